@@ -2,9 +2,10 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property, lru_cache
+
+from speculation.protocol.fingerprint import Fingerprint
 
 
 class Kind(IntEnum):
@@ -13,18 +14,6 @@ class Kind(IntEnum):
     ORDINARY = 0  # text
     CONTROL = 1  # begin, end, roles: has a meaning but no text
     UNUSED = 2  # padding of the embedding table; families pad differently
-
-
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
-    """Sent in place of a vocabulary: SHA-256 hashes over (id, bytes) per class of token, for the ids below `below`."""
-
-    size: int  # ids in the whole vocabulary
-    below: int
-    begin: int | None  # the id of the begin token
-    ends: tuple[int, ...]  # the ids of all end tokens
-    ordinary: str  # the hash over the ordinary tokens
-    control: str  # the hash over the control tokens
 
 
 class Vocabulary(ABC):

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from drafter_client.errors import DrafterError
     from drafter_client.generation.generation import Event, Finished, Generation, Token, Tokens
     from drafter_client.http.outages import Outage
-    from drafter_client.http.responses import ModelInfo
     from drafter_client.metrics.statistics import Stats
     from drafter_client.metrics.token_source import TokenSource
     from drafter_client.modes.memory import memory_file
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from speculation.acceptance.strategies import Strategy
     from speculation.drafts.tree import Prediction
     from speculation.errors import SpecPairError
+    from speculation.protocol.service_responses import ModelInfo
     from speculation.sampling.sampling import Sampling
 
 __all__ = [
@@ -85,7 +85,7 @@ _HOMES = {
     "LoadOptions": "backends.base",
     "Lookup": "drafter_client.draft_sources",
     "Mode": "drafter_client.options",
-    "ModelInfo": "drafter_client.http.responses",
+    "ModelInfo": "speculation.protocol.service_responses",
     "Options": "drafter_client.options",
     "TokenSource": "drafter_client.metrics.token_source",
     "Outage": "drafter_client.http.outages",

@@ -13,11 +13,11 @@ from weakref import WeakSet
 from drafter_client.draft_sources import DraftModel, Source
 from drafter_client.generation.generation import Event, Finished, Generation
 from drafter_client.http.outages import Outage
-from drafter_client.http.responses import ModelInfo
 from drafter_client.http.retries import PATIENCE
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Options
 from drafter_client.pair import BRANCHES, VERIFIER, Pair
+from speculation.protocol.service_responses import ModelInfo
 
 T = TypeVar("T")
 

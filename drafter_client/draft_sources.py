@@ -15,7 +15,6 @@ from drafter_client.display.progress import ProgressReport, silent
 from drafter_client.errors import BadOption, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary
-from drafter_client.http.responses import ModelInfo
 from drafters.base import Drafter
 from drafters.custom import CheckedDrafter
 from drafters.draft_model import BRANCH_CELLS, model_drafter
@@ -24,6 +23,7 @@ from drafters.lookup import NAME, NgramDrafter
 from drafters.shared_engine import SharedEngine
 from drafters.translation import TranslatingDrafter
 from speculation.acceptance.strategies import Strategy, effective_sampling
+from speculation.protocol.service_responses import ModelInfo
 from speculation.sampling.sampling import Sampling
 
 

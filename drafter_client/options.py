@@ -8,6 +8,7 @@ from typing import Any
 
 from drafter_client.errors import BadOption
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
+from speculation.protocol.response_fields import SamplingReport
 from speculation.sampling import gumbel
 from speculation.sampling.sampling import Sampling
 
@@ -105,10 +106,8 @@ class Options:
         return self.lockstep or self.strategy not in DRAFTER_INVARIANT
 
     def described(self) -> dict[str, Any]:
-        """Return the sampling settings as the verifier reports them (`speculation.protocol.messages.sampling_body`)."""
-        names = ("seed", "temperature", "top_k", "top_p")
-        body = {name: getattr(self, name) for name in names} | {"strategy": str(self.strategy), "noise": gumbel.NAME}
-        return body if self.threshold is None else body | {"threshold": self.threshold}
+        """Return the sampling settings as the verifier reports them."""
+        return SamplingReport.of(self.sampling, self.strategy, self.threshold).settings()
 
     def request(self) -> dict[str, Any]:
         """Return the fields by which these options go into requests to `/prefill` and `/generate`."""

@@ -22,7 +22,7 @@ from drafter_client.generation.start import speculate
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outage, Outages
-from drafter_client.http.responses import ModelInfo, ResponseBounds
+from drafter_client.http.responses import ResponseBounds
 from drafter_client.http.retries import PATIENCE
 from drafter_client.http.stop import Stop
 from drafter_client.metrics.statistics import Stats
@@ -36,6 +36,7 @@ from drafters.base import Drafter
 from drafters.fallback import FallbackDrafter
 from speculation.acceptance.strategies import Strategy
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.protocol.service_responses import ModelInfo
 from speculation.sampling.sampling import Sampling
 
 VERIFIER = "http://127.0.0.1:8000"
@@ -109,7 +110,7 @@ class Pair:
                 # Not `client` itself, which may encode prompts while texts are generated.
                 text_client = stack.enter_context(closing(client.another()))
                 text_client.round_trip_ms = client.round_trip_ms
-                text_client.transport.connect()
+                text_client.connection.connect()
                 self._free.put(_TextPlace(text_client, make_drafter))
             self._texts = self._free.qsize()
             self._link_ms = min(client.round_trip_ms, client.least_round_trip_ms(_PINGS))

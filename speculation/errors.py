@@ -11,6 +11,7 @@ SpecPairError
     +-- ModelLoading, ModelFailed, Overloaded, ShuttingDown, EngineError, InternalError
 """
 
+import json
 from typing import Any, ClassVar
 
 from speculation.terminal_text import one_line
@@ -156,11 +157,15 @@ def _tree(cls: type[SpecPairError]) -> list[type[SpecPairError]]:
 _BY_CODE = {cls.code: cls for cls in _tree(SpecPairError)}
 
 
-def from_body(status: int, body: Any) -> SpecPairError:
-    """The error in a reply. A reply of another shape (a proxy's page, say) becomes a generic error.
+def from_body(status: int, content: bytes) -> SpecPairError:
+    """The error in the body of a reply. A reply of another shape (a proxy's page, say) becomes a generic error.
 
     The message becomes one line that is safe for a terminal, because the other end may send anything.
     """
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError):  # RecursionError: thousands of brackets
+        body = None
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict) or not isinstance(error.get("message"), str):
         kind = RequestError if 400 <= status < 500 else ServerError

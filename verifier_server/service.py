@@ -1,11 +1,8 @@
 """The verifier without HTTP: holds the models and the sessions, and answers prefills, verifies and texts."""
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any
 
 from starlette.types import Receive
 
@@ -13,6 +10,8 @@ from backends.base import Backend
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import UnknownSession
 from speculation.protocol import messages
+from speculation.protocol.fingerprint import Fingerprint
+from speculation.protocol.service_responses import HealthResponse, ModelInfo, VocabularyResponse
 from speculation.sampling import gumbel
 from verifier_server.access import ANYONE, Access, Caller
 from verifier_server.engine.engine import Engine
@@ -81,63 +80,64 @@ class Service:
         """The running engine. Raises ModelLoading or ModelFailed while there is none."""
         return self.loader.loaded().engine
 
-    def health(self) -> dict[str, Any]:
-        """The body of the reply to `GET /health`."""
+    def health(self) -> HealthResponse:
+        """The reply to `GET /health`."""
         if self.loader.failure is not None:
-            return {"status": "failed", "reason": self.loader.failure}
+            return HealthResponse(status="failed", reason=self.loader.failure)
         if (models := self.loader.models) is None:
-            return {"status": "loading", "progress": round(self.loader.progress, 3)}
+            return HealthResponse(status="loading", progress=round(self.loader.progress, 3))
         if models.engine.failure is not None:
-            return {"status": "failed", "reason": models.engine.failure}
+            return HealthResponse(status="failed", reason=models.engine.failure)
         changed = self.loader.files.change()
         if changed is not None and changed.lost:
-            return {"status": "failed", "reason": changed.reason}
-        body = {"status": "ready", "model": models.engine.backend.model_name, "sessions": len(self.sessions)}
-        if models.drafting is not None and models.drafting.draft.failure is not None:
-            body["draft_model_failure"] = models.drafting.draft.failure  # texts of mode fused continue without drafts
-        if changed is not None:
-            body["warning"] = changed.reason
-        return body
+            return HealthResponse(status="failed", reason=changed.reason)
+        return HealthResponse(
+            status="ready",
+            model=models.engine.backend.model_name,
+            sessions=len(self.sessions),
+            # Texts of mode fused continue without drafts.
+            draft_model_failure=None if models.drafting is None else models.drafting.draft.failure,
+            warning=None if changed is None else changed.reason,
+        )
 
-    def model(self, below: int | None = None) -> dict[str, Any]:
-        """The body of the reply to `GET /model`. `below`: as for `vocabulary`."""
+    def model(self, below: int | None = None) -> ModelInfo:
+        """The reply to `GET /model`. `below`: as for `vocabulary`."""
         models = self.loader.loaded()
         backend, draft = models.engine.backend, None if models.drafting is None else models.drafting.draft
-        return {
-            "model": backend.model_name,
-            "backend": backend.name,
-            "context_length": backend.context_length,
-            "rows": backend.slots,
-            "kv_bytes": backend.kv_bytes,
-            "max_draft_tokens": models.engine.max_drafts,
-            "pass_ms": [round(ms, 3) for ms in models.pass_ms],
-            "strategies": [str(strategy) for strategy in Strategy],
-            "self_continue": True,
-            "modes": ["target"] if draft is None else ["target", "fused"],
-            "draft_model": None if draft is None else draft.name,
-            "draft_pass_ms": None if draft is None else round(draft.step_ms, 3),
-            "noise": gumbel.NAME,
-            "vocabulary": self.vocabulary(below),
-            "chat_template": backend.chat_template,
-        }
+        return ModelInfo(
+            name=backend.model_name,
+            engine=backend.name,
+            context_length=backend.context_length,
+            rows=backend.slots,
+            kv_bytes=backend.kv_bytes,
+            max_drafts=models.engine.max_drafts,
+            pass_ms=[round(ms, 3) for ms in models.pass_ms],
+            strategies=[str(strategy) for strategy in Strategy],
+            self_continue=True,
+            modes=["target"] if draft is None else ["target", "fused"],
+            draft_model=None if draft is None else draft.name,
+            draft_pass_ms=None if draft is None else round(draft.step_ms, 3),
+            noise=gumbel.NAME,
+            vocabulary=self.vocabulary(below),
+            chat_template=backend.chat_template,
+        )
 
-    def vocabulary(self, below: int | None = None) -> dict[str, Any]:
+    def vocabulary(self, below: int | None = None) -> Fingerprint:
         """Fingerprints of the vocabulary's first `below` ids; None: of all ids."""
         vocabulary = self.engine.backend.vocabulary
-        return asdict(vocabulary.fingerprint_below(vocabulary.size if below is None else below))
+        return vocabulary.fingerprint_below(vocabulary.size if below is None else below)
 
     def whole_vocabulary(self) -> bytes:
         """The body of the reply to `GET /vocabulary`."""
         vocabulary = self.engine.backend.vocabulary
         if self._vocabulary_body is None:  # costly to build, and asked for by every drafter without a model
-            body = {
-                "size": vocabulary.size,
-                "begin": vocabulary.begin,
-                "ends": sorted(vocabulary.ends),
-                "kinds": "".join(str(int(kind)) for kind in vocabulary.kinds),
-                "pieces": [piece.decode("latin-1") for piece in vocabulary.pieces],
-            }
-            self._vocabulary_body = json.dumps(body, ensure_ascii=False).encode()
+            self._vocabulary_body = VocabularyResponse(
+                size=vocabulary.size,
+                begin=vocabulary.begin,
+                ends=sorted(vocabulary.ends),
+                kinds="".join(str(int(kind)) for kind in vocabulary.kinds),
+                pieces=[piece.decode("latin-1") for piece in vocabulary.pieces],
+            ).body()
         return self._vocabulary_body
 
     def tokenize(self, request: messages.TokenizeRequest) -> list[int]:

@@ -8,6 +8,7 @@ from typing import Any
 from speculation.acceptance.explain import Decision
 from speculation.acceptance.judge import Rule
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
+from speculation.protocol.response_fields import FinishReason
 from speculation.sampling.sampling import Sampling
 
 
@@ -40,7 +41,7 @@ class Session:
     rule: Rule = field(init=False)  # how tokens are judged, from strategy, sampling and threshold
 
     # Changed by the engine's thread only.
-    finish_reason: str | None = None
+    finish_reason: FinishReason | None = None
     # Positions at which ranges of target-decoded tokens begin, end, begin, …
     target_decoded_bounds: list[int] = field(default_factory=list)
     target_decoded_ms: float = 0.0  # milliseconds of the pass that decoded the last target-decoded token
@@ -107,17 +108,17 @@ class Session:
         self.tokens.extend(tokens[:room])
         self._end(ends)
 
-    def decided(self, position: int, end: int) -> list[dict[str, Any] | None] | None:
-        """The decisions on the tokens from `position` to before `end`, as in replies; None: not asked for.
+    def decided(self, position: int, end: int) -> list[Decision | None] | None:
+        """The decisions on the tokens from `position` to before `end`; None: not asked for.
 
         An entry is None for a token that the session began with.
         """
         if self.decisions is None:
             return None
         first = max(position, self.decided_from)
-        unknown: list[dict[str, Any] | None] = [None] * (min(first, end) - position)
+        unknown: list[Decision | None] = [None] * (min(first, end) - position)
         known = self.decisions[first - self.decided_from : max(first, end) - self.decided_from]
-        return unknown + [each.body() for each in known]
+        return unknown + known
 
     def _end(self, ends: AbstractSet[int]) -> None:
         """Set `finish_reason` if the last token is one of the end tokens `ends`, or the limit is reached."""

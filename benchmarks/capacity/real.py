@@ -29,6 +29,7 @@ from drafter_client.http.client import VerifierClient
 from simulation.capacity_clients import Setting
 from simulation.capacity_model import KnownText, Metrics, Target
 from simulation.paced import Cost, Paced
+from speculation.protocol.responses import GenerateTokensEvent
 from verifier_server.app import create_app
 from verifier_server.settings import from_environment
 
@@ -65,9 +66,9 @@ class Client:
         session = TextSession(self.text.prompt, f"session-{self._number}")
         if form == "k=4":
             return self._lockstep(session)
-        for name, data in self._client.generate(session, {}):
-            if name == "tokens" and data["position"] > len(self.text.prompt):
-                self.times += [time.perf_counter()] * len(data["tokens"])
+        for event in self._client.generate(session, {}):
+            if isinstance(event, GenerateTokensEvent) and event.position > len(self.text.prompt):
+                self.times += [time.perf_counter()] * len(event.tokens)
 
     def _lockstep(self, session: TextSession) -> None:
         self._client.prefill(session, {})

@@ -15,11 +15,12 @@ from drafter_client.generation.resuming import released
 from drafter_client.generation.start import speculate
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import ModelInfo
 from drafter_client.metrics.quantile import quantile
 from drafter_client.metrics.statistics import Stats
 from drafters.base import Drafter
 from drafters.draft_model import ModelDrafter
+from speculation.protocol.responses import GenerateTokensEvent
+from speculation.protocol.service_responses import ModelInfo
 from speculation.sampling.sampling import Sampling
 
 Prompt = TypeVar("Prompt")
@@ -68,7 +69,7 @@ def alone(client: VerifierClient, prompt: list[int], request: dict[str, Any]) ->
     began = time.perf_counter()
     with released(client, TextSession(prompt)) as text:
         events = client.generate(text, request)
-        arrived = [(time.perf_counter(), data["tokens"]) for name, data in events if name == "tokens"]
+        arrived = [(time.perf_counter(), each.tokens) for each in events if isinstance(each, GenerateTokensEvent)]
     return timed(began, arrived)
 
 

@@ -15,11 +15,11 @@ from typing import Protocol
 
 from drafter_client.errors import ConnectionLost, DrafterError
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import StreamEnd, VerifyResponse
 from drafters.base import Drafter, Expansion
 from speculation.acceptance.explain import Decision
 from speculation.drafts.node_selection import DraftStep
 from speculation.policy.verifier_timeline import InFlightDraft
+from speculation.protocol.responses import StreamEnd, VerifyResponse
 
 _JOIN_TIMEOUT = 10.0  # seconds to wait for a thread to end; a draft step or an aborted exchange ends much earlier
 _READ_CHUNK = 512  # prompt tokens that the drafter reads before it checks whether the executor was closed
@@ -50,7 +50,7 @@ class Streamed:
     target_decoded: bool  # whether the tokens come from self-continuation
     finish_reason: str | None
     forward_ms: float | None = None  # milliseconds of the verifier pass of the last token, if it was self-continuation
-    decisions: list[Decision] | None = None  # one for each token, if requested
+    decisions: list[Decision | None] | None = None  # one for each token, if requested
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class SerialExecutor:
 
     def send(self, in_flight_draft: InFlightDraft) -> None:
         response = self._client.verify(
-            self._session_id, in_flight_draft.position, in_flight_draft.drafts, in_flight_draft.probs
+            self._session_id, in_flight_draft.position, in_flight_draft.drafts, draft_probs=in_flight_draft.probs
         )
         self._events.append(Answered(in_flight_draft, response))
 
@@ -126,20 +126,19 @@ class SerialExecutor:
         pass  # no action outlives its call
 
 
-class _Lane:
-    """A connection that carries one verify request at a time, with a thread that waits for the response."""
+class _Carried(threading.local):
+    """The draft that the present thread sends next. It keeps one only while it reacts to a response: it has a
+    connection that is free, and a hand-over to another thread would take longer than the reaction."""
 
-    def __init__(self, client: VerifierClient) -> None:
-        self.client = client
-        # Drafts that were sent, each with the function that reads the response; None: end the thread.
-        self.sent: SimpleQueue[tuple[InFlightDraft, Callable[[], VerifyResponse]] | None] = SimpleQueue()
+    keeps = False
+    draft: InFlightDraft | None = None
 
 
 class ThreadedExecutor:
     """Runs all actions in threads.
 
-    One thread runs the draft model. One reacts to a finished draft step while the next one runs. One for each lane
-    waits for responses, and one reads the event stream."""
+    One thread runs the draft model. One reacts to a finished draft step while the next one runs. One for each
+    connection carries a verify request at a time, and one reads the event stream."""
 
     def __init__(self, client: VerifierClient, drafter: Drafter, lanes: int, stream: bool) -> None:
         """`lanes`: how many verify requests can be in flight at once. `stream`: whether to read the event stream."""
@@ -150,16 +149,16 @@ class ThreadedExecutor:
         self._drafted: deque[Drafted] = deque()  # finished steps that nothing has reacted to yet
         self._reacting = threading.Lock()  # keeps the reactions to finished steps in order
         self._step_continues: SimpleQueue[bool] = SimpleQueue()  # True: a step ended and the next has begun; False: end
-        self._lanes = [_Lane(client.another()) for _ in range(lanes)]
-        self._idle: SimpleQueue[_Lane] = SimpleQueue()
+        self._unsent: SimpleQueue[InFlightDraft | None] = SimpleQueue()  # None: end the thread
+        self._carried = _Carried()
         self._session_id, self._position = "", 0
         self._held = 0  # leading tokens of the text that the drafter may have read before
         self._react: React
         self._opened = threading.Event()
         self._closed = False
-        self._clients = [lane.client for lane in self._lanes]
+        self._clients = [client.another() for _ in range(lanes)]
         work: list[Callable[[], None]] = [self._draft, self._react_while_drafting]
-        work += [self._receive(lane) for lane in self._lanes]
+        work += [self._carry(each) for each in self._clients]
         if stream:
             self._clients.append(client.another())
             work.append(self._listen(self._clients[-1]))
@@ -179,16 +178,11 @@ class ThreadedExecutor:
         self._steps.put((step, text))
 
     def send(self, in_flight_draft: InFlightDraft) -> None:
-        lane = self._idle.get()
-        # Sent in this thread: waking the lane's thread takes as long as sending does.
-        response = lane.client.begin_verify(
-            self._session_id,
-            in_flight_draft.position,
-            in_flight_draft.drafts,
-            in_flight_draft.next_in_ms,
-            in_flight_draft.self_continue,
-        )
-        lane.sent.put((in_flight_draft, response))
+        carried = self._carried
+        if carried.keeps and carried.draft is None:
+            carried.draft = in_flight_draft
+        else:
+            self._unsent.put(in_flight_draft)
 
     def wait(self, timeout: float | None) -> bool:
         try:
@@ -201,17 +195,16 @@ class ThreadedExecutor:
         return True
 
     def traffic(self) -> tuple[int, int]:
-        sent = sum(client.transport.sent for client in self._clients)
-        return sent, sum(client.transport.received for client in self._clients)
+        sent = sum(client.connection.sent for client in self._clients)
+        return sent, sum(client.connection.received for client in self._clients)
 
     def close(self) -> None:
         self._closed = True
         self._opened.set()
         self._steps.put(None)
         self._step_continues.put(False)
-        for lane in self._lanes:
-            lane.sent.put(None)
         for client in self._clients:
+            self._unsent.put(None)
             client.abort()
         for thread in self._threads:
             thread.join(_JOIN_TIMEOUT)
@@ -265,19 +258,26 @@ class ThreadedExecutor:
             while self._drafted:
                 self._report(self._drafted.popleft())
 
-    def _receive(self, lane: _Lane) -> Callable[[], None]:
+    def _carry(self, client: VerifierClient) -> Callable[[], None]:
         def work() -> None:
-            with closing(lane.client):
+            carried = self._carried
+            with closing(client):
                 with suppress(DrafterError):  # the first verify request raises the same error
-                    lane.client.transport.connect()
-                self._idle.put(lane)
-                while (sent := lane.sent.get()) is not None:
-                    in_flight_draft, read_response = sent
-                    try:
-                        response = read_response()
-                    finally:
-                        self._idle.put(lane)
-                    self._report(Answered(in_flight_draft, response))
+                    client.connection.connect()
+                draft = self._unsent.get()
+                while draft is not None:
+                    response = client.verify(
+                        self._session_id,
+                        draft.position,
+                        draft.drafts,
+                        next_in_ms=draft.next_in_ms,
+                        self_continue=draft.self_continue,
+                    )
+                    carried.keeps = True
+                    self._report(Answered(draft, response))
+                    carried.keeps = False
+                    kept, carried.draft = carried.draft, None
+                    draft = self._unsent.get() if kept is None else kept
 
         return work
 
@@ -285,7 +285,7 @@ class ThreadedExecutor:
         def work() -> None:
             with closing(client):
                 with suppress(DrafterError):
-                    client.transport.connect()
+                    client.connection.connect()
                 self._opened.wait()
                 while not self._closed and not client.retry_broken_connection(lambda: self._follow(client)):
                     pass  # the stream broke after it had brought tokens, so a new series of retries begins

@@ -168,11 +168,9 @@ class GenerationLoop:
             self._controller.answered(
                 in_flight_draft, response.judged, response.queue_ms, response.forward_ms, now, response.sessions
             )
-            self._bounds.check_explained("/verify", self._explained, response.decisions)
+            decisions = self._bounds.explained("/verify", self._explained, response.tokens, response.decisions)
             self._count(event, now)
-            new = self._commit(
-                in_flight_draft.position, response.tokens, response.finish_reason, response.decisions, now
-            )
+            new = self._commit(in_flight_draft.position, response.tokens, response.finish_reason, decisions, now)
             if self._observer is not None:
                 self._observer.answered(in_flight_draft, response, new, now)
         else:
@@ -182,10 +180,11 @@ class GenerationLoop:
                 self._stats.target_decoded(event.forward_ms, now)
                 if self._observer is not None:
                     self._observer.target_decoded(event.forward_ms, now)
-            self._bounds.check_explained(STREAM, self._explained and bool(event.tokens), event.decisions)
+            asked = self._explained and bool(event.tokens)
+            decisions = self._bounds.explained(STREAM, asked, event.tokens, event.decisions)
             if event.target_decoded:
                 self._amend(self._sources.target_decoded(event.position, len(event.tokens)))
-            self._commit(event.position, event.tokens, event.finish_reason, event.decisions, now)
+            self._commit(event.position, event.tokens, event.finish_reason, decisions, now)
 
     def _handle_late(self, event: Completion, now: float) -> None:
         """Handle an event after the end of the text, which can only decide token sources; errors no longer matter."""

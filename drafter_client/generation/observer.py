@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from drafter_client.http.responses import PrefillResponse, VerifyResponse
 from drafter_client.metrics.token_source import SourceChange, TokenSource
 from drafters.base import Expansion
 from speculation.acceptance.explain import Decision
 from speculation.policy.schedule import Schedule
 from speculation.policy.verifier_timeline import InFlightDraft
+from speculation.protocol.responses import PrefillResponse, VerifyResponse
 
 
 @dataclass(frozen=True, slots=True)

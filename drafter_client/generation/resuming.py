@@ -9,10 +9,11 @@ from drafter_client.generation.observer import Committed
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outages
-from drafter_client.http.responses import ModelInfo, ResponseBounds
+from drafter_client.http.responses import ResponseBounds
 from drafter_client.http.retries import is_outage, may_be_idle_close
 from drafter_client.metrics.statistics import Stats
 from speculation.errors import SpecPairError
+from speculation.protocol.service_responses import ModelInfo
 
 Run = Generator[Committed, None, None]
 

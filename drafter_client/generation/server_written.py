@@ -7,10 +7,10 @@ from drafter_client.errors import BadReply, ConnectionLost
 from drafter_client.generation.observer import Committed, Observer
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.fields import Fields
-from drafter_client.http.responses import GenerateResponse, ResponseBounds, decisions_on
+from drafter_client.http.responses import ResponseBounds, broken_promise, expect
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import TokenSource
+from speculation.protocol.responses import GenerateOpenEvent, GenerateResponse, GenerateTokensEvent
 
 _PATH = "/generate"
 
@@ -35,8 +35,8 @@ def served(
     """
     began = clock()
     text.since = before = began if text.since is None else text.since
-    explained = bool(request.get("explain"))
-    sent_before, received_before = client.transport.sent, client.transport.received
+    explained, where = bool(request.get("explain")), client.url + _PATH
+    sent_before, received_before = client.connection.sent, client.connection.received
     stats.prompt_tokens = len(text.prompt_ids)
     known, tokens = len(text.known), list(text.tokens)
     summary: GenerateResponse | None = None
@@ -44,28 +44,25 @@ def served(
         observer.began(1e3 * began)
     try:
         text.opened = True
-        for name, data in client.generate(text, request):
-            event, now = client.fields(_PATH, data), clock()
+        for event in client.generate(text, request):
+            now, position = clock(), len(text.prompt_ids) + len(tokens)
             if summary is not None:
-                raise BadReply(f"{client.url}{_PATH} continues after its summary")
-            position = len(text.prompt_ids) + len(tokens)
-            if name == "open":  # the session id in it is the one that was sent
-                event.expect("position", position)
-                continue
-            if name == "end":
-                summary = GenerateResponse.read(event, tokens)
+                raise BadReply(f"{where} continues after its summary")
+            if isinstance(event, GenerateResponse):
+                if event.token_ids != tokens:
+                    raise broken_promise(where, "token_ids is not what was streamed")
+                summary = event
                 stats.served(summary)
                 continue  # the connection can be used again only after the response was read to its end
-            new = event.ids("tokens")
-            if not new:
-                continue
-            event.expect("position", position)
+            expect(where, "position", event.position, position)
+            if isinstance(event, GenerateOpenEvent) or not event.tokens:
+                continue  # the session id of an `open` event is the one that was sent
+            new = event.tokens
             bounds.check(_PATH, position, new)
-            decisions = decisions_on(event, new)
-            bounds.check_explained(_PATH, explained, decisions)
-            committed = Committed(_with_sources(event, new), decisions)
-            if event.has("judged"):
-                stats.judged(event.count("judged"), event.count("accepted"), first=position == known)
+            decisions = bounds.explained(_PATH, explained, new, event.decisions)
+            committed = Committed(_with_sources(where, event), decisions)
+            if event.judged is not None and event.accepted is not None:
+                stats.judged(event.judged, event.accepted, first=position == known)
             stats.wrote(committed.tokens, 1e3 * (now - before), decisions or ())
             tokens += new
             text.since = before = now
@@ -74,21 +71,20 @@ def served(
             yield committed
         if summary is None:
             # A proxy may cut a stream off, for example.
-            raise ConnectionLost(f"{client.url}{_PATH} ended its stream without a summary")
+            raise ConnectionLost(f"{where} ended its stream without a summary")
     finally:
         took = 1e3 * (clock() - began)
         stats.exchanged(took, summary)
         stats.total_ms += took
-        stats.bytes_sent += client.transport.sent - sent_before
-        stats.bytes_received += client.transport.received - received_before
+        stats.bytes_sent += client.connection.sent - sent_before
+        stats.bytes_received += client.connection.received - received_before
 
 
-def _with_sources(event: Fields, tokens: list[int]) -> list[tuple[int, TokenSource]]:
+def _with_sources(where: str, event: GenerateTokensEvent) -> list[tuple[int, TokenSource]]:
     """The tokens of a verifier pass with their sources: accepted draft tokens, then a recovered or a bonus token."""
-    if not event.has("accepted"):  # nothing was drafted
-        return [(token, TokenSource.BONUS) for token in tokens]
-    accepted = event.count("accepted", most=len(tokens))
-    judged = event.count("judged")
+    accepted, judged = event.accepted or 0, event.judged or 0  # none where nothing was drafted
+    if accepted > len(event.tokens):
+        raise broken_promise(where, f"accepted is {accepted}, not 0 to {len(event.tokens)}")
     last = TokenSource.RECOVERED if judged > accepted else TokenSource.BONUS
-    sources = [TokenSource.ACCEPTED] * accepted + [last] * (len(tokens) - accepted)
-    return list(zip(tokens, sources, strict=True))
+    sources = [TokenSource.ACCEPTED] * accepted + [last] * (len(event.tokens) - accepted)
+    return list(zip(event.tokens, sources, strict=True))

@@ -10,7 +10,7 @@ from drafter_client.generation.loop import GenerationLoop
 from drafter_client.generation.observer import Committed, Observer
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import ModelInfo, PrefillResponse, ResponseBounds
+from drafter_client.http.responses import ResponseBounds
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import first_sources
 from drafters.base import Drafter
@@ -20,6 +20,8 @@ from speculation.errors import SpecPairError
 from speculation.policy.controller import SpeculationController
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.policy.timing import LatencyModel
+from speculation.protocol.responses import PrefillResponse
+from speculation.protocol.service_responses import ModelInfo
 
 
 def speculate(
@@ -61,7 +63,7 @@ def speculate(
     began = clock()
     if observer is not None:
         observer.began(1e3 * began)
-    sent_before, received_before = client.transport.sent, client.transport.received
+    sent_before, received_before = client.connection.sent, client.connection.received
     executor: Executor = SerialExecutor(client, drafter)
     if mechanisms.overlap:
         executor = ThreadedExecutor(client, drafter, mechanisms.in_flight, mechanisms.self_continue)
@@ -109,9 +111,9 @@ def speculate(
             always_send=strategy.draws,
             now=1e3 * now,
         )
-        bounds.check_explained("/prefill", explained, opened.decisions)
+        decisions = bounds.explained("/prefill", explained, opened.tokens, opened.decisions)
         sources = first_sources(len(opened.tokens))
-        first = Committed(list(zip(opened.tokens, sources, strict=True)), opened.decisions)
+        first = Committed(list(zip(opened.tokens, sources, strict=True)), decisions)
         if observer is not None:
             observer.opened(opened, 1e3 * asked, 1e3 * now)
             observer.committed(at, first, 1e3 * now)
@@ -141,8 +143,8 @@ def speculate(
             text.held_back.extend(run.news())
             text.read = max(text.read, run.known)
         sent, received = executor.traffic()
-        stats.bytes_sent += sent + client.transport.sent - sent_before
-        stats.bytes_received += received + client.transport.received - received_before
+        stats.bytes_sent += sent + client.connection.sent - sent_before
+        stats.bytes_received += received + client.connection.received - received_before
 
 
 def _open(client: VerifierClient, text: TextSession, options: dict[str, Any]) -> PrefillResponse:

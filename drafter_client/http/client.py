@@ -3,20 +3,28 @@
 A request that may be repeated is repeated by the rules in `retries`.
 """
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
+import httpx
+
 from drafter_client.errors import BadKey, BadReply, ConnectionLost, DrafterError
 from drafter_client.http import retries
-from drafter_client.http.fields import Fields
+from drafter_client.http.connection import HttpConnection
 from drafter_client.http.health import Health, check_health, wait_until_ready
 from drafter_client.http.outages import Outages
-from drafter_client.http.responses import STREAM, ModelInfo, PrefillResponse, StreamedTokens, StreamEnd, VerifyResponse
-from drafter_client.http.transport import HttpTransport, Reply, Transport
+from drafter_client.http.responses import (
+    STREAM,
+    GenerateEvent,
+    read_event,
+    read_generated,
+    read_model,
+    read_prefill,
+    read_verify,
+)
 from speculation.acceptance.draft_probs import Weights
 from speculation.errors import (
     NotFound,
@@ -27,6 +35,9 @@ from speculation.errors import (
     UnknownSession,
     from_body,
 )
+from speculation.protocol.messages import GenerateRequest, PrefillRequest, VerifyRequest, build
+from speculation.protocol.responses import PrefillResponse, StreamedTokens, StreamEnd, VerifyResponse
+from speculation.protocol.service_responses import ModelInfo
 
 # Seconds to wait for a response. A prefill may queue behind others and take long; a retry would only double the load.
 _TIMEOUTS = {"/health": 5.0, "/model": 30.0, "/verify": 120.0, "/prefill": 900.0}
@@ -34,7 +45,6 @@ _RELEASE_TIMEOUT = 2.0  # seconds
 _SILENCE = 10.0  # seconds until a silent stream counts as lost; the verifier sends a comment every 3 s
 
 T = TypeVar("T")
-_compact = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class SessionToOpen(Protocol):
@@ -52,8 +62,9 @@ class VerifierClient:
     """One connection to a verifier; used by one thread at a time.
 
     `outages` waits for a verifier that went away, before a request without a session is repeated; None: such a request
-    is not repeated. `transport`, `connect`, `sleep` and `clock` (seconds) are arguments so that tests need no network
-    and no waiting. Raises BadKey for an API key that no HTTP header can carry. An empty key counts as none.
+    is not repeated. `transport`: sends the requests, and is closed by whoever made it; None: the client makes its own.
+    `sleep` and `clock` (seconds) are arguments so that tests need no waiting. Raises BadUrl, and BadKey for an API key
+    that no HTTP header can carry. An empty key counts as none.
     """
 
     def __init__(
@@ -62,14 +73,13 @@ class VerifierClient:
         *,
         api_key: str | None = None,
         outages: Outages | None = None,
-        transport: Transport | None = None,
-        connect: Callable[[str], Transport] = HttpTransport,
+        transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.url = url
-        self.transport: Transport = transport or connect(url)
-        self._sleep, self._clock, self._connect = sleep, clock, connect
+        self.connection = HttpConnection(url, transport)
+        self._sleep, self._clock, self._transport = sleep, clock, transport
         self._api_key, self._outages = api_key, outages
         self.round_trip_ms = 0.0  # milliseconds of the smallest exchange, as measured last; 0: not measured yet
         self._reached = False  # whether a connection was ever made
@@ -83,12 +93,12 @@ class VerifierClient:
             self._headers["Authorization"] = f"Bearer {api_key}"
 
     def close(self) -> None:
-        self.transport.close()
+        self.connection.close()
 
     def another(self) -> "VerifierClient":
         """Return a client with a connection of its own to the same verifier."""
         other = VerifierClient(
-            self.url, api_key=self._api_key, outages=self._outages, connect=self._connect, clock=self._clock
+            self.url, api_key=self._api_key, outages=self._outages, transport=self._transport, clock=self._clock
         )
         other._sleep = other._wait
         other._reached = True
@@ -97,7 +107,7 @@ class VerifierClient:
     def abort(self) -> None:
         """Make the exchange under way fail, and every later one. May be called from any thread."""
         self._aborted.set()
-        self.transport.abort()
+        self.connection.abort()
 
     def _wait(self, seconds: float) -> None:
         self._aborted.wait(seconds)
@@ -115,8 +125,7 @@ class VerifierClient:
     def model(self, below: int | None = None) -> ModelInfo:
         """Return what the verifier serves, with vocabulary fingerprints over the ids below `below` (None: over all)."""
         path = "/model" if below is None else f"/model?below={below}"
-        body = self.call_through_outage("GET", path, None, "is it a verifier?")
-        return ModelInfo.read(self.fields(path, body), below)
+        return read_model(self.url + path, self.call_through_outage("GET", path, None, "is it a verifier?"), below)
 
     def ping(self) -> None:
         """Set `round_trip_ms` to the milliseconds that one request to `/health` takes."""
@@ -139,74 +148,65 @@ class VerifierClient:
 
         The client makes the session id, so that a retry finds the session that the first attempt opened. `options`:
         other fields of the request."""
-        body = json.dumps(text.request() | options).encode()
-        reply = self._answered("POST", "/prefill", body, text.session_id)  # not `call`: `resuming` waits
-        return PrefillResponse.read(self.fields("/prefill", reply), text.session_id, text.prompt_ids, text.tokens)
+        body = build(PrefillRequest, text.request() | options).body()
+        content = self._answered("POST", "/prefill", body, text.session_id)  # not `call`: `resuming` waits
+        return read_prefill(self.url + "/prefill", content, text.prompt_ids, text.tokens)
 
     def verify(
-        self, session_id: str, position: int, drafts: list[int], draft_probs: Sequence[Weights] | None = None
-    ) -> VerifyResponse:
-        """Have the draft tokens from `position` on judged, and wait for the response. The position makes the request
-        safe to repeat. `draft_probs`: as in `begin_verify`."""
-        return self.begin_verify(session_id, position, drafts, draft_probs=draft_probs)()
-
-    def begin_verify(
         self,
         session_id: str,
         position: int,
         drafts: list[int],
+        *,
         next_in_ms: float | None = None,
         self_continue: bool | None = None,
         draft_probs: Sequence[Weights] | None = None,
-    ) -> Callable[[], VerifyResponse]:
-        """Send a verify request, and return a function that waits for its response, which any thread may call.
+    ) -> VerifyResponse:
+        """Have the draft tokens from `position` on judged. The position makes the request safe to repeat.
 
-        No other request may be made before that call. `next_in_ms`: milliseconds from the response until the next
-        verify request is expected to be sent. `self_continue`: whether the verifier may self-continue from now on, in a
-        session that was opened with `self_continue`; None: as before. `draft_probs`: the distribution that each draft
-        token was drawn from, for the strategy `probabilistic`.
+        `next_in_ms`: milliseconds from the response until the next verify request is expected to be sent.
+        `self_continue`: whether the verifier may self-continue from now on, in a session that was opened with
+        `self_continue`; None: as before. `draft_probs`: the distribution that each draft token was drawn from, for the
+        strategy `probabilistic`.
         """
-        body = b'{"position":%d,"draft_tokens":[%s]' % (position, ",".join(map(str, drafts)).encode())
-        if draft_probs is not None:
-            body += b',"draft_probs":%s' % _compact(draft_probs).encode()
-        if next_in_ms is not None:
-            body += b',"next_in_ms":%.1f' % next_in_ms
-        if self_continue is not None:
-            body += b',"self_continue":true' if self_continue else b',"self_continue":false'
-        body += b"}"
-        headers = self._headers_of(session_id)
-        self.transport.begin("POST", "/verify", body, headers, _TIMEOUTS["/verify"])
-        return lambda: self._response(self.call("POST", "/verify", body, session_id), len(drafts))
-
-    def _response(self, reply: Any, drafts: int) -> VerifyResponse:
-        return VerifyResponse.read(self.fields("/verify", reply), drafts)
+        probs = None if draft_probs is None else [{str(token): p for token, p in each.items()} for each in draft_probs]
+        request = VerifyRequest(
+            position=position,
+            draft_tokens=drafts,
+            draft_probs=probs,
+            next_in_ms=next_in_ms and round(next_in_ms, 1),
+            self_continue=self_continue,
+        )
+        content = self.call("POST", "/verify", request.body(), session_id)
+        return read_verify(self.url + "/verify", content, position, len(drafts))
 
     def stream(self, session_id: str, position: int) -> Iterator[StreamedTokens | StreamEnd]:
         """Yield the committed tokens from `position` on as they come, without a gap, then the end of the text. Raises
         BadReply."""
         path = f"/sessions/{session_id}/stream?from={position}"
         for name, data in self._events(path, None, self._headers_of(session_id)):
-            event = self.fields(STREAM, data)
-            if name == "end":
-                yield StreamEnd.read(event, position)
-            else:
-                pushed = StreamedTokens.read(event, position)
-                position += len(pushed.tokens)
-                yield pushed
+            event = read_event(self.url + STREAM, name, data, position)
+            if isinstance(event, StreamedTokens):
+                position += len(event.tokens)
+            yield event
 
-    def generate(self, text: SessionToOpen, options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Have the verifier generate a text; yield its events as (name, body): "open", then "tokens" for each pass with
-        new tokens, then "end" with the summary. `options`: the other fields of the request."""
-        body = json.dumps({"stream": True} | text.request() | options).encode()
-        return self._events("/generate", body, self._headers_of(text.session_id))
+    def generate(self, text: SessionToOpen, options: dict[str, Any]) -> Iterator[GenerateEvent]:
+        """Have the verifier generate a text; yield its events: the session, then the new tokens of each pass, then the
+        summary. `options`: the other fields of the request."""
+        body = build(GenerateRequest, {"stream": True} | text.request() | options).body()
+        for name, data in self._events("/generate", body, self._headers_of(text.session_id)):
+            yield read_generated(self.url + "/generate", name, data)
 
-    def _events(self, path: str, body: bytes | None, headers: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
-        for name, data in self.transport.stream(path, body, headers, _SILENCE):
-            if name == "reply":
-                raise self.refusal(data)
-            if name == "error":
-                raise from_body(500, data)
-            yield name, data
+    def _events(self, path: str, body: bytes | None, headers: dict[str, str]) -> Iterator[tuple[str, bytes]]:
+        method = "GET" if body is None else "POST"
+        with self.connection.respond(method, path, body, headers, _SILENCE, silence=ConnectionLost) as response:
+            if response.status_code != 200:
+                response.read()
+                raise self.refusal(response)
+            for name, data in self.connection.events(path, response):
+                if name == "error":
+                    raise from_body(500, data)
+                yield name, data
 
     def release(self, session_id: str) -> None:
         """Delete a session; it is no error if the session is gone already.
@@ -216,11 +216,7 @@ class VerifierClient:
         with suppress(UnknownSession):
             self._answered("DELETE", f"/sessions/{session_id}", None)
 
-    def fields(self, path: str, body: Any) -> Fields:
-        """Return `body`, the response from `path`, to be read by field. Raises BadReply if it is not an object."""
-        return Fields(self.url + path, body)
-
-    def call_through_outage(self, method: str, path: str, body: bytes | None, if_missing: str) -> Any:
+    def call_through_outage(self, method: str, path: str, body: bytes | None, if_missing: str) -> bytes:
         """Do as `call` for a request without a session, and wait for a verifier that went away.
 
         Raises BadReply with the advice `if_missing` if the server has no such path.
@@ -235,39 +231,44 @@ class VerifierClient:
             name = path.partition("?")[0]
             raise BadReply(f"what answers at {self.url} has no {name} ({error}): {if_missing}") from None
 
-    def call(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Any:
+    def call(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> bytes:
         """Return the body of the response to a request, which is repeated while connections break or the verifier is
         overloaded, so it must be safe to repeat. Raises the error that the verifier reports."""
         return retries.repeat(
             lambda: self._answered(method, path, body, session_id), retries.after_overload, self._sleep, self._clock
         )
 
-    def _answered(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Any:
+    def _answered(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> bytes:
         """Do as `call`, without the retries for an overloaded verifier."""
-        reply = self.exchange(method, path, body, session_id)
-        if reply.status == 200:
-            return reply.body
-        raise self.refusal(reply)
+        response = self.exchange(method, path, body, session_id)
+        if response.status_code == 200:
+            return response.content
+        raise self.refusal(response)
 
-    def refusal(self, reply: Reply) -> SpecPairError | DrafterError:
+    def refusal(self, response: httpx.Response) -> SpecPairError | DrafterError:
         """Return the error that a response with another status than 200 reports."""
-        error = from_body(reply.status, reply.body)
-        if isinstance(error, Overloaded) and reply.retry_after is not None:
-            error.details["retry_after"] = reply.retry_after
+        error = from_body(response.status_code, response.content)
+        wait = response.headers.get("Retry-After", "")
+        if isinstance(error, Overloaded) and wait.isdecimal():
+            error.details["retry_after"] = float(wait)
         if isinstance(error, Unauthorized):
             what = "does not take this key" if "Authorization" in self._headers else "wants its key"
             return BadKey(f"the verifier at {self.url} {what}: give it with --api-key, or DRAFTER_API_KEY")
         return error
 
-    def exchange(self, method: str, path: str, body: bytes | None = None, session_id: str | None = None) -> Reply:
+    def exchange(
+        self, method: str, path: str, body: bytes | None = None, session_id: str | None = None
+    ) -> httpx.Response:
         """Return the response to a request, which is repeated while connections break, so it must be safe to repeat."""
         return self.retry_broken_connection(lambda: self.exchange_once(method, path, body, session_id))
 
-    def exchange_once(self, method: str, path: str, body: bytes | None = None, session_id: str | None = None) -> Reply:
+    def exchange_once(
+        self, method: str, path: str, body: bytes | None = None, session_id: str | None = None
+    ) -> httpx.Response:
         """Return the response to a request that is not repeated."""
         headers = self._headers if session_id is None else self._headers_of(session_id)
         timeout = _RELEASE_TIMEOUT if method == "DELETE" else _TIMEOUTS.get(path.partition("?")[0], 30.0)
-        return self.transport.exchange(method, path, body, headers, timeout)
+        return self.connection.exchange(method, path, body, headers, timeout)
 
     def _headers_of(self, session_id: str) -> dict[str, str]:
         return {**self._headers, "X-Session-Id": session_id}

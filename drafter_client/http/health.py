@@ -1,7 +1,10 @@
 """Ask for a verifier's health: once, as in an outage, or until its model is loaded, as at the start of a pair."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
+
+import httpx
+from pydantic import ValidationError
 
 from drafter_client.errors import (
     BadReply,
@@ -11,11 +14,10 @@ from drafter_client.errors import (
     VerifierTimeout,
     VerifierUnreachable,
 )
-from drafter_client.http.fields import Fields
-from drafter_client.http.responses import ModelInfo
+from drafter_client.http.responses import read_model
 from drafter_client.http.retries import while_loading
-from drafter_client.http.transport import Reply
 from speculation.errors import ServerError
+from speculation.protocol.service_responses import HealthResponse, ModelInfo
 
 
 class Health(NamedTuple):
@@ -32,13 +34,13 @@ class Connection(Protocol):
 
     url: str
 
-    def exchange(self, method: str, path: str) -> Reply:
+    def exchange(self, method: str, path: str) -> httpx.Response:
         """Return the response to a request, which is repeated while connections break."""
 
-    def exchange_once(self, method: str, path: str) -> Reply:
+    def exchange_once(self, method: str, path: str) -> httpx.Response:
         """Return the response to a request that is not repeated."""
 
-    def refusal(self, reply: Reply) -> Exception:
+    def refusal(self, response: httpx.Response) -> Exception:
         """Return the error that a response with another status than 200 reports."""
 
 
@@ -49,21 +51,21 @@ def check_health(client: Connection, target: ModelInfo | None) -> Health:
     another model than `target` (None: any model will do).
     """
     try:
-        reply = client.exchange_once("GET", "/health")
-        if reply.status == 200 and target is not None:
-            reply = client.exchange_once("GET", "/model")
-            if reply.status == 200:
-                _check_serves(client.url, target, ModelInfo.read(Fields(client.url + "/model", reply.body), None))
+        response = client.exchange_once("GET", "/health")
+        if response.status_code == 200 and target is not None:
+            response = client.exchange_once("GET", "/model")
+            if response.status_code == 200:
+                _check_serves(client.url, target, read_model(client.url + "/model", response.content))
     except (ConnectionLost, VerifierUnreachable, VerifierTimeout, BadReply):
         return Health(False, "nothing answers")
-    if reply.status == 200:
+    if response.status_code == 200:
         return Health(True)
-    body = reply.body if isinstance(reply.body, dict) else {}
-    if body.get("status") == "failed":
-        raise DrafterError(f"the verifier at {client.url} has failed: {body.get('reason')}")
-    if body.get("status") == "loading":
-        return Health(False, "loading its model", _progress(client.url, body))
-    error = client.refusal(reply)
+    told = _told(response)
+    if told is not None and told.status == "failed":
+        raise DrafterError(f"the verifier at {client.url} has failed: {told.reason}")
+    if told is not None and told.status == "loading":
+        return Health(False, "loading its model", told.progress)
+    error = client.refusal(response)
     if isinstance(error, ServerError):  # from a verifier that is shutting down, or from a proxy before it
         return Health(False, error.message)
     raise error
@@ -83,26 +85,30 @@ def wait_until_ready(
     """
     began = clock()
     while True:
-        reply = client.exchange("GET", "/health")
-        if reply.status == 200:
+        response = client.exchange("GET", "/health")
+        if response.status_code == 200:
             return
-        status = reply.body.get("status") if isinstance(reply.body, dict) else None
-        if status == "failed":
-            raise DrafterError(f"the verifier at {client.url} could not load its model: {reply.body.get('reason')}")
-        if status != "loading":
-            raise client.refusal(reply)
-        if "access" in reply.body:  # the client will be refused: say so now, not after minutes of loading
+        told = _told(response)
+        if told is not None and told.status == "failed":
+            raise DrafterError(f"the verifier at {client.url} could not load its model: {told.reason}")
+        if told is None or told.status != "loading":
+            raise client.refusal(response)
+        if told.access is not None:  # the client will be refused: say so now, not after minutes of loading
             raise client.refusal(client.exchange("GET", "/model"))
         pause = while_loading(clock() - began, patience)
         if pause is None:
             raise DrafterError(f"the verifier at {client.url} is still loading its model after {patience:.0f} s")
         if on_wait is not None:
-            on_wait(_progress(client.url, reply.body))
+            on_wait(told.progress)
         sleep(pause)
 
 
-def _progress(url: str, body: Any) -> float | None:
-    return Fields(url + "/health", body).share_if_any("progress")
+def _told(response: httpx.Response) -> HealthResponse | None:
+    """What a response of `/health` says; None if it is none of a verifier, or an error."""
+    try:
+        return HealthResponse.model_validate_json(response.content)
+    except ValidationError:
+        return None
 
 
 def _check_serves(url: str, target: ModelInfo, found: ModelInfo) -> None:

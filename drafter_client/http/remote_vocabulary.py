@@ -1,14 +1,14 @@
 """The target's vocabulary: compared with that of a draft model, or fetched for drafters without that vocabulary."""
 
-import json
 import threading
 
 from backends.vocabulary import Kind, Vocabulary, difference, first_difference, refusal
 from drafter_client.errors import BadReply, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import ModelInfo
+from drafter_client.http.responses import broken_promise, read
+from speculation.protocol.messages import TokenizeRequest, build
+from speculation.protocol.service_responses import ModelInfo, TokenizeResponse, VocabularyResponse
 
-_KINDS = {str(int(kind)): kind for kind in Kind}
 _TOO_OLD = (
     "this verifier is too old for --backend ngram and --translate: update it, or draft with a model of its family"
 )
@@ -57,17 +57,21 @@ class RemoteVocabulary(Vocabulary):
         """`info`: the result of `client.model`."""
         self._client = client
         self._asking = threading.Lock()  # several texts at once may translate their drafts
-        reply = client.fields("/vocabulary", client.call_through_outage("GET", "/vocabulary", None, _TOO_OLD))
-        pieces, kinds = reply.byte_strings("pieces"), reply.text("kinds")
-        if len(kinds) != len(pieces) or not set(kinds) <= _KINDS.keys():
-            raise reply.wrong("kinds", "is not one digit for each of the pieces")
-        begin, ends = reply.id_or_null("begin", len(pieces)), reply.ids("ends", len(pieces))
-        super().__init__(pieces, [_KINDS[kind] for kind in kinds], begin, frozenset(ends))
+        where = client.url + "/vocabulary"
+        told = read(where, VocabularyResponse, client.call_through_outage("GET", "/vocabulary", None, _TOO_OLD))
+        if len(told.kinds) != len(told.pieces):
+            raise broken_promise(where, "kinds is not one digit for each of the pieces")
+        pieces, kinds = [each.encode("latin-1") for each in told.pieces], [Kind(int(digit)) for digit in told.kinds]
+        super().__init__(pieces, kinds, told.begin, frozenset(told.ends))
         if self.fingerprint != info.vocabulary:
             raise BadReply(f"the vocabulary that {client.url} sent is not the one that it names")
 
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
-        wanted = {"text": text, "add_begin": add_begin, "parse_control": parse_control}
+        wanted = build(TokenizeRequest, {"text": text, "add_begin": add_begin, "parse_control": parse_control})
         with self._asking:
-            reply = self._client.call_through_outage("POST", "/tokenize", json.dumps(wanted).encode(), _TOO_OLD)
-        return self._client.fields("/tokenize", reply).ids("token_ids", self.size)
+            content = self._client.call_through_outage("POST", "/tokenize", wanted.body(), _TOO_OLD)
+        where = self._client.url + "/tokenize"
+        ids = read(where, TokenizeResponse, content).token_ids
+        if ids and max(ids) >= self.size:
+            raise broken_promise(where, f"token_ids holds {max(ids)}, and the vocabulary has {self.size} ids")
+        return ids

@@ -1,272 +1,112 @@
-"""The verifier's responses as types. `read` makes one from JSON; it raises BadReply for what no verifier sends."""
+"""Reads the verifier's responses by the models of the protocol, and compares them with the requests.
+
+Every function raises BadReply for what no verifier sends: one line with the address `where` and the first wrong field.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
-from backends.vocabulary import Fingerprint
-from drafter_client.http.fields import Fields, broken_promise
-from speculation.acceptance.explain import VERDICTS, Decision
+from pydantic import ValidationError
+
+from drafter_client.errors import BadReply
+from speculation.acceptance.explain import Decision
+from speculation.protocol.response_fields import Response
+from speculation.protocol.responses import (
+    GenerateOpenEvent,
+    GenerateResponse,
+    GenerateTokensEvent,
+    PrefillResponse,
+    StreamedTokens,
+    StreamEnd,
+    VerifyResponse,
+)
+from speculation.protocol.service_responses import ModelInfo
 
 STREAM = "/sessions/…/stream"  # in error texts, for every session
+GenerateEvent = GenerateOpenEvent | GenerateTokensEvent | GenerateResponse
+_GENERATE: dict[str, type[GenerateEvent]] = {"open": GenerateOpenEvent, "end": GenerateResponse}  # by the event's name
+R = TypeVar("R", bound=Response)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """What the verifier serves: the response of `/model`."""
-
-    name: str  # of the target model
-    context_length: int  # tokens
-    max_drafts: int  # draft tokens that the verifier judges in one request, at most
-    pass_ms: list[float]  # milliseconds of target passes over 1, 2, … tokens; empty: not measured
-    self_continue: bool  # whether the verifier supports self-continuation
-    vocabulary: Fingerprint
-    chat_template: str | None
-    modes: tuple[str, ...] = ("target",)  # the modes in which the verifier generates whole texts: target, fused
-    draft_model: str | None = None  # the drafter on the verifier, for mode fused; None: there is none
-    draft_pass_ms: float | None = None  # milliseconds of that drafter's pass over one token; None: not measured
-    engine: str | None = None  # the backend that runs the target
-
-    @classmethod
-    def read(cls, reply: Fields, below: int | None) -> "ModelInfo":
-        """`below`: the ids below it are those whose fingerprints were requested; None: those of all ids were."""
-        return cls(
-            name=reply.line("model"),
-            context_length=reply.count("context_length", least=1),
-            max_drafts=reply.count("max_draft_tokens"),
-            pass_ms=reply.all_milliseconds("pass_ms"),
-            self_continue=reply.flag("self_continue"),
-            vocabulary=_fingerprint(reply.part("vocabulary"), below),
-            chat_template=reply.text_or_null("chat_template"),
-            modes=tuple(reply.texts("modes")) if reply.has("modes") else ("target",),
-            draft_model=reply.line("draft_model") if reply.has("draft_model") else None,
-            draft_pass_ms=reply.milliseconds_if_any("draft_pass_ms"),
-            engine=reply.line("backend") if reply.has("backend") else None,
-        )
+def broken_promise(where: str, wrong: str) -> BadReply:
+    """The error for a response from the address `where` that no verifier sends; `wrong` says what is wrong with it."""
+    return BadReply(f"{where}: {wrong}: is it a verifier?")
 
 
-def _fingerprint(reply: Fields, below: int | None) -> Fingerprint:
-    size = reply.count("size", least=1)
-    told = reply.count("below", most=size)
-    if below is not None and told != below:
-        raise reply.wrong("below", f"is {told} where {below} was asked for")
-    return Fingerprint(
-        size=size,
-        below=told,
-        begin=reply.id_or_null("begin", size),
-        ends=tuple(reply.ids("ends", size)),
-        ordinary=reply.text("ordinary"),
-        control=reply.text("control"),
-    )
+def read(where: str, model: type[R], content: bytes) -> R:
+    """Read a response. Keys that the model does not know are ignored."""
+    try:
+        return model.model_validate_json(content, by_alias=True, by_name=False)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    field = ".".join(map(str, fault["loc"])) or "the response"
+    _, should, rest = fault["msg"].partition(" should ")  # as in "Input should be a valid integer"
+    wrong = {"missing": "is missing", "json_invalid": "is not JSON"}.get(fault["type"], fault["msg"])
+    raise broken_promise(where, f"{field} {f'should {rest}' if should else wrong}")
 
 
-def decisions_on(reply: Fields, tokens: list[int]) -> list[Decision] | None:
-    """Read the decisions on `tokens`, one for each; None if the response has no decisions."""
-    parts = reply.parts_if_any("decisions")
-    if parts is None:
-        return None
-    if [part.count("token") for part in parts] != tokens:
-        raise reply.wrong("decisions", "are not on the tokens")
-    return [
-        Decision(
-            token=token,
-            p=part.share("p"),
-            draft=part.count_or_null("draft"),
-            draft_p=part.share_if_any("draft_p"),
-            q=part.share_if_any("q"),
-            drawn=part.share_if_any("drawn"),
-            verdict=part.one_of("verdict", VERDICTS),
-        )
-        for token, part in zip(tokens, parts, strict=True)
-    ]
+def expect(where: str, field: str, value: int, due: int) -> None:
+    """Check that `field` has the value that is due."""
+    if value != due:
+        raise broken_promise(where, f"{field} is {value} where {due} is due")
 
 
-@dataclass(frozen=True, slots=True)
-class PrefillResponse:
-    """Response to a prefill: committed tokens after those that the request named, at least one until the text ends."""
-
-    session_id: str
-    prompt_ids: list[int]
-    tokens: list[int]
-    finish_reason: str | None  # None: the text has not ended
-    sampling: dict[str, Any]  # the settings of the session
-    queue_ms: float  # milliseconds that the request waited for a verifier pass
-    forward_ms: float  # milliseconds of the verifier passes over the prompt
-    decisions: list[Decision] | None = None  # one on each of `tokens`, if requested
-
-    @classmethod
-    def read(
-        cls, reply: Fields, session_id: str, prompt_ids: list[int], known: Sequence[int] = ()
-    ) -> "PrefillResponse":
-        """`session_id`, `prompt_ids` and the `known` generated tokens are those of the request. Raises BadReply if the
-        response is for another prompt, or its tokens do not begin right after the known ones."""
-        if reply.ids("prompt_ids") != prompt_ids:
-            raise reply.wrong("prompt_ids", "is not what was sent")
-        due = len(prompt_ids) + len(known)
-        if known:
-            reply.expect("position", due)
-        tokens, timing = reply.ids("tokens"), reply.part("timing")
-        if not tokens and not (known and reply.has("finish_reason")):
-            raise reply.wrong("tokens", "is empty")
-        return cls(
-            session_id=session_id,
-            prompt_ids=prompt_ids,
-            tokens=tokens,
-            finish_reason=reply.finish_reason(),
-            sampling=reply.settings("sampling"),
-            queue_ms=timing.milliseconds("queue_ms"),
-            forward_ms=timing.milliseconds("forward_ms"),
-            decisions=decisions_on(reply, tokens),
-        )
+def read_model(where: str, content: bytes, below: int | None = None) -> ModelInfo:
+    """`below`: the ids below it are those whose fingerprints were requested; None: those of all ids were."""
+    info = read(where, ModelInfo, content)
+    vocabulary = info.vocabulary
+    if below is not None:
+        expect(where, "vocabulary.below", vocabulary.below, below)
+    ids = (*vocabulary.ends, vocabulary.begin or 0)
+    if vocabulary.below > vocabulary.size or min(ids) < 0 or max(ids) >= vocabulary.size:
+        raise broken_promise(where, f"vocabulary is said to have {vocabulary.size} ids, and names others")
+    return info
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyResponse:
-    """Response to a verify request: committed tokens from its position on, at least one until the text has ended."""
-
-    accepted: int  # draft tokens at the beginning of the draft that equal committed tokens
-    judged: int  # draft tokens that the target judged for this request
-    tokens: list[int]
-    finish_reason: str | None  # None: the text has not ended
-    queue_ms: float  # milliseconds that the request waited for a verifier pass
-    forward_ms: float  # milliseconds of the verifier passes that ran the request; 0: none did
-    sessions: int = 1  # sessions that shared the last of these passes
-    decisions: list[Decision] | None = None  # one on each of `tokens`, if requested
-    unjudged: int = 0  # draft tokens at the end of the draft that were not judged, as the draft credit was used up
-
-    @property
-    def ran(self) -> bool:
-        """Whether the target ran for this request: not if its draft was out of date, or contained in a longer one."""
-        return self.judged > 0 or self.forward_ms > 0.0
-
-    def recorded(self, drafts: int) -> int:
-        """How many of `tokens` had been committed before this request's pass: all of them if it had none.
-
-        `drafts`: how many draft tokens the request had. Before the judged ones are those that had been committed, and
-        after them only the unjudged ones, since none is sent for positions beyond the end of the text.
-        """
-        if self.judged:
-            return drafts - self.unjudged - self.judged
-        return len(self.tokens) - self.ran
-
-    def judged_accepted(self, drafts: int) -> int:
-        """How many of the judged draft tokens were accepted. `drafts`: how many draft tokens the request had.
-
-        `accepted` may count more: draft tokens that had been committed before, and one that was not judged and equals
-        the target's token after the judged ones.
-        """
-        return min(max(0, self.accepted - self.recorded(drafts)), self.judged)
-
-    @classmethod
-    def read(cls, reply: Fields, drafts: int) -> "VerifyResponse":
-        """`drafts`: how many draft tokens the request had."""
-        tokens, finish_reason, timing = reply.ids("tokens"), reply.finish_reason(), reply.part("timing")
-        if not tokens and finish_reason is None:
-            raise reply.wrong("tokens", "is empty, and the text has not ended")
-        return cls(
-            accepted=reply.count("accepted_prefix_len", most=min(drafts, len(tokens))),
-            judged=reply.count("judged", most=drafts),
-            tokens=tokens,
-            finish_reason=finish_reason,
-            queue_ms=timing.milliseconds("queue_ms"),
-            forward_ms=timing.milliseconds("forward_ms"),
-            sessions=timing.count("sessions"),
-            decisions=decisions_on(reply, tokens),
-            unjudged=reply.count("unjudged", most=drafts) if reply.has("unjudged") else 0,
-        )
+def read_prefill(where: str, content: bytes, prompt_ids: list[int], known: Sequence[int]) -> PrefillResponse:
+    """`prompt_ids` and the `known` generated tokens are those of the request. The response begins right after them."""
+    opened = read(where, PrefillResponse, content)
+    if opened.prompt_ids != prompt_ids:
+        raise broken_promise(where, "prompt_ids is not what was sent")
+    expect(where, "position", opened.position, len(prompt_ids) + len(known))
+    if not opened.tokens and not (known and opened.finish_reason):
+        raise broken_promise(where, "tokens is empty")
+    return opened
 
 
-@dataclass(frozen=True, slots=True)
-class StreamedTokens:
-    """An event of a session's stream: committed tokens from `position` on, at least one."""
-
-    position: int
-    tokens: list[int]
-    target_decoded: bool  # whether the tokens come from self-continuation
-    forward_ms: float | None  # milliseconds of the verifier pass that decoded the last token, if target-decoded
-    decisions: list[Decision] | None = None  # one on each of `tokens`, if requested
-
-    @classmethod
-    def read(cls, event: Fields, due: int) -> "StreamedTokens":
-        """`due`: the position that the event must have, which is that after the tokens of the events before."""
-        position, tokens = event.count("position"), event.ids("tokens")
-        if position != due:
-            raise event.wrong("position", f"is {position} where {due} is due")
-        if not tokens:
-            raise event.wrong("tokens", "is empty")
-        target_decoded, forward_ms = event.flag("own"), event.milliseconds_if_any("forward_ms")
-        return cls(position, tokens, target_decoded, forward_ms, decisions_on(event, tokens))
+def read_verify(where: str, content: bytes, position: int, drafts: int) -> VerifyResponse:
+    """`position`, and `drafts`, the number of draft tokens, are those of the request."""
+    response = read(where, VerifyResponse, content)
+    expect(where, "position", response.position, position)
+    if not response.tokens and response.finish_reason is None:
+        raise broken_promise(where, "tokens is empty, and the text has not ended")
+    for field, value, most in (
+        ("accepted_prefix_len", response.accepted, min(drafts, len(response.tokens))),
+        ("judged", response.judged, drafts),
+        ("unjudged", response.unjudged, drafts),
+    ):
+        if value > most:
+            raise broken_promise(where, f"{field} is {value}, not 0 to {most}")
+    return response
 
 
-@dataclass(frozen=True, slots=True)
-class StreamEnd:
-    """The last event of a session's stream."""
-
-    finish_reason: str
-
-    @classmethod
-    def read(cls, event: Fields, due: int) -> "StreamEnd":
-        """`due`: the length of the text, as the events before have it."""
-        total, finish_reason = event.count("total_tokens"), event.finish_reason()
-        if total != due:
-            raise event.wrong("total_tokens", f"is {total} where {due} tokens were told")
-        if finish_reason is None:
-            raise event.wrong("finish_reason", "is null at the end")
-        return cls(finish_reason)
+def read_event(where: str, name: str, data: bytes, due: int) -> StreamedTokens | StreamEnd:
+    """An event of a session's stream. `due`: the position after the tokens of the events before."""
+    if name == "end":
+        end = read(where, StreamEnd, data)
+        expect(where, "total_tokens", end.total_tokens, due)
+        return end
+    event = read(where, StreamedTokens, data)
+    expect(where, "position", event.position, due)
+    if not event.tokens:
+        raise broken_promise(where, "tokens is empty")
+    return event
 
 
-@dataclass(frozen=True, slots=True)
-class GenerateResponse:
-    """The last event of `/generate`: the summary of a text that the verifier generated in mode target or fused."""
-
-    finish_reason: str
-    sampling: dict[str, Any]  # the settings of the session
-    queue_ms: float  # milliseconds that the text waited for passes
-    forward_ms: float  # milliseconds of the target's passes
-    speculation: "Speculation | None"  # None in mode target
-
-    @property
-    def milliseconds(self) -> float:
-        """All the time that the verifier reports: queue, target passes and drafting."""
-        return self.queue_ms + self.forward_ms + (self.speculation.drafting_ms if self.speculation else 0.0)
-
-    @classmethod
-    def read(cls, event: Fields, streamed: list[int]) -> "GenerateResponse":
-        """`streamed`: the tokens known before the request, and those of the events before this one."""
-        finish_reason, timing = event.finish_reason(), event.part("timing")
-        if event.ids("token_ids") != streamed:
-            raise event.wrong("token_ids", "is not what was streamed")
-        if finish_reason is None:
-            raise event.wrong("finish_reason", "is null at the end")
-        return cls(
-            finish_reason=finish_reason,
-            sampling=event.settings("sampling"),
-            queue_ms=timing.milliseconds("queue_ms"),
-            forward_ms=timing.milliseconds("forward_ms"),
-            speculation=Speculation.read(event) if event.has("speculation") else None,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Speculation:
-    """Statistics of server-side drafting that the events before the summary do not have."""
-
-    draft_model: str
-    looked_up: int  # looked-up draft tokens that were judged
-    looked_up_accepted: int  # looked-up draft tokens that were accepted
-    drafting_ms: float  # milliseconds of the server's draft steps
-    draft_failure: str | None = None  # why drafting ended before the text did
-
-    @classmethod
-    def read(cls, summary: Fields) -> "Speculation":
-        fields = summary.part("speculation")
-        return cls(
-            draft_model=summary.line("draft_model"),
-            looked_up=fields.count("looked_up"),
-            looked_up_accepted=fields.count("looked_up_accepted"),
-            drafting_ms=fields.milliseconds("drafting_ms"),
-            draft_failure=fields.line("draft_failure") if fields.has("draft_failure") else None,
-        )
+def read_generated(where: str, name: str, data: bytes) -> GenerateEvent:
+    """An event of `/generate`."""
+    return read(where, _GENERATE.get(name, GenerateTokensEvent), data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,10 +124,20 @@ class ResponseBounds:
             return "stop"
         return "length" if len(text) >= self.tokens else None
 
-    def check_explained(self, path: str, asked: bool, decisions: list[Decision] | None) -> None:
-        """Raise BadReply if decisions were requested (`asked`) and are missing."""
-        if asked and decisions is None:
-            raise broken_promise(self.url + path, "decisions are missing, and were asked for")
+    def explained(
+        self, path: str, asked: bool, tokens: list[int], decisions: list[Decision | None] | None
+    ) -> list[Decision] | None:
+        """The decisions on `tokens`, one on each; None if a response has none. `asked`: whether they were requested.
+
+        Raises BadReply if requested decisions are missing, or decisions are on other tokens."""
+        if decisions is None:
+            if asked:
+                raise broken_promise(self.url + path, "decisions are missing, and were asked for")
+            return None
+        known = [each for each in decisions if each is not None]
+        if [each.token for each in known] != tokens:
+            raise broken_promise(self.url + path, "decisions are not on the tokens")
+        return known
 
     def check(self, path: str, position: int, tokens: list[int]) -> None:
         """Raise BadReply if `tokens`, from `position` on, exceed the bounds."""

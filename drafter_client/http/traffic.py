@@ -1,87 +1,68 @@
-"""The socket of a connection, which counts every byte, framing included, and notices a peer that is gone."""
+"""The bytes of a connection: counted both ways, and bounded, as an endless response would take all memory."""
 
-import io
-import select
-import socket
-import ssl
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+import math
+import time
+from collections.abc import Callable
 
-from drafter_client.http.read_limit import ReadLimit
+from drafter_client.errors import BadReply
 
-# Socket options, where the system has them, to notice a peer that is gone without closing: seconds of silence before
-# the first probe, seconds between probes, number of probes; milliseconds until unacknowledged data count as lost.
-_KEEP_ALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPALIVE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
+MiB = 2**20
+MOST = {"/vocabulary": 64 * MiB}  # bytes of a response by path; 150,000 tokens take 3 MiB
+MOST_ELSEWHERE = 16 * MiB  # bytes of another response, or from one event of a stream to the next, comments included
+MOST_OF_AN_ERROR = MiB  # bytes of a response with another status than 200
+MOST_OF_A_HEAD = MiB  # bytes of a head; the framing of a body may take as many again
+SLOW_LINK = 600.0  # seconds that a response may take to arrive, in addition to the timeout for its beginning
+# Seconds of comments without an event, by path. A long prompt may queue and be read for long. The stream of a session
+# has no bound: it has no events for as long as the client sends no drafts.
+EVENT_PATIENCE = {"/generate": 900.0}
 
 
-@dataclass(slots=True)
 class Traffic:
-    """Bytes sent and received so far."""
+    """Counts the bytes `sent` and `received` over a connection so far, and bounds the bytes and the duration of one
+    response after the other. `count` is called with every read, so that all of a response counts: head, body, framing,
+    comments."""
 
-    sent: int = 0
-    received: int = 0
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: returns seconds."""
+        self.sent = self.received = 0
+        self._clock = clock
+        self._where = self._late = ""
+        self._most = self._allowed = 0  # bytes: allowed now, and still allowed of them
+        self._deadline = 0.0
 
+    def begin(self, where: str, path: str, timeout: float) -> None:
+        """Set the bounds for a response from `path`, whose full address is `where`. The socket's own timeout bounds the
+        wait for each part of the response to `timeout` seconds."""
+        seconds = timeout + SLOW_LINK
+        self._where, self._late = where, f"took more than {seconds:g} s for one response"
+        self._most = self._allowed = _most_of(path) + MOST_OF_A_HEAD
+        self._deadline = self._clock() + seconds
 
-class CountedSocket:
-    """The part of a connected socket that http.client uses, which counts bytes in `traffic`. With TLS it counts them
-    unencrypted. `limit` counts what is received, and raises BadReply if that is too much.
-    """
+    def next_event(self, path: str) -> None:
+        """Set the bounds for the next event of the stream from `path`."""
+        seconds = EVENT_PATIENCE.get(path.partition("?")[0], math.inf)
+        self._late = f"sent comments and no event for {seconds:g} s"
+        self._most = self._allowed = _most_of(path)
+        self._deadline = self._clock() + seconds
 
-    def __init__(self, sock: socket.socket, traffic: Traffic, limit: ReadLimit) -> None:
-        self._sock, self._traffic, self._limit = sock, traffic, limit
+    def head(self, path: str, status: int, length: int | None) -> None:
+        """Set the bounds for the body, after the head. `length`: bytes that the head announces; None: it announces
+        none. Raises BadReply if that is too long."""
+        most = _most_of(path) if status == 200 else MOST_OF_AN_ERROR
+        if length is not None and length > most:
+            raise BadReply(f"{self._where} announces {length} bytes, at most {most} are read: is it a verifier?")
+        self._most = self._allowed = most + MOST_OF_A_HEAD  # the framing of its chunks counts, too
 
-    def sendall(self, data: bytes) -> None:
-        self._sock.sendall(data)
-        self._traffic.sent += len(data)
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_CountedReader(self._sock.makefile("rb", buffering=0), self._traffic, self._limit))
-
-    def settimeout(self, seconds: float) -> None:
-        self._sock.settimeout(seconds)
-
-    def readable(self, seconds: float) -> bool:
-        """Wait at most `seconds`; return whether there is something to read, the end of the stream or an error."""
-        if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
-            return True
-        if not hasattr(select, "poll"):  # Windows
-            return bool(select.select([self._sock], [], [], seconds)[0])
-        poll = select.poll()  # `select` takes no descriptors above 1,023
-        poll.register(self._sock, select.POLLIN)
-        return bool(poll.poll(1e3 * seconds))
-
-    def shutdown(self, how: int) -> None:
-        self._sock.shutdown(how)
-
-    def close(self) -> None:
-        self._sock.close()
-
-
-class _CountedReader(io.RawIOBase):
-    """A socket's unbuffered reader, which counts the bytes that it reads."""
-
-    def __init__(self, raw: socket.SocketIO, traffic: Traffic, limit: ReadLimit) -> None:
-        self._raw, self._traffic, self._limit = raw, traffic, limit
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        count = self._raw.readinto(buffer)
-        self._traffic.received += count or 0
-        self._limit.count(count or 0)
-        return count
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
+    def count(self, received: int) -> None:
+        """Count `received` more bytes. Raises BadReply if the response is too long or too late."""
+        self.received += received
+        self._allowed -= received
+        if self._allowed < 0:
+            raise BadReply(f"{self._where} sent more than {self._most} bytes without an end: is it a verifier?")
+        if self._clock() > self._deadline:
+            raise BadReply(f"{self._where} {self._late}: is it a verifier?")
 
 
-def keep_alive(sock: socket.socket) -> None:
-    """Have the system notice within about 15 seconds that the peer is gone without closing."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEP_ALIVE.items():
-        if hasattr(socket, name):
-            with suppress(OSError):  # a system may name an option and not support it
-                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+def _most_of(path: str) -> int:
+    """The greatest number of bytes that a response from `path`, or one event of its stream, may have."""
+    return MOST.get(path.partition("?")[0], MOST_ELSEWHERE)

@@ -1,295 +1,212 @@
-"""HTTP/1.1 exchanges over kept-alive connections, with every byte counted.
+"""An httpx transport with one connection to one verifier, built on httpcore, which lends its network layer to count
+bytes, to abort and to notice silence."""
 
-Built on the standard library's client, because round trips take most of a drafter's time: against a trivial route on
-loopback, httpx's client took 1.8 times as long, and its bare transport 1.5 times.
-"""
-
-import http.client
-import json
 import socket
+import ssl
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any
 
-from drafter_client.errors import BadReply, ConnectionLost, DrafterError, VerifierTimeout
-from drafter_client.http.address import Address
-from drafter_client.http.read_limit import ReadLimit
-from drafter_client.http.traffic import CountedSocket, Traffic, keep_alive
+import httpcore
+import httpx
+
+from drafter_client.http.address import proxy_for
+from drafter_client.http.traffic import Traffic
 
 CONNECT_TIMEOUT = 5.0  # seconds
 IDLE_LIMIT = 60.0  # seconds; the verifier closes idle connections after 75, so this end gives them up first
-_PROBE_AFTER, _PROBE_AGAIN = 5.0, 3.0  # seconds without a response until `/health` is probed, and probed again
-_PROBE_TIMEOUT = 10.0  # seconds to wait for the probe; a busy verifier on a slow machine may take some of them
+_PROBE_AFTER, _PROBE_AGAIN = 5.0, 3.0  # seconds without a response until `on_silence` is called, and called again
+# Socket options, where the system has them, to notice a peer that is gone without closing: seconds of silence before
+# the first probe, seconds between probes, number of probes; milliseconds until unacknowledged data count as lost.
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPALIVE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One response: HTTP status, parsed JSON body, and the Retry-After header in seconds."""
+class VerifierTransport(httpx.BaseTransport):
+    """One connection to the verifier at `url`, through the proxy that the environment names. Raises BadUrl.
 
-    status: int
-    body: Any
-    retry_after: float | None = None
+    Certificates are checked against those that the system trusts, or those in SSL_CERT_FILE and SSL_CERT_DIR. Raises
+    the errors of httpcore, and what `on_silence` and `traffic` raise.
+    """
 
+    def __init__(self, url: httpx.URL, traffic: Traffic, on_silence: Callable[[float], None] | None) -> None:
+        """`traffic`: counts every byte of HTTP, unencrypted. `on_silence`: called with the seconds waited, again and
+        again while a response takes long."""
+        self.traffic, self.on_silence = traffic, on_silence
+        self.aborted = False
+        self.awaits_response = False  # whether nothing of the response has come yet
+        self.proxy = proxy_for(url)
+        self._host = url.raw_host
+        if b":" in self._host and self.proxy is not None and self.proxy.url.scheme in ("http", "https"):
+            self._host = b"[%b]" % self._host  # httpcore writes it to the proxy as it is
+        self._origin = httpcore.URL(scheme=url.raw_scheme, host=self._host, port=url.port, target=b"").origin
+        self._connection: httpcore.ConnectionInterface | None = None
+        self._stream: _Stream | None = None
+        self._last_used = 0.0
 
-class Transport(Protocol):
-    """A connection that sends requests. `sent` and `received` count bytes of HTTP, heads included."""
-
-    @property
-    def sent(self) -> int: ...
-
-    @property
-    def received(self) -> int: ...
-
-    def begin(self, method: str, path: str, body: bytes, headers: dict[str, str], timeout: float) -> None:
-        """Send a request ahead of its `exchange`, which must be the next call. Never waits, and opens no connection.
-
-        Raises no error: `exchange` raises the same one.
-        """
-
-    def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
-        """Send a request and return its response. `timeout` in seconds.
-
-        While the response takes long, `/health` is probed; if that does not answer, the connection counts as lost.
-        Raises VerifierUnreachable, ConnectionLost, VerifierTimeout or BadReply.
-        """
-
-    def stream(
-        self, path: str, body: bytes | None, headers: dict[str, str], timeout: float
-    ) -> Iterator[tuple[str, Any]]:
-        """Send a POST, or a GET if there is no body; yield the server-sent events of the response as (name, parsed
-        data).
-
-        An error response is one event ("reply", Reply). Silence of `timeout` seconds counts as a lost connection: a
-        verifier that has no event sends comments.
-        """
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        url = request.url
+        asked = httpcore.Request(
+            request.method,
+            httpcore.URL(scheme=url.raw_scheme, host=self._host, port=url.port, target=url.raw_path),
+            headers=request.headers.raw,
+            content=request.stream,
+            extensions=request.extensions,
+        )
+        self.connect()
+        assert self._connection is not None
+        self.awaits_response = True
+        response = self._connection.handle_request(asked)
+        self._last_used = time.monotonic()
+        assert isinstance(response.stream, Iterable)
+        return httpx.Response(
+            response.status, headers=response.headers, stream=_Body(response.stream), extensions=response.extensions
+        )
 
     def connect(self) -> None:
-        """Open a connection for the next request. Raises VerifierUnreachable."""
+        """Open a connection for the next request, unless there is one. Through a proxy the request itself opens it."""
+        connection = self._connection
+        if connection is not None and self._is_stale(connection):
+            self.close()
+        if self._connection is None:
+            self._connection = self._opened()
+            self._last_used = time.monotonic()
+
+    def _is_stale(self, connection: httpcore.ConnectionInterface) -> bool:
+        """Whether the server has closed the connection, or may have, as it was idle."""
+        idle = time.monotonic() - self._last_used
+        return connection.is_closed() or connection.has_expired() or idle > IDLE_LIMIT
+
+    def _opened(self) -> httpcore.ConnectionInterface:
+        tls = ssl.create_default_context() if self._origin.scheme == b"https" else None
+        network = _Network(self, connecting=tls is not None)
+        if self.proxy is not None:
+            to_proxy = ssl.create_default_context() if self.proxy.url.scheme == "https" else None
+            url = httpcore.URL(str(self.proxy.url))
+            proxy = httpcore.Proxy(url, self.proxy.raw_auth, ssl_context=to_proxy)
+            pool = httpcore.ConnectionPool(ssl_context=tls, proxy=proxy, network_backend=network)
+            return pool.create_connection(self._origin)
+        host = self._origin.host.decode()
+        stream = network.connect_tcp(host, self._origin.port)
+        return httpcore.HTTP11Connection(self._origin, stream if tls is None else stream.start_tls(tls, host))
+
+    def use(self, stream: "_Stream") -> "_Stream":
+        """Take `stream` for the one that `abort` shuts down."""
+        self._stream = stream
+        if self.aborted:  # read after setting the stream, as `abort` sets it before it reads the stream
+            stream.close()
+            raise httpcore.ConnectError("aborted")
+        return stream
 
     def abort(self) -> None:
         """Make the exchange under way fail, and every later one. May be called from any thread."""
+        self.aborted = True
+        if self._stream is not None:
+            shut_down(self._stream)
 
     def close(self) -> None:
-        """Close the connection."""
-
-
-class HttpTransport:
-    """One connection to one verifier. `url` is http(s)://host[:port][/prefix]. Raises BadUrl.
-
-    `checks_health`: whether to probe `/health` over another connection while a response takes long.
-    """
-
-    def __init__(self, url: str, *, checks_health: bool = True) -> None:
-        self._checks_health = checks_health
-        self._address = Address.read(url)
-        self._url = self._address.url
-        self._connection: http.client.HTTPConnection | None = None
-        self._response: http.client.HTTPResponse | None = None
-        self._socket: CountedSocket | None = None  # kept here, as the connection drops it when its last response begins
-        self._begun: bytes | None = None  # the body of the request that was sent ahead
-        self._prober: HttpTransport | None = None  # probes `/health` while a response takes long
-        self._last_used = 0.0
-        self._aborted = False
-        self._traffic, self._limit = Traffic(), ReadLimit()
-
-    @property
-    def sent(self) -> int:
-        return self._traffic.sent
-
-    @property
-    def received(self) -> int:
-        return self._traffic.received
-
-    def begin(self, method: str, path: str, body: bytes, headers: dict[str, str], timeout: float) -> None:
-        if self._connection is None or self._is_stale(self._connection):
-            return
-        try:
-            self._write(self._connection, method, path, body, headers, timeout)
-            self._begun = body
-        except OSError:
-            self.close()
-
-    def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
-        begun, self._begun = self._begun, None
-        if begun is not None and begun is not body:  # the next response belongs to another request
-            self.close()
-        with self._guarded(path, timeout):
-            if begun is not None and self._connection is not None:
-                response = self._receive(self._connection, method, path, timeout)
-            else:
-                response = self._send(method, path, body, headers, timeout)
-            data = response.read()
-            # http.client takes a head that was cut off for a whole one.
-            if not data and response.will_close and response.length is None:
-                raise http.client.IncompleteRead(data)
-            return self._reply(response, data)
-
-    def stream(
-        self, path: str, body: bytes | None, headers: dict[str, str], timeout: float
-    ) -> Iterator[tuple[str, Any]]:
-        refused: Reply | None = None
-        name = ""
-        with self._guarded(path, timeout, ConnectionLost):
-            response = self._send("GET" if body is None else "POST", path, body, headers, timeout)
-            if response.status != 200:
-                refused = self._reply(response, response.read())
-            self._limit.next_event(path)
-            line = b""
-            for line in response:  # of a refusal, nothing is left to read
-                field, _, value = line.rstrip(b"\r\n").partition(b": ")
-                if field == b"event":
-                    name = value.decode(errors="replace")
-                elif field == b"data":
-                    yield name, self._parsed(value)
-                    self._limit.next_event(path)
-            # http.client takes a stream that was cut off between two chunks for a whole one.
-            if response.chunked and (response.chunk_left is not None or not line) and refused is None:
-                raise http.client.IncompleteRead(b"")
-        if refused is not None:
-            yield "reply", refused
-
-    def connect(self) -> None:
-        self._connected()
-        self._last_used = time.monotonic()
-
-    def abort(self) -> None:
-        self._aborted = True  # before the socket is read: `_connected` checks it after setting the socket
-        sock, prober = self._socket, self._prober
-        if sock is not None:
-            with suppress(OSError):  # it may just have been closed, or read to its end
-                sock.shutdown(socket.SHUT_RDWR)
-        if prober is not None:
-            prober.abort()
-
-    def close(self) -> None:
-        if self._response is not None:  # perhaps read in part only
-            self._response.close()
-            self._response = None
         if self._connection is not None:
             self._connection.close()
-            self._connection = None
-        self._socket = self._begun = None
+        self._connection = self._stream = None
 
-    @contextmanager
-    def _guarded(self, path: str, timeout: float, silence: type[DrafterError] = VerifierTimeout) -> Iterator[None]:
-        """Translate the errors of an exchange, and close a connection on which the rest of a response may still come.
 
-        `silence`: the error to raise if nothing came for `timeout` seconds.
-        """
+class _Network(httpcore.NetworkBackend):
+    """Opens the streams of a transport."""
+
+    def __init__(self, transport: VerifierTransport, connecting: bool) -> None:
+        self._transport, self._connecting = transport, connecting
+
+    def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> "_Stream":
         try:
-            yield
-        except TimeoutError:
-            self.close()
-            raise silence(f"{self._url}{path} sent nothing for {timeout:g} s") from None
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            reason = str(error) or type(error).__name__
-            raise ConnectionLost(f"the connection to {self._url} broke: {reason}") from error
-        except BaseException:  # Ctrl-C while waiting, a stream left in the middle
-            self.close()
-            raise
+            stream = httpcore.SyncBackend().connect_tcp(host, port, CONNECT_TIMEOUT)
+        except UnicodeError as error:  # an invalid host name
+            raise httpcore.ConnectError(str(error)) from None
+        _keep_alive(stream.get_extra_info("socket"))
+        return self._transport.use(_Stream(stream, self._transport, self._connecting))
 
-    def _send(
-        self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float
-    ) -> http.client.HTTPResponse:
-        connection = self._connected()
-        self._write(connection, method, path, body, headers, timeout)
-        return self._receive(connection, method, path, timeout)
 
-    def _write(
-        self,
-        connection: http.client.HTTPConnection,
-        method: str,
-        path: str,
-        body: bytes | None,
-        headers: dict[str, str],
-        timeout: float,
-    ) -> None:
-        connection.sock.settimeout(timeout)
-        # Head and body in one packet: http.client would send two, and check every header again each time.
-        connection.sock.sendall(self._head(method, path, headers, body) + (body or b""))
+class _Stream(httpcore.NetworkStream):
+    """A stream of httpcore, whose bytes are counted and bounded, and which calls `on_silence`."""
 
-    def _receive(
-        self, connection: http.client.HTTPConnection, method: str, path: str, timeout: float
-    ) -> http.client.HTTPResponse:
-        self._await_answer(path, timeout)
-        self._limit.begin(self._url + path, path, timeout)
-        self._response = response = http.client.HTTPResponse(connection.sock, method=method)
-        response.begin()
-        if response.will_close:
-            connection.close()  # the response keeps the socket open until it is read
-        self._limit.head(path, response.status, response.length)
-        self._last_used = time.monotonic()
-        return response
+    def __init__(self, inner: httpcore.NetworkStream, transport: VerifierTransport, connecting: bool) -> None:
+        """`connecting`: whether what is read is a proxy's answer, before TLS begins."""
+        self._inner, self._transport, self._connecting = inner, transport, connecting
+        self._unsent = b""
 
-    def _await_answer(self, path: str, timeout: float) -> None:
-        """Wait until the response begins. Raises TimeoutError, and ConnectionLost if `/health` does not answer."""
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._unsent += buffer  # sent by the next `read`: head and body in one packet
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        transport = self._transport
+        if self._unsent:
+            unsent, self._unsent = self._unsent, b""
+            self._inner.write(unsent, timeout)
+            transport.traffic.sent += len(unsent)
+        if timeout is None or self._connecting:
+            data = self._read_from_proxy(max_bytes)
+        elif transport.awaits_response and transport.on_silence is not None:
+            data = self._read_patiently(max_bytes, timeout, transport.on_silence)
+            transport.awaits_response = False
+        else:
+            data = self._inner.read(max_bytes, timeout)
+        transport.traffic.count(len(data))
+        return data
+
+    def _read_from_proxy(self, max_bytes: int) -> bytes:
+        try:
+            return self._inner.read(max_bytes, CONNECT_TIMEOUT)
+        except httpcore.ReadTimeout:
+            raise httpcore.ConnectTimeout(f"the proxy sent nothing for {CONNECT_TIMEOUT:g} s") from None
+
+    def _read_patiently(self, max_bytes: int, timeout: float, on_silence: Callable[[float], None]) -> bytes:
         waited, pause = 0.0, min(_PROBE_AFTER, timeout)
-        while self._socket is not None and not self._socket.readable(pause):
-            waited += pause
-            if waited >= timeout:
-                raise TimeoutError
-            if self._checks_health:
-                self._probe_health(path, waited)
+        while True:
+            try:
+                return self._inner.read(max_bytes, pause)
+            except httpcore.ReadTimeout:
+                waited += pause
+                if waited >= timeout:
+                    raise
+            on_silence(waited)
             pause = min(_PROBE_AGAIN, timeout - waited)
 
-    def _probe_health(self, path: str, waited: float) -> None:
-        """Raise ConnectionLost if nothing answers at `/health` over another connection."""
-        prober = self._prober = HttpTransport(self._url, checks_health=False)
-        try:
-            if self._aborted:
-                prober.abort()
-            prober.exchange("GET", "/health", None, {}, _PROBE_TIMEOUT)
-        except BadReply:
-            pass  # any answer shows that the server is there
-        except DrafterError as error:
-            raise ConnectionLost(
-                f"{self._url}{path} sent nothing for {waited:g} s, and /health did not answer: {error}"
-            ) from error
-        finally:
-            self._prober = None
-            prober.close()
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        host = server_hostname and server_hostname.strip("[]")  # of an IPv6 address that went to a proxy
+        secured = self._inner.start_tls(ssl_context, host, CONNECT_TIMEOUT)
+        return self._transport.use(_Stream(secured, self._transport, connecting=False))
 
-    def _head(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> bytes:
-        target = self._address.request_target(path)
-        lines = [f"{method} {target} HTTP/1.1", f"Host: {self._address.authority}", "Accept-Encoding: identity"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        if body is not None:
-            lines.append(f"Content-Length: {len(body)}")
-        return "\r\n".join([*lines, "\r\n"]).encode("ascii")
+    def close(self) -> None:
+        self._inner.close()
 
-    def _connected(self) -> http.client.HTTPConnection:
-        if self._connection is not None and self._is_stale(self._connection):
-            self.close()
-        if self._connection is None:
-            connection = self._address.connect(CONNECT_TIMEOUT)
-            keep_alive(connection.sock)
-            self._socket = CountedSocket(connection.sock, self._traffic, self._limit)
-            connection.sock = cast(socket.socket, self._socket)
-            self._connection = connection
-            if self._aborted:
-                self.close()
-                raise ConnectionLost(f"the exchange with {self._url} was aborted")
-        return self._connection
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
 
-    def _is_stale(self, connection: http.client.HTTPConnection) -> bool:
-        """Whether the server has closed the connection, as its last response announced, or may have, as it was idle."""
-        return connection.sock is None or time.monotonic() - self._last_used > IDLE_LIMIT
 
-    def _reply(self, response: http.client.HTTPResponse, data: bytes) -> Reply:
-        wait = response.getheader("Retry-After", "")
-        try:
-            body = self._parsed(data)
-        except BadReply:
-            if response.status == 200:
-                raise
-            body = None
-        return Reply(response.status, body, float(wait) if wait.isdecimal() else None)
+class _Body(httpx.SyncByteStream):
+    """The body of a response of httpcore."""
 
-    def _parsed(self, data: bytes) -> Any:
-        try:
-            return json.loads(data)
-        except (ValueError, RecursionError):  # RecursionError: thousands of brackets
-            raise BadReply(f"{self._url} answered with something that is not JSON: is it a verifier?") from None
+    def __init__(self, stream: Iterable[bytes]) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._stream)
+
+    def close(self) -> None:
+        self._stream.close()  # type: ignore[attr-defined]  # of a connection it has one
+
+
+def shut_down(stream: httpcore.NetworkStream) -> None:
+    """End what a thread reads from or writes to `stream`."""
+    with suppress(OSError):  # it may just have been closed
+        stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """Have the system notice within about 15 seconds that the peer is gone without closing."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE.items():
+        if hasattr(socket, name):
+            with suppress(OSError):  # a system may name an option and not support it
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

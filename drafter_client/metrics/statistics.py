@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
-from drafter_client.http.responses import GenerateResponse, PrefillResponse, VerifyResponse
 from drafter_client.metrics.pace import Pace
 from drafter_client.metrics.token_source import SourceChange, TokenSource, first_sources
 from drafter_client.metrics.waits import DRAFTING, NETWORK, PREFILL, QUEUE, VERIFY, Span, exchange, fitted, partition
 from speculation.acceptance.explain import Decision
 from speculation.policy.schedule import Schedule
 from speculation.policy.verifier_timeline import InFlightDraft
+from speculation.protocol.responses import GenerateResponse, PrefillResponse, VerifyResponse
 
 
 @dataclass(slots=True)
@@ -101,9 +101,9 @@ class Stats:
         if not self.token_ids:
             self.ttft_ms = self.total_ms + now - began_ms
         self.token_ids += opened.tokens
-        self.decisions += opened.decisions or ()
+        self.decisions += [each for each in opened.decisions or () if each is not None]
         self.sources.update(first_sources(len(opened.tokens)))
-        self.sampling = opened.sampling
+        self.sampling = opened.sampling.settings()
         self.times.prefill += opened.forward_ms
         self.times.queue += opened.queue_ms
         self.times.network += max(0.0, now - began_ms - opened.forward_ms - opened.queue_ms)
@@ -137,12 +137,12 @@ class Stats:
 
     def served(self, summary: GenerateResponse) -> None:
         """Take over the verifier's summary of a text that was generated on the verifier."""
-        self.finish_reason, self.sampling = summary.finish_reason, summary.sampling
+        self.finish_reason, self.sampling = summary.finish_reason, summary.sampling.settings()
         self.times.queue += summary.queue_ms
         self.times.verify += summary.forward_ms
         speculation = summary.speculation
         if speculation is not None:
-            self.draft_model = speculation.draft_model
+            self.draft_model = summary.draft_model or ""
             self.draft_failure = speculation.draft_failure or self.draft_failure
             self.looked_up += speculation.looked_up
             self.looked_up_accepted += speculation.looked_up_accepted

@@ -154,7 +154,7 @@ class _Connecting:
     @staticmethod
     def _connect(client: VerifierClient) -> None:
         with suppress(DrafterError):  # the stretch that uses the connection raises the same error
-            client.transport.connect()
+            client.connection.connect()
 
 
 def _conclude(stats: Stats, stretches: list[_Stretch], milliseconds: float, why: str) -> None:

@@ -34,7 +34,7 @@ class LatencyProbe:
         round_trip_ms: float | None = None
         try:
             with suppress(DrafterError, SpecPairError):  # the text that is being generated raises the same error
-                self._client.transport.connect()  # a new connection takes a round trip, which must not be measured
+                self._client.connection.connect()  # a new connection takes a round trip, which must not be measured
                 round_trip_ms = self._client.least_round_trip_ms(_PINGS)
         finally:
             self._selection.probed(round_trip_ms, self._clock())

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 
-from drafter_client.http.responses import ModelInfo
 from drafter_client.modes.memory import ModeMemory, Setting
 from drafter_client.options import Mode
 from drafters.base import Drafter
@@ -12,6 +11,7 @@ from drafters.lookup import NAME as LOOKUP
 from speculation.policy.mode_estimate import PRIOR_LOOKUP, PairLatencies
 from speculation.policy.mode_measurement import ModeMeasurement
 from speculation.policy.mode_selector import ModeSelector, links_differ
+from speculation.protocol.service_responses import ModelInfo
 
 _PROBE_PAUSE = 0.5  # seconds from one probe of the link to the next
 _PROBES = 3  # probes in a row that have to find another round trip: a busy machine may disturb some

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from drafter_client.generation.observer import Committed
-from drafter_client.http.responses import PrefillResponse, VerifyResponse
 from drafter_client.metrics.token_source import SourceChange, TokenSource
 from drafters.base import Expansion
 from speculation.policy.schedule import Schedule
 from speculation.policy.verifier_timeline import InFlightDraft
+from speculation.protocol.responses import PrefillResponse, VerifyResponse
 
 _DIGITS = 4  # decimals of milliseconds: clocks have no finer resolution
 

@@ -1,7 +1,7 @@
 """Explain why each token was committed: the numbers behind each ruling, for requests with `explain`."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from speculation.acceptance import probabilistic
@@ -13,7 +13,7 @@ from speculation.sampling.distribution import probabilities, reported_sampling
 from speculation.sampling.sampling import Logits, Row
 
 Verdict = Literal["accepted", "rejected", "own"]
-VERDICTS: tuple[Verdict, ...] = ("accepted", "rejected", "own")
+_PROBABILITY = {"ge": 0.0, "le": 1.0, "allow_inf_nan": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,22 @@ class Decision:
     they are those at temperature 1 without filters, because the filtered ones would be 0 and 1.
     """
 
-    token: int
-    p: float  # the target's probability of `token`
-    draft: int | None  # the draft token that was judged at this position
-    draft_p: float | None  # the target's probability of `draft`
-    q: float | None  # the drafter's probability of `draft`, where it was sent
-    drawn: float | None  # in [0, 1); probabilistic: the coin; coupled: the uniform number behind the noise of `draft`
-    verdict: Verdict  # on `draft`; own: no draft token was judged at this position
+    token: int = field(metadata={"ge": 0})
+    p: float = field(metadata=_PROBABILITY | {"description": "The target's probability of the token."})
+    draft: int | None = field(metadata={"ge": 0, "description": "The draft token that was judged at this position."})
+    draft_p: float | None = field(
+        metadata=_PROBABILITY | {"description": "The target's probability of the draft token."}
+    )
+    q: float | None = field(
+        metadata=_PROBABILITY | {"description": "The drafter's probability of the draft token, where it was sent."}
+    )
+    # With probabilistic the coin, with coupled the uniform number behind the noise of `draft`.
+    drawn: float | None = field(
+        metadata=_PROBABILITY | {"description": "The random number that decided, where one was drawn."}
+    )
+    verdict: Verdict = field(
+        metadata={"description": "On the draft token; own: no draft token was judged at this position."}
+    )
 
     def body(self) -> dict[str, Any]:
         """The JSON object of replies."""

@@ -10,7 +10,6 @@ from pydantic import (
     Field,
     ValidationError,
     ValidationInfo,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -20,20 +19,33 @@ from speculation.errors import InvalidRequest
 from speculation.sampling import gumbel
 from speculation.sampling.sampling import Sampling
 
-TokenId = Annotated[int, Field(strict=True)]  # range is checked against the model's vocabulary
-TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]  # naming every wrong id of a long list would take seconds
+# The range of token ids is checked against the model's vocabulary. Naming every wrong id of a long list takes seconds.
+TokenIds = Annotated[list[int], Field(fail_fast=True)]
 SESSION_ID = r"^[A-Za-z0-9._:-]{1,128}$"
 SessionId = Annotated[str, Field(pattern=SESSION_ID)]
-# Milliseconds from the moment the response leaves until the client expects its next draft to arrive, if a token of this
-# draft is rejected. After a fully accepted draft the verifier expects the next one at once, because a client that
-# states this time drafts ahead.
-NextInMs = Annotated[float, Field(strict=True, ge=0.0, le=1e7, allow_inf_nan=False)]
+OptionalSessionId = Annotated[
+    SessionId | None, Field(description="The session's id, chosen by the client. Default: the server makes one.")
+]
+# Times from the moment the response leaves until the client expects its next draft to arrive. After a fully accepted
+# draft the verifier expects the next one at once, because a client that states this time drafts ahead.
+NextInMs = Annotated[
+    float | None,
+    Field(
+        ge=0.0,
+        le=1e7,
+        description="Milliseconds from the reply until the next draft arrives, should this one be rejected.",
+    ),
+]
 
 
 class Message(BaseModel):
     """Base of all requests."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    def body(self) -> bytes:
+        """The request as JSON, with the fields that were given; None counts as not given."""
+        return self.model_dump_json(exclude_unset=True, exclude_none=True).encode()
 
 
 M = TypeVar("M", bound=Message)
@@ -52,18 +64,43 @@ class _Prompted(Message):
     `/generate` that is still being written ends with `session_conflict`.
     """
 
-    session_id: SessionId | None = None
-    prompt: str | None = None
-    prompt_ids: TokenIds | None = None
-    max_tokens: Annotated[int, Field(strict=True, ge=1)] | None = None
-    temperature: Annotated[float, Field(strict=True, ge=0.0, le=100.0)] = 0.0
-    top_k: Annotated[int, Field(strict=True, ge=0)] = 0
-    top_p: Annotated[float, Field(strict=True, gt=0.0, le=1.0)] = 1.0
-    seed: Annotated[int, Field(strict=True, ge=0, lt=gumbel.SEED_LIMIT)] | None = None
-    strategy: Strategy = Strategy.COUPLED
-    threshold: Annotated[float, Field(strict=True, ge=0.0, lt=1.0)] | None = None  # with the strategy of that name
-    explain: Annotated[bool, Field(strict=True)] = False  # replies carry the decision on each token
-    committed_ids: TokenIds = []  # declared behind `seed`, which its validator reads
+    session_id: OptionalSessionId = None
+    prompt: Annotated[str | None, Field(description="Text to continue. Either this or `prompt_ids`.")] = None
+    prompt_ids: Annotated[TokenIds | None, Field(description="The prompt as token ids.")] = None
+    max_tokens: Annotated[
+        int | None, Field(ge=1, description="The most tokens to generate. Default: as many as the context holds.")
+    ] = None
+    temperature: Annotated[float, Field(ge=0.0, le=100.0, description="0 takes the most likely token.")] = 0.0
+    top_k: Annotated[int, Field(ge=0, description="Keep this many of the most likely tokens; 0 keeps all.")] = 0
+    top_p: Annotated[
+        float,
+        Field(gt=0.0, le=1.0, description="Keep the fewest most likely tokens whose probabilities add up to this."),
+    ] = 1.0
+    seed: Annotated[
+        int | None,
+        Field(
+            ge=0, lt=gumbel.SEED_LIMIT, description="Determines all random choices. Default: one is drawn and reported."
+        ),
+    ] = None
+    strategy: Annotated[  # a program may give its name
+        Strategy, Field(strict=False, description="The rule by which draft tokens are accepted.")
+    ] = Strategy.COUPLED
+    threshold: Annotated[
+        float | None,
+        Field(
+            ge=0.0,
+            lt=1.0,
+            description="With the strategy threshold: the target probability above which a draft token is accepted.",
+        ),
+    ] = None
+    explain: Annotated[bool, Field(description="Whether replies contain the decision on each token.")] = False
+    committed_ids: Annotated[  # declared behind `seed`, which its validator reads
+        TokenIds,
+        Field(
+            description="Tokens that earlier requests for this text returned, with its prompt, max_tokens and seed. "
+            "They are kept, and the reply begins after them."
+        ),
+    ] = []
 
     @field_validator("committed_ids")
     @classmethod
@@ -92,8 +129,11 @@ class _Prompted(Message):
 
 
 class PrefillRequest(_Prompted):
-    self_continue: Annotated[bool, Field(strict=True)] = False
-    next_in_ms: NextInMs | None = None
+    self_continue: Annotated[
+        bool,
+        Field(description="Self-continuation: whether the verifier decodes on by itself while it waits for drafts."),
+    ] = False
+    next_in_ms: NextInMs = None
 
     @model_validator(mode="after")
     def _may_self_continue(self) -> "PrefillRequest":
@@ -105,40 +145,64 @@ class PrefillRequest(_Prompted):
 
 
 class VerifyRequest(Message):
-    session_id: SessionId | None = None
-    position: Annotated[int, Field(strict=True, ge=0)] | None = None
-    draft_tokens: TokenIds
-    # For the strategy probabilistic, the distribution of each draft token: token id -> weight, summing to 1.
-    draft_probs: Annotated[list[dict[str, Annotated[float, Field(strict=True)]]], Field(fail_fast=True)] | None = None
-    next_in_ms: NextInMs | None = None
-    self_continue: Annotated[bool, Field(strict=True)] | None = None  # from this request on; None: as before
+    session_id: OptionalSessionId = None
+    position: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            description="How many tokens, the prompt's included, the client knows to be committed. "
+            "The draft starts there.",
+        ),
+    ] = None
+    draft_tokens: Annotated[
+        TokenIds, Field(description="All draft tokens from `position` on; empty: one step of plain decoding.")
+    ]
+    draft_probs: Annotated[
+        list[dict[str, float]] | None,
+        Field(
+            fail_fast=True,
+            description="With the strategy probabilistic: the distribution that each draft token was drawn from, as "
+            "token ids with weights.",
+        ),
+    ] = None
+    next_in_ms: NextInMs = None
+    self_continue: Annotated[
+        bool | None, Field(description="Self-continuation from this request on. Default: as before.")
+    ] = None
 
 
 class BatchRequest(Message):
     """Verify requests for several sessions. They are validated one by one, so that one bad item fails alone."""
 
     items: Annotated[
-        list[Annotated[Any, WithJsonSchema(VerifyRequest.model_json_schema())]], Field(min_length=1, max_length=256)
+        list[Any],
+        Field(min_length=1, max_length=256, description="Verify requests, each of which names its session."),
     ]
 
     def request(self, number: int) -> VerifyRequest:
         """The item at index `number`. Raises InvalidRequest where it is invalid or has no `session_id`."""
-        message = _read(VerifyRequest.model_validate, self.items[number])
+        message = build(VerifyRequest, self.items[number])
         if message.session_id is None:
             raise InvalidRequest("session_id: Field required", param="session_id")
         return message
 
 
 class TokenizeRequest(Message):
-    text: str
-    add_begin: Annotated[bool, Field(strict=True)] = True
-    parse_control: Annotated[bool, Field(strict=True)] = False  # spelled-out control tokens become their ids
+    text: Annotated[str, Field(description="Text to tokenize.")]
+    add_begin: Annotated[bool, Field(description="Whether to put the begin token first.")] = True
+    parse_control: Annotated[bool, Field(description="Whether to parse control tokens in the text.")] = False
 
 
 class GenerateRequest(_Prompted):
-    mode: Literal["target", "fused"] = "target"  # fused: with a draft model on the server
-    draft_n: Annotated[int, Field(strict=True, ge=0)] | None = None  # draft tokens a round; None: as many as pay
-    stream: Annotated[bool, Field(strict=True)] = False
+    mode: Annotated[
+        Literal["target", "fused"], Field(description="target: the target alone; fused: server-side drafting.")
+    ] = "target"
+    draft_n: Annotated[
+        int | None, Field(ge=0, description="With mode fused: draft tokens in a round. Default: chosen for speed.")
+    ] = None
+    stream: Annotated[bool, Field(description="Whether to reply with server-sent events instead of one JSON body.")] = (
+        False
+    )
 
     @model_validator(mode="after")
     def _drafts_where_it_says_so(self) -> "GenerateRequest":
@@ -150,6 +214,11 @@ class GenerateRequest(_Prompted):
 def parse(schema: type[M], body: bytes) -> M:
     """Parse a request. Raises InvalidRequest with one plain sentence that names the field."""
     return _read(schema.model_validate_json, body)
+
+
+def build(schema: type[M], fields: dict[str, Any]) -> M:
+    """Make a request of `fields`. Raises InvalidRequest, as the verifier would."""
+    return _read(schema.model_validate, fields)
 
 
 def _read(validate: Callable[[Any], M], given: Any) -> M:
@@ -169,16 +238,3 @@ def check_session_id(session_id: str, field: str) -> None:
     """Raise InvalidRequest that names `field` for an id that request bodies do not accept."""
     if not re.fullmatch(SESSION_ID, session_id):
         raise InvalidRequest(f"{field}: not a session id: 1 to 128 of A-Z a-z 0-9 . _ : -", param=field)
-
-
-def sampling_body(sampling: Sampling, strategy: Strategy, threshold: float | None = None) -> dict[str, Any]:
-    """The report of `sampling` in replies."""
-    body = {
-        "seed": sampling.seed,
-        "temperature": sampling.temperature,
-        "top_k": sampling.top_k,
-        "top_p": sampling.top_p,
-        "strategy": str(strategy),
-        "noise": gumbel.NAME,
-    }
-    return body if threshold is None else body | {"threshold": threshold}

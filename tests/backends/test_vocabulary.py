@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from backends.scripted import ByteVocabulary
-from backends.vocabulary import Fingerprint, Kind, Vocabulary, difference
+from backends.vocabulary import Kind, Vocabulary, difference
+from speculation.protocol.fingerprint import Fingerprint
 
 
 class Pieces(Vocabulary):

@@ -19,13 +19,14 @@ from drafter_client.generation.resuming import released
 from drafter_client.generation.start import speculate
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import ModelInfo
 from drafter_client.metrics.statistics import Stats
 from drafters.base import Drafter, Expansion
 from drafters.draft_model import ModelDrafter
 from speculation.drafts.tree import Prediction
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.protocol.service_responses import ModelInfo
 from speculation.sampling.sampling import Sampling, choose
+from tests.drafter_client.http import bodies
 from verifier_server.app import create_app
 from verifier_server.service import Service
 from verifier_server.settings import Settings
@@ -176,16 +177,7 @@ class Run:
 
 def model_info(max_drafts: int = 64, context_length: int = 1024) -> ModelInfo:
     """The toy verifier's `/model`, as the client reads it."""
-    vocabulary = ScriptedBackend().vocabulary
-    return ModelInfo(
-        name="scripted-1",
-        context_length=context_length,
-        max_drafts=max_drafts,
-        pass_ms=[],
-        self_continue=True,
-        vocabulary=vocabulary.fingerprint_below(vocabulary.size),
-        chat_template=None,
-    )
+    return bodies.model_info(name="scripted-1", context_length=context_length, max_drafts=max_drafts, pass_ms=[])
 
 
 def generate(

@@ -1,5 +1,6 @@
 """Prompt lookup without a draft model, with a real verifier whose vocabulary is used."""
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import closing
@@ -45,10 +46,10 @@ def test_text_equals_target_alone(verifier: Verifier, mechanisms: Mechanisms, te
         info = client.model()
         prompt = RemoteVocabulary(client, info).encode("to be or not to be")
         options = options_of(sampling, 120)
-        alone = dict(client.generate(TextSession(prompt), options))["end"]["token_ids"]
+        *_, end = client.generate(TextSession(prompt), options)
         length = 4 if mechanisms is LOCKSTEP else None
         run = generate(client, NgramDrafter(3), length, prompt, info=info, mechanisms=mechanisms, **options)
-    assert run.tokens == alone
+    assert run.tokens == end.token_ids
     if mechanisms is LOCKSTEP and not temperature:
         assert run.stats.accepted > 20
 
@@ -67,9 +68,9 @@ def test_remote_vocabulary_equals_the_verifiers(verifier: Verifier) -> None:
 
 def test_vocabulary_with_another_fingerprint_is_refused(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(VerifierClient(verifier.url)) as client:
-        info, other = client.model(), dict(client.call("GET", "/vocabulary", None))
+        info, other = client.model(), json.loads(client.call("GET", "/vocabulary", None))
         other["pieces"] = [*other["pieces"][:-3], "x", *other["pieces"][-2:]]
-        monkeypatch.setattr(client, "call", lambda *_: other)
+        monkeypatch.setattr(client, "call", lambda *_: json.dumps(other).encode())
         with pytest.raises(BadReply, match="is not the one that it names"):
             RemoteVocabulary(client, info)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from drafter_client import DrafterError, Mode, Options, Strategy
 from drafter_client.errors import BadOption
-from speculation.protocol.messages import PrefillRequest, sampling_body
+from speculation.protocol.messages import PrefillRequest
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,8 @@ def test_verifier_accepts_all_valid_options(strategy: Strategy, **fields: Any) -
     assert options.sampling.seed == options.seed
 
 
-@pytest.mark.parametrize("options", [Options(seed=3), Options(strategy=Strategy.THRESHOLD, threshold=0.2, top_k=5)])
-def test_described_equals_the_verifiers_report(options: Options) -> None:
-    options = options.settled()
-    assert options.described() == sampling_body(options.sampling, options.strategy, options.threshold)
+def test_settings_are_described_as_in_replies() -> None:
+    settings = {"seed": 3, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "strategy": "coupled", "noise": "gumbel-1"}
+    assert Options(seed=3).described() == settings
+    lossy = Options(seed=3, strategy=Strategy.THRESHOLD, threshold=0.2)
+    assert lossy.described() == settings | {"strategy": "threshold", "threshold": 0.2}

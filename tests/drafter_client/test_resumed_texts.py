@@ -6,12 +6,13 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from rich.console import Console
 
@@ -37,7 +38,7 @@ from drafter_client.cli.shared_steps import say_outage
 from drafter_client.display.status_line import StatusLine
 from drafter_client.errors import BadOption, ConnectionLost
 from drafter_client.generation.generation import Generation
-from drafter_client.http.transport import HttpTransport, Reply
+from drafter_client.http.connection import HttpConnection
 from drafter_client.modes.selection import ModeSelection
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Verifier, plain, serving
@@ -90,20 +91,21 @@ class Cable:
 
 @pytest.fixture
 def cable(monkeypatch: pytest.MonkeyPatch) -> Cable:
-    cable, exchange, stream = Cable(), HttpTransport.exchange, HttpTransport.stream
+    cable, respond, events = Cable(), HttpConnection.respond, HttpConnection.events
 
-    def exchanging(self: HttpTransport, *asked: Any) -> Reply:
+    @contextmanager
+    def responding(self: HttpConnection, *asked: Any, **more: Any) -> Iterator[httpx.Response]:
         cable.use()
-        return exchange(self, *asked)
+        with respond(self, *asked, **more) as response:
+            yield response
 
-    def streaming(self: HttpTransport, *asked: Any) -> Iterator[tuple[str, Any]]:
-        cable.use()
-        for event in stream(self, *asked):
+    def streaming(self: HttpConnection, path: str, response: httpx.Response) -> Iterator[tuple[str, bytes]]:
+        for event in events(self, path, response):
             yield event
             cable.use()
 
-    monkeypatch.setattr(HttpTransport, "exchange", exchanging)
-    monkeypatch.setattr(HttpTransport, "stream", streaming)
+    monkeypatch.setattr(HttpConnection, "respond", responding)
+    monkeypatch.setattr(HttpConnection, "events", streaming)
     return cable
 
 

@@ -111,6 +111,8 @@ def test_draft_model_of_another_vocabulary_fails_the_start(tmp_path: Path) -> No
     write_gguf(replace(model, fields={**model.fields, "tokenizer.ggml.tokens": replace(names, value=swapped)}), other)
     with running(Settings(rows=1, context=CONTEXT, threads=1, draft_model=other)) as verifier:
         health = verifier.service.health()
-    assert health["status"] == "failed"
-    assert "other cannot draft for stdlib-target-q8_0: token ids below 4096 stand for different bytes" in str(health)
-    assert "the first is id 300" in str(health)
+    assert health.status == "failed" and health.reason is not None
+    assert "other cannot draft for stdlib-target-q8_0: token ids below 4096 stand for different bytes" in str(
+        health.reason
+    )
+    assert "the first is id 300" in health.reason

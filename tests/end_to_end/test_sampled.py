@@ -25,8 +25,8 @@ COMBINATIONS = [(name, length) for name in NAMES for length in LENGTHS]
 
 def _alone(client: VerifierClient, prompt: list[int], sampling: Sampling) -> list[int]:
     """The text of the target alone, by `/generate`."""
-    events = dict(client.generate(TextSession(prompt), options_of(sampling, MAX_TOKENS)))
-    return list(events["end"]["token_ids"])
+    *_, end = client.generate(TextSession(prompt), options_of(sampling, MAX_TOKENS))
+    return end.token_ids
 
 
 @pytest.mark.parametrize(("name", "length"), COMBINATIONS)

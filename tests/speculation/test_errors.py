@@ -19,9 +19,9 @@ CLASSES = tree(SpecPairError)
 @pytest.mark.parametrize("cls", CLASSES)
 def test_error_survives_the_round_trip_over_json(cls: type[SpecPairError]) -> None:
     sent = cls("what happened", total_tokens=5, param=None, limit=[1, 2])
-    body = json.loads(json.dumps(sent.body()))
-    assert body["error"].keys() >= {"code", "type", "message"}
-    received = from_body(sent.status, body)
+    body = json.dumps(sent.body())
+    assert json.loads(body)["error"].keys() >= {"code", "type", "message"}
+    received = from_body(sent.status, body.encode())
     assert type(received) is cls
     assert (received.message, str(received)) == ("what happened", "what happened")
     assert received.details == {"total_tokens": 5, "param": None, "limit": [1, 2]}
@@ -44,20 +44,26 @@ def test_status_and_type_tell_request_errors_from_server_errors(cls: type[SpecPa
 )
 @pytest.mark.parametrize("body", [None, "<html>Bad gateway</html>", [], {}, {"error": "no"}, {"error": {"message": 5}}])
 def test_foreign_replies_become_a_generic_error(status: int, kind: type[SpecPairError], body: Any) -> None:
-    error = from_body(status, body)
+    error = from_body(status, json.dumps(body).encode())
     assert type(error) is kind
     assert error.message == f"HTTP {status} without an error the protocol knows: is this a verifier?"
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>Bad gateway</html>", b"[" * 100_000, b"\xff"], ids=len)
+def test_replies_that_are_no_json_become_a_generic_error(content: bytes) -> None:
+    assert type(from_body(502, content)) is ServerError
 
 
 @pytest.mark.parametrize(("status", "kind"), [(418, RequestError), (503, ServerError)])
 @pytest.mark.parametrize("code", ["rate_limit_exceeded", None, 7, ["x"]])
 def test_an_unknown_code_keeps_its_message(status: int, kind: type[SpecPairError], code: Any) -> None:
-    error = from_body(status, {"error": {"message": "slow down", "code": code, "type": "other", "wait": 3}})
+    body = {"error": {"message": "slow down", "code": code, "type": "other", "wait": 3}}
+    error = from_body(status, json.dumps(body).encode())
     assert type(error) is kind
     assert (error.message, error.details) == ("slow down", {"wait": 3})
 
 
 def test_details_may_have_any_name() -> None:
-    error = from_body(500, {"error": {"message": "m", "code": "engine_error", "self": 1, "args": 2}})
+    error = from_body(500, b'{"error": {"message": "m", "code": "engine_error", "self": 1, "args": 2}}')
     assert isinstance(error, errors.EngineError)
     assert error.details == {"self": 1, "args": 2}

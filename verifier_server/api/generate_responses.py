@@ -3,36 +3,36 @@
 import codecs
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Any
 
 from speculation.errors import SpecPairError
-from speculation.protocol import messages
+from speculation.protocol.response_fields import SamplingReport
+from speculation.protocol.responses import ErrorResponse, GenerateOpenEvent, GenerateResponse, GenerateTokensEvent
 from verifier_server.api.server_sent_events import COMMENT, event
 from verifier_server.engine.requests import Answer
 from verifier_server.generation.generator import GeneratedText
 from verifier_server.sessions import Session
 
 
-def summary(text: GeneratedText, last: Answer) -> dict[str, Any]:
-    """The body of the whole reply, and of a stream's `end` event. `last`: the engine's last answer."""
+def summary(text: GeneratedText, last: Answer) -> GenerateResponse:
+    """The whole reply, and the data of a stream's `end` event. `last`: the engine's last answer."""
     session, backend, counts = text.session, text.engine.backend, text.counts
     generated = session.tokens[session.prompt_len :]
-    body = {
-        "session_id": session.id,
-        "text": backend.vocabulary.decode(generated).decode(errors="replace"),
-        "token_ids": generated,
-        "prompt_tokens": session.prompt_len,
-        "generated_tokens": len(generated),
-        "finish_reason": session.finish_reason,
-        "model": backend.model_name,
-        "mode": "target" if counts is None else "fused",
-        "sampling": _sampling(session),
-        "timing": last.timing,
-    }
-    if counts is not None:
-        body |= {"draft_model": counts.draft_model, "speculation": counts.body()}
-    decisions = session.decided(session.prompt_len, len(session.tokens))
-    return body if decisions is None else body | {"decisions": decisions}
+    assert session.finish_reason is not None
+    return GenerateResponse(
+        session_id=session.id,
+        text=backend.vocabulary.decode(generated).decode(errors="replace"),
+        token_ids=generated,
+        prompt_tokens=session.prompt_len,
+        generated_tokens=len(generated),
+        finish_reason=session.finish_reason,
+        model=backend.model_name,
+        mode="target" if counts is None else "fused",
+        sampling=sampling_report(session),
+        timing=last.timing,
+        draft_model=None if counts is None else counts.draft_model,
+        speculation=None if counts is None else counts.body(),
+        decisions=session.decided(session.prompt_len, len(session.tokens)),
+    )
 
 
 async def text_events(text: GeneratedText, answers: AsyncGenerator[Answer | None]) -> AsyncIterator[bytes]:
@@ -47,24 +47,36 @@ async def text_events(text: GeneratedText, answers: AsyncGenerator[Answer | None
     last: Answer | None = None
     try:
         async with aclosing(answers):  # stops decoding at once when the reader disconnects
-            opened = {"session_id": session.id, "prompt_len": session.prompt_len, "position": text.position}
-            yield event("open", opened | {"sampling": _sampling(session)})
+            opened = GenerateOpenEvent(
+                session_id=session.id,
+                prompt_len=session.prompt_len,
+                position=text.position,
+                sampling=sampling_report(session),
+            )
+            yield event("open", opened)
             async for answer in answers:
                 if answer is None:
                     yield COMMENT
                     continue
                 last = answer
                 part = decoder.decode(vocabulary.decode(answer.tokens), final=answer.finish_reason is not None)
-                body: dict[str, Any] = {"position": answer.position, "tokens": answer.tokens, "text": part}
-                if text.counts is not None:
-                    body |= {"judged": answer.judged, "accepted": min(answer.accepted, answer.judged)}
-                yield event("tokens", body if answer.decisions is None else body | {"decisions": answer.decisions})
+                fused = text.counts is not None
+                new = GenerateTokensEvent(
+                    position=answer.position,
+                    tokens=answer.tokens,
+                    text=part,
+                    judged=answer.judged if fused else None,
+                    accepted=min(answer.accepted, answer.judged) if fused else None,
+                    decisions=answer.decisions,
+                )
+                yield event("tokens", new)
     except SpecPairError as error:
-        yield event("error", error.body())
+        yield event("error", ErrorResponse.of(error))
         return
     assert last is not None
     yield event("end", summary(text, last))
 
 
-def _sampling(session: Session) -> dict[str, Any]:
-    return messages.sampling_body(session.sampling, session.strategy, session.threshold)
+def sampling_report(session: Session) -> SamplingReport:
+    """How the session's tokens are drawn."""
+    return SamplingReport.of(session.sampling, session.strategy, session.threshold)

@@ -1,10 +1,10 @@
-"""The REST endpoints. Where latency counts, they read and write bodies without FastAPI's machinery."""
+"""The REST endpoints. For low latency, they read and write bodies without FastAPI's machinery."""
 
 import ipaddress
 
 from fastapi import FastAPI
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from speculation.errors import (
     Forbidden,
@@ -14,12 +14,12 @@ from speculation.errors import (
     SpecPairError,
     Unauthorized,
 )
-from speculation.protocol import messages
+from speculation.protocol import messages, response_fields, responses, service_responses
 from speculation.protocol.positions import check_position
 from verifier_server.access import Caller
-from verifier_server.api.generate_responses import summary, text_events
+from verifier_server.api.generate_responses import sampling_report, summary, text_events
 from verifier_server.api.request_body import read_body
-from verifier_server.api.server_sent_events import HEADERS, HEARTBEAT, MEDIA_TYPE, CommittedStream, encode
+from verifier_server.api.server_sent_events import HEADERS, HEARTBEAT, MEDIA_TYPE, CommittedStream
 from verifier_server.engine.requests import Answer
 from verifier_server.service import Service
 from verifier_server.sessions import Session
@@ -50,24 +50,22 @@ async def prefill(request: Request) -> Response:
     message = messages.parse(messages.PrefillRequest, await _body(request))
     session_id = _session_id(request, message.session_id)
     session, answer = await service.prefill(message, session_id, caller, request.receive)
-    backend = service.engine.backend
-    body = {
-        "session_id": session.id,
-        "prompt_len": session.prompt_len,
-        "prompt_ids": session.tokens[: session.prompt_len],
-        "position": answer.position,
-        "tokens": answer.tokens,
-        "total_tokens": answer.total_tokens,
-        "finish_reason": answer.finish_reason,
-        "model": backend.model_name,
-        "vocabulary": service.vocabulary(),
-        "sampling": messages.sampling_body(session.sampling, session.strategy, session.threshold),
-        "self_continue": session.self_continue,
-        "timing": answer.timing,
-    }
-    if answer.decisions is not None:
-        body["decisions"] = answer.decisions
-    return _json(encode(body), session)
+    opened = responses.PrefillResponse(
+        session_id=session.id,
+        prompt_len=session.prompt_len,
+        prompt_ids=session.tokens[: session.prompt_len],
+        position=answer.position,
+        tokens=answer.tokens,
+        total_tokens=answer.total_tokens,
+        finish_reason=answer.finish_reason,
+        model=service.engine.backend.model_name,
+        vocabulary=service.vocabulary(),
+        sampling=sampling_report(session),
+        self_continue=session.self_continue,
+        timing=answer.timing,
+        decisions=answer.decisions,
+    )
+    return _json(opened, session)
 
 
 async def verify(request: Request) -> Response:
@@ -81,7 +79,7 @@ async def verify(request: Request) -> Response:
     else:
         session = service.session(session_id, caller)
     answer = await service.verifying.one(service.engine, message, session, request.receive)
-    return _json(_verify_body(answer), session)
+    return _json(_verified(answer), session)
 
 
 async def verify_batch(request: Request) -> Response:
@@ -90,8 +88,8 @@ async def verify_batch(request: Request) -> Response:
     batch = messages.parse(messages.BatchRequest, await _body(request))
     items = [_item(batch, number) for number in range(len(batch.items))]
     results = await service.verifying.each(service.engine, items, caller.owner, request.receive)
-    bodies = [_verify_body(each) if isinstance(each, Answer) else encode(each.body()) for each in results]
-    return Response(f'{{"results":[{",".join(bodies)}]}}'.encode(), media_type="application/json")
+    replies = [_verified(each) if isinstance(each, Answer) else responses.ErrorResponse.of(each) for each in results]
+    return _json(responses.BatchResponse(results=replies))
 
 
 async def generate(request: Request) -> Response:
@@ -99,11 +97,11 @@ async def generate(request: Request) -> Response:
     service, caller = _admit(request)
     message = messages.parse(messages.GenerateRequest, await _body(request))
     text = service.open_text(message, _session_id(request, message.session_id), caller)
-    session_header = {SESSION_HEADER: text.session.id}
     if message.stream:
         answers = service.texts.each(text, HEARTBEAT)
-        return StreamingResponse(text_events(text, answers), media_type=MEDIA_TYPE, headers=HEADERS | session_header)
-    return JSONResponse(summary(text, await service.texts.last(text, request.receive)), headers=session_header)
+        headers = HEADERS | {SESSION_HEADER: text.session.id}
+        return StreamingResponse(text_events(text, answers), media_type=MEDIA_TYPE, headers=headers)
+    return _json(summary(text, await service.texts.last(text, request.receive)), text.session)
 
 
 async def stream(request: Request) -> Response:
@@ -123,20 +121,23 @@ async def health(request: Request) -> Response:
     It needs no key. A caller that other endpoints would refuse gets only this, and the reason in `access`.
     """
     try:
-        body = _admit(request)[0].health()
+        health = _admit(request)[0].health()
     except (Unauthorized, Forbidden) as error:
         service: Service = request.app.state.service
-        body = {key: value for key, value in service.health().items() if key in ("status", "progress")}
-        body["access"] = error.code
-        if body["status"] == "failed":
-            body["reason"] = "its log says why"
-    return JSONResponse(body, status_code=200 if body["status"] == "ready" else 503)
+        whole = service.health()
+        health = service_responses.HealthResponse(
+            status=whole.status,
+            progress=whole.progress,
+            access="forbidden" if isinstance(error, Forbidden) else "unauthorized",
+            reason="its log says why" if whole.status == "failed" else None,
+        )
+    return _json(health, status=200 if health.status == "ready" else 503)
 
 
 async def model(request: Request) -> Response:
     """The model: limits, costs, vocabulary fingerprints (`?below=N`: of the first N ids), chat template."""
     service, _ = _admit(request)
-    return JSONResponse(service.model(_number(request, "below", "number of token ids")))
+    return _json(service.model(_number(request, "below", "number of token ids")))
 
 
 async def vocabulary(request: Request) -> Response:
@@ -149,7 +150,7 @@ async def tokenize(request: Request) -> Response:
     """Token ids of a text by the target's tokenizer."""
     service, _ = _admit(request)
     message = messages.parse(messages.TokenizeRequest, await _body(request))
-    return JSONResponse({"token_ids": service.tokenize(message)})
+    return _json(service_responses.TokenizeResponse(token_ids=service.tokenize(message)))
 
 
 async def list_sessions(request: Request) -> Response:
@@ -157,24 +158,24 @@ async def list_sessions(request: Request) -> Response:
     service, caller = _admit(request)
     keyed = service.access.keyed
     listed = [
-        {
-            **({"session_id": session.id} if keyed else {}),
-            "prompt_len": session.prompt_len,
-            "total_tokens": len(session.tokens),
-            "finish_reason": session.finish_reason,
-            "resident": service.engine.is_resident(session),
-        }
+        service_responses.SessionInfo(
+            session_id=session.id if keyed else None,
+            prompt_len=session.prompt_len,
+            total_tokens=len(session.tokens),
+            finish_reason=session.finish_reason,
+            resident=service.engine.is_resident(session),
+        )
         for session in service.sessions.all()
         if session.place.owner == caller.owner
     ]
-    return JSONResponse({"sessions": listed})
+    return _json(service_responses.SessionsResponse(sessions=listed))
 
 
 async def delete_session(request: Request) -> Response:
     """Delete a session and free its KV cache slot."""
     service, caller = _admit(request)
     session = service.sessions.remove(request.path_params["session_id"], caller.owner)
-    return JSONResponse({"session_id": session.id, "deleted": True})
+    return _json(service_responses.DeletedResponse(session_id=session.id, deleted=True))
 
 
 def _item(batch: messages.BatchRequest, number: int) -> messages.VerifyRequest | SpecPairError:
@@ -185,17 +186,19 @@ def _item(batch: messages.BatchRequest, number: int) -> messages.VerifyRequest |
         return error
 
 
-def _verify_body(answer: Answer) -> str:
-    """The body of the reply to a verify request."""
-    tokens = ",".join(map(str, answer.tokens))
-    ended = "null" if answer.finish_reason is None else f'"{answer.finish_reason}"'
-    decisions = "" if answer.decisions is None else f'"decisions":{encode(answer.decisions)},'
-    unjudged = f'"unjudged":{answer.unjudged},' if answer.unjudged else ""
-    return (
-        f'{{"position":{answer.position},"accepted_prefix_len":{answer.accepted},"judged":{answer.judged},{unjudged}'
-        f'"tokens":[{tokens}],"preds":[{tokens}],{decisions}"total_tokens":{answer.total_tokens},'
-        f'"finish_reason":{ended},"timing":{{"queue_ms":{answer.queue_ms:.3f},"forward_ms":{answer.forward_ms:.3f},'
-        f'"sessions":{answer.sessions}}}}}'
+def _verified(answer: Answer) -> responses.VerifyResponse:
+    """The reply to a verify request."""
+    return responses.VerifyResponse(
+        position=answer.position,
+        accepted=answer.accepted,
+        judged=answer.judged,
+        unjudged=answer.unjudged,
+        tokens=answer.tokens,
+        preds=answer.tokens,
+        decisions=answer.decisions,
+        total_tokens=answer.total_tokens,
+        finish_reason=answer.finish_reason,
+        timing=answer.timing,
     )
 
 
@@ -250,5 +253,6 @@ def _allow_implicit(request: Request) -> None:
         )
 
 
-def _json(body: str, session: Session) -> Response:
-    return Response(body.encode(), media_type="application/json", headers={SESSION_HEADER: session.id})
+def _json(reply: response_fields.Response, session: Session | None = None, status: int = 200) -> Response:
+    headers = None if session is None else {SESSION_HEADER: session.id}
+    return Response(reply.body(), status, headers, "application/json")

@@ -1,16 +1,16 @@
 """Server-sent events: their encoding, and the stream of a session's committed tokens."""
 
 import asyncio
-import json
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from starlette.responses import Response
+from starlette import responses
 from starlette.types import Receive, Scope, Send
 
 from speculation.errors import SpecPairError, UnknownSession
+from speculation.protocol.response_fields import Response
+from speculation.protocol.responses import ErrorResponse, StreamedTokens, StreamEnd
 from verifier_server.service import Service
 from verifier_server.sessions import Session
 
@@ -18,15 +18,14 @@ HEARTBEAT = 3.0  # seconds of silence before a comment shows that the connection
 COMMENT = b":\n\n"
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # a buffering proxy would delay tokens
 MEDIA_TYPE = "text/event-stream"
-encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def event(name: str, body: dict[str, Any]) -> bytes:
-    """The bytes of an event called `name` with the data `body`."""
-    return f"event: {name}\ndata: {encode(body)}\n\n".encode()
+def event(name: str, data: Response) -> bytes:
+    """The bytes of an event."""
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), data.body())
 
 
-class CommittedStream(Response):
+class CommittedStream(responses.Response):
     """Streams committed tokens from `position` on, until the session ends or the reader disconnects.
 
     Uses ASGI directly, so that a token reaches the socket one turn of the event loop after its commit. A slow reader
@@ -96,13 +95,13 @@ class CommittedStream(Response):
         finish_reason, gone, ended = session.finish_reason, session.gone, self._service.engine.ended
         events = b"".join(self._tokens())
         if finish_reason is not None:
-            return events + event("end", {"total_tokens": self._sent, "finish_reason": finish_reason}), False
+            return events + event("end", StreamEnd(total_tokens=self._sent, finish_reason=finish_reason)), False
         error: SpecPairError | None = None
         if gone:
             error = UnknownSession(f"session {session.id} was deleted, or expired, while it was streamed")
         else:
             error = ended
-        return (events, True) if error is None else (events + event("error", error.body()), False)
+        return (events, True) if error is None else (events + event("error", ErrorResponse.of(error)), False)
 
     def _tokens(self) -> Iterator[bytes]:
         """Events with the tokens committed since the last call; target-decoded tokens have events of their own."""
@@ -116,12 +115,14 @@ class CommittedStream(Response):
             )
             tokens = session.tokens[self._sent : end]
             target_decoded = passed % 2 == 1  # `target_decoded_bounds` alternates between their beginnings and ends
-            body = {"position": self._sent, "tokens": tokens, "own": target_decoded}
-            if target_decoded:
-                body["forward_ms"] = round(session.target_decoded_ms, 3)
-            if session.decisions is not None:
-                body["decisions"] = session.decided(self._sent, end)
-            yield event("tokens", body)
+            streamed = StreamedTokens(
+                position=self._sent,
+                tokens=tokens,
+                target_decoded=target_decoded,
+                forward_ms=round(session.target_decoded_ms, 3) if target_decoded else None,
+                decisions=session.decided(self._sent, end),
+            )
+            yield event("tokens", streamed)
             self._sent = end
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from speculation.acceptance.draft_probs import Weights
+from speculation.acceptance.explain import Decision
 from speculation.acceptance.strategies import Strategy, common_prefix
 from speculation.errors import SpecPairError, TooManyDrafts
 from speculation.protocol.positions import fresh_drafts
+from speculation.protocol.response_fields import FinishReason, Timing
 from verifier_server.sessions import Session
 
 
@@ -20,21 +21,17 @@ class Answer:
     accepted: int  # leading draft tokens equal to committed tokens; 0 with a strategy that accepts none
     judged: int  # draft tokens that the target judged for this answer
     total_tokens: int
-    finish_reason: str | None
+    finish_reason: FinishReason | None
     queue_ms: float  # milliseconds until its first pass; until the answer if another request's pass brought it
     forward_ms: float  # milliseconds of the passes that ran this request itself; 0 if there was none
     sessions: int = 0  # how many sessions shared the last of these passes
-    decisions: list[dict[str, Any] | None] | None = None  # one for each of `tokens`, as in replies; None: not asked for
+    decisions: list[Decision | None] | None = None  # one for each of `tokens`; None: not asked for
     unjudged: int = 0  # new draft tokens at the end of the draft that the draft credit did not cover
 
     @property
-    def timing(self) -> dict[str, float]:
+    def timing(self) -> Timing:
         """The times, as in replies."""
-        return {
-            "queue_ms": round(self.queue_ms, 3),
-            "forward_ms": round(self.forward_ms, 3),
-            "sessions": self.sessions,
-        }
+        return Timing(queue_ms=round(self.queue_ms, 3), forward_ms=round(self.forward_ms, 3), sessions=self.sessions)
 
 
 OnAnswer = Callable[[Answer | SpecPairError], None]  # called with each answer, from any thread

@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
-from typing import Any
 
 from backends.base import BackendError
 from drafters.base import Drafter
@@ -20,6 +19,7 @@ from speculation.errors import InternalError, SpecPairError
 from speculation.policy.controller import SpeculationController
 from speculation.policy.schedule import LOCKSTEP
 from speculation.policy.timing import LatencyModel
+from speculation.protocol.responses import Speculation
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, OnAnswer, Request
 from verifier_server.generation.disconnects import disconnected
@@ -56,20 +56,20 @@ class DraftCounts:
         for place in range(accepted):
             self.per_position[place] += 1
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> Speculation:
         """The statistics, as in replies."""
-        body = {
-            "rounds": self.rounds,
-            "drafted": self.drafted,
-            "accepted": self.accepted,
-            "acceptance_rate": round(self.accepted / self.drafted, 4) if self.drafted else None,
-            "mean_acceptance_length": round(1 + self.accepted / self.rounds, 3) if self.rounds else None,
-            "accepted_per_position": self.per_position,
-            "looked_up": self.looked_up,
-            "looked_up_accepted": self.looked_up_accepted,
-            "drafting_ms": round(self.drafting_ms, 3),
-        }
-        return body if self.failure is None else body | {"draft_failure": self.failure}
+        return Speculation(
+            rounds=self.rounds,
+            drafted=self.drafted,
+            accepted=self.accepted,
+            acceptance_rate=round(self.accepted / self.drafted, 4) if self.drafted else None,
+            mean_acceptance_length=round(1 + self.accepted / self.rounds, 3) if self.rounds else None,
+            accepted_per_position=self.per_position,
+            looked_up=self.looked_up,
+            looked_up_accepted=self.looked_up_accepted,
+            drafting_ms=round(self.drafting_ms, 3),
+            draft_failure=self.failure,
+        )
 
 
 class ServerDrafting:

@@ -10,7 +10,7 @@ from typing import Any
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from speculation.errors import RequestTimeout
-from verifier_server.api.server_sent_events import encode
+from speculation.protocol.responses import ErrorResponse
 
 
 def with_head_deadline(
@@ -64,7 +64,7 @@ def with_head_deadline(
 
 def _timeout_response(seconds: float) -> bytes:
     error = RequestTimeout(f"the request's head was not complete after {seconds:g} s: send it at once")
-    body = encode(error.body()).encode()
+    body = ErrorResponse.of(error).body()
     head = (
         "HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-type: application/json\r\n"
         f"content-length: {len(body)}\r\n\r\n"

@@ -9,13 +9,13 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.display.panel_rows import headline
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import VerifyResponse
 from drafter_client.metrics.statistics import Baseline, Stats
 from drafter_client.metrics.token_source import TokenSource
 from drafters.draft_model import ModelDrafter
 from speculation.policy.schedule import Schedule
 from speculation.policy.verifier_timeline import InFlightDraft
 from speculation.sampling.sampling import Sampling
+from tests.drafter_client.http.bodies import verified
 from tests.drafter_client.support import PROMPT, Scenario, generate, options_of, plain
 
 BONUS, ACCEPTED, RECOVERED = TokenSource.BONUS, TokenSource.ACCEPTED, TokenSource.RECOVERED
@@ -85,14 +85,16 @@ def test_the_times_are_within_the_total(client: VerifierClient) -> None:
 def test_bytes_are_those_of_one_run(client: VerifierClient) -> None:
     first, second = (generate(client, Scenario(lambda _: 0), 2, max_tokens=20, seed=1).stats for _ in "ab")
     assert first.bytes_sent == second.bytes_sent > 0
-    assert first.bytes_sent + second.bytes_sent < client.transport.sent  # the two releases are not part of a run
-    assert 0 < second.bytes_received < client.transport.received / 2
+    assert first.bytes_sent + second.bytes_sent < client.connection.sent  # the two releases are not part of a run
+    assert 0 < second.bytes_received < client.connection.received / 2
 
 
 def _round(stats: Stats, drafts: int, judged: int, accepted: int, forward_ms: float = 40.0) -> Stats:
     """Count the response at 160 ms to a draft sent at 100 ms."""
     in_flight_draft = InFlightDraft(10, [0] * drafts, 100.0, 0.0)
-    stats.round(VerifyResponse(accepted, judged, [0] * (accepted + 1), None, 5.0, forward_ms), in_flight_draft, 160.0)
+    stats.round(
+        verified([0] * (accepted + 1), accepted, judged, queue_ms=5.0, forward_ms=forward_ms), in_flight_draft, 160.0
+    )
     return stats
 
 
@@ -120,7 +122,7 @@ def test_looked_up_drafts_are_counted_where_they_are_judged(
 ) -> None:
     stats = Stats()
     in_flight_draft = InFlightDraft(10, [0] * 4, 100.0, 0.0, looked_up=[False, False, True, True])
-    stats.round(VerifyResponse(accepted, judged, [0] * (accepted + 1), None, 5.0, 40.0), in_flight_draft, 160.0)
+    stats.round(verified([0] * (accepted + 1), accepted, judged, queue_ms=5.0, forward_ms=40.0), in_flight_draft, 160.0)
     assert (stats.looked_up, stats.looked_up_accepted) == counted
 
 

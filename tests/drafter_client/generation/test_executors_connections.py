@@ -1,16 +1,20 @@
 """The connections of ThreadedExecutor, observed and broken: the text stays the target's, and nothing is left behind."""
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
+import httpx
 import pytest
 
 from drafter_client.errors import BadReply, ConnectionLost
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.transport import HttpTransport, Reply
+from drafter_client.http.connection import HttpConnection
 from drafter_client.metrics.statistics import Stats
 from speculation.errors import UnknownSession
 from speculation.policy.schedule import Mechanisms
@@ -33,31 +37,28 @@ from verifier_server.engine.sequence_state import LEAD
 pytestmark = pytest.mark.usefixtures("no_thread_is_left", "no_waiting")
 
 
-class Watched(HttpTransport):
+class Watched(HttpConnection):
     """A connection that a test can observe and break."""
 
-    def __init__(self, url: str, line: "Line") -> None:
-        super().__init__(url)
+    def __init__(self, line: "Line", *given: Any) -> None:
+        super().__init__(*given)
         self._line = line
         self.before_release = (0, 0)
         line.connections.append(self)
 
-    def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
+    @contextmanager
+    def respond(self, method: str, path: str, *given: Any, **more: Any) -> Iterator[httpx.Response]:
         if method == "DELETE":
             self.before_release = self.sent, self.received
         self._line.before(path)
-        reply = super().exchange(method, path, body, headers, timeout)
+        with super().respond(method, path, *given, **more) as response:
+            yield response
         self._line.after(path)
-        return reply
 
-    def stream(
-        self, path: str, body: bytes | None, headers: dict[str, str], timeout: float
-    ) -> Iterator[tuple[str, Any]]:
-        with closing(super().stream(path, body, headers, timeout)) as events:  # type: ignore[type-var]
-            self._line.asked.append(path)
-            for event in events:
-                yield self._line.arrived(event)
-                self._line.between()
+    def events(self, path: str, response: httpx.Response) -> Iterator[tuple[str, bytes]]:
+        for event in super().events(path, response):
+            yield self._line.arrived(event)
+            self._line.between()
 
 
 class Line:
@@ -81,14 +82,16 @@ class Line:
     def in_use(self) -> None:
         """Called by `before`, `after` and `between`."""
 
-    def arrived(self, event: tuple[str, Any]) -> tuple[str, Any]:
+    def arrived(self, event: tuple[str, bytes]) -> tuple[str, bytes]:
         return event
 
-    def client(self, url: str, **options: Any) -> VerifierClient:
-        def connect(to: str) -> Watched:
-            return Watched(to, self)
-
-        return VerifierClient(url, connect=connect, sleep=lambda _: None, **options)
+    @contextmanager
+    def client(self, url: str) -> Iterator[VerifierClient]:
+        with (
+            patch("drafter_client.http.client.HttpConnection", partial(Watched, self)),
+            closing(VerifierClient(url, sleep=lambda _: None)) as client,
+        ):
+            yield client
 
 
 @pytest.mark.parametrize(("mechanisms", "count"), [(ALL, 8), (WAITING, 7), (WAYS["overlap"], 2)])
@@ -96,7 +99,7 @@ def test_each_verify_request_in_flight_and_the_stream_have_a_connection(
     verifier: Verifier, mechanisms: Mechanisms, count: int
 ) -> None:
     line = Line()
-    with closing(line.client(verifier.url)) as client:
+    with line.client(verifier.url) as client:
         generate(client, toy_drafter(), 3, mechanisms=mechanisms, max_tokens=20)
     assert len(line.connections) == count
     streams = [path for path in line.asked if "/stream" in path]
@@ -107,9 +110,9 @@ def test_each_verify_request_in_flight_and_the_stream_have_a_connection(
 @EACH_WAY
 def test_bytes_of_all_connections_are_counted(verifier: Verifier, mechanisms: Mechanisms) -> None:
     line = Line()
-    with closing(line.client(verifier.url)) as client:
+    with line.client(verifier.url) as client:
         client.ping()  # before the run
-        before = client.transport.sent, client.transport.received
+        before = client.connection.sent, client.connection.received
         stats = generate(client, toy_drafter(), 3, mechanisms=mechanisms, max_tokens=40).stats
         main, *others = line.connections
         sent, received = main.before_release
@@ -146,7 +149,7 @@ class _Shaky(Line):
 @pytest.mark.parametrize("every", [3, 4])
 def test_text_does_not_depend_on_broken_connections(verifier: Verifier, mechanisms: Mechanisms, every: int) -> None:
     line = _Shaky(every)
-    with closing(line.client(verifier.url)) as client:
+    with line.client(verifier.url) as client:
         run = generate(client, toy_drafter(0.8), 3, mechanisms=mechanisms, max_tokens=80)
     assert run.tokens == target_alone(GREEDY, 80)
     assert run.stats.accepted <= run.stats.drafted
@@ -161,7 +164,7 @@ def test_broken_stream_resumes_at_the_last_position(verifier: Verifier) -> None:
     line = Breaking()
     # More than self-continuation commits before the drafter's position is known, so that one event cannot bring it all.
     count = 3 * LEAD
-    with closing(line.client(verifier.url)) as client:
+    with line.client(verifier.url) as client:
         run = generate(client, toy_drafter(0.0), 0, mechanisms=ALL, max_tokens=count)
     assert run.tokens == target_alone(GREEDY, count)
     begins = [int(path.partition("from=")[2]) for path in line.asked if "/stream" in path]
@@ -179,7 +182,7 @@ def test_lost_verifier_raises_connection_lost(verifier: Verifier, mechanisms: Me
                 raise ConnectionLost("the connection broke")
 
     line = Gone()
-    with closing(line.client(verifier.url)) as client:
+    with line.client(verifier.url) as client:
         stats = Stats()
         run = begun(client, toy_drafter(), stats, mechanisms)
         next(run)
@@ -210,12 +213,12 @@ def test_session_deleted_by_another_client_raises_unknown_session(
 )
 def test_malformed_stream_event_raises_bad_reply(verifier: Verifier, nonsense: dict[str, Any]) -> None:
     class Odd(Line):
-        def arrived(self, event: tuple[str, Any]) -> tuple[str, Any]:
-            return event[0], nonsense
+        def arrived(self, event: tuple[str, bytes]) -> tuple[str, bytes]:
+            return event[0], json.dumps(nonsense).encode()
 
     with (
-        closing(Odd().client(verifier.url)) as client,
-        pytest.raises(BadReply, match=f"{verifier.url}/sessions/…/stream: (position|tokens) is "),
+        Odd().client(verifier.url) as client,
+        pytest.raises(BadReply, match=f"{verifier.url}/sessions/…/stream: (position|tokens) (is|should be) "),
     ):
         generate(client, toy_drafter(0.0), 0, mechanisms=ALL, max_tokens=900)
     assert verifier.sessions == 0

@@ -107,10 +107,10 @@ def test_nothing_is_drafted_for_the_position_of_the_last_token(verifier: Verifie
         drafted.append(len(tokens) - len(PROMPT))
         return 0
 
-    transport = Faulty(verifier.url)
-    with closing(VerifierClient(verifier.url, transport=transport)) as client:
+    with closing(Faulty()) as transport:
+        client = VerifierClient(verifier.url, transport=transport)
         run = generate(client, Scenario(watched), 5, info=model_info(max_drafts=2), max_tokens=5)
-    drafts_sent = [json.loads(body) for body in transport.bodies if body is not None and b"draft_tokens" in body]
+    drafts_sent = [json.loads(body) for body in transport.bodies if b"draft_tokens" in body]
     assert len(run.tokens) == 5
     # Limited by the verifier's maximum, then by the tokens left besides the target's own token of each round.
     assert [len(request["draft_tokens"]) for request in drafts_sent] == [2, 2, 1, 0]

@@ -112,7 +112,7 @@ def test_lost_responses_do_not_change_the_text(verifier: Verifier) -> None:
         with closing(VerifierClient(verifier.url)) as client:
             expected = generate(client, drafter, 3, **options_for(strategy)).tokens
         drafter = sampling_drafter() if strategy is Strategy.PROBABILISTIC else toy_drafter(0.6, WARM)
-        with _over(Faulty(verifier.url, after=_Every(2)), verifier.url) as client:
+        with _over(Faulty(after=_Every(2)), verifier.url) as client:
             assert generate(client, drafter, 3, **options_for(strategy)).tokens == expected
 
 
@@ -158,7 +158,7 @@ def test_explain_works_with_several_drafts_in_flight(client: VerifierClient, mec
 
 
 def test_missing_decisions_raise_bad_reply(client: VerifierClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_client.http.responses.decisions_on", lambda *_: None)
+    monkeypatch.setattr("verifier_server.sessions.Session.decided", lambda *_: None)
     with pytest.raises(BadReply, match="decisions are missing, and were asked for"):
         generate(client, toy_drafter(), 3, **options_for(Strategy.COUPLED, explain=True))
 

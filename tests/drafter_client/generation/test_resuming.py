@@ -13,15 +13,17 @@ from drafter_client.generation.observer import Committed
 from drafter_client.generation.resuming import Run, released, resuming
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.fields import Fields
 from drafter_client.http.health import Health
 from drafter_client.http.outages import Outages
-from drafter_client.http.responses import ModelInfo, PrefillResponse, ResponseBounds
-from drafter_client.http.transport import Reply
+from drafter_client.http.responses import ResponseBounds
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import TokenSource
 from speculation.errors import EngineError, InternalError, ModelLoading, Overloaded, SessionConflict, UnknownSession
-from tests.drafter_client.http.fake_transports import Canned
+from speculation.protocol.fingerprint import Fingerprint
+from speculation.protocol.responses import PrefillResponse
+from speculation.protocol.service_responses import ModelInfo
+from tests.drafter_client.http.bodies import body, model_info, prefilled
+from tests.drafter_client.http.fake_transports import Canned, reply
 
 PROMPT = [1, 2, 3]
 TARGET: Any = None  # the health checks of `World` ignore it
@@ -165,16 +167,14 @@ def test_session_conflict_does_not_end_the_text() -> None:
 
 
 def test_verifier_that_returns_with_another_model_ends_the_text() -> None:
-    def body(name: str, ordinary: str) -> dict[str, Any]:
-        vocabulary = {"size": 9, "below": 9, "begin": 1, "ends": [8], "ordinary": ordinary, "control": "b"}
-        limits = {"context_length": 100, "max_draft_tokens": 8, "pass_ms": [], "self_continue": False}
-        return limits | {"model": name, "vocabulary": vocabulary, "chat_template": None}
+    def info(name: str, ordinary: str) -> ModelInfo:
+        return model_info(name=name, vocabulary=Fingerprint(9, 9, 1, (8,), ordinary, "b"))
 
     def served(name: str, ordinary: str) -> VerifierClient:
-        ready = Reply(200, {"status": "ready"})
-        return VerifierClient("http://v", transport=Canned(ready, Reply(200, body(name, ordinary))))
+        ready = reply(200, {"status": "ready"})
+        return VerifierClient("http://v", transport=Canned(ready, reply(200, body(info(name, ordinary)))))
 
-    target = ModelInfo.read(Fields("http://v/model", body("old", "a")), None)
+    target = info("old", "a")
     assert served("old", "a").health(target).ready
     with pytest.raises(ModelChanged, match="serves new now, and the text was begun by old"):
         served("new", "a").health(target)
@@ -226,7 +226,7 @@ def test_closing_the_run_closes_the_attempt() -> None:
 
 @pytest.mark.parametrize(("opened", "asked"), [(True, [("DELETE", "/sessions/mine")]), (False, [])])
 def test_session_is_released_if_a_verifier_may_hold_it(opened: bool, asked: list[tuple[str, str]]) -> None:
-    transport = Canned(Reply(200, {}))
+    transport = Canned(reply(200, {}))
     client = VerifierClient("http://v", transport=transport)
     with released(client, TextSession(PROMPT, "mine", opened=opened)):
         pass
@@ -237,28 +237,17 @@ def test_session_is_released_if_a_verifier_may_hold_it(opened: bool, asked: list
         pass
 
 
-def _opened(**changed: Any) -> dict[str, Any]:
-    return {
-        "prompt_ids": PROMPT,
-        "position": 5,
-        "tokens": [9],
-        "finish_reason": None,
-        "sampling": {},
-        "timing": {"queue_ms": 0.0, "forward_ms": 1.0},
-    } | changed
-
-
 def _prefill(known: list[int], **changed: Any) -> tuple[PrefillResponse, Any]:
-    transport = Canned(Reply(200, _opened(**changed)))
+    transport = Canned(reply(200, body(prefilled(PROMPT, [9], len(known))) | changed))
     client = VerifierClient("http://v", transport=transport)
     opened = client.prefill(TextSession(PROMPT, "mine", tokens=known), {"max_tokens": 9, "seed": 1})
-    return opened, json.loads(transport.bodies[0] or b"")
+    return opened, json.loads(transport.bodies[0])
 
 
 def test_prefill_sends_the_committed_tokens() -> None:
     options = {"session_id": "mine", "prompt_ids": PROMPT, "max_tokens": 9, "seed": 1}
-    opened, body = _prefill([7, 8])
-    assert opened.tokens == [9] and body == options | {"committed_ids": [7, 8]}
+    opened, sent = _prefill([7, 8])
+    assert opened.tokens == [9] and sent == options | {"committed_ids": [7, 8]}
     assert _prefill([])[1] == options
     assert _prefill([7, 8], tokens=[], finish_reason="length")[0].tokens == []
 

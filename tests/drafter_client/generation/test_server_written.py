@@ -1,11 +1,12 @@
 """Texts generated on the verifier: timed on the drafter's clock, checked as they arrive, and compared as a baseline."""
 
-import http.client
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
+import httpcore
+import httpx
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
@@ -15,32 +16,40 @@ from drafter_client.generation.server_written import served
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ResponseBounds
-from drafter_client.http.transport import HttpTransport
+from drafter_client.http.transport import VerifierTransport
 from drafter_client.metrics.statistics import Baseline, Stats
 from drafter_client.metrics.token_source import TokenSource
 from drafter_client.trace.recorder import Recorder
-from tests.drafter_client.http.fake_transports import Canned
+from speculation.protocol.responses import Speculation
+from tests.drafter_client.http.bodies import SAMPLING, body
+from tests.drafter_client.http.fake_transports import streamed
 from tests.drafter_client.support import PROMPT, Ticks, Verifier, plain
 
 SOME = {"tokens": [5], "text": "x"}
 END: dict[str, Any] = {
     "token_ids": [5, 5],
     "finish_reason": "length",
-    "sampling": {},
+    "session_id": "s",
+    "text": "xx",
+    "prompt_tokens": len(PROMPT),
+    "generated_tokens": 2,
+    "model": "honest",
+    "mode": "target",
+    "sampling": body(SAMPLING),
     "timing": {"queue_ms": 1.0, "forward_ms": 20.0, "sessions": 1},
 }
+OPEN = {"session_id": "s", "prompt_len": len(PROMPT), "sampling": body(SAMPLING)}
 
 
-class Streaming(Canned):
+class Streaming(httpx.MockTransport):
     """Streams events; the clock moves only by the seconds that each event takes."""
 
     def __init__(self, events: list[tuple[float, str, Any]]) -> None:
-        super().__init__()
+        super().__init__(lambda request: streamed(self.events(json.loads(request.content))))
         self.now = 0.0
         self._events = events
 
-    def stream(self, path: str, body: bytes, headers: dict[str, str], timeout: float) -> Iterator[tuple[str, Any]]:
-        asked = json.loads(body)
+    def events(self, asked: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         position = len(asked["prompt_ids"]) + len(asked.get("committed_ids", ()))
         for seconds, name, data in self._events:
             self.now += seconds
@@ -53,7 +62,7 @@ class Streaming(Canned):
 
 def _read(transport: Streaming, limit: int = 1000, ids: int = 300, known: Sequence[int] = ()) -> Stats:
     client, stats = VerifierClient("http://v", transport=transport), Stats()
-    bounds, request = ResponseBounds("http://v", ids, len(PROMPT) + limit), {"max_tokens": limit}
+    bounds, request = ResponseBounds("http://v", ids, len(PROMPT) + limit), {"max_tokens": limit, "seed": 1}
     text = TextSession(PROMPT, tokens=list(known))
     for _ in served(client, text, request, bounds, stats, lambda: transport.now):
         pass
@@ -134,22 +143,22 @@ def test_observer_receives_each_token() -> None:
     assert rows == [(len(PROMPT), 5, 500.0), (len(PROMPT) + 1, 5, 1500.0)]
 
 
-def test_one_connection_serves_several_texts(verifier: Verifier) -> None:
+def test_one_connection_serves_several_texts(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection can be used again only after its response was read to the end, which comes after the summary."""
-    connected: list[http.client.HTTPConnection] = []
+    opened: list[httpcore.ConnectionInterface] = []
+    opening = VerifierTransport._opened
 
-    class Counting(HttpTransport):
-        def _connected(self) -> http.client.HTTPConnection:
-            connection = super()._connected()
-            connected.append(connection)
-            return connection
+    def counting(transport: VerifierTransport) -> httpcore.ConnectionInterface:
+        opened.append(opening(transport))
+        return opened[-1]
 
-    with closing(VerifierClient(verifier.url, transport=Counting(verifier.url))) as client:
+    monkeypatch.setattr(VerifierTransport, "_opened", counting)
+    with closing(VerifierClient(verifier.url)) as client:
         for _ in range(3):
             bounds = ResponseBounds(verifier.url, 258, len(PROMPT) + 8)
             with released(client, TextSession(PROMPT)) as text:
                 assert list(served(client, text, {"max_tokens": 8, "seed": 1}, bounds, Stats(), Ticks()))
-    assert len(connected) == 6 and len(set(map(id, connected))) == 1
+    assert len(opened) == 1
 
 
 def test_stream_that_continues_after_its_summary_is_refused() -> None:
@@ -162,8 +171,8 @@ def test_time_of_a_broken_request_counts_as_network() -> None:
     """Its summary is lost, and with it the verifier's times."""
 
     class Cut(Streaming):
-        def stream(self, *asked: Any) -> Iterator[tuple[str, Any]]:
-            yield from super().stream(*asked)
+        def events(self, asked: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+            yield from super().events(asked)
             raise ConnectionLost("the cable was pulled")
 
     stats = Stats()
@@ -175,7 +184,7 @@ def test_time_of_a_broken_request_counts_as_network() -> None:
 
 
 def test_summary_of_a_resumed_text_covers_the_whole_text() -> None:
-    events: list[tuple[float, str, Any]] = [(0.1, "open", {"session_id": "s"}), (0.1, "tokens", SOME)]
+    events: list[tuple[float, str, Any]] = [(0.1, "open", OPEN), (0.1, "tokens", SOME)]
     stats = _read(Streaming([*events, (0.1, "end", END | {"token_ids": [7, 8, 5]})]), known=[7, 8])
     assert stats.token_ids == [5]
     with pytest.raises(BadReply, match="token_ids is not what was streamed"):
@@ -188,8 +197,18 @@ def test_statistics_of_server_side_drafting_are_taken_over() -> None:
         (0.5, "tokens", SOME | {"tokens": [1, 2, 3], "judged": 4, "accepted": 2}),
         (0.5, "tokens", SOME | {"tokens": [4, 6], "judged": 1, "accepted": 1}),
     ]
-    speculation = {"looked_up": 2, "looked_up_accepted": 1, "drafting_ms": 7.0}
-    end = END | {"token_ids": [5, 1, 2, 3, 4, 6], "draft_model": "small", "speculation": speculation}
+    speculation = Speculation(
+        rounds=2,
+        drafted=5,
+        accepted=3,
+        acceptance_rate=0.6,
+        mean_acceptance_length=2.5,
+        accepted_per_position=[2, 1],
+        looked_up=2,
+        looked_up_accepted=1,
+        drafting_ms=7.0,
+    )
+    end = END | {"token_ids": [5, 1, 2, 3, 4, 6], "draft_model": "small", "speculation": body(speculation)}
     stats = _read(Streaming([*events, (0.1, "end", end)]))
     assert (stats.draft_model, stats.rounds, stats.drafted, stats.accepted) == ("small", 2, 5, 3)
     assert (stats.looked_up, stats.looked_up_accepted, stats.times.drafting) == (2, 1, 7.0)

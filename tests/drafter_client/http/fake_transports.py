@@ -1,102 +1,81 @@
-"""A transport that fails on purpose, one with canned responses, and a clock that takes no time."""
+"""Transports with canned responses, or that fail on purpose, and a clock that takes no time."""
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from drafter_client.http.transport import HttpTransport, Reply
-
-Exchange = tuple[str, str]  # method and path
+import httpx
 
 
-class Faulty:
-    """A real connection. `before` and `after` a request are called with its number and path, and may raise."""
+def reply(status: int, body: Any = None, **headers: str) -> httpx.Response:
+    """A response with a JSON body."""
+    return httpx.Response(status, content=json.dumps(body), headers=headers)
+
+
+def streamed(events: Iterable[tuple[str, Any]]) -> httpx.Response:
+    """A response of server-sent events."""
+
+    def parts() -> Iterator[bytes]:
+        for name, data in events:
+            yield f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
+
+    return httpx.Response(200, content=parts())
+
+
+class Faulty(httpx.BaseTransport):
+    """Real connections. `before` and `after` a request are called with its number and path, and may raise."""
 
     def __init__(
-        self,
-        url: str,
-        *,
-        before: Callable[[int, str], None] | None = None,
-        after: Callable[[int, str], None] | None = None,
+        self, *, before: Callable[[int, str], None] | None = None, after: Callable[[int, str], None] | None = None
     ) -> None:
-        self._inner, self._before, self._after = HttpTransport(url), before, after
+        self._inner, self._before, self._after = httpx.HTTPTransport(), before, after
         self.asked: list[str] = []
-        self.bodies: list[bytes | None] = []
+        self.bodies: list[bytes] = []
 
-    @property
-    def sent(self) -> int:
-        return self._inner.sent
-
-    @property
-    def received(self) -> int:
-        return self._inner.received
-
-    def begin(self, method: str, path: str, body: bytes, headers: dict[str, str], timeout: float) -> None:
-        pass  # faults happen in `exchange`
-
-    def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
-        number = len(self.asked)
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        number, path = len(self.asked), request.url.path
         self.asked.append(path)
-        self.bodies.append(body)
+        self.bodies.append(request.read())
         if self._before is not None:
             self._before(number, path)
-        reply = self._inner.exchange(method, path, body, headers, timeout)
+        response = self._inner.handle_request(request)
+        response.read()
         if self._after is not None:
             self._after(number, path)
-        return reply
-
-    def stream(
-        self, path: str, body: bytes | None, headers: dict[str, str], timeout: float
-    ) -> Iterator[tuple[str, Any]]:
-        return self._inner.stream(path, body, headers, timeout)
-
-    def connect(self) -> None:
-        self._inner.connect()
-
-    def abort(self) -> None:
-        self._inner.abort()
+        return response
 
     def close(self) -> None:
         self._inner.close()
 
 
-class Canned:
+class Canned(httpx.MockTransport):
     """Answers from a list, in which an exception is raised. Records its requests."""
 
-    def __init__(self, *answers: Reply | Exception) -> None:
+    def __init__(self, *answers: httpx.Response | Exception) -> None:
+        super().__init__(self.answer)
         self._answers = list(answers)
-        self.sent = self.received = 0
-        self.asked: list[Exchange] = []
-        self.headers: list[dict[str, str]] = []
-        self.bodies: list[bytes | None] = []
-        self.timeouts: list[float] = []
-        self.aborted = False
+        self.requests: list[httpx.Request] = []
 
-    def begin(self, method: str, path: str, body: bytes, headers: dict[str, str], timeout: float) -> None:
-        pass  # faults happen in `exchange`
-
-    def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
-        self.asked.append((method, path))
-        self.bodies.append(body)
-        self.headers.append(headers)
-        self.timeouts.append(timeout)
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
         answer = self._answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    def stream(
-        self, path: str, body: bytes | None, headers: dict[str, str], timeout: float
-    ) -> Iterator[tuple[str, Any]]:
-        yield "reply", self.exchange("GET" if body is None else "POST", path, body, headers, timeout)
+    @property
+    def asked(self) -> list[tuple[str, str]]:
+        """Method and path of each request."""
+        return [(each.method, each.url.raw_path.decode()) for each in self.requests]
 
-    def connect(self) -> None:
-        pass
+    @property
+    def bodies(self) -> list[bytes]:
+        return [each.content for each in self.requests]
 
-    def abort(self) -> None:
-        self.aborted = True
-
-    def close(self) -> None:
-        pass
+    @property
+    def timeouts(self) -> list[float]:
+        """Seconds to wait for each response."""
+        return [each.extensions["timeout"]["read"] for each in self.requests]
 
 
 class Sleeper:

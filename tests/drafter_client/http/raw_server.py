@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
+from drafter_client.errors import ConnectionLost
+from drafter_client.http.connection import HttpConnection
+
 PATIENCE = 10.0  # seconds after which a test has failed
 CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -86,6 +89,15 @@ class RawServer:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+
+def read_events(
+    connection: HttpConnection, path: str = "/generate", body: bytes | None = b"{}", timeout: float = 10.0
+) -> Iterator[tuple[str, bytes]]:
+    """The server-sent events of a response, as a client reads them."""
+    method = "GET" if body is None else "POST"
+    with connection.respond(method, path, body, {}, timeout, silence=ConnectionLost) as response:
+        yield from connection.events(path, response)
 
 
 @contextmanager

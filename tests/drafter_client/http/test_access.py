@@ -8,6 +8,7 @@ import pytest
 from drafter_client.errors import BadKey
 from drafter_client.http.client import VerifierClient
 from speculation.errors import Forbidden
+from speculation.protocol.service_responses import HealthResponse
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import serving
 from verifier_server import access
@@ -34,8 +35,8 @@ def test_a_refused_address_is_reported_with_what_to_set(drafter: Command) -> Non
 
 @pytest.mark.usefixtures("far_away")
 def test_a_client_that_will_be_refused_does_not_wait_for_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    def health(_service: object) -> dict[str, object]:
-        return {"status": "loading", "progress": 0.1}
+    def health(_service: object) -> HealthResponse:
+        return HealthResponse(status="loading", progress=0.1)
 
     monkeypatch.setattr("verifier_server.service.Service.health", health)
     with (

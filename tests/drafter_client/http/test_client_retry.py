@@ -32,12 +32,12 @@ class _Every:
 
 @contextmanager
 def _over(transport: Faulty, url: str) -> Iterator[VerifierClient]:
-    with closing(VerifierClient(url, transport=transport, sleep=lambda _: None)) as client:
+    with closing(transport), closing(VerifierClient(url, transport=transport, sleep=lambda _: None)) as client:
         yield client
 
 
 def test_a_verify_whose_response_was_lost_is_answered_from_the_record(verifier: Verifier) -> None:
-    transport = Faulty(verifier.url, after=_Every(2))
+    transport = Faulty(after=_Every(2))
     with _over(transport, verifier.url) as client:
         opened = client.prefill(TextSession(PROMPT), {"max_tokens": 20})
         position = len(PROMPT) + 1
@@ -45,7 +45,7 @@ def test_a_verify_whose_response_was_lost_is_answered_from_the_record(verifier: 
         again = client.verify(opened.session_id, position, [1, 2, 3])
         client.release(opened.session_id)
     first, second = transport.bodies[1:3]
-    assert first == second and json.loads(first or b"")["position"] == position
+    assert first == second and json.loads(first)["position"] == position
     assert response.judged == again.judged == 0  # the model ran for the response that was lost
     assert response.tokens == again.tokens == plain(ScriptedBackend(Script(seed=1)), PROMPT, 2)[1:]
 
@@ -55,7 +55,7 @@ def test_a_retried_prefill_finds_the_session_of_the_first_attempt(verifier: Veri
         if number == 0:
             raise LOST
 
-    transport = Faulty(verifier.url, after=lose_first)
+    transport = Faulty(after=lose_first)
     with _over(transport, verifier.url) as client:
         opened = client.prefill(TextSession(PROMPT), {"max_tokens": 20, "temperature": 1.0})
         assert transport.asked == ["/prefill", "/prefill"] and transport.bodies[0] == transport.bodies[1]
@@ -72,7 +72,7 @@ def test_a_retried_prefill_finds_the_session_of_the_first_attempt(verifier: Veri
 def test_the_text_does_not_depend_on_lost_messages(
     verifier: Verifier, sampling: Sampling, when: str, every: int
 ) -> None:
-    transport = Faulty(verifier.url, **{when: _Every(every)})
+    transport = Faulty(**{when: _Every(every)})
     with _over(transport, verifier.url) as client:
         drafter = ModelDrafter(ScriptedBackend(Script(seed=1, agreement=0.6)), sampling)
         run = generate(client, drafter, 3, **options_of(sampling, 20))
@@ -83,7 +83,7 @@ def test_the_text_does_not_depend_on_lost_messages(
 
 
 def test_a_draft_sent_twice_is_judged_and_counted_once(verifier: Verifier) -> None:
-    transport = Faulty(verifier.url, after=_Every(2))
+    transport = Faulty(after=_Every(2))
     with _over(transport, verifier.url) as client:
         drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
         stats = generate(client, drafter, 3, max_tokens=21).stats
@@ -98,7 +98,7 @@ def test_ctrl_c_in_a_prefill_releases_the_session(verifier: Verifier) -> None:
             assert verifier.sessions == 1
             raise KeyboardInterrupt
 
-    transport = Faulty(verifier.url, after=interrupt)
+    transport = Faulty(after=interrupt)
     with _over(transport, verifier.url) as client, pytest.raises(KeyboardInterrupt):
         generate(client, None, 3, max_tokens=21)
     assert verifier.sessions == 0
@@ -109,7 +109,7 @@ def test_ctrl_c_in_a_verify_releases_the_session(verifier: Verifier) -> None:
         if path == "/verify":
             raise KeyboardInterrupt
 
-    transport = Faulty(verifier.url, after=interrupt)
+    transport = Faulty(after=interrupt)
     drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
     with _over(transport, verifier.url) as client, pytest.raises(KeyboardInterrupt):
         generate(client, drafter, 3, max_tokens=21)
@@ -121,7 +121,7 @@ def test_a_verifier_that_dies_within_a_text_raises_connection_lost(verifier: Ver
         if number > 2:
             raise LOST
 
-    transport = Faulty(verifier.url, before=dead)
+    transport = Faulty(before=dead)
     drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
     with _over(transport, verifier.url) as client, pytest.raises(ConnectionLost):
         generate(client, drafter, 3, max_tokens=21)

@@ -53,10 +53,9 @@ def test_a_foreign_vocabulary_is_refused_with_the_first_different_id(verifier: V
 
 
 def test_the_first_different_id_is_found_with_few_requests(verifier: Verifier) -> None:
-    transport = Faulty(verifier.url)
     foreign = _bytes_but(pieces=_pieces_with(100, b"foreign"))
-    with closing(VerifierClient(verifier.url, transport=transport)) as client, pytest.raises(VocabularyMismatch):
-        check_vocabulary(client, foreign, "draft")
+    with closing(Faulty()) as transport, pytest.raises(VocabularyMismatch):
+        check_vocabulary(VerifierClient(verifier.url, transport=transport), foreign, "draft")
     assert len(transport.asked) <= 1 + 9  # 258 ids by bisection
 
 

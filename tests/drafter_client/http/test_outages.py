@@ -7,6 +7,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
+import httpx
 import pytest
 
 from drafter_client.errors import BadKey, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
@@ -15,7 +16,6 @@ from drafter_client.http.health import Health
 from drafter_client.http.outages import Outage, Outages
 from drafter_client.http.retries import is_outage
 from drafter_client.http.stop import Stop
-from drafter_client.http.transport import Reply
 from speculation.errors import (
     EngineError,
     InternalError,
@@ -29,7 +29,8 @@ from speculation.errors import (
     UnknownSession,
     from_body,
 )
-from tests.drafter_client.http.fake_transports import Canned
+from tests.drafter_client.http.bodies import body, model_info
+from tests.drafter_client.http.fake_transports import Canned, reply
 
 AWAY, READY = Health(False, "nothing answers"), Health(True)
 LOST = ConnectionLost("the cable was pulled")
@@ -163,7 +164,7 @@ def test_stopping_aborts_the_exchange_under_way() -> None:
         (UnknownSession("no session"), True),
         (Overloaded("full"), True),
         (SessionConflict("a later request has it"), True),
-        (from_body(502, None), True),
+        (from_body(502, b""), True),
         (ServerError("other"), True),
         (ModelFailed("no such file"), False),
         (InternalError("a fault"), False),
@@ -177,18 +178,18 @@ def test_which_errors_are_an_outage(error: Exception, outage: bool) -> None:
     assert is_outage(error) is outage
 
 
-def _loading(progress: float) -> Reply:
-    return Reply(503, {"status": "loading", "progress": progress})
+def _loading(progress: float) -> httpx.Response:
+    return reply(503, {"status": "loading", "progress": progress})
 
 
 @pytest.mark.parametrize(
     ("answer", "health"),
     [
-        (Reply(200, {"status": "ready"}), READY),
+        (reply(200, {"status": "ready"}), READY),
         (_loading(0.25), Health(False, "loading its model", 0.25)),
-        (Reply(503, ModelLoading("the model is loading (3 %)").body()), Health(False, "the model is loading (3 %)")),
-        (Reply(503, ShuttingDown("ends").body()), Health(False, "ends")),
-        (Reply(502, None), Health(False, "HTTP 502 without an error the protocol knows: is this a verifier?")),
+        (reply(503, ModelLoading("the model is loading (3 %)").body()), Health(False, "the model is loading (3 %)")),
+        (reply(503, ShuttingDown("ends").body()), Health(False, "ends")),
+        (reply(502, None), Health(False, "HTTP 502 without an error the protocol knows: is this a verifier?")),
         (LOST, AWAY),
         (VerifierUnreachable("no answer"), AWAY),
         (VerifierTimeout("silence"), AWAY),
@@ -202,24 +203,13 @@ def test_health_of_each_response(answer: Any, health: Health) -> None:
 @pytest.mark.parametrize(
     ("answer", "error", "words"),
     [
-        (Reply(503, {"status": "failed", "reason": "no such file"}), DrafterError, "http://v has failed: no such file"),
-        (Reply(401, {"error": {"code": "unauthorized", "message": "no"}}), BadKey, "wants its key"),
+        (reply(503, {"status": "failed", "reason": "no such file"}), DrafterError, "http://v has failed: no such file"),
+        (reply(401, {"error": {"code": "unauthorized", "message": "no"}}), BadKey, "wants its key"),
     ],
 )
 def test_health_raises_what_waiting_does_not_mend(answer: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         VerifierClient("http://v", transport=Canned(answer)).health()
-
-
-INFO = {
-    "model": "m",
-    "context_length": 9,
-    "max_draft_tokens": 4,
-    "pass_ms": [],
-    "self_continue": True,
-    "chat_template": None,
-    "vocabulary": {"size": 4, "below": 4, "begin": None, "ends": [], "ordinary": "a", "control": "b"},
-}
 
 
 def _asking(*answers: Any, patience: float = 300.0) -> tuple[VerifierClient, Canned]:
@@ -232,14 +222,14 @@ def _asking(*answers: Any, patience: float = 300.0) -> tuple[VerifierClient, Can
 @pytest.mark.parametrize(
     "answers",
     [
-        [Reply(503, ModelLoading("loading").body()), _loading(0.5), Reply(200, {"status": "ready"})],
-        [Reply(200, {}), *[VerifierUnreachable("no answer")] * 4, VerifierUnreachable("no answer"), Reply(200, {})],
+        [reply(503, ModelLoading("loading").body()), _loading(0.5), reply(200, {"status": "ready"})],
+        [reply(200, {}), *[VerifierUnreachable("no answer")] * 4, VerifierUnreachable("no answer"), reply(200, {})],
     ],
     ids=["loading", "away"],
 )
 def test_a_request_without_a_session_is_repeated_after_an_outage(answers: list[Any]) -> None:
-    client, transport = _asking(*answers, Reply(200, INFO))
-    if answers[0].status == 200:
+    client, transport = _asking(*answers, reply(200, body(model_info(name="m"))))
+    if answers[0].status_code == 200:
         client.ping()  # it was reached before
     assert client.model().name == "m"
     assert transport.asked[-1] == ("GET", "/model")
@@ -253,14 +243,14 @@ def test_a_verifier_that_was_never_reached_is_not_waited_for() -> None:
 
 
 def test_a_refused_request_is_not_repeated() -> None:
-    client, transport = _asking(Reply(422, InvalidRequest("what").body()))
+    client, transport = _asking(reply(422, InvalidRequest("what").body()))
     with pytest.raises(InvalidRequest):
         client.model()
     assert len(transport.asked) == 1
 
 
 def test_a_request_is_not_repeated_when_patience_is_over() -> None:
-    loading = Reply(503, ModelLoading("loading").body())
+    loading = reply(503, ModelLoading("loading").body())
     client, _ = _asking(loading, *[_loading(0.5)] * 50, patience=3.0)
     with pytest.raises(ModelLoading):
         client.model()

@@ -1,7 +1,7 @@
 """Rounds, draft tokens and token sources add up in every run, and equal what the verifier ran."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +11,13 @@ import pytest
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client.errors import ConnectionLost
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import StreamedTokens, StreamEnd, VerifyResponse
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import TokenSource
 from drafters.draft_model import ModelDrafter
 from simulation.paced import Cost, Paced
 from speculation.acceptance.strategies import Strategy
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.protocol.responses import StreamedTokens, StreamEnd, VerifyResponse
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import (
     ALL,
@@ -155,17 +155,12 @@ def test_lost_last_response_does_not_fail_a_complete_text(verifier: Verifier) ->
         def another(self) -> "LosingClient":
             return LosingClient(self.url)
 
-        def begin_verify(self, *given: Any, **more: Any) -> Callable[[], VerifyResponse]:
-            read_response = super().begin_verify(*given, **more)
-
-            def lost() -> VerifyResponse:
-                response = read_response()
-                if response.finish_reason is not None:
-                    assert stream_ended.wait(20)
-                    raise ConnectionLost("the cable")
-                return response
-
-            return lost
+        def verify(self, *given: Any, **more: Any) -> VerifyResponse:
+            response = super().verify(*given, **more)
+            if response.finish_reason is not None:
+                assert stream_ended.wait(20)
+                raise ConnectionLost("the cable")
+            return response
 
         def stream(self, session_id: str, position: int) -> Iterator[StreamedTokens | StreamEnd]:
             try:

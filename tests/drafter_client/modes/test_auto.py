@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from backends.vocabulary import Fingerprint
 from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.errors import ConnectionLost
 from drafter_client.generation.observer import Committed
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import ModelInfo, ResponseBounds
+from drafter_client.http.responses import ResponseBounds
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import TokenSource
 from drafter_client.modes.auto import Run, automatic
@@ -24,6 +23,9 @@ from drafter_client.modes.memory import ModeMemory
 from drafter_client.modes.selection import ModeSelection
 from drafters.base import Expansion
 from speculation.drafts.tree import Prediction
+from speculation.protocol.fingerprint import Fingerprint
+from speculation.protocol.service_responses import ModelInfo
+from tests.drafter_client.http.bodies import model_info
 from tests.drafter_client.http.fake_transports import Canned
 from tests.drafter_client.support import Ticks, Verifier
 
@@ -83,7 +85,7 @@ class Connection:
         return Connection()
 
     @property
-    def transport(self) -> "Connection":
+    def connection(self) -> "Connection":
         return self
 
     def connect(self) -> None:
@@ -96,8 +98,16 @@ class Connection:
 def _info(pass_ms: float) -> ModelInfo:
     """A verifier whose target takes `pass_ms` for a token, and whose draft model takes an eighth of that."""
     passes = [pass_ms * (1.0 + 0.02 * more) for more in range(17)]
-    vocabulary = Fingerprint(256, 256, None, (), "", "")
-    return ModelInfo("target", 4096, 16, passes, True, vocabulary, None, ("fused", "target"), "served", pass_ms / 8)
+    return model_info(
+        name="target",
+        context_length=4096,
+        max_drafts=16,
+        pass_ms=passes,
+        vocabulary=Fingerprint(256, 256, None, (), "", ""),
+        modes=["fused", "target"],
+        draft_model="served",
+        draft_pass_ms=pass_ms / 8,
+    )
 
 
 INFO = _info(100.0)  # 10 tokens per second

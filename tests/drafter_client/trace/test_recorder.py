@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drafter_client.generation.observer import Committed
-from drafter_client.http.responses import VerifyResponse
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import SourceChange, TokenSource
 from drafter_client.trace.recorder import Recorder
@@ -13,6 +12,8 @@ from drafters.base import Expansion
 from speculation.drafts.tree import Prediction
 from speculation.policy.schedule import Schedule
 from speculation.policy.verifier_timeline import InFlightDraft
+from speculation.protocol.responses import VerifyResponse
+from tests.drafter_client.http.bodies import verified
 
 MS = st.floats(0.0, 1e4)
 
@@ -27,7 +28,9 @@ def rounds(draw: st.DrawFn) -> list[tuple[InFlightDraft, VerifyResponse, float]]
         judged, accepted = draw(st.integers(0, count)), draw(st.integers(0, count))
         sent = draw(MS)
         in_flight_draft = InFlightDraft(10, [7] * count, sent, 0.0, looked_up=found, confidence=[0.5] * count)
-        response = VerifyResponse(accepted, judged, [7] * (accepted + 1), None, draw(MS), draw(st.just(0.0) | MS))
+        response = verified(
+            [7] * (accepted + 1), accepted, judged, queue_ms=draw(MS), forward_ms=draw(st.just(0.0) | MS)
+        )
         made.append((in_flight_draft, response, sent + draw(MS)))
     return made
 
@@ -67,7 +70,7 @@ def test_times_count_from_the_begin_of_the_run() -> None:
     in_flight_draft = InFlightDraft(10, [5, 6], 1010.0, 0.0, looked_up=[False, True], confidence=[0.5, 0.25])
     recorder.sent(in_flight_draft, Schedule.LOCKSTEP)
     recorder.committed(10, Committed([(5, TokenSource.ACCEPTED), (9, TokenSource.RECOVERED)]), 1030.0)
-    recorder.answered(in_flight_draft, VerifyResponse(1, 2, [5, 9], None, 4.0, 6.0), 2, 1030.0)
+    recorder.answered(in_flight_draft, verified([5, 9], 1, 2, queue_ms=4.0, forward_ms=6.0), 2, 1030.0)
     recorder.target_decoded(5.0, 1044.0)
     recorder.committed(12, Committed([(8, TokenSource.BONUS)]), 1044.0)
     recorder.settled([SourceChange(12, TokenSource.BONUS, TokenSource.TARGET_DECODED)])

@@ -198,15 +198,3 @@ def test_session_id_in_a_header_obeys_the_same_rule(bad: str) -> None:
     with pytest.raises(InvalidRequest, match=r"^X-Session-Id: not a session id"):
         messages.check_session_id(bad, "X-Session-Id")
     messages.check_session_id("a-B_1.2:3" + "x" * 119, "X-Session-Id")
-
-
-def test_sampling_body_reports_the_settings() -> None:
-    assert messages.sampling_body(Sampling(5, 0.5, 3, 0.9), Strategy.DETERMINISTIC) == {
-        "seed": 5,
-        "temperature": 0.5,
-        "top_k": 3,
-        "top_p": 0.9,
-        "strategy": "deterministic",
-        "noise": "gumbel-1",
-    }
-    assert messages.sampling_body(Sampling(), Strategy.THRESHOLD, 0.5)["threshold"] == 0.5

@@ -9,6 +9,7 @@ import pytest
 
 from backends.base import Backend, EngineFailure, Entry, LoadOptions, Logits, ModelLoadError, Progress
 from backends.scripted import ScriptedBackend
+from speculation.protocol.service_responses import HealthResponse
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from verifier_server.loading import loading_wait
 from verifier_server.service import Service
@@ -139,7 +140,7 @@ def test_engine_that_fails_its_first_passes_is_not_served() -> None:
     service = Service(Settings(backend="scripted"), backend)
     service.loader.start()
     service.stop()
-    assert service.health() == {"status": "failed", "reason": "out of memory"}
+    assert service.health() == HealthResponse(status="failed", reason="out of memory")
 
 
 def test_failed_pass_is_an_error_and_a_retry_succeeds(serve: Serve) -> None:

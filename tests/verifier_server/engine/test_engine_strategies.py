@@ -74,7 +74,7 @@ def test_the_engine_commits_what_the_strategy_s_rule_accepts(
         answer = bench.verify(session, len(before), drafts, sent)
         assert answer.tokens == [each.token for each in rulings]
         decisions = explain(rule, rulings, drafts, rows, len(before), sent)
-        assert answer.decisions == [each.body() for each in decisions]
+        assert answer.decisions == decisions
         assert answer.accepted == sum(each.verdict == "accepted" for each in decisions)
     assert session.decisions is not None
     assert [each.token for each in session.decisions] == session.tokens[len(PROMPT) :]
@@ -153,9 +153,9 @@ def test_a_draft_below_the_threshold_that_the_target_samples_is_accepted() -> No
     text = plain(SCRIPT, PROMPT, 12, WARM)
     answer = bench.verify(session, 5, text[1:9])
     assert (answer.accepted, answer.tokens) == (8, text[1:10])
-    assert answer.decisions is not None
-    assert [each["verdict"] for each in answer.decisions] == [*["accepted"] * 8, "own"]
-    assert any(each["draft_p"] < 0.999 for each in answer.decisions[:8])
+    decisions = [each for each in answer.decisions or () if each is not None]
+    assert [each.verdict for each in decisions] == [*["accepted"] * 8, "own"]
+    assert any(each.draft_p is not None and each.draft_p < 0.999 for each in decisions)
 
 
 @ONE_AT_A_TIME

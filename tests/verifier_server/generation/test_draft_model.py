@@ -12,6 +12,7 @@ from backends.base import Backend, EngineFailure, LoadOptions, ModelLoadError, O
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
 from backends.vocabulary import Kind
 from drafters.draft_model import ModelDrafter
+from speculation.protocol.service_responses import HealthResponse
 from speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, Serve
 from verifier_server.generation.draft_model import DraftModel, load_draft_model
@@ -73,7 +74,7 @@ class Closed(ScriptedBackend):
         self.closed = True
 
 
-def failed(loads: Loads | None, draft: Backend | None = None) -> tuple[dict[str, object], bool]:
+def failed(loads: Loads | None, draft: Backend | None = None) -> tuple[HealthResponse, bool]:
     """The reply of /health after a start that fails, and whether the target was freed."""
     target = Closed(SCRIPT)
     service = Service(SETTINGS, target, draft=draft)
@@ -86,7 +87,10 @@ def failed(loads: Loads | None, draft: Backend | None = None) -> tuple[dict[str,
 
 def test_a_load_failure_ends_the_start_with_the_reason(loads: Loads) -> None:
     loads.failure = ModelLoadError("no such model file: x.gguf")
-    assert failed(loads) == ({"status": "failed", "reason": "the draft model: no such model file: x.gguf"}, True)
+    assert failed(loads) == (
+        HealthResponse(status="failed", reason="the draft model: no such model file: x.gguf"),
+        True,
+    )
 
 
 def test_a_draft_model_that_fails_when_timed_is_not_served(loads: Loads) -> None:
@@ -96,7 +100,7 @@ def test_a_draft_model_that_fails_when_timed_is_not_served(loads: Loads) -> None
 
     loads.backend = Dying(SCRIPT, slots=2)
     loads.backend.close = loads.freed.set  # type: ignore[method-assign]
-    assert failed(loads) == ({"status": "failed", "reason": "the draft model: out of memory"}, True)
+    assert failed(loads) == (HealthResponse(status="failed", reason="the draft model: out of memory"), True)
     assert loads.freed.is_set()
 
 
@@ -111,7 +115,7 @@ def foreign() -> ScriptedBackend:
 
 def test_a_foreign_vocabulary_is_refused_with_the_first_difference() -> None:
     health, freed = failed(None, foreign())
-    assert health["reason"] == (
+    assert health.reason == (
         "the draft model: scripted-9 cannot draft for scripted-2: token ids below 258 stand for different bytes (sizes "
         "258 and 258): the first is id 65, b'a' in the draft model. Choose a draft model of the target's own family"
     )
@@ -122,7 +126,7 @@ def test_different_end_ids_are_refused() -> None:
     backend = ScriptedBackend(Script(seed=9))
     backend.vocabulary.ends = frozenset({13})
     health, _ = failed(None, backend)
-    assert "the end-of-text ids are [13] here and [257] there. Choose" in str(health["reason"])
+    assert "the end-of-text ids are [13] here and [257] there. Choose" in str(health.reason)
 
 
 def test_a_larger_vocabulary_drafts_only_ids_of_the_target(serve: Serve) -> None:

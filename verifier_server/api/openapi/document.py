@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pydantic import BaseModel
 
 from speculation.errors import SpecPairError
-from speculation.protocol import messages, responses
+from speculation.protocol import messages, responses, service_responses
 from verifier_server.api.openapi.examples import ERRORS, EVENTS, FAILED, LOADING, REQUESTS, RESPONSES
 from verifier_server.api.openapi.operations import OPERATIONS, Operation
 from verifier_server.api.openapi.schemas import PREFIX, Json, schemas
@@ -148,7 +148,7 @@ def _refusals(operation: Operation) -> Json:
     for error in operation.errors:
         by_status.setdefault(error.status, []).append(error)
     refusals = {str(status): _refusal(status, by_status[status]) for status in sorted(by_status)}
-    if operation.response is responses.HealthResponse:
+    if operation.response is service_responses.HealthResponse:
         examples = {"loading": {"value": LOADING}, "failed": {"value": FAILED}}
         content = {"application/json": {"schema": {"$ref": PREFIX + "HealthResponse"}, "examples": examples}}
         refusals["503"] = {"description": "The model is loading, or has failed.", "content": content}

@@ -102,7 +102,7 @@ RESPONSES: dict[str, Example] = {  # by schema
     "GenerateResponse": _TEXT,
     "TokenizeResponse": {"token_ids": [0, 511, 2133, 9]},
     "HealthResponse": {"status": "ready", "model": "stdlib-target-q8_0", "sessions": 0},
-    "ModelResponse": {
+    "ModelInfo": {
         "model": "stdlib-target-q8_0",
         "backend": "llama_cpp",
         "context_length": 2048,

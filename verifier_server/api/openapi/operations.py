@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from speculation import errors
 from speculation.errors import SpecPairError
-from speculation.protocol import messages, responses
+from speculation.protocol import messages, responses, service_responses
 
 Errors = tuple[type[SpecPairError], ...]
 
@@ -90,8 +90,8 @@ OPERATIONS = (
         ),
         parameters=("session_id", "from"),
         events=(
-            ("tokens", responses.SessionTokensEvent),
-            ("end", responses.SessionEndEvent),
+            ("tokens", responses.StreamedTokens),
+            ("end", responses.StreamEnd),
             ("error", responses.ErrorResponse),
         ),
     ),
@@ -122,7 +122,7 @@ OPERATIONS = (
         "tokenize",
         "model",
         "Token ids of a text by the target's tokenizer",
-        responses.TokenizeResponse,
+        service_responses.TokenizeResponse,
         (*_ALWAYS, *_BODY, *_MODEL, errors.PromptTooLong),
         request=messages.TokenizeRequest,
     ),
@@ -132,7 +132,7 @@ OPERATIONS = (
         "get_model",
         "model",
         "The model: limits, costs, vocabulary fingerprints, chat template",
-        responses.ModelResponse,
+        service_responses.ModelInfo,
         (*_ALWAYS, *_MODEL, errors.InvalidRequest),
         parameters=("below",),
     ),
@@ -142,7 +142,7 @@ OPERATIONS = (
         "get_vocabulary",
         "model",
         "The bytes and the class of every token id",
-        responses.VocabularyResponse,
+        service_responses.VocabularyResponse,
         (*_ALWAYS, *_MODEL),
     ),
     Operation(
@@ -151,7 +151,7 @@ OPERATIONS = (
         "get_health",
         "model",
         "Whether the model is ready; 503 while it loads, with its progress",
-        responses.HealthResponse,
+        service_responses.HealthResponse,
         (errors.InternalError,),
         needs_key=False,
     ),
@@ -161,7 +161,7 @@ OPERATIONS = (
         "list_sessions",
         "sessions",
         "The sessions of the key; without a key, all sessions, but not their ids",
-        responses.SessionsResponse,
+        service_responses.SessionsResponse,
         _ALWAYS,
     ),
     Operation(
@@ -170,7 +170,7 @@ OPERATIONS = (
         "delete_session",
         "sessions",
         "Delete a session and free its KV cache",
-        responses.DeletedResponse,
+        service_responses.DeletedResponse,
         (*_ALWAYS, errors.UnknownSession),
         parameters=("session_id",),
     ),

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from backends.base import EngineFailure, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
 from speculation import errors
-from speculation.protocol import messages, responses
+from speculation.protocol import messages, responses, service_responses
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from verifier_server.api.openapi.document import document
@@ -116,7 +116,8 @@ def test_request_examples_are_valid(name: str) -> None:
 
 @pytest.mark.parametrize("name", RESPONSES)
 def test_response_examples_are_valid(name: str) -> None:
-    checked(getattr(responses, name), RESPONSES[name])
+    models = {each.response.__name__: each.response for each in OPERATIONS if each.response is not None}
+    checked(models[name], RESPONSES[name])
 
 
 @pytest.mark.parametrize("path", EVENTS)
@@ -128,12 +129,12 @@ def test_event_examples_are_valid(path: str) -> None:
 
 @pytest.mark.parametrize("example", [LOADING, FAILED], ids=["loading", "failed"])
 def test_health_examples_are_valid(example: Json) -> None:
-    checked(responses.HealthResponse, example)
+    checked(service_responses.HealthResponse, example)
 
 
 def checked(model: type[BaseModel], body: Any) -> Any:
     """`body`, validated strictly: no other keys, no conversion of types."""
-    model.model_validate_json(json.dumps(body), strict=True)
+    model.model_validate_json(json.dumps(body), extra="forbid", by_alias=True, by_name=False)
     return body
 
 
@@ -203,7 +204,7 @@ def test_replies_with_a_failed_draft_model_match_the_document(serve: Serve) -> N
     draft.ready = True
     text = live.post("/generate", {"prompt": "x", "max_tokens": 12, "mode": "fused"})
     assert "went away" in checked(responses.GenerateResponse, text)["speculation"]["draft_failure"]
-    assert "went away" in reply(live.http.get("/health"), responses.HealthResponse)["draft_model_failure"]
+    assert "went away" in reply(live.http.get("/health"), service_responses.HealthResponse)["draft_model_failure"]
 
 
 @pytest.mark.parametrize("explain", [False, True])
@@ -235,20 +236,20 @@ def _events(response: httpx.Response) -> Iterator[tuple[str, Any]]:
 def test_other_endpoints_match_the_document(live: LiveServer) -> None:
     http = live.http
     session = live.post("/prefill", {"prompt": "x"})["session_id"]
-    reply(http.get("/health"), responses.HealthResponse)
-    reply(http.get("/model"), responses.ModelResponse)
-    reply(http.get("/model?below=5"), responses.ModelResponse)
-    reply(http.get("/vocabulary"), responses.VocabularyResponse)
-    assert reply(http.get("/sessions"), responses.SessionsResponse)["sessions"]
-    reply(http.post("/tokenize", json={"text": "x"}), responses.TokenizeResponse)
-    reply(http.delete(f"/sessions/{session}"), responses.DeletedResponse)
+    reply(http.get("/health"), service_responses.HealthResponse)
+    reply(http.get("/model"), service_responses.ModelInfo)
+    reply(http.get("/model?below=5"), service_responses.ModelInfo)
+    reply(http.get("/vocabulary"), service_responses.VocabularyResponse)
+    assert reply(http.get("/sessions"), service_responses.SessionsResponse)["sessions"]
+    reply(http.post("/tokenize", json={"text": "x"}), service_responses.TokenizeResponse)
+    reply(http.delete(f"/sessions/{session}"), service_responses.DeletedResponse)
     reply(http.delete(f"/sessions/{session}"), responses.ErrorResponse, 404)
 
 
 def test_replies_without_a_model_match_the_document(serve: Serve) -> None:
     live = serve()
     live.service.loader.failure = "no such file"
-    reply(live.http.get("/health"), responses.HealthResponse, 503)
+    reply(live.http.get("/health"), service_responses.HealthResponse, 503)
     reply(live.http.get("/model"), responses.ErrorResponse, 503)
 
 

@@ -8,10 +8,10 @@ from itertools import repeat
 import pytest
 
 from drafter_client.errors import BadReply
-from drafter_client.http import read_limit
-from drafter_client.http.read_limit import ReadLimit
-from drafter_client.http.transport import HttpTransport
-from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk
+from drafter_client.http import traffic
+from drafter_client.http.connection import HttpConnection
+from drafter_client.http.traffic import Traffic
+from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, read_events
 
 JSON = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 TO_THE_END = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
@@ -33,7 +33,7 @@ def flood(head: bytes, blocks: Iterator[bytes]) -> Callable[[Peer], None]:
 
 def refusal(head: bytes, blocks: Iterator[bytes], *, path: str = "/verify", stream: bool = False) -> str:
     """The client's error for such a response; its memory stays below a few times the limit."""
-    with answering(flood(head, blocks)) as server, closing(HttpTransport(server.url)) as sender:
+    with answering(flood(head, blocks)) as server, closing(HttpConnection(server.url)) as sender:
         tracemalloc.start()
         try:
             with pytest.raises(BadReply) as caught:
@@ -45,9 +45,9 @@ def refusal(head: bytes, blocks: Iterator[bytes], *, path: str = "/verify", stre
         return str(caught.value).replace(server.url, "URL")
 
 
-def ask(sender: HttpTransport, path: str, stream: bool) -> None:
+def ask(sender: HttpConnection, path: str, stream: bool) -> None:
     if stream:
-        list(sender.stream(path, b"{}", {}, 10.0))
+        list(read_events(sender, path))
     else:
         sender.exchange("POST", path, b"{}", {}, 10.0)
 
@@ -55,10 +55,10 @@ def ask(sender: HttpTransport, path: str, stream: bool) -> None:
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small limits."""
-    monkeypatch.setattr(read_limit, "MOST", {"/vocabulary": 4 * BLOCK})
-    monkeypatch.setattr(read_limit, "MOST_ELSEWHERE", 2 * BLOCK)
-    monkeypatch.setattr(read_limit, "MOST_OF_AN_ERROR", BLOCK)
-    monkeypatch.setattr(read_limit, "MOST_OF_A_HEAD", BLOCK)
+    monkeypatch.setattr(traffic, "MOST", {"/vocabulary": 4 * BLOCK})
+    monkeypatch.setattr(traffic, "MOST_ELSEWHERE", 2 * BLOCK)
+    monkeypatch.setattr(traffic, "MOST_OF_AN_ERROR", BLOCK)
+    monkeypatch.setattr(traffic, "MOST_OF_A_HEAD", BLOCK)
 
 
 def test_an_excessive_content_length_is_refused_before_reading() -> None:
@@ -73,9 +73,9 @@ def test_the_limit_of_a_vocabulary_is_larger() -> None:
     body = b"[" + b" " * (17 * 2**20) + b"]"
     with (
         answering(flood(head % len(body), iter([body]))) as server,
-        closing(HttpTransport(server.url)) as sender,
+        closing(HttpConnection(server.url)) as sender,
     ):
-        assert sender.exchange("GET", "/vocabulary", None, {}, 10.0).body == []
+        assert sender.exchange("GET", "/vocabulary", None, {}, 10.0).json() == []
 
 
 def test_the_limit_of_an_error_is_smaller() -> None:
@@ -120,18 +120,18 @@ def test_an_endless_response_is_refused(head: bytes, block: bytes, stream: bool)
 def test_a_long_stream_of_short_events_is_read() -> None:
     events = [chunk(b"event: tokens\ndata: 1\n\n" + (b":" + b"x" * 1000 + b"\n") * 50) for _ in range(20)]
     script = flood(CHUNKED, iter([*events, chunk(b"")]))
-    with answering(script) as server, closing(HttpTransport(server.url)) as sender:
-        assert list(sender.stream("/generate", b"{}", {}, 10.0)) == [("tokens", 1)] * 20
+    with answering(script) as server, closing(HttpConnection(server.url)) as sender:
+        assert list(read_events(sender)) == [("tokens", b"1")] * 20
 
 
 def test_endless_comments_end_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_limit, "EVENT_PATIENCE", {"/generate": 0.2})
+    monkeypatch.setattr(traffic, "EVENT_PATIENCE", {"/generate": 0.2})
     said = refusal(CHUNKED, repeat(chunk(b":\n\n")), path="/generate", stream=True)
     assert said == "URL/generate sent comments and no event for 0.2 s: is it a verifier?"
 
 
 def test_an_endlessly_slow_response_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_limit, "SLOW_LINK", -9.9)
+    monkeypatch.setattr(traffic, "SLOW_LINK", -9.9)
     said = refusal(JSON, repeat(chunk(b" ")))
     assert said == "URL/verify took more than 0.1 s for one response: is it a verifier?"
 
@@ -139,15 +139,15 @@ def test_an_endlessly_slow_response_is_given_up(monkeypatch: pytest.MonkeyPatch)
 def test_time_of_the_reader_does_not_count_against_the_verifier() -> None:
     """The stream of a session has no bound: it has no events for as long as the client sends no drafts."""
     now = 0.0
-    limit = ReadLimit(lambda: now)
-    limit.begin("URL/generate", "/generate", 10.0)
-    limit.head("/generate", 200, None)
-    limit.next_event("/generate")
+    bounds = Traffic(lambda: now)
+    bounds.begin("URL/generate", "/generate", 10.0)
+    bounds.head("/generate", 200, None)
+    bounds.next_event("/generate")
     now = 899.0
-    limit.count(10)
+    bounds.count(10)
     now = 5000.0  # while the reader did something else
-    limit.next_event("/generate")
-    limit.count(10)
-    limit.next_event("/sessions/s/stream?from=1")
+    bounds.next_event("/generate")
+    bounds.count(10)
+    bounds.next_event("/sessions/s/stream?from=1")
     now = 1e9
-    limit.count(10)
+    bounds.count(10)

@@ -1,16 +1,16 @@
 """Successful HTTP exchanges: kept-alive connections, counted bytes, and proxies from the environment."""
 
-import threading
-from contextlib import closing, suppress
+from contextlib import closing
 
+import httpx
 import pytest
+from httpcore._backends.sync import SyncStream
 
-from drafter_client.errors import BadUrl, ConnectionLost
+from drafter_client.errors import BadUrl
 from drafter_client.http import transport
-from drafter_client.http.address import Address, authority_of
-from drafter_client.http.traffic import CountedSocket
-from drafter_client.http.transport import HttpTransport
-from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, echo
+from drafter_client.http.address import proxy_for
+from drafter_client.http.connection import HttpConnection
+from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, echo, read_events
 
 HEADERS = {"Content-Type": "application/json"}
 
@@ -23,8 +23,8 @@ def _stream(peer: Peer) -> None:
     echo(peer)
 
 
-def _ask(sender: HttpTransport, body: bytes | None = b"[1]", timeout: float = 10.0) -> object:
-    return sender.exchange("POST", "/x", body, HEADERS, timeout).body
+def _ask(sender: HttpConnection, body: bytes | None = b"[1]", timeout: float = 10.0) -> object:
+    return sender.exchange("POST", "/x", body, HEADERS, timeout).json()
 
 
 @pytest.fixture
@@ -35,68 +35,22 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_connection_serves_request_after_request() -> None:
-    with answering(echo) as server, closing(HttpTransport(server.url)) as sender:
+    with answering(echo) as server, closing(HttpConnection(server.url)) as sender:
         assert [_ask(sender, b"[%d]" % n) for n in range(5)] == [[n] for n in range(5)]
     assert server.connections == 1
     assert [request.body for request in server.requests] == [b"[%d]" % n for n in range(5)]
 
 
-def test_a_request_sent_ahead_arrives_before_its_exchange() -> None:
-    there = threading.Event()
-
-    def tell(peer: Peer) -> None:
-        while (request := peer.read()) is not None:
-            there.set()
-            peer.reply(request.body)
-
-    with answering(tell) as server, closing(HttpTransport(server.url)) as sender:
-        body = b"[1]"
-        sender.begin("POST", "/x", body, HEADERS, 10.0)
-        assert server.connections == 0, "begin must not wait for a connection"
-        assert _ask(sender, body) == [1]
-        there.clear()
-        sender.begin("POST", "/x", body, HEADERS, 10.0)
-        assert there.wait(10.0)
-        assert _ask(sender, body) == [1] == _ask(sender, body)
-    assert (server.connections, len(server.requests)) == (1, 3)
-
-
-def test_the_response_to_a_request_sent_ahead_goes_to_no_other_request() -> None:
-    with answering(echo, echo) as server, closing(HttpTransport(server.url)) as sender:
-        _ask(sender)
-        sender.begin("POST", "/x", b"[2]", HEADERS, 10.0)
-        assert _ask(sender, b"[3]") == [3]
-    assert server.connections == 2
-
-
-def test_a_request_sent_ahead_into_a_closed_connection_is_resent() -> None:
-    def once(peer: Peer) -> None:
-        request = peer.read()
-        assert request is not None
-        peer.reply(request.body)
-        peer.close()
-
-    with answering(once, echo) as server, closing(HttpTransport(server.url)) as sender:
-        body = b"[4]"
-        assert _ask(sender, body) == [4]
-        for _ in range(2):  # the first may still fit into the buffer of a socket that the server has closed
-            sender.begin("POST", "/x", body, HEADERS, 10.0)
-        with suppress(ConnectionLost):
-            assert _ask(sender, body) == [4]
-        assert _ask(sender, body) == [4]
-    assert server.connections == 2
-
-
 def test_a_request_is_sent_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     pieces: list[bytes] = []
-    send = CountedSocket.sendall
+    send = SyncStream.write
 
-    def record(self: CountedSocket, data: bytes) -> None:
+    def record(self: SyncStream, data: bytes, timeout: float | None = None) -> None:
         pieces.append(data)
-        send(self, data)
+        send(self, data, timeout)
 
-    monkeypatch.setattr(CountedSocket, "sendall", record)
-    with answering(echo) as server, closing(HttpTransport(server.url)) as sender:
+    monkeypatch.setattr(SyncStream, "write", record)
+    with answering(echo) as server, closing(HttpConnection(server.url)) as sender:
         _ask(sender, b"[1,2]")
         sender.exchange("GET", "/health", None, {}, 10.0)
     host = server.url.removeprefix("http://").encode()
@@ -113,15 +67,23 @@ def test_a_request_is_sent_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None
         ("bigbox", None, "bigbox"),
         ("bigbox", 8000, "bigbox:8000"),
         ("::1", 8000, "[::1]:8000"),
-        ("b\u00fccher.example", 80, "xn--bcher-kva.example:80"),
+        ("b\u00fccher.example", 8000, "xn--bcher-kva.example:8000"),
     ],
 )
 def test_the_host_header_has_the_form_of_http(host: str, port: int | None, authority: str) -> None:
-    assert authority_of(host, port) == authority
+    heads: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        heads.append(request.headers["Host"])
+        return httpx.Response(200)
+
+    address = f"http://{f'[{host}]' if ':' in host else host}{'' if port is None else f':{port}'}"
+    HttpConnection(address, httpx.MockTransport(answer)).exchange("GET", "/health", None, {}, 10.0)
+    assert heads == [authority]
 
 
 def test_every_byte_is_counted_in_both_directions() -> None:
-    with answering(echo) as server, closing(HttpTransport(server.url)) as sender:
+    with answering(echo) as server, closing(HttpConnection(server.url)) as sender:
         _ask(sender, b'{"draft_tokens":[1,2,3]}')
         _ask(sender, b"[" + b"1," * 20_000 + b"1]")
         sender.exchange("GET", "/health", None, {}, 10.0)
@@ -136,30 +98,29 @@ def test_every_byte_of_an_error_and_of_a_stream_is_counted() -> None:
         peer.reply(b'{"error": {"message": "no"}}', "404 Not Found", "X-More: yes")
         _stream(peer)
 
-    with answering(refuse) as server, closing(HttpTransport(server.url)) as sender:
-        assert sender.exchange("GET", "/nothing", None, {}, 10.0).status == 404
-        assert [data["n"] for _, data in sender.stream("/generate", b"{}", HEADERS, 10.0)] == [1, 2]
+    with answering(refuse) as server, closing(HttpConnection(server.url)) as sender:
+        assert sender.exchange("GET", "/nothing", None, {}, 10.0).status_code == 404
+        assert [data for _, data in read_events(sender)] == [b'{"n": 1}', b'{"n": 2}']
         counted = sender.sent, sender.received
     assert counted == (server.received, server.sent)
 
 
 def test_a_stream_yields_events_by_name_and_leaves_the_connection_usable() -> None:
-    with answering(_stream) as server, closing(HttpTransport(server.url)) as sender:
-        events = list(sender.stream("/generate", b"{}", HEADERS, 10.0))
-        assert events == [("tokens", {"n": 1}), ("end", {"n": 2})]
+    with answering(_stream) as server, closing(HttpConnection(server.url)) as sender:
+        assert list(read_events(sender)) == [("tokens", b'{"n": 1}'), ("end", b'{"n": 2}')]
         assert _ask(sender, b"[7]") == [7]
     assert server.connections == 1
 
 
-def test_a_refused_stream_is_one_event_with_the_response() -> None:
+def test_a_refused_stream_leaves_the_connection_usable() -> None:
     def refuse(peer: Peer) -> None:
         peer.read()
         peer.reply(b'{"error": 1}', "422 Unprocessable Entity")
         echo(peer)
 
-    with answering(refuse) as server, closing(HttpTransport(server.url)) as sender:
-        ((name, reply),) = sender.stream("/generate", b"{}", HEADERS, 10.0)
-        assert (name, reply.status, reply.body) == ("reply", 422, {"error": 1})
+    with answering(refuse) as server, closing(HttpConnection(server.url)) as sender:
+        with sender.respond("POST", "/generate", b"{}", HEADERS, 10.0) as response:
+            assert (response.status_code, response.read()) == (422, b'{"error": 1}')
         assert _ask(sender, b"[7]") == [7]
     assert server.connections == 1
 
@@ -170,23 +131,22 @@ def test_a_stream_closed_early_is_not_read_by_the_next_request() -> None:
         peer.send(CHUNKED + chunk(b"event: tokens\ndata: 1\n\n") + chunk(b"event: tokens\ndata: 2\n\n"))
         peer.read()
 
-    with answering(endless, echo) as server, closing(HttpTransport(server.url)) as sender:
-        events = sender.stream("/generate", b"{}", HEADERS, 10.0)
-        assert next(iter(events)) == ("tokens", 1)
-        events.close()  # type: ignore[attr-defined]
+    with answering(endless, echo) as server, closing(HttpConnection(server.url)) as sender:
+        with closing(read_events(sender)) as events:  # type: ignore[type-var]
+            assert next(events) == ("tokens", b"1")
         assert _ask(sender, b"[7]") == [7]
     assert server.connections == 2
 
 
 def test_a_stream_without_a_body_is_a_get() -> None:
-    with answering(_stream) as server, closing(HttpTransport(server.url)) as sender:
-        assert len(list(sender.stream("/sessions/a/stream?from=3", None, HEADERS, 10.0))) == 2
+    with answering(_stream) as server, closing(HttpConnection(server.url)) as sender:
+        assert len(list(read_events(sender, "/sessions/a/stream?from=3", None))) == 2
     assert server.requests[0].line == "GET /sessions/a/stream?from=3 HTTP/1.1"
     assert b"Content-Length" not in server.requests[0].head
 
 
 def test_a_connection_made_beforehand_is_used() -> None:
-    with answering(echo) as server, closing(HttpTransport(server.url)) as sender:
+    with answering(echo) as server, closing(HttpConnection(server.url)) as sender:
         sender.connect()
         sender.connect()
         assert (sender.sent, sender.received) == (0, 0)
@@ -200,9 +160,9 @@ def test_a_connection_that_the_server_will_close_is_replaced(streamed: bool) -> 
         peer.read()
         peer.reply(b"event: end\ndata: 1\n\n" if streamed else b"1", "200 OK", "Connection: close")
 
-    with answering(last, echo) as server, closing(HttpTransport(server.url)) as sender:
+    with answering(last, echo) as server, closing(HttpConnection(server.url)) as sender:
         if streamed:
-            assert list(sender.stream("/generate", b"{}", HEADERS, 10.0)) == [("end", 1)]
+            assert list(read_events(sender)) == [("end", b"1")]
         else:
             assert _ask(sender) == 1
         assert _ask(sender, b"[7]") == [7]
@@ -210,7 +170,7 @@ def test_a_connection_that_the_server_will_close_is_replaced(streamed: bool) -> 
 
 
 def test_a_long_idle_connection_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    with answering(echo, echo) as server, closing(HttpTransport(server.url)) as sender:
+    with answering(echo, echo) as server, closing(HttpConnection(server.url)) as sender:
         _ask(sender)
         monkeypatch.setattr(transport, "IDLE_LIMIT", -1.0)
         assert _ask(sender, b"[7]") == [7]
@@ -222,7 +182,7 @@ def test_a_long_idle_connection_is_replaced(monkeypatch: pytest.MonkeyPatch) -> 
 def test_loopback_never_goes_through_a_proxy(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "http://127.0.0.1:9")  # a port that nothing listens on
     for host in ("127.0.0.1", "localhost"):
-        with answering(echo) as server, closing(HttpTransport(f"http://{host}:{server.port}")) as sender:
+        with answering(echo) as server, closing(HttpConnection(f"http://{host}:{server.port}")) as sender:
             assert _ask(sender, b"[7]") == [7]
 
 
@@ -230,12 +190,12 @@ def test_loopback_never_goes_through_a_proxy(variable: str, monkeypatch: pytest.
 def test_other_hosts_go_through_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     with answering(echo) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
-        with closing(HttpTransport("http://verifier.invalid:8000/base")) as sender:
+        with closing(HttpConnection("http://verifier.invalid:8000/base")) as sender:
             assert _ask(sender, b"[7]") == [7]
     assert proxy.requests[0].line == "POST http://verifier.invalid:8000/base/x HTTP/1.1"
     with answering(echo) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
-        with closing(HttpTransport("http://[2001:db8::1]")) as sender:
+        with closing(HttpConnection("http://[2001:db8::1]")) as sender:
             _ask(sender)
     assert proxy.requests[0].line == "POST http://[2001:db8::1]/x HTTP/1.1"
     assert b"\r\nHost: [2001:db8::1]\r\n" in proxy.requests[0].head
@@ -245,12 +205,13 @@ def test_other_hosts_go_through_the_proxy_of_the_environment(monkeypatch: pytest
 def test_no_proxy_variables_exclude_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "verifier.invalid")
-    assert Address.read("http://verifier.invalid:8000").proxy is None
-    assert Address.read("http://other.invalid:8000").proxy == ("127.0.0.1", 9)
+    assert proxy_for(httpx.URL("http://verifier.invalid:8000")) is None
+    proxy = proxy_for(httpx.URL("http://other.invalid:8000"))
+    assert proxy is not None and proxy.url == "http://127.0.0.1:9"
 
 
 def test_a_path_in_the_address_precedes_every_path() -> None:
-    with answering(echo) as server, closing(HttpTransport(server.url + "/base/")) as sender:
+    with answering(echo) as server, closing(HttpConnection(server.url + "/base/")) as sender:
         _ask(sender)
     assert server.requests[0].line == "POST /base/x HTTP/1.1"
 
@@ -264,7 +225,7 @@ def test_a_path_in_the_address_precedes_every_path() -> None:
 )
 def test_an_invalid_address_is_refused_by_name(url: str) -> None:
     with pytest.raises(BadUrl) as caught:
-        HttpTransport(url)
+        HttpConnection(url)
     assert repr(url) in str(caught.value) and "http://host:port" in str(caught.value)
 
 
@@ -272,4 +233,4 @@ def test_an_invalid_address_is_refused_by_name(url: str) -> None:
 def test_a_proxy_with_an_invalid_address_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://proxy:port")
     with pytest.raises(BadUrl, match="the proxy 'http://proxy:port' of the environment"):
-        HttpTransport("http://verifier.invalid:8000")
+        HttpConnection("http://verifier.invalid:8000")

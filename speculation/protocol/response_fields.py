@@ -1,0 +1,98 @@
+"""What the response models share: their base, the types of their fields, and the parts that several of them have."""
+
+from typing import Annotated, Literal, Protocol
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from speculation.acceptance.explain import Decision
+from speculation.acceptance.strategies import Strategy
+from speculation.sampling import gumbel
+from speculation.sampling.sampling import Sampling
+from speculation.terminal_text import one_line
+
+Count = Annotated[int, Field(ge=0, le=2**53)]  # larger ones are not exact as floats
+Tokens = Annotated[list[Count], Field(fail_fast=True, description="Token ids.")]
+Position = Annotated[
+    Count, Field(description="How many tokens, the prompt's included, come before the first of `tokens`.")
+]
+TotalTokens = Annotated[Count, Field(ge=1, description="Committed tokens, the prompt's included.")]
+Milliseconds = Annotated[float, Field(ge=0.0, le=1e9)]  # at most about eleven days
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+Name = Annotated[str, Field(max_length=1000), AfterValidator(one_line)]  # safe on a terminal
+Reason = Annotated[str, AfterValidator(one_line)]
+FinishReason = Literal["stop", "length"]  # an end token; the limit, or the context is full
+Ended = Annotated[FinishReason, Field(description="stop: an end token; length: the limit, or the context is full.")]
+OrNotYet = Annotated[FinishReason | None, Field(description="Why the text has ended; null until it has.")]
+Decisions = Annotated[
+    list[Decision | None] | None,
+    Field(
+        fail_fast=True,
+        description="One for each token, where `explain` was asked for; null for tokens of an earlier request.",
+    ),
+]
+
+
+class Response(BaseModel):
+    """Base of all responses. A field that has a default is left out of the JSON where it has that value."""
+
+    model_config = ConfigDict(
+        frozen=True, strict=True, allow_inf_nan=False, validate_by_name=True, serialize_by_alias=True
+    )
+
+    def body(self) -> bytes:
+        """The response as JSON."""
+        return self.model_dump_json(exclude_defaults=True).encode()
+
+
+class Timing(Response):
+    """Where the time went on the verifier."""
+
+    queue_ms: Annotated[Milliseconds, Field(description="The wait for a forward pass.")]
+    forward_ms: Annotated[Milliseconds, Field(description="The passes that ran this request; 0: none did.")]
+    sessions: Annotated[Count, Field(description="Sessions that shared the last of these passes.")]
+
+
+class _HasTiming(Protocol):
+    @property
+    def timing(self) -> Timing: ...
+
+
+class TimedResponse(Response):
+    """Base of the responses that have a `timing`."""
+
+    @property
+    def queue_ms(self: _HasTiming) -> float:
+        return self.timing.queue_ms
+
+    @property
+    def forward_ms(self: _HasTiming) -> float:
+        return self.timing.forward_ms
+
+
+class SamplingReport(Response):
+    """How the target's tokens are drawn."""
+
+    seed: Annotated[int, Field(ge=0, lt=gumbel.SEED_LIMIT, description="As given, or as drawn where none was given.")]
+    temperature: Annotated[float, Field(ge=0.0)]
+    top_k: Annotated[Count, Field(description="0: no such filter.")]
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)]
+    strategy: Strategy
+    noise: Annotated[Name, Field(description="Name of the shared noise; both ends must have the same.")]
+    threshold: Annotated[float, Field(ge=0.0, lt=1.0, description="With the strategy of that name.")] | None = None
+
+    @classmethod
+    def of(cls, sampling: Sampling, strategy: Strategy, threshold: float | None) -> "SamplingReport":
+        """The report of a session's settings."""
+        return cls(
+            seed=sampling.seed,
+            temperature=sampling.temperature,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
+            strategy=strategy,
+            noise=gumbel.NAME,
+            threshold=threshold,
+        )
+
+    def settings(self) -> dict[str, int | float | str]:
+        """The JSON object."""
+        return self.model_dump(mode="json", exclude_defaults=True)

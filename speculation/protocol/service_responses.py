@@ -1,0 +1,105 @@
+"""Responses about the verifier: its health, its model and vocabulary, its sessions. As in `responses`."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from speculation.protocol.fingerprint import Fingerprint
+from speculation.protocol.messages import SessionId
+from speculation.protocol.response_fields import (
+    Count,
+    Milliseconds,
+    Name,
+    OrNotYet,
+    Probability,
+    Response,
+    Tokens,
+    TotalTokens,
+)
+
+
+class TokenizeResponse(Response):
+    """Token ids of a text."""
+
+    token_ids: Tokens
+
+
+class HealthResponse(Response):
+    """Whether the verifier can serve requests."""
+
+    status: Literal["ready", "loading", "failed"]
+    model: Annotated[Name | None, Field(description="The served model, when ready.")] = None
+    sessions: Annotated[Count | None, Field(description="Sessions held, when ready.")] = None
+    draft_model_failure: Annotated[
+        str | None, Field(description="Why the target decodes texts of mode fused alone.")
+    ] = None
+    warning: Annotated[str | None, Field(description="A model file in use was written to: restart the verifier.")] = (
+        None
+    )
+    progress: Annotated[Probability | None, Field(description="Share of the model that is loaded, while loading.")] = (
+        None
+    )
+    access: Annotated[
+        Literal["unauthorized", "forbidden"] | None,
+        Field(description="Why this caller is refused other endpoints, and is told status and progress only."),
+    ] = None
+    reason: Annotated[str | None, Field(description="Why loading failed, when failed.")] = None
+
+
+class ModelInfo(Response):
+    """The served model and its limits."""
+
+    name: Annotated[Name, Field(alias="model", description="The target model.")]
+    engine: Annotated[Name, Field(alias="backend", description="The backend that runs it.")]
+    context_length: Annotated[Count, Field(ge=1)]
+    rows: Annotated[Count, Field(ge=1, description="KV slots: sessions whose KV cache is held at a time.")]
+    kv_bytes: Annotated[Count, Field(description="Bytes of the KV cache of all slots.")]
+    max_drafts: Annotated[Count, Field(alias="max_draft_tokens", description="Most new draft tokens of a request.")]
+    pass_ms: Annotated[
+        list[Milliseconds],
+        Field(fail_fast=True, description="Milliseconds of a pass over 1, 2, … tokens, measured at start."),
+    ]
+    strategies: Annotated[list[Name], Field(fail_fast=True, description="The rules for accepting draft tokens.")]
+    self_continue: Annotated[bool, Field(description="Whether the verifier supports self-continuation.")]
+    modes: Annotated[list[Name], Field(fail_fast=True, description="Modes of `/generate`: target, fused.")]
+    draft_model: Annotated[Name | None, Field(description="The draft model on the server, for mode fused.")]
+    draft_pass_ms: Annotated[Milliseconds | None, Field(description="Its pass over one token; null: not measured.")]
+    noise: Name
+    vocabulary: Fingerprint
+    chat_template: Annotated[str | None, Field(description="The model's own Jinja template.")]
+
+
+class VocabularyResponse(Response):
+    """All token ids."""
+
+    size: Count
+    begin: Count | None
+    ends: Tokens
+    kinds: Annotated[str, Field(pattern="^[012]*$", description="One digit for each id: 0 text, 1 control, 2 unused.")]
+    pieces: Annotated[
+        list[Annotated[str, Field(pattern=r"^[\x00-\xff]*$")]],
+        Field(fail_fast=True, description="The bytes of each id, a byte as a character U+0000 to U+00FF."),
+    ]
+
+
+class SessionInfo(Response):
+    """A session that the verifier holds."""
+
+    session_id: Annotated[SessionId | None, Field(description="Only for callers with a key.")] = None
+    prompt_len: Annotated[Count, Field(ge=1)]
+    total_tokens: TotalTokens
+    finish_reason: OrNotYet
+    resident: Annotated[bool, Field(description="Whether it has a KV slot.")]
+
+
+class SessionsResponse(Response):
+    """The sessions of the caller's key; without a key, all sessions without their ids."""
+
+    sessions: list[SessionInfo]
+
+
+class DeletedResponse(Response):
+    """A session was deleted."""
+
+    session_id: SessionId
+    deleted: Literal[True]

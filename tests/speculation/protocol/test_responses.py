@@ -1,0 +1,73 @@
+"""Every message keeps its value through JSON."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from speculation.acceptance.strategies import Strategy
+from speculation.errors import InvalidRequest
+from speculation.protocol import messages, response_fields, responses, service_responses
+from speculation.sampling.sampling import Sampling
+from tests.speculation.protocol.drawn import REQUESTS, RESPONSES
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+@given(data=st.data())
+def test_a_response_keeps_its_value(name: str, data: st.DataObject) -> None:
+    sent = data.draw(RESPONSES[name])
+    body = sent.body()
+    assert type(sent).model_validate_json(body, extra="forbid", by_alias=True, by_name=False) == sent
+    keys = [field.alias or name for name, field in type(sent).model_fields.items()]
+    assert list(json.loads(body)) == [key for key in keys if key in json.loads(body)]
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+@given(data=st.data())
+def test_a_request_keeps_its_value(name: str, data: st.DataObject) -> None:
+    sent = data.draw(REQUESTS[name])
+    assert messages.parse(type(sent), sent.body()) == sent
+
+
+def test_a_request_is_built_as_the_verifier_reads_it() -> None:
+    given = {"prompt": "a", "strategy": "deterministic", "seed": 1}
+    assert json.loads(messages.build(messages.PrefillRequest, given).body()) == given
+    with pytest.raises(InvalidRequest, match=r"^top_k: Input should be a valid integer$"):
+        messages.build(messages.PrefillRequest, {"prompt": "a", "top_k": 1.5})
+
+
+def test_names_are_made_safe_for_a_terminal() -> None:
+    """On both ends."""
+    report = response_fields.SamplingReport.of(Sampling(), Strategy.COUPLED, None)
+    told = json.dumps({**report.settings(), "noise": "a\x1b[2J\u202e"})
+    assert response_fields.SamplingReport.model_validate_json(told).noise == r"a\x1b[2J\u202e"
+
+
+def test_the_report_of_settings() -> None:
+    settings = {"seed": 5, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "strategy": "greedy", "noise": "gumbel-1"}
+    assert response_fields.SamplingReport.of(Sampling(5, 0.5, 3, 0.9), Strategy.GREEDY, None).settings() == settings
+    assert response_fields.SamplingReport.of(Sampling(), Strategy.THRESHOLD, 0.5).settings()["threshold"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (responses.PrefillResponse, "prompt_ids"),
+        (responses.VerifyResponse, "tokens"),
+        (responses.VerifyResponse, "preds"),
+        (responses.VerifyResponse, "decisions"),
+        (service_responses.ModelInfo, "pass_ms"),
+        (service_responses.ModelInfo, "strategies"),
+        (service_responses.ModelInfo, "modes"),
+        (service_responses.VocabularyResponse, "pieces"),
+        (messages.VerifyRequest, "draft_tokens"),
+        (messages.VerifyRequest, "draft_probs"),
+    ],
+)
+def test_only_the_first_fault_of_a_long_list_is_named(model: type[BaseModel], name: str) -> None:
+    """Naming all of them would take seconds."""
+    with pytest.raises(ValidationError) as refused:
+        model.model_validate_json(json.dumps({name: [[]] * 100_000}))
+    assert sum(fault["loc"][0] == name for fault in refused.value.errors()) == 1
