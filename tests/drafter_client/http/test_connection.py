@@ -8,11 +8,11 @@ from httpcore._backends.sync import SyncStream
 
 from drafter_client.errors import BadUrl
 from drafter_client.http import transport
-from drafter_client.http.address import proxy_for
 from drafter_client.http.connection import HttpConnection
+from drafter_client.http.transport import proxy_for
 from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, echo, read_events
 
-HEADERS = {"Content-Type": "application/json"}
+HEADERS = [(b"Content-Type", b"application/json")]
 
 
 def _stream(peer: Peer) -> None:
@@ -52,7 +52,7 @@ def test_a_request_is_sent_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(SyncStream, "write", record)
     with answering(echo) as server, closing(HttpConnection(server.url)) as sender:
         _ask(sender, b"[1,2]")
-        sender.exchange("GET", "/health", None, {}, 10.0)
+        sender.exchange("GET", "/health", None, [], 10.0)
     host = server.url.removeprefix("http://").encode()
     assert pieces == [
         b"POST /x HTTP/1.1\r\nHost: " + host + b"\r\nAccept-Encoding: identity\r\nContent-Type: application/json\r\n"
@@ -78,7 +78,7 @@ def test_the_host_header_has_the_form_of_http(host: str, port: int | None, autho
         return httpx.Response(200)
 
     address = f"http://{f'[{host}]' if ':' in host else host}{'' if port is None else f':{port}'}"
-    HttpConnection(address, httpx.MockTransport(answer)).exchange("GET", "/health", None, {}, 10.0)
+    HttpConnection(address, httpx.MockTransport(answer)).exchange("GET", "/health", None, [], 10.0)
     assert heads == [authority]
 
 
@@ -86,8 +86,8 @@ def test_every_byte_is_counted_in_both_directions() -> None:
     with answering(echo) as server, closing(HttpConnection(server.url)) as sender:
         _ask(sender, b'{"draft_tokens":[1,2,3]}')
         _ask(sender, b"[" + b"1," * 20_000 + b"1]")
-        sender.exchange("GET", "/health", None, {}, 10.0)
-        counted = sender.sent, sender.received
+        sender.exchange("GET", "/health", None, [], 10.0)
+        counted = sender.traffic.sent, sender.traffic.received
     assert counted == (server.received, server.sent)
     assert server.sent > 40_000
 
@@ -99,9 +99,9 @@ def test_every_byte_of_an_error_and_of_a_stream_is_counted() -> None:
         _stream(peer)
 
     with answering(refuse) as server, closing(HttpConnection(server.url)) as sender:
-        assert sender.exchange("GET", "/nothing", None, {}, 10.0).status_code == 404
+        assert sender.exchange("GET", "/nothing", None, [], 10.0).status_code == 404
         assert [data for _, data in read_events(sender)] == [b'{"n": 1}', b'{"n": 2}']
-        counted = sender.sent, sender.received
+        counted = sender.traffic.sent, sender.traffic.received
     assert counted == (server.received, server.sent)
 
 
@@ -149,7 +149,7 @@ def test_a_connection_made_beforehand_is_used() -> None:
     with answering(echo) as server, closing(HttpConnection(server.url)) as sender:
         sender.connect()
         sender.connect()
-        assert (sender.sent, sender.received) == (0, 0)
+        assert (sender.traffic.sent, sender.traffic.received) == (0, 0)
         assert _ask(sender, b"[7]") == [7]
     assert server.connections == 1
 
