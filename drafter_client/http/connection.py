@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import httpcore
 import httpx
+import socksio
 
 from drafter_client.errors import BadReply, BadUrl, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
 from drafter_client.http.shared_transport import SharedTransport
@@ -18,11 +19,12 @@ _PROBE_TIMEOUT = 10.0  # seconds to wait for the probe; a busy verifier on a slo
 _TIMEOUTS = (httpx.TimeoutException, httpcore.TimeoutException)
 _CANNOT_CONNECT = (
     *(httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError),
-    *(httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.ProxyError, UnicodeError),
+    *(httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.ProxyError, socksio.ProtocolError),
+    UnicodeError,  # an invalid host name
 )
 _BROKEN = (
-    *(httpx.TransportError, OSError, UnicodeError),  # UnicodeError: an invalid host name
-    *(httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError, httpcore.TimeoutException),
+    *_CANNOT_CONNECT,
+    *(httpx.TransportError, httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, OSError),
 )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-import httpx
+from httpx import Response
 
 from drafter_client.errors import (
     BadReply,
@@ -33,16 +33,16 @@ class Connection(Protocol):
 
     url: str
 
-    def exchange(self, method: str, path: str) -> httpx.Response:
+    def exchange(self, method: str, path: str) -> Response:
         """Return the response to a request, which is repeated while connections break."""
 
-    def exchange_once(self, method: str, path: str) -> httpx.Response:
+    def exchange_once(self, method: str, path: str) -> Response:
         """Return the response to a request that is not repeated."""
 
-    def body(self, response: httpx.Response) -> Any:
-        """Return the parsed JSON of a response; None for an error without any."""
+    def body(self, response: Response) -> Any:
+        """Return the parsed JSON of a response; None for an error without any. Raises BadReply."""
 
-    def refusal(self, response: httpx.Response) -> Exception:
+    def refusal(self, response: Response) -> Exception:
         """Return the error that a response with another status than 200 reports."""
 
 
@@ -54,20 +54,20 @@ def check_health(client: Connection, target: ModelInfo | None) -> Health:
     """
     try:
         response = client.exchange_once("GET", "/health")
+        body = client.body(response)
         if response.status_code == 200 and target is not None:
             response = client.exchange_once("GET", "/model")
+            body = client.body(response)
             if response.status_code == 200:
-                _check_serves(
-                    client.url, target, ModelInfo.read(Fields(client.url + "/model", client.body(response)), None)
-                )
+                _check_serves(client.url, target, ModelInfo.read(Fields(client.url + "/model", body), None))
     except (ConnectionLost, VerifierUnreachable, VerifierTimeout, BadReply):
         return Health(False, "nothing answers")
     if response.status_code == 200:
         return Health(True)
-    body = _status(client, response)
-    if body.get("status") == "failed":
+    status = body.get("status") if isinstance(body, dict) else None
+    if status == "failed":
         raise DrafterError(f"the verifier at {client.url} has failed: {body.get('reason')}")
-    if body.get("status") == "loading":
+    if status == "loading":
         return Health(False, "loading its model", _progress(client.url, body))
     error = client.refusal(response)
     if isinstance(error, ServerError):  # from a verifier that is shutting down, or from a proxy before it
@@ -90,12 +90,13 @@ def wait_until_ready(
     began = clock()
     while True:
         response = client.exchange("GET", "/health")
+        body = client.body(response)
         if response.status_code == 200:
             return
-        body = _status(client, response)
-        if body.get("status") == "failed":
+        status = body.get("status") if isinstance(body, dict) else None
+        if status == "failed":
             raise DrafterError(f"the verifier at {client.url} could not load its model: {body.get('reason')}")
-        if body.get("status") != "loading":
+        if status != "loading":
             raise client.refusal(response)
         if "access" in body:  # the client will be refused: say so now, not after minutes of loading
             raise client.refusal(client.exchange("GET", "/model"))
@@ -105,12 +106,6 @@ def wait_until_ready(
         if on_wait is not None:
             on_wait(_progress(client.url, body))
         sleep(pause)
-
-
-def _status(client: Connection, response: httpx.Response) -> dict[str, Any]:
-    """The fields of a response of `/health` with another status than 200; none if it has no object."""
-    body = client.body(response)
-    return body if isinstance(body, dict) else {}
 
 
 def _progress(url: str, body: Any) -> float | None:

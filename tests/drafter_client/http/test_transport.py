@@ -17,6 +17,7 @@ from drafter_client import AsyncPair, Lookup, Mode, Options, Pair
 from drafter_client.errors import BadReply, BadUrl, ConnectionLost, VerifierUnreachable
 from drafter_client.http import transport
 from drafter_client.http.connection import HttpConnection
+from drafter_client.http.transport import proxy_for
 from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, echo, read_events
 from tests.drafter_client.support import Verifier
 
@@ -65,6 +66,42 @@ def _over_tls(authority: trustme.CA, script: Script = echo, *, asks_certificate:
             pass
 
     return secured
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
+def test_loopback_never_goes_through_a_proxy(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "http://127.0.0.1:9")  # a port that nothing listens on
+    for host in ("127.0.0.1", "localhost"):
+        with answering(echo) as server, closing(HttpConnection(f"http://{host}:{server.port}")) as sender:
+            assert _ask(sender) == [7]
+
+
+def test_other_hosts_go_through_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering(echo) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        with closing(HttpConnection("http://verifier.invalid:8000/base")) as sender:
+            assert _ask(sender) == [7]
+    assert proxy.requests[0].line == "POST http://verifier.invalid:8000/base/x HTTP/1.1"
+    with answering(echo) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        with closing(HttpConnection("http://[2001:db8::1]")) as sender:
+            _ask(sender)
+    assert proxy.requests[0].line == "POST http://[2001:db8::1]/x HTTP/1.1"
+    assert b"\r\nHost: [2001:db8::1]\r\n" in proxy.requests[0].head
+
+
+def test_no_proxy_variables_exclude_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "verifier.invalid")
+    assert proxy_for(httpx.URL("http://verifier.invalid:8000")) is None
+    proxy = proxy_for(httpx.URL("http://other.invalid:8000"))
+    assert proxy is not None and proxy.url == "http://127.0.0.1:9"
+
+
+def test_a_proxy_with_an_invalid_address_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://proxy:port")
+    with pytest.raises(BadUrl, match="the proxy 'http://proxy:port' of the environment"):
+        HttpConnection("http://verifier.invalid:8000")
 
 
 @pytest.mark.parametrize("variable", ["http_proxy", "ALL_PROXY"])
@@ -138,6 +175,20 @@ def test_a_socks_proxy_is_used_with_user_and_password(monkeypatch: pytest.Monkey
         with closing(HttpConnection("http://verifier.invalid:8000")) as connection:
             assert _ask(connection) == [7]
     assert proxy.requests[0].line == "POST /x HTTP/1.1"
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x05\x00", b""])
+def test_what_is_no_socks_proxy_is_reported(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def other(peer: Peer) -> None:
+        peer.file.read(3)
+        peer.send(answer)
+        peer.close()
+
+    with answering(other) as proxy:
+        monkeypatch.setenv("all_proxy", f"socks5://me:secret@127.0.0.1:{proxy.port}")
+        connection = HttpConnection("http://verifier.invalid:8000")
+        with closing(connection), pytest.raises(VerifierUnreachable, match=f"the proxy 127.0.0.1:{proxy.port}"):
+            _ask(connection)
 
 
 def test_an_error_shows_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
