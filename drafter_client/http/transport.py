@@ -213,8 +213,10 @@ def _is_loopback(host: str) -> bool:
 
 def shut_down(stream: httpcore.NetworkStream) -> None:
     """End what a thread reads from or writes to `stream`."""
-    with suppress(OSError):  # it may just have been closed
-        stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+    sock = stream.get_extra_info("socket")
+    if isinstance(sock, socket.socket):
+        with suppress(OSError):  # it may just have been closed
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)  # that of an SSLSocket would break its reader
 
 
 def _keep_alive(sock: socket.socket) -> None:

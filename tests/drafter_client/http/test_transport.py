@@ -207,7 +207,8 @@ def test_the_environment_names_an_authority_for_certificates(authority: trustme.
     ):
         connection.connect()
         assert [_ask(connection) for _ in range(2)] == [[7]] * 2
-        assert (connection.traffic.sent, connection.traffic.received) == (server.received, server.sent)
+        counted = connection.traffic.sent, connection.traffic.received
+    assert counted == (server.received, server.sent)
 
 
 def test_a_certificate_of_an_unknown_authority_is_refused(authority: trustme.CA) -> None:
@@ -284,6 +285,27 @@ def test_an_abort_ends_a_stream_over_a_transport_that_was_given() -> None:
 
         pending = pool.submit(read)
         assert received.wait(10)
+        connection.abort()
+        with pytest.raises(ConnectionLost, match="aborted"):
+            pending.result(10)
+
+
+@pytest.mark.usefixtures("trusted")
+def test_an_exchange_over_tls_can_be_aborted(authority: trustme.CA) -> None:
+    asked = threading.Event()
+
+    def silent(peer: Peer) -> None:
+        peer.read()
+        asked.set()
+        assert peer.read() is None
+
+    with (
+        answering(_over_tls(authority, silent)) as server,
+        closing(HttpConnection(f"https://localhost:{server.port}")) as connection,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        pending = pool.submit(_ask, connection)
+        assert asked.wait(10)
         connection.abort()
         with pytest.raises(ConnectionLost, match="aborted"):
             pending.result(10)
