@@ -151,7 +151,7 @@ class ThreadedExecutor:
         self._reacting = threading.Lock()  # keeps the reactions to finished steps in order
         self._step_continues: SimpleQueue[bool] = SimpleQueue()  # True: a step ended and the next has begun; False: end
         self._unsent: SimpleQueue[InFlightDraft | None] = SimpleQueue()  # None: end the thread
-        self._taken = threading.Semaphore(0)  # released by the thread that takes a draft from `_unsent`
+        self._taken: SimpleQueue[None] = SimpleQueue()  # a thread has taken a draft from `_unsent`
         self._carried = _Carried()
         self._session_id, self._position = "", 0
         self._held = 0  # leading tokens of the text that the drafter may have read before
@@ -185,7 +185,7 @@ class ThreadedExecutor:
             carried.draft = in_flight_draft
         else:
             self._unsent.put(in_flight_draft)
-            self._taken.acquire()  # what this thread does next would keep the interpreter from the one that sends
+            self._taken.get()  # what this thread does next would keep the interpreter from the one that sends
 
     def wait(self, timeout: float | None) -> bool:
         try:
@@ -280,7 +280,7 @@ class ThreadedExecutor:
 
     def _take(self) -> InFlightDraft | None:
         draft = self._unsent.get()
-        self._taken.release()
+        self._taken.put(None)
         return draft
 
     def _listen(self, client: VerifierClient) -> None:
