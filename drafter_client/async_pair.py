@@ -10,6 +10,8 @@ from types import TracebackType
 from typing import TypeVar
 from weakref import WeakSet
 
+import httpx
+
 from drafter_client.draft_sources import DraftModel, Source
 from drafter_client.generation.generation import Event, Finished, Generation
 from drafter_client.http.outages import Outage
@@ -31,6 +33,7 @@ class AsyncPair:
         draft: Source | None = DraftModel(),
         *,
         api_key: str | None = None,
+        transport: httpx.BaseTransport | None = None,
         branches: int = BRANCHES,
         texts: int = 1,
         profile: Path | None = None,
@@ -45,6 +48,7 @@ class AsyncPair:
             verifier,
             draft,
             api_key=api_key,
+            transport=transport,
             branches=branches,
             texts=texts,
             profile=profile,

@@ -11,6 +11,8 @@ from types import TracebackType
 from typing import NamedTuple
 from weakref import WeakSet
 
+import httpx
+
 from drafter_client.chat.prompt import chat_ids
 from drafter_client.draft_sources import Drafting, DraftModel, Source, Undrafted
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
@@ -68,6 +70,7 @@ class Pair:
         draft: Source | None = DraftModel(),
         *,
         api_key: str | None = None,
+        transport: httpx.BaseTransport | None = None,
         branches: int = BRANCHES,
         texts: int = 1,
         profile: Path | None = None,
@@ -80,7 +83,9 @@ class Pair:
         """Wait until the verifier is ready, load the draft model, and check that both use the same vocabulary.
 
         `verifier`: its URL. `draft`: the source of drafts; None: nothing is drafted on this machine. `api_key`: the
-        verifier's key, if it needs one. `branches`: continuations of a text that are drafted at once, so that drafts
+        verifier's key, if it needs one. `transport`: sends all requests, and is closed by whoever made it
+        (`httpx.HTTPTransport(…)` for certificates or a proxy of your own); None: the pair connects by the environment.
+        `branches`: continuations of a text that are drafted at once, so that drafts
         are ready for likely recovered tokens. `texts`: texts that can be generated at a time. `profile`: a folder to
         which a trace of each text is written (docs/profile.md); None: no trace. `memory`: a file in which mode `auto`
         keeps its measurements of each mode (the command line's is `memory_file()`); None: nothing is kept. `patience`:
@@ -103,7 +108,8 @@ class Pair:
         self._closed = False
         self._outages = Outages(patience, on_outage)
         with ExitStack() as stack:
-            client = stack.enter_context(closing(VerifierClient(verifier, api_key=api_key, outages=self._outages)))
+            client = VerifierClient(verifier, api_key=api_key, outages=self._outages, transport=transport)
+            stack.enter_context(closing(client))
             client.wait_until_ready(on_wait=on_wait)
             self._drafting: Drafting = stack.enter_context((draft or Undrafted()).open(client, branches, texts))
             for make_drafter in self._drafting.drafters:

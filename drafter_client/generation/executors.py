@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
@@ -127,8 +128,8 @@ class SerialExecutor:
 
 
 class _Carried(threading.local):
-    """The draft that the present thread sends next. It keeps one only while it reacts to a response: it has a
-    connection that is free, and a hand-over to another thread would take longer than the reaction."""
+    """The draft that the present thread sends next by itself, without a hand-over to another thread. It keeps one only
+    while it reacts to a response (`keeps`): its connection is free then."""
 
     keeps = False
     draft: InFlightDraft | None = None
@@ -138,7 +139,7 @@ class ThreadedExecutor:
     """Runs all actions in threads.
 
     One thread runs the draft model. One reacts to a finished draft step while the next one runs. One for each
-    connection carries a verify request at a time, and one reads the event stream."""
+    connection carries one verify request at a time, and one reads the event stream."""
 
     def __init__(self, client: VerifierClient, drafter: Drafter, lanes: int, stream: bool) -> None:
         """`lanes`: how many verify requests can be in flight at once. `stream`: whether to read the event stream."""
@@ -150,6 +151,7 @@ class ThreadedExecutor:
         self._reacting = threading.Lock()  # keeps the reactions to finished steps in order
         self._step_continues: SimpleQueue[bool] = SimpleQueue()  # True: a step ended and the next has begun; False: end
         self._unsent: SimpleQueue[InFlightDraft | None] = SimpleQueue()  # None: end the thread
+        self._taken: SimpleQueue[None] = SimpleQueue()  # a thread has taken a draft from `_unsent`
         self._carried = _Carried()
         self._session_id, self._position = "", 0
         self._held = 0  # leading tokens of the text that the drafter may have read before
@@ -158,11 +160,11 @@ class ThreadedExecutor:
         self._closed = False
         self._clients = [client.another() for _ in range(lanes)]
         work: list[Callable[[], None]] = [self._draft, self._react_while_drafting]
-        work += [self._carry(each) for each in self._clients]
+        work += [partial(self._carry, each) for each in self._clients]
         if stream:
             self._clients.append(client.another())
-            work.append(self._listen(self._clients[-1]))
-        self._threads = [threading.Thread(target=self._guarded(each), daemon=True) for each in work]
+            work.append(partial(self._listen, self._clients[-1]))
+        self._threads = [threading.Thread(target=self._run, args=[each], daemon=True) for each in work]
         for thread in self._threads:
             thread.start()
 
@@ -183,6 +185,7 @@ class ThreadedExecutor:
             carried.draft = in_flight_draft
         else:
             self._unsent.put(in_flight_draft)
+            self._taken.get()  # what this thread does next would keep the interpreter from the one that sends
 
     def wait(self, timeout: float | None) -> bool:
         try:
@@ -195,8 +198,8 @@ class ThreadedExecutor:
         return True
 
     def traffic(self) -> tuple[int, int]:
-        sent = sum(client.connection.sent for client in self._clients)
-        return sent, sum(client.connection.received for client in self._clients)
+        sent = sum(client.connection.traffic.sent for client in self._clients)
+        return sent, sum(client.connection.traffic.received for client in self._clients)
 
     def close(self) -> None:
         self._closed = True
@@ -209,15 +212,12 @@ class ThreadedExecutor:
         for thread in self._threads:
             thread.join(_JOIN_TIMEOUT)
 
-    def _guarded(self, work: Callable[[], None]) -> Callable[[], None]:
-        def run() -> None:
-            try:
-                work()
-            except BaseException as error:  # whatever the error is, the caller's thread must not wait for ever
-                self._opened.wait()
-                self._report(Failed(error))
-
-        return run
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # whatever the error is, the caller's thread must not wait for ever
+            self._opened.wait()
+            self._report(Failed(error))
 
     def _report(self, event: Completion) -> None:
         if not self._closed and self._react(event):
@@ -258,39 +258,38 @@ class ThreadedExecutor:
             while self._drafted:
                 self._report(self._drafted.popleft())
 
-    def _carry(self, client: VerifierClient) -> Callable[[], None]:
-        def work() -> None:
-            carried = self._carried
-            with closing(client):
-                with suppress(DrafterError):  # the first verify request raises the same error
-                    client.connection.connect()
-                draft = self._unsent.get()
-                while draft is not None:
-                    response = client.verify(
-                        self._session_id,
-                        draft.position,
-                        draft.drafts,
-                        next_in_ms=draft.next_in_ms,
-                        self_continue=draft.self_continue,
-                    )
-                    carried.keeps = True
-                    self._report(Answered(draft, response))
-                    carried.keeps = False
-                    kept, carried.draft = carried.draft, None
-                    draft = self._unsent.get() if kept is None else kept
+    def _carry(self, client: VerifierClient) -> None:
+        carried = self._carried
+        with closing(client):
+            with suppress(DrafterError):  # the first verify request raises the same error
+                client.connection.connect()
+            draft = self._take()
+            while draft is not None:
+                response = client.verify(
+                    self._session_id,
+                    draft.position,
+                    draft.drafts,
+                    next_in_ms=draft.next_in_ms,
+                    self_continue=draft.self_continue,
+                )
+                carried.keeps = True
+                self._report(Answered(draft, response))
+                carried.keeps = False
+                kept, carried.draft = carried.draft, None
+                draft = self._take() if kept is None else kept
 
-        return work
+    def _take(self) -> InFlightDraft | None:
+        draft = self._unsent.get()
+        self._taken.put(None)
+        return draft
 
-    def _listen(self, client: VerifierClient) -> Callable[[], None]:
-        def work() -> None:
-            with closing(client):
-                with suppress(DrafterError):
-                    client.connection.connect()
-                self._opened.wait()
-                while not self._closed and not client.retry_broken_connection(lambda: self._follow(client)):
-                    pass  # the stream broke after it had brought tokens, so a new series of retries begins
-
-        return work
+    def _listen(self, client: VerifierClient) -> None:
+        with closing(client):
+            with suppress(DrafterError):
+                client.connection.connect()
+            self._opened.wait()
+            while not self._closed and not client.retry_broken_connection(lambda: self._follow(client)):
+                pass  # the stream broke after it had brought tokens, so a new series of retries begins
 
     def _follow(self, client: VerifierClient) -> bool:
         """Read the stream from `_position` on; return whether the text has ended.

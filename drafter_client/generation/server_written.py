@@ -36,7 +36,7 @@ def served(
     began = clock()
     text.since = before = began if text.since is None else text.since
     explained, where = bool(request.get("explain")), client.url + _PATH
-    sent_before, received_before = client.connection.sent, client.connection.received
+    sent_before, received_before = client.connection.traffic.sent, client.connection.traffic.received
     stats.prompt_tokens = len(text.prompt_ids)
     known, tokens = len(text.known), list(text.tokens)
     summary: GenerateResponse | None = None
@@ -76,8 +76,8 @@ def served(
         took = 1e3 * (clock() - began)
         stats.exchanged(took, summary)
         stats.total_ms += took
-        stats.bytes_sent += client.connection.sent - sent_before
-        stats.bytes_received += client.connection.received - received_before
+        stats.bytes_sent += client.connection.traffic.sent - sent_before
+        stats.bytes_received += client.connection.traffic.received - received_before
 
 
 def _with_sources(where: str, event: GenerateTokensEvent) -> list[tuple[int, TokenSource]]:

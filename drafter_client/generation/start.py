@@ -63,7 +63,7 @@ def speculate(
     began = clock()
     if observer is not None:
         observer.began(1e3 * began)
-    sent_before, received_before = client.connection.sent, client.connection.received
+    sent_before, received_before = client.connection.traffic.sent, client.connection.traffic.received
     executor: Executor = SerialExecutor(client, drafter)
     if mechanisms.overlap:
         executor = ThreadedExecutor(client, drafter, mechanisms.in_flight, mechanisms.self_continue)
@@ -143,8 +143,8 @@ def speculate(
             text.held_back.extend(run.news())
             text.read = max(text.read, run.known)
         sent, received = executor.traffic()
-        stats.bytes_sent += sent + client.connection.sent - sent_before
-        stats.bytes_received += received + client.connection.received - received_before
+        stats.bytes_sent += sent + client.connection.traffic.sent - sent_before
+        stats.bytes_received += received + client.connection.traffic.received - received_before
 
 
 def _open(client: VerifierClient, text: TextSession, options: dict[str, Any]) -> PrefillResponse:

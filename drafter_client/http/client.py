@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-import httpx
+from httpx import BaseTransport, Response
 
 from drafter_client.errors import BadKey, BadReply, ConnectionLost, DrafterError
 from drafter_client.http import retries
-from drafter_client.http.connection import HttpConnection
+from drafter_client.http.connection import Headers, HttpConnection
 from drafter_client.http.health import Health, check_health, wait_until_ready
 from drafter_client.http.outages import Outages
 from drafter_client.http.responses import (
@@ -73,7 +73,7 @@ class VerifierClient:
         *,
         api_key: str | None = None,
         outages: Outages | None = None,
-        transport: httpx.BaseTransport | None = None,
+        transport: BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -84,13 +84,13 @@ class VerifierClient:
         self.round_trip_ms = 0.0  # milliseconds of the smallest exchange, as measured last; 0: not measured yet
         self._reached = False  # whether a connection was ever made
         self._aborted = threading.Event()
-        self._headers = {"Content-Type": "application/json"}
+        self._headers = [(b"Content-Type", b"application/json")]
         if api_key:  # an environment variable may be set and empty
             if not (api_key.isascii() and api_key.isprintable()):
                 raise BadKey(
                     "the API key holds a line break or a character that no HTTP header can carry: check how it is set"
                 )
-            self._headers["Authorization"] = f"Bearer {api_key}"
+            self._headers.append((b"Authorization", b"Bearer " + api_key.encode()))
 
     def close(self) -> None:
         self.connection.close()
@@ -197,7 +197,7 @@ class VerifierClient:
         for name, data in self._events("/generate", body, self._headers_of(text.session_id)):
             yield read_generated(self.url + "/generate", name, data)
 
-    def _events(self, path: str, body: bytes | None, headers: dict[str, str]) -> Iterator[tuple[str, bytes]]:
+    def _events(self, path: str, body: bytes | None, headers: Headers) -> Iterator[tuple[str, bytes]]:
         method = "GET" if body is None else "POST"
         with self.connection.respond(method, path, body, headers, _SILENCE, silence=ConnectionLost) as response:
             if response.status_code != 200:
@@ -245,33 +245,31 @@ class VerifierClient:
             return response.content
         raise self.refusal(response)
 
-    def refusal(self, response: httpx.Response) -> SpecPairError | DrafterError:
+    def refusal(self, response: Response) -> SpecPairError | DrafterError:
         """Return the error that a response with another status than 200 reports."""
         error = from_body(response.status_code, response.content)
         wait = response.headers.get("Retry-After", "")
         if isinstance(error, Overloaded) and wait.isdecimal():
             error.details["retry_after"] = float(wait)
         if isinstance(error, Unauthorized):
-            what = "does not take this key" if "Authorization" in self._headers else "wants its key"
+            what = "does not take this key" if self._api_key else "wants its key"
             return BadKey(f"the verifier at {self.url} {what}: give it with --api-key, or DRAFTER_API_KEY")
         return error
 
-    def exchange(
-        self, method: str, path: str, body: bytes | None = None, session_id: str | None = None
-    ) -> httpx.Response:
+    def exchange(self, method: str, path: str, body: bytes | None = None, session_id: str | None = None) -> Response:
         """Return the response to a request, which is repeated while connections break, so it must be safe to repeat."""
         return self.retry_broken_connection(lambda: self.exchange_once(method, path, body, session_id))
 
     def exchange_once(
         self, method: str, path: str, body: bytes | None = None, session_id: str | None = None
-    ) -> httpx.Response:
+    ) -> Response:
         """Return the response to a request that is not repeated."""
         headers = self._headers if session_id is None else self._headers_of(session_id)
         timeout = _RELEASE_TIMEOUT if method == "DELETE" else _TIMEOUTS.get(path.partition("?")[0], 30.0)
         return self.connection.exchange(method, path, body, headers, timeout)
 
-    def _headers_of(self, session_id: str) -> dict[str, str]:
-        return {**self._headers, "X-Session-Id": session_id}
+    def _headers_of(self, session_id: str) -> Headers:
+        return [*self._headers, (b"X-Session-Id", session_id.encode())]
 
     def retry_broken_connection(self, exchange: Callable[[], T]) -> T:
         """Return the result of `exchange`, which is repeated while connections break, so it must be safe to repeat.

@@ -6,23 +6,25 @@ from contextlib import contextmanager
 
 import httpcore
 import httpx
+import socksio
 
-from drafter_client.errors import BadReply, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
-from drafter_client.http.address import verifier_url
+from drafter_client.errors import BadReply, BadUrl, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
 from drafter_client.http.shared_transport import SharedTransport
 from drafter_client.http.traffic import Traffic
 from drafter_client.http.transport import CONNECT_TIMEOUT, VerifierTransport
+
+Headers = list[tuple[bytes, bytes]]
 
 _PROBE_TIMEOUT = 10.0  # seconds to wait for the probe; a busy verifier on a slow machine may take some of them
 _TIMEOUTS = (httpx.TimeoutException, httpcore.TimeoutException)
 _CANNOT_CONNECT = (
     *(httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError),
-    *(httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.ProxyError),
+    *(httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.ProxyError, socksio.ProtocolError),
+    UnicodeError,  # an invalid host name
 )
 _BROKEN = (
-    httpx.TransportError,
-    *(httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError, httpcore.TimeoutException),
-    OSError,
+    *_CANNOT_CONNECT,
+    *(httpx.TransportError, httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, OSError),
 )
 
 
@@ -36,33 +38,21 @@ class HttpConnection:
     def __init__(self, url: str, transport: httpx.BaseTransport | None = None, *, checks_health: bool = True) -> None:
         """`transport`: sends the requests, is shared with others and not closed; none of its responses is probed for.
         None: a connection of its own. `checks_health`: whether to probe `/health`."""
-        address = verifier_url(url)
+        address = _parsed(url)
         self._url = url.rstrip("/")
         prefix = address.raw_path.partition(b"?")[0].rstrip(b"/")
         self._address_of = functools.lru_cache(16)(lambda path: address.copy_with(raw_path=prefix + path.encode()))
         self._headers = [(b"Host", address.netloc), (b"Accept-Encoding", b"identity")]
         self._path = ""  # of the exchange under way
         self._prober: HttpConnection | None = None  # probes `/health` while a response takes long
-        self._traffic = Traffic()
+        self.traffic = Traffic()  # over a transport that was given, without the framing of HTTP
         self._transport: VerifierTransport | SharedTransport
         if transport is None:
-            self._transport = VerifierTransport(address, self._traffic, self._probe_health if checks_health else None)
+            self._transport = VerifierTransport(address, self.traffic, self._probe_health if checks_health else None)
         else:
-            self._transport = SharedTransport(transport, self._traffic)
+            self._transport = SharedTransport(transport, self.traffic)
 
-    @property
-    def sent(self) -> int:
-        """Bytes of HTTP sent so far, heads included; over a transport that was given, without framing."""
-        return self._traffic.sent
-
-    @property
-    def received(self) -> int:
-        """Bytes of HTTP received so far, counted as in `sent`."""
-        return self._traffic.received
-
-    def exchange(
-        self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float
-    ) -> httpx.Response:
+    def exchange(self, method: str, path: str, body: bytes | None, headers: Headers, timeout: float) -> httpx.Response:
         """Send a request and return its response, which was read. `timeout` and errors: as in `respond`."""
         with self.respond(method, path, body, headers, timeout) as response:
             response.read()
@@ -74,7 +64,7 @@ class HttpConnection:
         method: str,
         path: str,
         body: bytes | None,
-        headers: dict[str, str],
+        headers: Headers,
         timeout: float,
         silence: type[DrafterError] = VerifierTimeout,
     ) -> Iterator[httpx.Response]:
@@ -84,13 +74,12 @@ class HttpConnection:
         """
         self._path = path
         response: httpx.Response | None = None
-        raw = [*self._headers, *((name.encode(), value.encode()) for name, value in headers.items())]
+        raw = [*self._headers, *headers]
         if body is not None:
             raw.append((b"Content-Length", b"%d" % len(body)))
         limits = {"connect": CONNECT_TIMEOUT, "read": timeout, "write": timeout, "pool": timeout}
         try:
-            self._raise_if_aborted()
-            self._traffic.begin(self._url + path, path, timeout)
+            self.traffic.begin(self._url + path, path, timeout)
             response = self._transport.handle_request(
                 httpx.Request(
                     method,
@@ -102,7 +91,7 @@ class HttpConnection:
             )
             self._check_head(path, response)
             yield response
-        except (*_BROKEN, UnicodeError) as error:
+        except _BROKEN as error:
             raise self._reported(error, path, timeout, silence) from error
         finally:
             if response is not None:
@@ -113,7 +102,7 @@ class HttpConnection:
     def events(self, path: str, response: httpx.Response) -> Iterator[tuple[str, bytes]]:
         """Yield the server-sent events of a response from `path` as (name, data). Raises BadReply."""
         name, rest = "", bytearray()  # the beginning of a line
-        self._traffic.next_event(path)
+        self.traffic.next_event(path)
         for part in response.iter_bytes():
             rest += part
             if b"\n" not in part:
@@ -125,12 +114,12 @@ class HttpConnection:
                     name = value.decode(errors="replace")
                 elif field == b"data":
                     yield name, bytes(value)
-                    self._traffic.next_event(path)
+                    self.traffic.next_event(path)
 
     def connect(self) -> None:
         """Open a connection for the next request, where that is possible ahead. Raises VerifierUnreachable."""
         try:
-            self._transport.connect()
+            self._transport.connect(self._address_of("/health"))
         except _BROKEN as error:
             raise self._reported(error, "", CONNECT_TIMEOUT, VerifierTimeout) from error
 
@@ -149,7 +138,7 @@ class HttpConnection:
 
     def _check_head(self, path: str, response: httpx.Response) -> None:
         length = response.headers.get("Content-Length", "")
-        self._traffic.head(path, response.status_code, int(length) if length.isdecimal() else None)
+        self.traffic.head(path, response.status_code, int(length) if length.isdecimal() else None)
         if "Content-Encoding" in response.headers:  # a small body may expand to one that takes all memory
             raise BadReply(f"{self._url}{path} sent a compressed response, which was not asked for: is it a verifier?")
 
@@ -158,7 +147,7 @@ class HttpConnection:
         reason = str(error) or type(error).__name__
         if self._transport.aborted:
             return ConnectionLost(f"the exchange with {self._url} was aborted")
-        if isinstance(error, (*_CANNOT_CONNECT, UnicodeError)):  # UnicodeError: an invalid host name
+        if isinstance(error, _CANNOT_CONNECT):
             proxy = self._transport.proxy
             through = "" if proxy is None else f" through the proxy {proxy.url.netloc.decode()}"
             return VerifierUnreachable(
@@ -170,17 +159,13 @@ class HttpConnection:
             return BadReply(f"{self._url}{path} sent more than 102400 bytes without an end: is it a verifier?")
         return ConnectionLost(f"the connection to {self._url} broke: {reason}")
 
-    def _raise_if_aborted(self) -> None:
-        if self._transport.aborted:
-            raise ConnectionLost(f"the exchange with {self._url} was aborted")
-
     def _probe_health(self, waited: float) -> None:
         """Raise ConnectionLost if nothing answers at `/health` over another connection."""
         prober = self._prober = HttpConnection(self._url, checks_health=False)
         try:
             if self._transport.aborted:
                 prober.abort()
-            prober.exchange("GET", "/health", None, {}, _PROBE_TIMEOUT)
+            prober.exchange("GET", "/health", None, [], _PROBE_TIMEOUT)
         except BadReply:
             pass  # any answer shows that the server is there
         except DrafterError as error:
@@ -190,3 +175,16 @@ class HttpConnection:
         finally:
             self._prober = None
             prober.close()
+
+
+def _parsed(url: str) -> httpx.URL:
+    """The address of a verifier. Raises BadUrl."""
+    try:
+        address = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise BadUrl(f"{url!r} is not the address of a verifier ({error}): write http://host:port") from None
+    # httpx quotes spaces and foreign letters in a path, which are mistakes in an address.
+    mistaken = " " in url or not url.partition("//")[2].partition("/")[2].isascii()
+    if address.scheme not in ("http", "https") or not address.host or (address.port or 0) > 65535 or mistaken:
+        raise BadUrl(f"{url!r} is not the address of a verifier: write http://host:port")
+    return address

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-import httpx
+from httpx import Response
 from pydantic import ValidationError
 
 from drafter_client.errors import (
@@ -34,13 +34,13 @@ class Connection(Protocol):
 
     url: str
 
-    def exchange(self, method: str, path: str) -> httpx.Response:
+    def exchange(self, method: str, path: str) -> Response:
         """Return the response to a request, which is repeated while connections break."""
 
-    def exchange_once(self, method: str, path: str) -> httpx.Response:
+    def exchange_once(self, method: str, path: str) -> Response:
         """Return the response to a request that is not repeated."""
 
-    def refusal(self, response: httpx.Response) -> Exception:
+    def refusal(self, response: Response) -> Exception:
         """Return the error that a response with another status than 200 reports."""
 
 
@@ -103,7 +103,7 @@ def wait_until_ready(
         sleep(pause)
 
 
-def _told(response: httpx.Response) -> HealthResponse | None:
+def _told(response: Response) -> HealthResponse | None:
     """What a response of `/health` says; None if it is none of a verifier, or an error."""
     try:
         return HealthResponse.model_validate_json(response.content)

@@ -11,10 +11,10 @@ from drafter_client.http.transport import shut_down
 class SharedTransport(httpx.BaseTransport):
     """Counts the heads and bodies that pass through `transport`, which whoever made it closes.
 
-    `abort` takes effect with the next part of a body, which it does not wait for where the transport shows its socket.
+    An abort takes effect with the next part of a body; where a response shows its socket, that part is not waited for.
     """
 
-    proxy = None  # known to the transport alone
+    proxy = None  # `transport` alone knows it
 
     def __init__(self, transport: httpx.BaseTransport, traffic: Traffic) -> None:
         self._transport, self.traffic = transport, traffic
@@ -22,39 +22,26 @@ class SharedTransport(httpx.BaseTransport):
         self._response: httpx.Response | None = None
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        self.traffic.sent += len(request.method) + len(request.url.raw_path) + _size(request.headers)
-        self.traffic.sent += len(request.read())
+        body = request.read()
+        self.traffic.sent += len(request.method) + len(request.url.raw_path) + _size(request.headers) + len(body)
         self._response = response = self._transport.handle_request(request)
         self.traffic.count(_size(response.headers))
-        if response.is_closed:  # it was made with its content
-            self.traffic.count(len(response.content))
-        else:
-            assert isinstance(response.stream, httpx.SyncByteStream)
-            response.stream = _CountedBody(response.stream, self)
+        assert isinstance(response.stream, httpx.SyncByteStream)
+        response.stream = _CountedBody(response.stream, self)
         return response
 
-    def connect(self) -> None:
-        """Do nothing: the transport connects when it has to."""
+    def connect(self, url: httpx.URL) -> None:
+        """Do nothing: `transport` connects when it has to."""
 
     def abort(self) -> None:
         self.aborted = True
-        stream = None if self._response is None else self._response.extensions.get("network_stream")
-        if stream is not None and self._response is not None and self._response.http_version != "HTTP/2":
-            shut_down(stream)
-
-    def close(self) -> None:
-        if self._response is not None:
-            self._response.close()
-            self._response = None
-
-
-def _size(headers: httpx.Headers) -> int:
-    """Bytes of a head, but for the method and the path of a request."""
-    return len("HTTP/1.1 200 OK\r\n\r\n") + sum(len(name) + len(value) + 4 for name, value in headers.raw)
+        response = self._response
+        if response is not None and "network_stream" in response.extensions and response.http_version != "HTTP/2":
+            shut_down(response.extensions["network_stream"])
 
 
 class _CountedBody(httpx.SyncByteStream):
-    """The body of a response, counted; its end after an abort is an error."""
+    """The body of a response, counted and bounded."""
 
     def __init__(self, body: httpx.SyncByteStream, transport: SharedTransport) -> None:
         self._body, self._transport = body, transport
@@ -68,3 +55,8 @@ class _CountedBody(httpx.SyncByteStream):
 
     def close(self) -> None:
         self._body.close()
+
+
+def _size(headers: httpx.Headers) -> int:
+    """Bytes of a head, but for the method and the path of a request."""
+    return len("HTTP/1.1 200 OK\r\n\r\n") + sum(len(name) + len(value) + 4 for name, value in headers.raw)

@@ -85,8 +85,10 @@ def test_the_times_are_within_the_total(client: VerifierClient) -> None:
 def test_bytes_are_those_of_one_run(client: VerifierClient) -> None:
     first, second = (generate(client, Scenario(lambda _: 0), 2, max_tokens=20, seed=1).stats for _ in "ab")
     assert first.bytes_sent == second.bytes_sent > 0
-    assert first.bytes_sent + second.bytes_sent < client.connection.sent  # the two releases are not part of a run
-    assert 0 < second.bytes_received < client.connection.received / 2
+    assert (
+        first.bytes_sent + second.bytes_sent < client.connection.traffic.sent
+    )  # the two releases are not part of a run
+    assert 0 < second.bytes_received < client.connection.traffic.received / 2
 
 
 def _round(stats: Stats, drafts: int, judged: int, accepted: int, forward_ms: float = 40.0) -> Stats:

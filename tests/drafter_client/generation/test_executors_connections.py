@@ -49,7 +49,7 @@ class Watched(HttpConnection):
     @contextmanager
     def respond(self, method: str, path: str, *given: Any, **more: Any) -> Iterator[httpx.Response]:
         if method == "DELETE":
-            self.before_release = self.sent, self.received
+            self.before_release = self.traffic.sent, self.traffic.received
         self._line.before(path)
         with super().respond(method, path, *given, **more) as response:
             yield response
@@ -112,14 +112,14 @@ def test_bytes_of_all_connections_are_counted(verifier: Verifier, mechanisms: Me
     line = Line()
     with line.client(verifier.url) as client:
         client.ping()  # before the run
-        before = client.connection.sent, client.connection.received
+        before = client.connection.traffic.sent, client.connection.traffic.received
         stats = generate(client, toy_drafter(), 3, mechanisms=mechanisms, max_tokens=40).stats
         main, *others = line.connections
         sent, received = main.before_release
-        sent += sum(each.sent for each in others) - before[0]
-        received += sum(each.received for each in others) - before[1]
+        sent += sum(each.traffic.sent for each in others) - before[0]
+        received += sum(each.traffic.received for each in others) - before[1]
         assert (stats.bytes_sent, stats.bytes_received) == (sent, received)
-        assert sum(each.sent for each in others) > 0
+        assert sum(each.traffic.sent for each in others) > 0
 
 
 def test_api_key_is_sent_over_every_connection() -> None:

@@ -148,8 +148,8 @@ def test_one_connection_serves_several_texts(verifier: Verifier, monkeypatch: py
     opened: list[httpcore.ConnectionInterface] = []
     opening = VerifierTransport._opened
 
-    def counting(transport: VerifierTransport) -> httpcore.ConnectionInterface:
-        opened.append(opening(transport))
+    def counting(transport: VerifierTransport, origin: httpcore.Origin) -> httpcore.ConnectionInterface:
+        opened.append(opening(transport, origin))
         return opened[-1]
 
     monkeypatch.setattr(VerifierTransport, "_opened", counting)

@@ -29,29 +29,29 @@ class Peer:
     """The server's end of one connection."""
 
     def __init__(self, connection: socket.socket, log: "RawServer") -> None:
-        self._connection, self._log = connection, log
-        self._file = connection.makefile("rb")
+        self.connection, self.log = connection, log
+        self.file = connection.makefile("rb")
 
     def read(self) -> Request | None:
         """The next request; None when the client has closed."""
         head = b""
         while not head.endswith(b"\r\n\r\n"):
             try:
-                line = self._file.readline()
+                line = self.file.readline()
             except ConnectionResetError:  # the client closed before it had read everything
                 return None
             if not line:
                 return None
             head += line
         lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-        body = self._file.read(int(lengths[0].split(b":")[1])) if lengths else b""
-        self._log.received += len(head) + len(body)
-        self._log.requests.append(Request(head, body))
-        return self._log.requests[-1]
+        body = self.file.read(int(lengths[0].split(b":")[1])) if lengths else b""
+        self.log.received += len(head) + len(body)
+        self.log.requests.append(Request(head, body))
+        return self.log.requests[-1]
 
     def send(self, data: bytes) -> None:
-        self._connection.sendall(data)
-        self._log.sent += len(data)
+        self.connection.sendall(data)
+        self.log.sent += len(data)
 
     def reply(self, body: bytes, status: str = "200 OK", *headers: str) -> None:
         """Send a whole response."""
@@ -60,9 +60,9 @@ class Peer:
 
     def close(self) -> None:
         """Close at once, not when the last file over the socket is closed."""
-        self._file.close()
-        self._connection.shutdown(socket.SHUT_RDWR)
-        self._connection.close()
+        self.file.close()
+        self.connection.shutdown(socket.SHUT_RDWR)
+        self.connection.close()
 
 
 def chunk(data: bytes) -> bytes:
@@ -96,7 +96,7 @@ def read_events(
 ) -> Iterator[tuple[str, bytes]]:
     """The server-sent events of a response, as a client reads them."""
     method = "GET" if body is None else "POST"
-    with connection.respond(method, path, body, {}, timeout, silence=ConnectionLost) as response:
+    with connection.respond(method, path, body, [], timeout, silence=ConnectionLost) as response:
         yield from connection.events(path, response)
 
 
@@ -116,7 +116,7 @@ def answering(*scripts: Callable[[Peer], None]) -> Iterator[RawServer]:
                     server.connections += 1
                     with connection:
                         peer = Peer(connection, server)
-                        with closing(peer._file):
+                        with closing(peer.file):
                             script(peer)
             except BaseException as error:
                 failures.append(error)

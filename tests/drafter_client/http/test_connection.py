@@ -1,4 +1,4 @@
-"""Successful HTTP exchanges: kept-alive connections, counted bytes, and proxies from the environment."""
+"""Successful HTTP exchanges: kept-alive connections, counted bytes, streams of events."""
 
 from contextlib import closing
 
@@ -8,11 +8,10 @@ from httpcore._backends.sync import SyncStream
 
 from drafter_client.errors import BadUrl
 from drafter_client.http import transport
-from drafter_client.http.address import proxy_for
 from drafter_client.http.connection import HttpConnection
 from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, echo, read_events
 
-HEADERS = {"Content-Type": "application/json"}
+HEADERS = [(b"Content-Type", b"application/json")]
 
 
 def _stream(peer: Peer) -> None:
@@ -25,13 +24,6 @@ def _stream(peer: Peer) -> None:
 
 def _ask(sender: HttpConnection, body: bytes | None = b"[1]", timeout: float = 10.0) -> object:
     return sender.exchange("POST", "/x", body, HEADERS, timeout).json()
-
-
-@pytest.fixture
-def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
 
 
 def test_one_connection_serves_request_after_request() -> None:
@@ -52,7 +44,7 @@ def test_a_request_is_sent_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(SyncStream, "write", record)
     with answering(echo) as server, closing(HttpConnection(server.url)) as sender:
         _ask(sender, b"[1,2]")
-        sender.exchange("GET", "/health", None, {}, 10.0)
+        sender.exchange("GET", "/health", None, [], 10.0)
     host = server.url.removeprefix("http://").encode()
     assert pieces == [
         b"POST /x HTTP/1.1\r\nHost: " + host + b"\r\nAccept-Encoding: identity\r\nContent-Type: application/json\r\n"
@@ -78,7 +70,7 @@ def test_the_host_header_has_the_form_of_http(host: str, port: int | None, autho
         return httpx.Response(200)
 
     address = f"http://{f'[{host}]' if ':' in host else host}{'' if port is None else f':{port}'}"
-    HttpConnection(address, httpx.MockTransport(answer)).exchange("GET", "/health", None, {}, 10.0)
+    HttpConnection(address, httpx.MockTransport(answer)).exchange("GET", "/health", None, [], 10.0)
     assert heads == [authority]
 
 
@@ -86,8 +78,8 @@ def test_every_byte_is_counted_in_both_directions() -> None:
     with answering(echo) as server, closing(HttpConnection(server.url)) as sender:
         _ask(sender, b'{"draft_tokens":[1,2,3]}')
         _ask(sender, b"[" + b"1," * 20_000 + b"1]")
-        sender.exchange("GET", "/health", None, {}, 10.0)
-        counted = sender.sent, sender.received
+        sender.exchange("GET", "/health", None, [], 10.0)
+        counted = sender.traffic.sent, sender.traffic.received
     assert counted == (server.received, server.sent)
     assert server.sent > 40_000
 
@@ -99,9 +91,9 @@ def test_every_byte_of_an_error_and_of_a_stream_is_counted() -> None:
         _stream(peer)
 
     with answering(refuse) as server, closing(HttpConnection(server.url)) as sender:
-        assert sender.exchange("GET", "/nothing", None, {}, 10.0).status_code == 404
+        assert sender.exchange("GET", "/nothing", None, [], 10.0).status_code == 404
         assert [data for _, data in read_events(sender)] == [b'{"n": 1}', b'{"n": 2}']
-        counted = sender.sent, sender.received
+        counted = sender.traffic.sent, sender.traffic.received
     assert counted == (server.received, server.sent)
 
 
@@ -149,7 +141,7 @@ def test_a_connection_made_beforehand_is_used() -> None:
     with answering(echo) as server, closing(HttpConnection(server.url)) as sender:
         sender.connect()
         sender.connect()
-        assert (sender.sent, sender.received) == (0, 0)
+        assert (sender.traffic.sent, sender.traffic.received) == (0, 0)
         assert _ask(sender, b"[7]") == [7]
     assert server.connections == 1
 
@@ -177,39 +169,6 @@ def test_a_long_idle_connection_is_replaced(monkeypatch: pytest.MonkeyPatch) -> 
     assert server.connections == 2
 
 
-@pytest.mark.usefixtures("no_proxies")
-@pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
-def test_loopback_never_goes_through_a_proxy(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(variable, "http://127.0.0.1:9")  # a port that nothing listens on
-    for host in ("127.0.0.1", "localhost"):
-        with answering(echo) as server, closing(HttpConnection(f"http://{host}:{server.port}")) as sender:
-            assert _ask(sender, b"[7]") == [7]
-
-
-@pytest.mark.usefixtures("no_proxies")
-def test_other_hosts_go_through_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    with answering(echo) as proxy:
-        monkeypatch.setenv("http_proxy", proxy.url)
-        with closing(HttpConnection("http://verifier.invalid:8000/base")) as sender:
-            assert _ask(sender, b"[7]") == [7]
-    assert proxy.requests[0].line == "POST http://verifier.invalid:8000/base/x HTTP/1.1"
-    with answering(echo) as proxy:
-        monkeypatch.setenv("http_proxy", proxy.url)
-        with closing(HttpConnection("http://[2001:db8::1]")) as sender:
-            _ask(sender)
-    assert proxy.requests[0].line == "POST http://[2001:db8::1]/x HTTP/1.1"
-    assert b"\r\nHost: [2001:db8::1]\r\n" in proxy.requests[0].head
-
-
-@pytest.mark.usefixtures("no_proxies")
-def test_no_proxy_variables_exclude_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    monkeypatch.setenv("no_proxy", "verifier.invalid")
-    assert proxy_for(httpx.URL("http://verifier.invalid:8000")) is None
-    proxy = proxy_for(httpx.URL("http://other.invalid:8000"))
-    assert proxy is not None and proxy.url == "http://127.0.0.1:9"
-
-
 def test_a_path_in_the_address_precedes_every_path() -> None:
     with answering(echo) as server, closing(HttpConnection(server.url + "/base/")) as sender:
         _ask(sender)
@@ -227,10 +186,3 @@ def test_an_invalid_address_is_refused_by_name(url: str) -> None:
     with pytest.raises(BadUrl) as caught:
         HttpConnection(url)
     assert repr(url) in str(caught.value) and "http://host:port" in str(caught.value)
-
-
-@pytest.mark.usefixtures("no_proxies")
-def test_a_proxy_with_an_invalid_address_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://proxy:port")
-    with pytest.raises(BadUrl, match="the proxy 'http://proxy:port' of the environment"):
-        HttpConnection("http://verifier.invalid:8000")

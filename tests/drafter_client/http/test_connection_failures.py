@@ -17,7 +17,7 @@ from drafter_client.http import connection, transport
 from drafter_client.http.connection import HttpConnection
 from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, echo, read_events
 
-HEADERS = {"Content-Type": "application/json"}
+HEADERS = [(b"Content-Type", b"application/json")]
 HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n[1, 2, "
 Script = Callable[[Peer], None]
 
@@ -93,7 +93,10 @@ def test_after_a_broken_connection_the_next_request_opens_another(sent: bytes) -
     assert server.connections == 2
 
 
-def test_a_connection_that_the_server_has_closed_is_replaced_before_the_next_request() -> None:
+def test_a_connection_that_the_server_has_closed_is_replaced_before_the_next_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transport, "_LOOK_AFTER", -1.0)
     left = threading.Event()
 
     def one_and_leave(peer: Peer) -> None:

@@ -189,6 +189,7 @@ def _loading(progress: float) -> httpx.Response:
         (_loading(0.25), Health(False, "loading its model", 0.25)),
         (reply(503, ModelLoading("the model is loading (3 %)").body()), Health(False, "the model is loading (3 %)")),
         (reply(503, ShuttingDown("ends").body()), Health(False, "ends")),
+        (httpx.Response(200, content=b"<html>"), Health(False, "nothing answers")),
         (reply(502, None), Health(False, "HTTP 502 without an error the protocol knows: is this a verifier?")),
         (LOST, AWAY),
         (VerifierUnreachable("no answer"), AWAY),

@@ -49,7 +49,7 @@ def ask(sender: HttpConnection, path: str, stream: bool) -> None:
     if stream:
         list(read_events(sender, path))
     else:
-        sender.exchange("POST", path, b"{}", {}, 10.0)
+        sender.exchange("POST", path, b"{}", [], 10.0)
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_the_limit_of_a_vocabulary_is_larger() -> None:
         answering(flood(head % len(body), iter([body]))) as server,
         closing(HttpConnection(server.url)) as sender,
     ):
-        assert sender.exchange("GET", "/vocabulary", None, {}, 10.0).json() == []
+        assert sender.exchange("GET", "/vocabulary", None, [], 10.0).json() == []
 
 
 def test_the_limit_of_an_error_is_smaller() -> None:
