@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import httpx
-from pydantic import ValidationError
 
 from drafter_client.errors import (
     BadReply,
@@ -14,7 +13,7 @@ from drafter_client.errors import (
     VerifierTimeout,
     VerifierUnreachable,
 )
-from drafter_client.http.responses import read_model
+from drafter_client.http.responses import read, read_model
 from drafter_client.http.retries import while_loading
 from speculation.errors import ServerError
 from speculation.protocol.service_responses import HealthResponse, ModelInfo
@@ -60,7 +59,7 @@ def check_health(client: Connection, target: ModelInfo | None) -> Health:
         return Health(False, "nothing answers")
     if response.status_code == 200:
         return Health(True)
-    told = _told(response)
+    told = _told(client, response)
     if told is not None and told.status == "failed":
         raise DrafterError(f"the verifier at {client.url} has failed: {told.reason}")
     if told is not None and told.status == "loading":
@@ -88,7 +87,7 @@ def wait_until_ready(
         response = client.exchange("GET", "/health")
         if response.status_code == 200:
             return
-        told = _told(response)
+        told = _told(client, response)
         if told is not None and told.status == "failed":
             raise DrafterError(f"the verifier at {client.url} could not load its model: {told.reason}")
         if told is None or told.status != "loading":
@@ -103,11 +102,11 @@ def wait_until_ready(
         sleep(pause)
 
 
-def _told(response: httpx.Response) -> HealthResponse | None:
+def _told(client: Connection, response: httpx.Response) -> HealthResponse | None:
     """What a response of `/health` says; None if it is none of a verifier, or an error."""
     try:
-        return HealthResponse.model_validate_json(response.content)
-    except ValidationError:
+        return read(client.url + "/health", HealthResponse, response.content)
+    except BadReply:
         return None
 
 
