@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from httpx import Response
-from pydantic import ValidationError
 
 from drafter_client.errors import (
     BadReply,
@@ -14,7 +13,7 @@ from drafter_client.errors import (
     VerifierTimeout,
     VerifierUnreachable,
 )
-from drafter_client.http.responses import read_model
+from drafter_client.http.responses import read, read_model
 from drafter_client.http.retries import while_loading
 from speculation.errors import ServerError
 from speculation.protocol.service_responses import HealthResponse, ModelInfo
@@ -52,6 +51,7 @@ def check_health(client: Connection, target: ModelInfo | None) -> Health:
     """
     try:
         response = client.exchange_once("GET", "/health")
+        told = _told(client, response)
         if response.status_code == 200 and target is not None:
             response = client.exchange_once("GET", "/model")
             if response.status_code == 200:
@@ -60,7 +60,6 @@ def check_health(client: Connection, target: ModelInfo | None) -> Health:
         return Health(False, "nothing answers")
     if response.status_code == 200:
         return Health(True)
-    told = _told(response)
     if told is not None and told.status == "failed":
         raise DrafterError(f"the verifier at {client.url} has failed: {told.reason}")
     if told is not None and told.status == "loading":
@@ -86,9 +85,9 @@ def wait_until_ready(
     began = clock()
     while True:
         response = client.exchange("GET", "/health")
+        told = _told(client, response)
         if response.status_code == 200:
             return
-        told = _told(response)
         if told is not None and told.status == "failed":
             raise DrafterError(f"the verifier at {client.url} could not load its model: {told.reason}")
         if told is None or told.status != "loading":
@@ -103,11 +102,14 @@ def wait_until_ready(
         sleep(pause)
 
 
-def _told(response: Response) -> HealthResponse | None:
-    """What a response of `/health` says; None if it is none of a verifier, or an error."""
+def _told(client: Connection, response: Response) -> HealthResponse | None:
+    """What a response of `/health` says; None for an error that is none of a verifier. Raises BadReply for status 200
+    and another body than a verifier's."""
     try:
-        return HealthResponse.model_validate_json(response.content)
-    except ValidationError:
+        return read(client.url + "/health", HealthResponse, response.content)
+    except BadReply:
+        if response.status_code == 200:
+            raise
         return None
 
 

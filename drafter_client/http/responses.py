@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from drafter_client.errors import BadReply
 from speculation.acceptance.explain import Decision
@@ -26,6 +27,8 @@ from speculation.protocol.service_responses import ModelInfo
 STREAM = "/sessions/…/stream"  # in error texts, for every session
 GenerateEvent = GenerateOpenEvent | GenerateTokensEvent | GenerateResponse
 _GENERATE: dict[str, type[GenerateEvent]] = {"open": GenerateOpenEvent, "end": GenerateResponse}  # by the event's name
+_OBJECT = "should be an object"
+_WORDS = {"missing": "is missing", "model_type": _OBJECT, "dataclass_type": _OBJECT}  # instead of pydantic's
 R = TypeVar("R", bound=Response)
 
 
@@ -35,15 +38,18 @@ def broken_promise(where: str, wrong: str) -> BadReply:
 
 
 def read(where: str, model: type[R], content: bytes) -> R:
-    """Read a response. Keys that the model does not know are ignored."""
+    """Read a response. Keys that the model does not know are ignored.
+
+    The JSON is parsed beforehand: `model_validate_json` would copy all of a hostile response for each missing field.
+    """
     try:
-        return model.model_validate_json(content, by_alias=True, by_name=False)
+        return model.model_validate(from_json(content), by_alias=True, by_name=False)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    field = ".".join(map(str, fault["loc"])) or "the response"
-    _, should, rest = fault["msg"].partition(" should ")  # as in "Input should be a valid integer"
-    wrong = {"missing": "is missing", "json_invalid": "is not JSON"}.get(fault["type"], fault["msg"])
-    raise broken_promise(where, f"{field} {f'should {rest}' if should else wrong}")
+    except ValueError:
+        raise broken_promise(where, "the response is not JSON") from None
+    wrong = _WORDS.get(fault["type"]) or fault["msg"].removeprefix("Input ").removeprefix("String ")
+    raise broken_promise(where, f"{'.'.join(map(str, fault['loc'])) or 'the response'} {wrong}")
 
 
 def expect(where: str, field: str, value: int, due: int) -> None:

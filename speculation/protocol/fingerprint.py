@@ -10,6 +10,8 @@ class Fingerprint:
     size: int = field(metadata={"ge": 1, "le": 2**53, "description": "Ids in the whole vocabulary."})
     below: int = field(metadata={"ge": 0, "description": "The hashes cover the ids below this."})
     begin: int | None = field(metadata={"ge": 0, "description": "The id of the begin token."})
-    ends: tuple[int, ...] = field(metadata={"fail_fast": True, "description": "The ids of all end tokens."})
+    ends: tuple[int, ...] = field(
+        metadata={"fail_fast": True, "strict": False, "description": "The ids of all end tokens."}
+    )
     ordinary: str = field(metadata={"description": "Hash over id and bytes of the ordinary (text) tokens."})
     control: str = field(metadata={"description": "Hash over id and bytes of the control tokens."})

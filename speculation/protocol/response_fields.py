@@ -1,8 +1,9 @@
 """What the response models share: their base, the types of their fields, and the parts that several of them have."""
 
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetPydanticSchema
+from pydantic_core import CoreSchema
 
 from speculation.acceptance.explain import Decision
 from speculation.acceptance.strategies import Strategy
@@ -23,8 +24,18 @@ Reason = Annotated[str, AfterValidator(one_line)]
 FinishReason = Literal["stop", "length"]  # an end token; the limit, or the context is full
 Ended = Annotated[FinishReason, Field(description="stop: an end token; length: the limit, or the context is full.")]
 OrNotYet = Annotated[FinishReason | None, Field(description="Why the text has ended; null until it has.")]
+
+
+def _of_object(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    schema = handler(source)
+    cast(dict[str, Any], handler.resolve_ref_schema(schema))["strict"] = False
+    return schema
+
+
+# Lets a strict model make a dataclass of an object of JSON that was parsed before. The dataclass's fields stay strict.
+FROM_OBJECT = GetPydanticSchema(_of_object)
 Decisions = Annotated[
-    list[Decision | None] | None,
+    list[Annotated[Decision, FROM_OBJECT] | None] | None,
     Field(
         fail_fast=True,
         description="One for each token, where `explain` was asked for; null for tokens of an earlier request.",
@@ -76,7 +87,7 @@ class SamplingReport(Response):
     temperature: Annotated[float, Field(ge=0.0)]
     top_k: Annotated[Count, Field(description="0: no such filter.")]
     top_p: Annotated[float, Field(gt=0.0, le=1.0)]
-    strategy: Strategy
+    strategy: Annotated[Strategy, Field(strict=False)]  # given by name
     noise: Annotated[Name, Field(description="Name of the shared noise; both ends must have the same.")]
     threshold: Annotated[float, Field(ge=0.0, lt=1.0, description="With the strategy of that name.")] | None = None
 

@@ -11,6 +11,7 @@ from speculation.errors import SpecPairError
 from speculation.protocol.fingerprint import Fingerprint
 from speculation.protocol.messages import SessionId
 from speculation.protocol.response_fields import (
+    FROM_OBJECT,
     Count,
     Decisions,
     Ended,
@@ -40,7 +41,7 @@ class PrefillResponse(TimedResponse):
     total_tokens: TotalTokens
     finish_reason: OrNotYet
     model: Name
-    vocabulary: Fingerprint
+    vocabulary: Annotated[Fingerprint, FROM_OBJECT]
     sampling: SamplingReport
     self_continue: bool
     timing: Timing

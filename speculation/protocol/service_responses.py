@@ -7,6 +7,7 @@ from pydantic import Field
 from speculation.protocol.fingerprint import Fingerprint
 from speculation.protocol.messages import SessionId
 from speculation.protocol.response_fields import (
+    FROM_OBJECT,
     Count,
     Milliseconds,
     Name,
@@ -65,7 +66,7 @@ class ModelInfo(Response):
     draft_model: Annotated[Name | None, Field(description="The draft model on the server, for mode fused.")]
     draft_pass_ms: Annotated[Milliseconds | None, Field(description="Its pass over one token; null: not measured.")]
     noise: Name
-    vocabulary: Fingerprint
+    vocabulary: Annotated[Fingerprint, FROM_OBJECT]
     chat_template: Annotated[str | None, Field(description="The model's own Jinja template.")]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from math import inf, nan
@@ -21,7 +22,7 @@ from drafter_client.http.responses import ResponseBounds, read
 from speculation.acceptance.explain import Decision
 from speculation.errors import ServerError
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
-from speculation.protocol.responses import StreamedTokens, StreamEnd
+from speculation.protocol.responses import StreamedTokens, StreamEnd, VerifyResponse
 from speculation.protocol.service_responses import TokenizeResponse, VocabularyResponse
 from tests.drafter_client.http.bodies import body, model_info, prefilled, verified
 from tests.drafter_client.http.fake_transports import Canned, reply, streamed
@@ -418,3 +419,22 @@ def test_a_spoilt_response_is_read_or_refused_in_one_line(name: str, data: st.Da
 def test_what_is_no_json_is_refused(content: bytes) -> None:
     with pytest.raises(BadReply, match=r"^http://v: the response is not JSON: is it a verifier\?$"):
         read("http://v", TokenizeResponse, content)
+
+
+HOSTILE = {
+    "ids": b'{"tokens":[' + b"1," * 10**6 + b"1]}",
+    "objects": b'{"tokens":[' + b"{}," * 10**6 + b"{}]}",
+    "nested objects": b'{"timing":{"a":[' + b"{}," * 10**6 + b"{}]}}",
+    "decisions": b'{"decisions":[' + b"{}," * 10**6 + b"{}]}",
+    "keys": b'{"0":0' + b"".join(b',"%d":0' % key for key in range(10**6)) + b"}",
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
+def test_a_long_response_is_refused_about_as_fast_as_it_is_parsed(content: bytes) -> None:
+    began = time.process_time()
+    json.loads(content)
+    parsed = time.process_time()
+    with pytest.raises(BadReply, match="is it a verifier"):
+        read("http://v", VerifyResponse, content)
+    assert time.process_time() - parsed < 3.0 * (parsed - began)
