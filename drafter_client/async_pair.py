@@ -17,7 +17,7 @@ from drafter_client.http.responses import ModelInfo
 from drafter_client.http.retries import PATIENCE
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Options
-from drafter_client.pair import BRANCHES, VERIFIER, Pair
+from drafter_client.pair import BRANCHES, VERIFIER, Observer, Pair
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class AsyncPair:
         api_key: str | None = None,
         branches: int = BRANCHES,
         texts: int = 1,
-        profile: Path | None = None,
+        observer: Observer | None = None,
         memory: Path | None = None,
         patience: float = PATIENCE,
         on_outage: Callable[[Outage], None] | None = None,
@@ -47,7 +47,7 @@ class AsyncPair:
             api_key=api_key,
             branches=branches,
             texts=texts,
-            profile=profile,
+            observer=observer,
             memory=memory,
             patience=patience,
             on_outage=on_outage,

@@ -74,7 +74,6 @@ class DraftModel:
                 if not self.translate:
                     raise VocabularyMismatch(f"{error}, or let it draft through text: --translate") from None
                 target = RemoteVocabulary(client, info)
-                client.ping()
                 through_text = [partial(_translating_drafter, engine, target) for engine in engines]
                 yield Drafting(f"{backend.model_name} (translated)", info, target, [*through_text])
                 return
@@ -157,11 +156,9 @@ def _refuse(*_: object) -> Drafter:
 
 
 def _remote_vocabulary(client: VerifierClient) -> tuple[ModelInfo, Vocabulary]:
-    """Fetch the target's info and vocabulary for a source without a draft model, and measure the round trip."""
+    """Fetch the target's info and vocabulary for a source without a draft model."""
     info = client.model()
-    vocabulary = RemoteVocabulary(client, info)
-    client.ping()
-    return info, vocabulary
+    return info, RemoteVocabulary(client, info)
 
 
 def load_model(

@@ -4,12 +4,11 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from drafter_client.errors import BadReply, ConnectionLost
-from drafter_client.generation.observer import Committed, Observer
+from drafter_client.generation.events import Began, Committed, Ended, Listener, Served
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.fields import Fields
 from drafter_client.http.responses import GenerateResponse, ResponseBounds, decisions_on
-from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import TokenSource
 
 _PATH = "/generate"
@@ -20,41 +19,36 @@ def served(
     text: TextSession,
     request: dict[str, Any],
     bounds: ResponseBounds,
-    stats: Stats,
+    tell: Listener,
     clock: Callable[[], float],
-    observer: Observer | None = None,
 ) -> Generator[Committed, None, None]:
-    """Yield the tokens after those in `text` as they arrive; fill `stats`. Closing the generator stops the verifier.
+    """Yield the tokens after those in `text` as they arrive. Closing the generator stops the verifier.
 
     The verifier reports its own times and its looked-up draft tokens in a summary at the end. If the request breaks,
-    they are unknown: all of its time counts as `network`, and no looked-up draft tokens are counted.
+    they are unknown.
 
-    `request`: the fields of `/generate` other than those of the text. `bounds`: checked for all tokens. `clock`:
-    returns seconds. `observer`: receives `began` and `committed`; the drafter sees no other events. Raises BadReply for
-    an inconsistent stream, and what the client raises.
+    `request`: the fields of `/generate` other than those of the text. `bounds`: checked for all tokens. `tell`: takes
+    the events of the run; the drafter sees no others. `clock`: returns seconds. Raises BadReply for an inconsistent
+    stream, and what the client raises.
     """
-    began = clock()
-    text.since = before = began if text.since is None else text.since
     explained = bool(request.get("explain"))
     sent_before, received_before = client.transport.sent, client.transport.received
-    stats.prompt_tokens = len(text.prompt_ids)
-    known, tokens = len(text.known), list(text.tokens)
+    prefilled = len(text.known)
     summary: GenerateResponse | None = None
-    if observer is not None:
-        observer.began(1e3 * began)
+    tell(Began(len(text.prompt_ids)), 1e3 * clock())
     try:
         text.opened = True
         for name, data in client.generate(text, request):
-            event, now = client.fields(_PATH, data), clock()
+            event, now = client.fields(_PATH, data), 1e3 * clock()
             if summary is not None:
                 raise BadReply(f"{client.url}{_PATH} continues after its summary")
-            position = len(text.prompt_ids) + len(tokens)
+            position = len(text.known)
             if name == "open":  # the session id in it is the one that was sent
                 event.expect("position", position)
                 continue
             if name == "end":
-                summary = GenerateResponse.read(event, tokens)
-                stats.served(summary)
+                summary = GenerateResponse.read(event, text.tokens)
+                text.finish_reason = summary.finish_reason
                 continue  # the connection can be used again only after the response was read to its end
             new = event.ids("tokens")
             if not new:
@@ -63,24 +57,19 @@ def served(
             bounds.check(_PATH, position, new)
             decisions = decisions_on(event, new)
             bounds.check_explained(_PATH, explained, decisions)
-            committed = Committed(_with_sources(event, new), decisions)
-            if event.has("judged"):
-                stats.judged(event.count("judged"), event.count("accepted"), first=position == known)
-            stats.wrote(committed.tokens, 1e3 * (now - before), decisions or ())
-            tokens += new
-            text.since = before = now
-            if observer is not None:
-                observer.committed(position, committed, 1e3 * now)
+            judged = event.count("judged") if event.has("judged") and position > prefilled else None
+            committed = Committed(position, _with_sources(event, new), decisions, judged=judged)
+            text.known += new
+            tell(committed, now)
             yield committed
         if summary is None:
             # A proxy may cut a stream off, for example.
             raise ConnectionLost(f"{client.url}{_PATH} ended its stream without a summary")
     finally:
-        took = 1e3 * (clock() - began)
-        stats.exchanged(took, summary)
-        stats.total_ms += took
-        stats.bytes_sent += client.transport.sent - sent_before
-        stats.bytes_received += client.transport.received - received_before
+        now = 1e3 * clock()
+        sent, received = client.transport.sent - sent_before, client.transport.received - received_before
+        tell(Served(summary), now)
+        tell(Ended(text.finish_reason, sent, received), now)
 
 
 def _with_sources(event: Fields, tokens: list[int]) -> list[tuple[int, TokenSource]]:

@@ -1,13 +1,21 @@
 """Record the events of one text in memory while the pair generates, and turn them into tables afterwards."""
 
-import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from drafter_client.generation.observer import Committed
+from drafter_client.generation.events import (
+    Answered,
+    Began,
+    Committed,
+    Drafted,
+    Event,
+    Opened,
+    Sent,
+    SourcesChanged,
+    Streamed,
+)
 from drafter_client.http.responses import PrefillResponse, VerifyResponse
-from drafter_client.metrics.token_source import SourceChange, TokenSource
+from drafter_client.metrics.token_source import TokenSource
 from drafters.base import Expansion
 from speculation.policy.schedule import Schedule
 from speculation.policy.verifier_timeline import InFlightDraft
@@ -19,7 +27,6 @@ _DIGITS = 4  # decimals of milliseconds: clocks have no finer resolution
 class _VerifyRequest:
     """A verify request and, once it came, its response. Times are milliseconds on the run's clock."""
 
-    in_flight_draft: InFlightDraft
     schedule: Schedule
     draft_ms: float  # of the draft steps since the request before
     response: VerifyResponse | None = None
@@ -28,62 +35,53 @@ class _VerifyRequest:
 
 
 class Recorder:
-    """An `Observer` of one text. In mode `auto` a text has several runs; one can begin before its predecessor ends.
-
-    Times in the tables are milliseconds since the first run began.
-    """
+    """Records one text. In mode `auto` a text has several runs. Times in the tables are milliseconds since the first
+    one began."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._began: float | None = None
+        self._known = 0  # length of the committed text in tokens, prompt included
         self._prefills: list[tuple[PrefillResponse, float, float]] = []
         self._steps: list[tuple[Expansion, float, float]] = []
-        self._requests: list[_VerifyRequest] = []
-        self._in_flight: dict[InFlightDraft, _VerifyRequest] = {}
+        self._requests: dict[InFlightDraft, _VerifyRequest] = {}  # in the order in which they were sent
         self._passes: list[tuple[float, float]] = []
-        self._commits: list[tuple[int, Committed, float]] = []
+        self._commits: list[tuple[Committed, float]] = []
         self._settled: dict[int, TokenSource] = {}
         self._draft_ms = 0.0  # milliseconds of draft steps since the last verify request
 
-    def began(self, now: float) -> None:
-        if self._began is None:
-            self._began = now
-
-    def opened(self, opened: PrefillResponse, asked: float, now: float) -> None:
-        self._prefills.append((opened, asked, now))
-
-    def drafted(self, expansion: Expansion, took: float, now: float) -> None:
-        with self._lock:
-            self._draft_ms += took
-        self._steps.append((expansion, took, now))
-
-    def sent(self, in_flight_draft: InFlightDraft, schedule: Schedule) -> None:
-        with self._lock:
-            request = self._in_flight[in_flight_draft] = _VerifyRequest(in_flight_draft, schedule, self._draft_ms)
-            self._draft_ms = 0.0
-        self._requests.append(request)
-
-    def answered(self, in_flight_draft: InFlightDraft, response: VerifyResponse, new: int, now: float) -> None:
-        request = self._in_flight.pop(in_flight_draft)
-        request.response, request.new, request.arrived = response, new, now
-
-    def target_decoded(self, forward_ms: float, now: float) -> None:
-        self._passes.append((forward_ms, now))
-
-    def committed(self, position: int, committed: Committed, now: float) -> None:
-        self._commits.append((position, committed, now))
-
-    def settled(self, changes: Sequence[SourceChange]) -> None:
-        self._settled |= {change.position: change.source for change in changes}
+    def take(self, event: Event, now: float) -> None:
+        """Record an event, as a `Listener`."""
+        match event:
+            case Began():
+                self._began = now if self._began is None else self._began
+            case Opened(response, asked):
+                self._prefills.append((response, asked, now))
+            case Drafted(expansion):
+                self._draft_ms += event.took
+                self._steps.append((expansion, event.took, now))
+            case Sent(in_flight_draft, schedule):
+                self._requests[in_flight_draft] = _VerifyRequest(schedule, self._draft_ms)
+                self._draft_ms = 0.0
+            case Answered(in_flight_draft, answer):
+                request = self._requests[in_flight_draft]
+                request.response, request.arrived = answer, now
+                request.new = max(0, in_flight_draft.position + len(answer.tokens) - self._known)
+            case Streamed():
+                if event.forward_ms is not None:
+                    self._passes.append((event.forward_ms, now))
+            case Committed(position, tokens):
+                self._known = position + len(tokens)
+                self._commits.append((event, now))
+            case SourcesChanged(changes):
+                self._settled |= {change.position: change.source for change in changes}
 
     def rounds(self) -> list[dict[str, Any]]:
         """A record for each verify request: the columns of `rounds.csv` except `run`, and lists with the id and the
         confidence of each draft token, and whether it was looked up."""
-        return [self._round(number, request) for number, request in enumerate(self._requests, 1)]
+        return [self._round(number, *each) for number, each in enumerate(self._requests.items(), 1)]
 
-    def _round(self, number: int, request: _VerifyRequest) -> dict[str, Any]:
-        in_flight_draft, response = request.in_flight_draft, request.response
-        count = len(in_flight_draft.drafts)
+    def _round(self, number: int, in_flight_draft: InFlightDraft, request: _VerifyRequest) -> dict[str, Any]:
+        count, response = len(in_flight_draft.drafts), request.response
         record: dict[str, Any] = {
             "round": number,
             "schedule": request.schedule.value,
@@ -126,8 +124,8 @@ class Recorder:
                 "target_decoded": source is TokenSource.TARGET_DECODED,
                 "committed_ms": self._since_began(now),
             }
-            for position, committed, now in self._commits
-            for at, (token, provisional) in enumerate(committed.tokens, position)
+            for committed, now in self._commits
+            for at, (token, provisional) in enumerate(committed.tokens, committed.position)
             for source in (self._settled.get(at, provisional),)
         ]
 
