@@ -1,20 +1,6 @@
 """The listener that fills the statistics of a text."""
 
-from drafter_client.generation.events import (
-    Answered,
-    Began,
-    Committed,
-    Drafted,
-    DraftingFailed,
-    Ended,
-    Event,
-    ModeChosen,
-    Opened,
-    Resumed,
-    Served,
-    SourcesChanged,
-    Streamed,
-)
+from drafter_client.generation import events
 from drafter_client.metrics.statistics import SOLO, Stats, Turn
 from drafter_client.metrics.token_source import TokenSource
 from drafter_client.metrics.waits import DRAFTING, PREFILL, VERIFY, exchange
@@ -34,44 +20,44 @@ class StatsCounter:
         self._last = 0.0  # and when the last tokens came, or the text began
         self._stretch: StatsCounter | None = None  # in mode auto
 
-    def take(self, event: Event, now: float) -> None:
+    def take(self, event: events.Event, now: float) -> None:
         """Count an event, a `Listener`."""
         stats = self._stats
-        if isinstance(event, ModeChosen):
+        if isinstance(event, events.ModeChosen):
             self._choose(event)
         if self._stretch is not None:
             self._stretch.take(event, now)
         match event:
-            case Began():
+            case events.Began():
                 self._attempt = now
                 if not self._begun:
                     self._begun, self._last = True, now
                     stats.began_ms, stats.prompt_tokens = now, event.prompt_tokens
-            case Opened(response, asked):
+            case events.Opened(response, asked):
                 stats.sampling = response.sampling
                 stats.times.prefill += response.forward_ms
                 self._exchanged(PREFILL, asked, now, response.queue_ms, response.forward_ms)
-            case Drafted():
+            case events.Drafted():
                 stats.times.drafting += event.took
                 stats.spans.append((DRAFTING, now - event.took, now))
-            case Answered():
+            case events.Answered():
                 self._count_answer(event, now)
-            case Streamed():
+            case events.Streamed():
                 if event.forward_ms is not None:
                     stats.spans.append((VERIFY, now - event.forward_ms, now))
-            case Committed():
+            case events.Committed():
                 self._count_tokens(event, now)
-            case SourcesChanged(changes):
+            case events.SourcesChanged(changes):
                 for change in changes:
                     stats.sources[change.provisional] -= 1
                     stats.sources[change.source] += 1
-            case Served():
+            case events.Served():
                 self._count_served(event, now)
-            case Resumed(generated):
+            case events.Resumed(generated):
                 stats.resumed.append(generated)
-            case DraftingFailed(reason):
+            case events.DraftingFailed(reason):
                 stats.draft_failure = reason
-            case Ended():
+            case events.Ended():
                 stats.total_ms, stats.finish_reason = now - stats.began_ms, event.finish_reason
                 stats.bytes_sent += event.bytes_sent
                 stats.bytes_received += event.bytes_received
@@ -80,7 +66,7 @@ class StatsCounter:
                     stretch = self._stretch._stats
                     stats.turns[-1], stats.stretches[-1] = Turn(stretch.mode, stretch.generated_tokens), stretch.waits()
 
-    def _choose(self, event: ModeChosen) -> None:
+    def _choose(self, event: events.ModeChosen) -> None:
         stats = self._stats
         stats.draft_model, stats.looks_up = stats.draft_model or event.draft_model, event.looks_up
         if stats.mode == Mode.AUTO:
@@ -89,7 +75,7 @@ class StatsCounter:
             stats.stretches.append(stretch.waits())
             self._stretch = StatsCounter(stretch)
 
-    def _count_answer(self, event: Answered, now: float) -> None:
+    def _count_answer(self, event: events.Answered, now: float) -> None:
         stats, response, in_flight_draft = self._stats, event.response, event.in_flight_draft
         stats.drafts_sent += 1
         stats.rounds += response.ran
@@ -111,7 +97,7 @@ class StatsCounter:
         times.network += max(0.0, now - sent - queue_ms - forward_ms)
         self._stats.spans += exchange(part, sent, now, queue_ms, forward_ms)
 
-    def _count_tokens(self, event: Committed, now: float) -> None:
+    def _count_tokens(self, event: events.Committed, now: float) -> None:
         stats, count = self._stats, len(event.tokens)
         sources = [source for _, source in event.tokens]
         if count and not stats.token_ids:
@@ -134,7 +120,7 @@ class StatsCounter:
             stats.drafted += event.judged
             stats.accepted += sources.count(TokenSource.ACCEPTED)
 
-    def _count_served(self, event: Served, now: float) -> None:
+    def _count_served(self, event: events.Served, now: float) -> None:
         """Take over the verifier's summary of a text that it generated. All times that it does not report are the
         network's; without a summary that is the whole time of the request."""
         stats, summary = self._stats, event.summary

@@ -11,8 +11,14 @@ from speculation.policy.schedule import Schedule
 from speculation.policy.verifier_timeline import InFlightDraft
 
 
+class Event:
+    """Something that happened to a text."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class ModeChosen:
+class ModeChosen(Event):
     """The text, or its next stretch in mode `auto`, is generated in this mode, a `Mode` other than `auto`."""
 
     mode: str
@@ -21,14 +27,14 @@ class ModeChosen:
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class Began(Event):
     """An attempt at the text began: the first one, the next after an outage, or another stretch."""
 
     prompt_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Event):
     """The response to the prefill came, which was requested at `asked` (milliseconds on the run's clock)."""
 
     response: PrefillResponse
@@ -36,7 +42,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Event):
     """A verify request is about to be sent."""
 
     in_flight_draft: InFlightDraft
@@ -44,7 +50,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Drafted:
+class Drafted(Event):
     """A draft step ended. `onward`: whether the executor began the next one by itself, as `DraftStep.onward` allows.
 
     `took`: milliseconds, which the loop fills in, since an executor has no clock.
@@ -56,7 +62,7 @@ class Drafted:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Event):
     """The response to a verify request arrived."""
 
     in_flight_draft: InFlightDraft
@@ -64,7 +70,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Streamed:
+class Streamed(Event):
     """The event stream reported committed tokens, from `position` on, or the end of the text."""
 
     position: int
@@ -77,13 +83,13 @@ class Streamed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A thread of the executor failed."""
+    """A thread of the executor failed: no event of the text, which raises the error."""
 
     error: BaseException
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Event):
     """Committed tokens in order from `position` on, each id with its token source as known by now.
 
     `decisions`: one for each token, if requested. `schedule`: that of the pair, where a verify request or the event
@@ -102,35 +108,35 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class SourcesChanged:
+class SourcesChanged(Event):
     """The final sources of these tokens differ from those reported when they were committed."""
 
     changes: list[SourceChange]
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class Served(Event):
     """The request for a text that the verifier generates is over. `summary`: None if the response broke off."""
 
     summary: GenerateResponse | None
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
+class Resumed(Event):
     """The first tokens after an outage came, `generated` tokens after the prompt."""
 
     generated: int
 
 
 @dataclass(frozen=True, slots=True)
-class DraftingFailed:
+class DraftingFailed(Event):
     """The draft engine failed for this reason. The text went on without drafts."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Event):
     """An attempt at the text, or a wait for a lost verifier, is over. `finish_reason`: None if the text has not ended.
 
     `bytes_sent`, `bytes_received`: of the attempt. `why`: in mode `auto`, what the mode selection was based on.
@@ -143,21 +149,6 @@ class Ended:
 
 
 Completion = Drafted | Answered | Streamed | Failed  # what an executor reports
-Event = (
-    ModeChosen
-    | Began
-    | Opened
-    | Sent
-    | Drafted
-    | Answered
-    | Streamed
-    | Committed
-    | SourcesChanged
-    | Served
-    | Resumed
-    | DraftingFailed
-    | Ended
-)
 
 # Takes an event and the time at which it came, in milliseconds on the run's clock. It is called from several threads,
 # but never from two at once. The run waits for each call, so a listener has to be fast.

@@ -4,17 +4,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from drafter_client.generation.events import (
-    Answered,
-    Committed,
-    Completion,
-    Drafted,
-    Failed,
-    Listener,
-    Sent,
-    SourcesChanged,
-    Streamed,
-)
+from drafter_client.generation import events
 from drafter_client.generation.executors import Executor
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.responses import STREAM, ResponseBounds
@@ -39,7 +29,7 @@ class GenerationLoop:
         controller: SpeculationController,
         executor: Executor,
         bounds: ResponseBounds,
-        tell: Listener,
+        tell: events.Listener,
         clock: Callable[[], float],
         strategy: Strategy,
         explained: bool,
@@ -96,7 +86,7 @@ class GenerationLoop:
         with self._lock:
             return not self._over and self._sources.awaits_responses
 
-    def react(self, event: Completion) -> bool:
+    def react(self, event: events.Completion) -> bool:
         """Handle an event and run the actions that are due after it. Returns whether to wake the caller's thread.
 
         Most draft steps bring nothing for the caller's thread, and a wake-up takes time from the thread that drafts.
@@ -111,7 +101,7 @@ class GenerationLoop:
                     self._handle(event, now)
                     if self._text.finish_reason is None:
                         self._act()
-                        return not isinstance(event, Drafted) or self._wakes_too_late(now)
+                        return not isinstance(event, events.Drafted) or self._wakes_too_late(now)
                 except BaseException as error:  # `turn` raises it in the caller's thread
                     self._failure = error
         return True
@@ -125,7 +115,7 @@ class GenerationLoop:
         """Send the verify requests that are due, and begin the draft step that is due."""
         now = 1e3 * self._clock()
         while (in_flight_draft := self._controller.next_draft(now)) is not None:
-            self._tell(Sent(in_flight_draft, self._controller.schedule), now)
+            self._tell(events.Sent(in_flight_draft, self._controller.schedule), now)
             if self._explained:
                 places = enumerate(in_flight_draft.drafts, in_flight_draft.position)
                 self._confidence |= dict(zip(places, in_flight_draft.confidence, strict=True))
@@ -134,17 +124,17 @@ class GenerationLoop:
         if step is not None:
             self._executor.draft(step, self._text.known)
 
-    def _handle(self, event: Completion, now: float) -> None:
+    def _handle(self, event: events.Completion, now: float) -> None:
         match event:
-            case Drafted(expansion, onward):
+            case events.Drafted(expansion, onward):
                 took = self._controller.drafted(expansion.predictions, expansion.read, now, onward)
                 self._tell(replace(event, took=took), now)
-            case Answered(in_flight_draft, response):
+            case events.Answered(in_flight_draft, response):
                 self._bounds.check("/verify", in_flight_draft.position, response.tokens)
                 self._bounds.check_explained("/verify", self._explained, response.decisions)
                 self._count(event, now)
                 self._commit(in_flight_draft.position, response.tokens, response.finish_reason, response.decisions, now)
-            case Streamed():
+            case events.Streamed():
                 self._bounds.check(STREAM, event.position, event.tokens)
                 self._bounds.check_explained(STREAM, self._explained and bool(event.tokens), event.decisions)
                 self._tell(event, now)
@@ -152,20 +142,20 @@ class GenerationLoop:
                     self._controller.self_continued(event.forward_ms)
                 self._take_source(event, now)
                 self._commit(event.position, event.tokens, event.finish_reason, event.decisions, now)
-            case Failed(error):
+            case events.Failed(error):
                 raise error
 
-    def _handle_late(self, event: Completion, now: float) -> None:
+    def _handle_late(self, event: events.Completion, now: float) -> None:
         """Handle an event after the end of the text, which can only decide token sources; errors no longer matter."""
         match event:
-            case Answered():
+            case events.Answered():
                 self._count(event, now)
-            case Streamed():
+            case events.Streamed():
                 self._take_source(event, now)
-            case Failed():
+            case events.Failed():
                 self._over = True
 
-    def _count(self, event: Answered, now: float) -> None:
+    def _count(self, event: events.Answered, now: float) -> None:
         """Take in a response, but for its tokens, and decide the sources of those that its verifier pass committed."""
         response, in_flight_draft = event.response, event.in_flight_draft
         self._controller.answered(
@@ -177,13 +167,13 @@ class GenerationLoop:
         accepted = response.judged_accepted(drafts)
         self._amend(self._sources.answered(in_flight_draft, recorded, accepted, end, response.unjudged), now)
 
-    def _take_source(self, event: Streamed, now: float) -> None:
+    def _take_source(self, event: events.Streamed, now: float) -> None:
         if event.target_decoded:
             self._amend(self._sources.target_decoded(event.position, len(event.tokens)), now)
 
     def _amend(self, changes: list[SourceChange], now: float) -> None:
         if changes:
-            self._tell(SourcesChanged(changes), now)
+            self._tell(events.SourcesChanged(changes), now)
 
     def _with_confidence(self, start: int, decisions: list[Decision]) -> list[Decision]:
         """The decisions on the tokens from position `start` on. Where the drafter's probability `q` is missing, it is
@@ -207,7 +197,7 @@ class GenerationLoop:
         mispredicted, ready = learnt.mispredicted, learnt.next_draft_ready
         new = self._controller.committed(position, tokens, finish_reason is not None, now)
         if new:
-            committed = Committed(
+            committed = events.Committed(
                 start,
                 list(zip(new, self._sources.provisional(start, len(new)), strict=True)),
                 self._with_confidence(start, decisions[-len(new) :]) if decisions is not None else None,
