@@ -41,6 +41,7 @@ class GenerationLoop:
         self._sources = TokenSources(text.known, controller.drafts_in_flight, accepts=strategy is not Strategy.GREEDY)
         # The drafter's probability of each draft token that was sent, by position and token; empty unless explained.
         self._confidence: dict[tuple[int, int | None], float] = {}
+        self._untold: list[tuple[events.Event, float]] = []  # each with its time; see `_tell_all`
         self._lock = threading.Lock()  # guards all of this object
         self._failure: BaseException | None = None
         self._over = False  # later events are ignored
@@ -61,8 +62,11 @@ class GenerationLoop:
         if self._failure is not None:
             raise self._failure
         with self._lock:
-            if self._controller.reflect() or not self._acted:
-                self._act()
+            try:
+                if self._controller.reflect() or not self._acted:
+                    self._act()
+            finally:
+                self._tell_all()
             now = 1e3 * self._clock()
             wake = self._wakes_at = self._controller.wake_at(now)
         self._acted = self._executor.wait(None if wake is None else max(0.0, wake - now) / 1e3)
@@ -79,6 +83,7 @@ class GenerationLoop:
             self._over = True
             if self._failure is None:
                 self._amend(self._sources.close(), 1e3 * self._clock())
+                self._tell_all()
         if self._failure is not None:
             raise self._failure
 
@@ -94,17 +99,29 @@ class GenerationLoop:
         with self._lock:
             if self._failure is None and not self._over:
                 try:
-                    now = 1e3 * self._clock()
-                    if self._text.finish_reason is not None:
-                        self._handle_late(event, now)
-                        return True
-                    self._handle(event, now)
-                    if self._text.finish_reason is None:
-                        self._act()
-                        return not isinstance(event, events.Drafted) or self._wakes_too_late(now)
+                    return self._react(event, 1e3 * self._clock())
                 except BaseException as error:  # `turn` raises it in the caller's thread
                     self._failure = error
         return True
+
+    def _react(self, event: events.Completion, now: float) -> bool:
+        try:
+            if self._text.finish_reason is not None:
+                self._handle_late(event, now)
+                return True
+            self._handle(event, now)
+            if self._text.finish_reason is not None:
+                return True
+            self._act()
+            return not isinstance(event, events.Drafted) or self._wakes_too_late(now)
+        finally:
+            self._tell_all()
+
+    def _tell_all(self) -> None:
+        """Tell the listener what happened: after the due actions have begun, since none of them should wait for it."""
+        told, self._untold = self._untold, []
+        for event, now in told:
+            self._tell(event, now)
 
     def _wakes_too_late(self, now: float) -> bool:
         """Whether the next action is due before the caller's thread wakes up by itself."""
@@ -115,7 +132,7 @@ class GenerationLoop:
         """Send the verify requests that are due, and begin the draft step that is due."""
         now = 1e3 * self._clock()
         while (in_flight_draft := self._controller.next_draft(now)) is not None:
-            self._tell(events.Sent(in_flight_draft, self._controller.schedule), now)
+            self._untold.append((events.Sent(in_flight_draft, self._controller.schedule), now))
             if self._explained:
                 places = enumerate(in_flight_draft.drafts, in_flight_draft.position)
                 self._confidence |= dict(zip(places, in_flight_draft.confidence, strict=True))
@@ -128,7 +145,7 @@ class GenerationLoop:
         match event:
             case events.Drafted(expansion, onward):
                 took = self._controller.drafted(expansion.predictions, expansion.read, now, onward)
-                self._tell(replace(event, took=took), now)
+                self._untold.append((events.Drafted(expansion, onward, took), now))
             case events.Answered(in_flight_draft, response):
                 self._bounds.check("/verify", in_flight_draft.position, response.tokens)
                 self._bounds.check_explained("/verify", self._explained, response.decisions)
@@ -137,7 +154,7 @@ class GenerationLoop:
             case events.Streamed():
                 self._bounds.check(STREAM, event.position, event.tokens)
                 self._bounds.check_explained(STREAM, self._explained and bool(event.tokens), event.decisions)
-                self._tell(event, now)
+                self._untold.append((event, now))
                 if event.forward_ms is not None:
                     self._controller.self_continued(event.forward_ms)
                 self._take_source(event, now)
@@ -161,7 +178,7 @@ class GenerationLoop:
         self._controller.answered(
             in_flight_draft, response.judged, response.queue_ms, response.forward_ms, now, response.sessions
         )
-        self._tell(event, now)
+        self._untold.append((event, now))
         drafts, end = len(in_flight_draft.drafts), in_flight_draft.position + len(response.tokens)
         recorded = in_flight_draft.position + response.recorded(drafts)
         accepted = response.judged_accepted(drafts)
@@ -173,7 +190,7 @@ class GenerationLoop:
 
     def _amend(self, changes: list[SourceChange], now: float) -> None:
         if changes:
-            self._tell(events.SourcesChanged(changes), now)
+            self._untold.append((events.SourcesChanged(changes), now))
 
     def _with_confidence(self, start: int, decisions: list[Decision]) -> list[Decision]:
         """The decisions on the tokens from position `start` on. Where the drafter's probability `q` is missing, it is
@@ -206,5 +223,5 @@ class GenerationLoop:
                 next_draft_ready=learnt.next_draft_ready > ready,
             )
             self._text.unread.append(committed)
-            self._tell(committed, now)
+            self._untold.append((committed, now))
         self._text.finish_reason = self._text.finish_reason or finish_reason
