@@ -224,7 +224,11 @@ class Pair:
         return self._selection.fastest
 
     def _write(self, text: TextSession, options: Options, stats: Stats) -> Run:
-        with self._place() as place, self._listening(stats, options) as tell:
+        listeners: list[Listener] = [StatsCounter(stats).take]
+        with ExitStack() as stack:
+            place = stack.enter_context(self._place())
+            if self._observer is not None:
+                listeners.append(stack.enter_context(self._observer.run(stats, asdict(options))))
             may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in self.modes
             drafter = place.make_drafter(options.sampling, options.strategy) if may_draft else None
             yield from TextRun(
@@ -236,19 +240,9 @@ class Pair:
                 self._outages,
                 text,
                 options,
-                tell,
+                to_all(*listeners),
                 self._clock,
             ).tokens()
-
-    @contextmanager
-    def _listening(self, stats: Stats, options: Options) -> Generator[Listener, None, None]:
-        """Within the block, the listener that hands the events of a text to all who listen."""
-        count = StatsCounter(stats).take
-        if self._observer is None:
-            yield count
-        else:
-            with self._observer.run(stats, asdict(options)) as listener:
-                yield to_all(count, listener)
 
     @contextmanager
     def _place(self) -> Generator[_TextPlace, None, None]:

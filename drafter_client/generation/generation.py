@@ -55,22 +55,6 @@ class Finished:
 Event = Tokens | Finished
 
 
-class _Characters:
-    """The characters of the generated text so far."""
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._decoder = TextStream(vocabulary)
-        self._pieces: list[str] = []
-
-    def add(self, token: int) -> str:
-        """Append a token and return the text that it completes."""
-        self._pieces.append(self._decoder.feed(token))
-        return self._pieces[-1]
-
-    def __str__(self) -> str:
-        return "".join(self._pieces) + self._decoder.rest()
-
-
 class Generation:
     """Iterator of the events of one text, the last of them `Finished`. One thread reads it; any thread may close it.
 
@@ -94,7 +78,7 @@ class Generation:
         who listen to `run`."""
         self._stop, self._vocabulary = text.stop, vocabulary
         self.options, self.prompt_ids, self.stats = options, text.prompt_ids, stats
-        self._characters = _Characters(vocabulary)
+        self._characters = TextStream(vocabulary)
         # The generator must not refer to this object: a reference cycle would live until the garbage collector runs.
         self._events = _follow(run, self._characters, text, stats)
         self._stepping = threading.RLock()
@@ -150,14 +134,15 @@ class Generation:
 
 
 def _follow(
-    run: Generator[Committed, None, None], characters: _Characters, text: TextSession, stats: Stats
+    run: Generator[Committed, None, None], characters: TextStream, text: TextSession, stats: Stats
 ) -> Generator[Event, None, None]:
     """Yield the events of `run`; no `Finished` if `text.stop` ended the text."""
     with closing(run):  # releases the session in every case
         for committed in run:
             decisions = iter(committed.decisions or ())
             tokens = [
-                Token(token, characters.add(token), source, next(decisions, None)) for token, source in committed.tokens
+                Token(token, characters.feed(token), source, next(decisions, None))
+                for token, source in committed.tokens
             ]
             yield Tokens(committed.position, tokens)
     if text.finish_reason is None and text.stop.is_set():

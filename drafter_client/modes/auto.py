@@ -12,7 +12,7 @@ before and continues where that stretch ended, so nothing is computed again.
 """
 
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from itertools import cycle
@@ -52,14 +52,14 @@ def automatic(
         stack.callback(lambda: tell(Ended(text.finish_reason, why=selection.why()), 1e3 * clock()))
         # Two connections in turn: a stretch that ends early may leave its connection in the middle of a response.
         clients = cycle([client, stack.enter_context(closing(client.another()))])
-        connecting = stack.enter_context(_Connecting())
+        thread = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="connecting"))
         probe()
         next_mode = selection.next(options.max_tokens)
         current = next(clients)
         while text.finish_reason is None and not text.stop.is_set():
             mode, spare = next_mode, next(clients)
-            if selection.fastest is None:
-                connecting.begin(spare)
+            # While this stretch runs, so that the next one need not wait for it.
+            connecting = thread.submit(_connect, spare) if selection.fastest is None else None
             written, warm = 0, False
             with closing(begin(current, replace(options, mode=mode))) as run:
                 asked, outages = clock(), text.outages
@@ -79,7 +79,8 @@ def automatic(
             yield from text.news()  # a stretch may have committed more by the time it ended
             text.check_complete(bounds)
             current = spare
-            connecting.wait()
+            if connecting is not None:
+                connecting.result()
 
 
 def _compared(committed: Committed) -> tuple[int, int]:
@@ -91,28 +92,6 @@ def _compared(committed: Committed) -> tuple[int, int]:
     return accepted, accepted + sources.count(TokenSource.RECOVERED)
 
 
-class _Connecting:
-    """Connects a client in a thread while a stretch runs, so that the next stretch need not wait for it."""
-
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="connecting")
-        self._under_way: Future[None] | None = None
-
-    def __enter__(self) -> "_Connecting":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.shutdown()
-
-    def begin(self, client: VerifierClient) -> None:
-        self._under_way = self._thread.submit(self._connect, client)
-
-    def wait(self) -> None:
-        """Return when the connection attempt is over."""
-        if self._under_way is not None:
-            self._under_way.result()
-
-    @staticmethod
-    def _connect(client: VerifierClient) -> None:
-        with suppress(DrafterError):  # the stretch that uses the connection raises the same error
-            client.transport.connect()
+def _connect(client: VerifierClient) -> None:
+    with suppress(DrafterError):  # the stretch that uses the connection raises the same error
+        client.transport.connect()
