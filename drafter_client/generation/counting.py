@@ -27,16 +27,7 @@ class StatsCounter:
             self._choose(event)
         if self._stretch is not None:
             self._stretch.take(event, now)
-        match event:
-            case events.Began():
-                self._attempt = now
-                if not self._begun:
-                    self._begun, self._last = True, now
-                    stats.began_ms, stats.prompt_tokens = now, event.prompt_tokens
-            case events.Opened(response, asked):
-                stats.sampling = response.sampling
-                stats.times.prefill += response.forward_ms
-                self._exchanged(PREFILL, asked, now, response.queue_ms, response.forward_ms)
+        match event:  # the most frequent ones first
             case events.Drafted():
                 stats.times.drafting += event.took
                 stats.spans.append((DRAFTING, now - event.took, now))
@@ -51,6 +42,15 @@ class StatsCounter:
                 for change in changes:
                     stats.sources[change.provisional] -= 1
                     stats.sources[change.source] += 1
+            case events.Began():
+                self._attempt = now
+                if not self._begun:
+                    self._begun, self._last = True, now
+                    stats.began_ms, stats.prompt_tokens = now, event.prompt_tokens
+            case events.Opened(response, asked):
+                stats.sampling = response.sampling
+                stats.times.prefill += response.forward_ms
+                self._exchanged(PREFILL, asked, now, response.queue_ms, response.forward_ms)
             case events.Served():
                 self._count_served(event, now)
             case events.Resumed(generated):
