@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from drafter_client.metrics.token_source import TokenSource
     from drafter_client.modes.memory import memory_file
     from drafter_client.options import Mode, Options
-    from drafter_client.pair import Pair
+    from drafter_client.pair import Observer, Pair
+    from drafter_client.trace.writer import TraceFolder
     from drafters.base import Drafter, Expansion
     from speculation.acceptance.strategies import Strategy
     from speculation.drafts.tree import Prediction
@@ -53,6 +54,7 @@ __all__ = [
     "Lookup",
     "Mode",
     "ModelInfo",
+    "Observer",
     "Options",
     "Outage",
     "Pair",
@@ -65,6 +67,7 @@ __all__ = [
     "Token",
     "TokenSource",
     "Tokens",
+    "TraceFolder",
     "Vocabulary",
     "memory_file",
 ]
@@ -88,6 +91,7 @@ _HOMES = {
     "ModelInfo": "speculation.protocol.service_responses",
     "Options": "drafter_client.options",
     "TokenSource": "drafter_client.metrics.token_source",
+    "Observer": "drafter_client.pair",
     "Outage": "drafter_client.http.outages",
     "Pair": "drafter_client.pair",
     "Prediction": "speculation.drafts.tree",
@@ -98,6 +102,7 @@ _HOMES = {
     "Strategy": "speculation.acceptance.strategies",
     "Token": "drafter_client.generation.generation",
     "Tokens": "drafter_client.generation.generation",
+    "TraceFolder": "drafter_client.trace.writer",
     "Vocabulary": "backends.vocabulary",
     "memory_file": "drafter_client.modes.memory",
 }

@@ -18,7 +18,7 @@ from drafter_client.http.outages import Outage
 from drafter_client.http.retries import PATIENCE
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Options
-from drafter_client.pair import BRANCHES, VERIFIER, Pair
+from drafter_client.pair import BRANCHES, VERIFIER, Observer, Pair
 from speculation.protocol.service_responses import ModelInfo
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class AsyncPair:
         transport: httpx.BaseTransport | None = None,
         branches: int = BRANCHES,
         texts: int = 1,
-        profile: Path | None = None,
+        observer: Observer | None = None,
         memory: Path | None = None,
         patience: float = PATIENCE,
         on_outage: Callable[[Outage], None] | None = None,
@@ -51,7 +51,7 @@ class AsyncPair:
             transport=transport,
             branches=branches,
             texts=texts,
-            profile=profile,
+            observer=observer,
             memory=memory,
             patience=patience,
             on_outage=on_outage,

@@ -75,7 +75,6 @@ class DraftModel:
                 if not self.translate:
                     raise VocabularyMismatch(f"{error}, or let it draft through text: --translate") from None
                 name, vocabulary = f"{name} (translated)", RemoteVocabulary(client, info)
-                client.ping()
                 make = partial(_translating, vocabulary)
             yield Drafting(name, info, vocabulary, [partial(make, engine) for engine in engines])
 
@@ -154,11 +153,9 @@ def _refuse(*_: object) -> Drafter:
 
 
 def _remote_vocabulary(client: VerifierClient) -> tuple[ModelInfo, Vocabulary]:
-    """Fetch the target's info and vocabulary for a source without a draft model, and measure the round trip."""
+    """Fetch the target's info and vocabulary for a source without a draft model."""
     info = client.model()
-    vocabulary = RemoteVocabulary(client, info)
-    client.ping()
-    return info, vocabulary
+    return info, RemoteVocabulary(client, info)
 
 
 def load_model(

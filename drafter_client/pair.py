@@ -2,13 +2,13 @@
 
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
 import httpx
@@ -16,39 +16,44 @@ import httpx
 from drafter_client.chat.prompt import chat_ids
 from drafter_client.draft_sources import Drafting, DraftModel, Source, Undrafted
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
+from drafter_client.generation.counting import StatsCounter
+from drafter_client.generation.events import Listener, to_all
 from drafter_client.generation.generation import Generation
-from drafter_client.generation.observer import Observer
-from drafter_client.generation.resuming import Run, released, resuming
-from drafter_client.generation.server_written import served
-from drafter_client.generation.start import speculate
+from drafter_client.generation.resuming import Run
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outage, Outages
-from drafter_client.http.responses import ResponseBounds
 from drafter_client.http.retries import PATIENCE
 from drafter_client.http.stop import Stop
 from drafter_client.metrics.statistics import Stats
-from drafter_client.modes.auto import Begin, automatic
 from drafter_client.modes.latency_probe import LatencyProbe
 from drafter_client.modes.memory import ModeMemory
 from drafter_client.modes.selection import ModeSelection
 from drafter_client.options import Mode, Options
-from drafter_client.trace.writer import TraceFolder
+from drafter_client.text_run import TextRun
 from drafters.base import Drafter
-from drafters.fallback import FallbackDrafter
 from speculation.acceptance.strategies import Strategy
-from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.protocol.service_responses import ModelInfo
 from speculation.sampling.sampling import Sampling
 
 VERIFIER = "http://127.0.0.1:8000"
 BRANCHES = 6
-_PINGS = 2  # measurements of the round trip at the start, in addition to that of the handshake
+_PINGS = 3  # measurements of the round trip at the start
 _MISSING = {
     Mode.FUSED: "this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
     "VERIFIER_DRAFT_BACKEND=ngram), or choose another mode",
     Mode.REMOTE: "this pair has no drafter: make it with a draft source, or choose the mode fused or target",
 }
+
+
+class Observer(Protocol):
+    """Watches the texts of a pair; `trace.writer.TraceFolder` is one."""
+
+    def run(self, stats: Stats, settings: Mapping[str, Any]) -> AbstractContextManager[Listener]:
+        """A context around the run of one text, which yields the listener that takes the text's events.
+
+        `stats`: the statistics of the text, complete when the context is left. `settings`: the options of the text.
+        """
 
 
 class _TextPlace(NamedTuple):
@@ -73,7 +78,7 @@ class Pair:
         transport: httpx.BaseTransport | None = None,
         branches: int = BRANCHES,
         texts: int = 1,
-        profile: Path | None = None,
+        observer: Observer | None = None,
         memory: Path | None = None,
         patience: float = PATIENCE,
         on_wait: Callable[[float | None], None] | None = None,
@@ -83,11 +88,9 @@ class Pair:
         """Wait until the verifier is ready, load the draft model, and check that both use the same vocabulary.
 
         `verifier`: its URL. `draft`: the source of drafts; None: nothing is drafted on this machine. `api_key`: the
-        verifier's key, if it needs one. `transport`: sends all requests, and is closed by whoever made it
-        (`httpx.HTTPTransport(…)` for certificates or a proxy of your own); None: the pair connects by the environment.
-        `branches`: continuations of a text that are drafted at once, so that drafts
-        are ready for likely recovered tokens. `texts`: texts that can be generated at a time. `profile`: a folder to
-        which a trace of each text is written (docs/profile.md); None: no trace. `memory`: a file in which mode `auto`
+        verifier's key, if it needs one. `branches`: continuations of a text that are drafted at once, so that drafts
+        are ready for likely recovered tokens. `texts`: texts that can be generated at a time. `observer`: takes
+        the events of each text, for example a `TraceFolder` (docs/profile.md). `memory`: a file in which mode `auto`
         keeps its measurements of each mode (the command line's is `memory_file()`); None: nothing is kept. `patience`:
         seconds to wait for a lost verifier; a text resumes when the verifier is back, and otherwise raises the error
         that showed the loss. `on_wait`: called while the verifier loads its model, with the progress from 0 to 1, or
@@ -103,7 +106,7 @@ class Pair:
         self._clock = clock
         self._free: SimpleQueue[_TextPlace] = SimpleQueue()
         self._encoding = threading.Lock()  # the verifier may have to encode, over a single connection
-        self._trace = None if profile is None else TraceFolder(profile)
+        self._observer = observer
         self._generations: WeakSet[Generation] = WeakSet()
         self._closed = False
         self._outages = Outages(patience, on_outage)
@@ -115,16 +118,14 @@ class Pair:
             for make_drafter in self._drafting.drafters:
                 # Not `client` itself, which may encode prompts while texts are generated.
                 text_client = stack.enter_context(closing(client.another()))
-                text_client.round_trip_ms = client.round_trip_ms
                 text_client.connection.connect()
                 self._free.put(_TextPlace(text_client, make_drafter))
             self._texts = self._free.qsize()
-            self._link_ms = min(client.round_trip_ms, client.least_round_trip_ms(_PINGS))
             self._selection = ModeSelection(
                 self.modes,
                 self.target,
                 self._drafting.name,
-                self._link_ms,
+                client.least_round_trip_ms(_PINGS),
                 clock(),
                 None if memory is None else ModeMemory(memory),
             )
@@ -159,8 +160,9 @@ class Pair:
 
     @property
     def round_trip_ms(self) -> float:
-        """The shortest round trip to the verifier that was measured when the pair was made, in milliseconds."""
-        return self._link_ms
+        """The round trip to the verifier in milliseconds: the shortest that was measured when the pair was made, or
+        that of the present link if mode `auto` found another one."""
+        return self._selection.link_ms
 
     @property
     def target(self) -> ModelInfo:
@@ -210,7 +212,7 @@ class Pair:
             stats.context = self.target.context_length
         text = TextSession(prompt_ids, stop=Stop(self._outages.stop))
         run = self._write(text, options, stats)
-        generation = Generation(run, self._drafting.vocabulary, prompt_ids, options, stats, text.stop)
+        generation = Generation(run, self._drafting.vocabulary, text, options, stats)
         self._generations.add(generation)
         return generation
 
@@ -226,95 +228,25 @@ class Pair:
         return self._selection.fastest
 
     def _write(self, text: TextSession, options: Options, stats: Stats) -> Run:
-        with self._place() as place, self._observed(options, stats) as observer:
+        listeners: list[Listener] = [StatsCounter(stats).take]
+        with ExitStack() as stack:
+            place = stack.enter_context(self._place())
+            if self._observer is not None:
+                listeners.append(stack.enter_context(self._observer.run(stats, asdict(options))))
             may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in self.modes
             drafter = place.make_drafter(options.sampling, options.strategy) if may_draft else None
-            bounds = self._bounds(place.client, text.prompt_ids, options)
-
-            def begin(client: VerifierClient, how: Options, part: Stats) -> Run:
-                def attempt() -> Run:
-                    if how.mode is not Mode.REMOTE:
-                        return self._served(client, text, how, bounds, part, observer)
-                    assert drafter is not None
-                    return self._remote(client, drafter, text, how, part, observer)
-
-                return resuming(attempt, text, bounds, part, client, self.target, self._outages, self._clock)
-
-            with released(place.client, text):
-                if options.mode is Mode.AUTO:
-                    yield from self._automatic(place.client, drafter, begin, bounds, text, options, stats)
-                else:
-                    yield from begin(place.client, options, stats)
-                if isinstance(drafter, FallbackDrafter):
-                    stats.draft_failure = drafter.failure or stats.draft_failure
-
-    def _automatic(
-        self,
-        client: VerifierClient,
-        drafter: Drafter | None,
-        begin: Begin,
-        bounds: ResponseBounds,
-        text: TextSession,
-        options: Options,
-        stats: Stats,
-    ) -> Run:
-        if drafter is not None:
-            self._selection.time_draft_steps(drafter, text.prompt_ids, self._clock)
-        try:
-            yield from automatic(client, begin, self._selection, self._probe, bounds, text, options, stats, self._clock)
-        finally:
-            # Lockstep, a fixed draft length or a failed draft model would distort the rates for later runs.
-            failed = isinstance(drafter, FallbackDrafter) and drafter.failure is not None
-            if not options.lockstep_only and options.draft_n is None and not failed:
-                self._selection.keep()
-
-    def _observed(self, options: Options, stats: Stats) -> AbstractContextManager[Observer | None]:
-        return nullcontext() if self._trace is None else self._trace.run(stats, asdict(options))
-
-    def _remote(
-        self,
-        client: VerifierClient,
-        drafter: Drafter,
-        text: TextSession,
-        options: Options,
-        stats: Stats,
-        observer: Observer | None,
-    ) -> Run:
-        stats.draft_model, stats.looks_up = self._drafting.name or "", self._drafting.looks_up
-        return speculate(
-            client,
-            drafter,
-            text,
-            options.request(),
-            self.target,
-            stats,
-            self._clock,
-            length=options.draft_n,
-            mechanisms=LOCKSTEP if options.lockstep_only else Mechanisms(self_continue=self.target.self_continue),
-            lookup=options.lookup and not self._drafting.looks_up,
-            observer=observer,
-        )
-
-    def _served(
-        self,
-        client: VerifierClient,
-        text: TextSession,
-        options: Options,
-        bounds: ResponseBounds,
-        stats: Stats,
-        observer: Observer | None,
-    ) -> Run:
-        request = options.request() | {"mode": str(options.mode)}
-        if options.mode is Mode.FUSED:
-            stats.draft_model = self.target.draft_model or ""
-            if options.draft_n is not None:
-                request["draft_n"] = options.draft_n
-        return served(client, text, request, bounds, stats, self._clock, observer)
-
-    def _bounds(self, client: VerifierClient, prompt_ids: list[int], options: Options) -> ResponseBounds:
-        most = min(self.target.context_length, len(prompt_ids) + options.max_tokens)
-        vocabulary = self.target.vocabulary
-        return ResponseBounds(client.url, vocabulary.size, most, frozenset(vocabulary.ends))
+            yield from TextRun(
+                place.client,
+                drafter,
+                self._drafting,
+                self._selection,
+                self._probe,
+                self._outages,
+                text,
+                options,
+                to_all(*listeners),
+                self._clock,
+            ).tokens()
 
     @contextmanager
     def _place(self) -> Generator[_TextPlace, None, None]:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from backends.base import Backend
 from drafter_client import Options, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
+from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.resuming import released
 from drafter_client.generation.start import speculate
 from drafter_client.generation.text_session import TextSession
@@ -79,7 +80,7 @@ def paired(
     """The pair, in mode remote. `how`: the keyword arguments of `speculate`."""
     stats, began = Stats(), time.perf_counter()
     with released(client, TextSession(prompt)) as text:
-        run = speculate(client, drafter, text, request, info, stats, time.perf_counter, **how)
+        run = speculate(client, drafter, text, request, info, StatsCounter(stats).take, time.perf_counter, **how)
         arrived = [(time.perf_counter(), [token for token, _ in committed.tokens]) for committed in run]
     return timed(began, arrived, stats)
 

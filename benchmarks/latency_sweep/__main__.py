@@ -88,7 +88,6 @@ def main() -> None:
                     relay(server.url, options.dilate * rtt) as url,
                     connected(url) as client,
                 ):
-                    client.ping()
                     runs = Runs(client, models, lost, options)
                     for place in todo:
                         summary.keep(dict(zip(KEYS, place, strict=True)) | runs.cell(*place[1:]), file)
@@ -102,7 +101,7 @@ class Runs:
         self, client: VerifierClient, models: Loaded, lost: Callable[[], float], options: argparse.Namespace
     ) -> None:
         self._client, self._info, self._models = client, client.model(), models
-        self._lost, self._options = lost, options
+        self._lost, self._options, self._round_trip_ms = lost, options, client.ping()
         self._prompt = models.encode(held_out_prompts(1)[0])
         self._target = self._undisturbed("target", lambda: alone(client, self._prompt, REQUEST))
 
@@ -114,6 +113,7 @@ class Runs:
 
             def run(how: dict[str, Any] = COLUMNS[column]) -> Written:
                 drafter = self._models.drafter(name, cost, SAMPLING)
+                how = {"round_trip_ms": self._round_trip_ms, **how}
                 return paired(self._client, drafter, self._prompt, REQUEST, self._info, **how)
 
             made = [self._undisturbed(column, run) for _ in range(_RUNS.get(column, 1))]

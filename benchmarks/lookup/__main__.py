@@ -53,8 +53,7 @@ def main() -> None:
             relay(server.url, options.rtt) as url,
             connected(url) as client,
         ):
-            client.ping()
-            info = client.model()
+            round_trip_ms, info = client.ping(), client.model()
 
             def target(task: Task, _seed: int) -> Written:
                 return alone(client, task.prompt, _request(task))
@@ -62,7 +61,8 @@ def main() -> None:
             def pair(cost: Cost | None, lookup: bool, task: Task, _seed: int) -> Written:
                 model.release(0)
                 drafter = ModelDrafter(Paced(model, cost), Sampling()) if cost else NgramDrafter(BRANCHES)
-                return paired(client, drafter, task.prompt, _request(task), info, lookup=lookup)
+                how = {"round_trip_ms": round_trip_ms, "lookup": lookup}
+                return paired(client, drafter, task.prompt, _request(task), info, **how)
 
             ways = {"target": target} | {way: partial(pair, *how) for way, how in WAYS.items()}
             for kind in dict.fromkeys(task.kind for task in todo):

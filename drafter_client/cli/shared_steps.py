@@ -9,7 +9,6 @@ from pathlib import Path
 from backends.base import BackendError, LoadOptions
 from drafter_client.batch.prompts import Prompt, is_text, parse_prompts
 from drafter_client.cli.flags import NGRAM
-from drafter_client.display.panel_rows import SOLO
 from drafter_client.display.progress import loading
 from drafter_client.display.readout import Readout
 from drafter_client.display.status_line import draw
@@ -18,9 +17,11 @@ from drafter_client.draft_sources import DraftModel, Lookup, Source
 from drafter_client.errors import BadOption, BadPrompt, BadPromptFile, DrafterError
 from drafter_client.generation.generation import Generation, Tokens
 from drafter_client.http.outages import Outage
+from drafter_client.metrics.statistics import SOLO
 from drafter_client.modes.memory import memory_file
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
+from drafter_client.trace.writer import TraceFolder
 from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from speculation.errors import SpecPairError
 
@@ -36,7 +37,7 @@ def pair_of(options: argparse.Namespace, texts: int = 1) -> Pair:
         api_key=options.api_key,
         branches=1 if options.lockstep or options.strategy not in DRAFTER_INVARIANT else options.branches,
         texts=texts,
-        profile=options.profile,
+        observer=None if options.profile is None else TraceFolder(options.profile),
         memory=memory_file() if options.mode is Mode.AUTO and options.remember else None,
         patience=options.patience,
         on_wait=wait_for(),

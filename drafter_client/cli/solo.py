@@ -3,18 +3,19 @@
 import argparse
 import time
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from backends.shipped_models import DEFAULT_DRAFT, DEFAULT_TARGET
 from drafter_client.cli.shared_steps import drawing_options, engine_of, read_prompt, say_outage, show, wait_for
-from drafter_client.display.panel_rows import SOLO
 from drafter_client.display.progress import loading
 from drafter_client.display.readout import Readout
 from drafter_client.draft_sources import load_model
 from drafter_client.errors import BadPrompt
+from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.generation import Generation
 from drafter_client.generation.solo import run_solo
-from drafter_client.metrics.statistics import Stats
+from drafter_client.generation.text_session import TextSession
+from drafter_client.metrics.statistics import SOLO, Stats
 from drafter_client.options import Mode
 from drafter_client.pair import Pair
 
@@ -35,6 +36,9 @@ def run_solo_command(options: argparse.Namespace) -> int:
         prompt_ids = backend.vocabulary.encode(prompt)
         if not prompt_ids:
             raise BadPrompt("the prompt is empty, as the model reads it: give at least one character that is no space")
-        stats = Stats(model=backend.model_name, mode=SOLO)
-        run = run_solo(backend, prompt_ids, chosen.max_tokens, chosen.sampling, stats, time.perf_counter)
-        return show(Generation(run, backend.vocabulary, prompt_ids, chosen, stats), readout)
+        stats = Stats(model=backend.model_name, mode=SOLO, sampling=asdict(chosen.sampling))
+        if len(prompt_ids) + chosen.max_tokens > backend.context_length:
+            stats.context = backend.context_length
+        text, tell = TextSession(prompt_ids), StatsCounter(stats).take
+        run = run_solo(backend, text, chosen.max_tokens, chosen.sampling, tell, time.perf_counter)
+        return show(Generation(run, backend.vocabulary, text, chosen, stats), readout)

@@ -2,15 +2,13 @@
 
 from drafter_client.display.values import share, size, unit
 from drafter_client.metrics.pace import Pace
-from drafter_client.metrics.statistics import Stats
+from drafter_client.metrics.statistics import SOLO, Stats
 from drafter_client.metrics.token_source import TokenSource
 from drafter_client.metrics.waits import NETWORK, OTHER, PREFILL, QUEUE, VERIFY, fitted
 from drafter_client.options import Mode
 from speculation.acceptance.strategies import Strategy
 from speculation.policy.schedule import Schedule
 from speculation.terminal_text import one_line
-
-SOLO = "solo"  # in place of a mode: one model alone, on this machine
 
 LabelledValue = tuple[str, str]  # label and value; docs/readout.md says what each label means
 Bar = tuple[str, float]  # label and milliseconds

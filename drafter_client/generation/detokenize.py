@@ -11,12 +11,14 @@ class TextStream:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._pieces: list[str] = []
 
     def feed(self, token: int) -> str:
         """Return the text that `token` completes; it may be empty."""
         known = token < self._vocabulary.size  # the target's vocabulary may be larger
-        return self._decoder.decode(self._vocabulary.decode([token]) if known else b"\xff")
+        self._pieces.append(self._decoder.decode(self._vocabulary.decode([token]) if known else b"\xff"))
+        return self._pieces[-1]
 
-    def rest(self) -> str:
-        """Return U+FFFD for an unfinished character at the end of the text, else an empty string."""
-        return self._decoder.getstate()[0].decode(errors="replace")
+    def __str__(self) -> str:
+        """The whole text; an unfinished character at its end is U+FFFD."""
+        return "".join(self._pieces) + self._decoder.getstate()[0].decode(errors="replace")

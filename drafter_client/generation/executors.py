@@ -9,59 +9,21 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from drafter_client.errors import ConnectionLost, DrafterError
+from drafter_client.generation.events import Answered, Completion, Drafted, Failed, Streamed
 from drafter_client.http.client import VerifierClient
-from drafters.base import Drafter, Expansion
-from speculation.acceptance.explain import Decision
+from drafters.base import Drafter
 from speculation.drafts.node_selection import DraftStep
 from speculation.policy.verifier_timeline import InFlightDraft
-from speculation.protocol.responses import StreamEnd, VerifyResponse
+from speculation.protocol.responses import StreamEnd
 
 _JOIN_TIMEOUT = 10.0  # seconds to wait for a thread to end; a draft step or an aborted exchange ends much earlier
 _READ_CHUNK = 512  # prompt tokens that the drafter reads before it checks whether the executor was closed
 
-
-@dataclass(frozen=True, slots=True)
-class Drafted:
-    """A draft step ended. `onward`: whether the executor began the next one by itself, as `DraftStep.onward` allows."""
-
-    expansion: Expansion
-    onward: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """The response to a verify request arrived."""
-
-    in_flight_draft: InFlightDraft
-    response: VerifyResponse
-
-
-@dataclass(frozen=True, slots=True)
-class Streamed:
-    """The event stream reported committed tokens, from `position` on, or the end of the text."""
-
-    position: int
-    tokens: list[int]
-    target_decoded: bool  # whether the tokens come from self-continuation
-    finish_reason: str | None
-    forward_ms: float | None = None  # milliseconds of the verifier pass of the last token, if it was self-continuation
-    decisions: list[Decision | None] | None = None  # one for each token, if requested
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A thread of the executor failed."""
-
-    error: BaseException
-
-
-Completion = Drafted | Answered | Streamed | Failed
 React = Callable[[Completion], bool]  # returns whether the thread in `Executor.wait` has to wake up
 
 

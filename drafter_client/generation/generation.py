@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from backends.vocabulary import Vocabulary
 from drafter_client.generation.detokenize import TextStream
-from drafter_client.generation.observer import Committed
-from drafter_client.http.stop import Stop
+from drafter_client.generation.events import Committed
+from drafter_client.generation.text_session import TextSession
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import TokenSource
 from drafter_client.options import Options
@@ -55,22 +55,6 @@ class Finished:
 Event = Tokens | Finished
 
 
-class _Text:
-    """The generated text so far."""
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._decoder = TextStream(vocabulary)
-        self._pieces: list[str] = []
-
-    def add(self, token: int) -> str:
-        """Append a token and return the text that it completes."""
-        self._pieces.append(self._decoder.feed(token))
-        return self._pieces[-1]
-
-    def __str__(self) -> str:
-        return "".join(self._pieces) + self._decoder.rest()
-
-
 class Generation:
     """Iterator of the events of one text, the last of them `Finished`. One thread reads it; any thread may close it.
 
@@ -86,18 +70,17 @@ class Generation:
         self,
         run: Generator[Committed, None, None],
         vocabulary: Vocabulary,
-        prompt_ids: list[int],
+        text: TextSession,
         options: Options,
         stats: Stats,
-        stop: Stop | None = None,
     ) -> None:
-        """`run`: generates the text and fills `stats`. `stop`: setting it ends the text if `run` waits for a lost
-        verifier."""
-        self._stop = stop or Stop()
-        self.options, self.prompt_ids, self.stats = options, prompt_ids, stats
-        self._text, self._vocabulary = _Text(vocabulary), vocabulary
+        """`run`: generates `text`, whose `stop` ends it if `run` waits for a lost verifier. `stats`: filled by those
+        who listen to `run`."""
+        self._stop, self._vocabulary = text.stop, vocabulary
+        self.options, self.prompt_ids, self.stats = options, text.prompt_ids, stats
+        self._characters = TextStream(vocabulary)
         # The generator must not refer to this object: a reference cycle would live until the garbage collector runs.
-        self._events = _follow(run, self._text, len(prompt_ids), stats, self._stop)
+        self._events = _follow(run, self._characters, text, stats)
         self._stepping = threading.RLock()
         self._closing = False
 
@@ -147,22 +130,22 @@ class Generation:
     @property
     def text(self) -> str:
         """The generated text so far; an unfinished character at its end is U+FFFD."""
-        return str(self._text)
+        return str(self._characters)
 
 
 def _follow(
-    run: Generator[Committed, None, None], text: _Text, position: int, stats: Stats, stop: Stop
+    run: Generator[Committed, None, None], characters: TextStream, text: TextSession, stats: Stats
 ) -> Generator[Event, None, None]:
-    """Yield the events of `run`, whose first token is at `position`; no `Finished` if `stop` ended the text."""
+    """Yield the events of `run`; no `Finished` if `text.stop` ended the text."""
     with closing(run):  # releases the session in every case
         for committed in run:
             decisions = iter(committed.decisions or ())
             tokens = [
-                Token(token, text.add(token), source, next(decisions, None)) for token, source in committed.tokens
+                Token(token, characters.feed(token), source, next(decisions, None))
+                for token, source in committed.tokens
             ]
-            yield Tokens(position, tokens)
-            position += len(committed.tokens)
-    if stats.finish_reason is None and stop.is_set():
+            yield Tokens(committed.position, tokens)
+    if text.finish_reason is None and text.stop.is_set():
         return
-    assert stats.finish_reason is not None
-    yield Finished(str(text), stats.token_ids, stats.finish_reason, stats)
+    assert text.finish_reason is not None
+    yield Finished(str(characters), text.tokens, text.finish_reason, stats)

@@ -5,13 +5,12 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 
 from drafter_client.errors import DrafterError
-from drafter_client.generation.observer import Committed
+from drafter_client.generation.events import Committed, Ended, Listener, Resumed
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outages
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.http.retries import is_outage, may_be_idle_close
-from drafter_client.metrics.statistics import Stats
 from speculation.errors import SpecPairError
 from speculation.protocol.service_responses import ModelInfo
 
@@ -22,7 +21,7 @@ def resuming(
     attempt: Callable[[], Run],
     text: TextSession,
     bounds: ResponseBounds,
-    stats: Stats,
+    tell: Listener,
     client: VerifierClient,
     target: ModelInfo,
     outages: Outages,
@@ -30,10 +29,10 @@ def resuming(
 ) -> Run:
     """Yield the tokens of an attempt at a text; after an outage, those of a new attempt once the verifier is ready.
 
-    `attempt()` begins to generate what follows `text.tokens`; all attempts fill `stats`. `bounds`: tell whether the
-    text was complete before the outage. `client`: a connection to the verifier; further ones for health checks are made
-    from it. `target`: the model that the verifier has to serve when it is back. `outages`: does the waiting. `clock`:
-    returns seconds. If `text.stop` ends the waiting, the run ends without a finish reason.
+    `attempt()` begins to generate what follows `text.known`. `bounds`: show whether the text was complete before the
+    outage. `tell`: takes the events of the waiting. `client`: a connection to the verifier; further ones for health
+    checks are made from it. `target`: the model that the verifier has to serve when it is back. `outages`: does the
+    waiting. `clock`: returns seconds. If `text.stop` ends the waiting, the run ends without a finish reason.
 
     Raises the error of an attempt if that is no outage, or if the outage lasts longer than the patience. All committed
     tokens that the drafter knows have been yielded by then.
@@ -46,29 +45,30 @@ def resuming(
             with closing(attempt()) as run:
                 for committed in run:
                     got_tokens = True
-                    if outage is not None and text.tokens:
-                        stats.resumed.append(len(text.tokens))
+                    if outage is not None and committed.position > len(text.prompt_ids):
+                        text.outages += 1
+                        tell(Resumed(committed.position - len(text.prompt_ids)), 1e3 * clock())
                     outage = None
-                    text.passed_on(committed)
                     yield committed
             return
         except Exception as error:
             if not is_outage(error):
                 raise
             failure = error
-        stats.finish_reason = stats.finish_reason or (bounds.finish_reason(text.known) if text.tokens else None)
-        if stats.finish_reason is not None:  # the text is complete: only the end of the response was lost
+        text.check_complete(bounds)
+        if text.finish_reason is not None:  # only the end of the response was lost
+            tell(Ended(text.finish_reason), 1e3 * clock())
             return
         if may_be_idle_close(failure, outage is None and not (got_tokens or reconnected)):
             reconnected = True
             continue
-        lost, text.opened = clock(), False  # a lost verifier cannot release the session
+        text.opened = False  # a lost verifier cannot release the session
         outage = outage or outages.begin(text.stop, failure, begun=bool(text.tokens))
         try:
             with closing(client.another()) as health_client, text.stop.breaking(health_client.abort):
                 ready = outage.until_ready(failure, partial(health_client.health, target))
         finally:  # a wait that ends with an error counts, too
-            stats.total_ms += 1e3 * (clock() - lost)
+            tell(Ended(None), 1e3 * clock())
         if not ready:
             return
 

@@ -5,13 +5,12 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from drafter_client.errors import StrategyRefused
+from drafter_client.generation.events import Began, Committed, Ended, Listener, Opened
 from drafter_client.generation.executors import Executor, SerialExecutor, ThreadedExecutor
 from drafter_client.generation.loop import GenerationLoop
-from drafter_client.generation.observer import Committed, Observer
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ResponseBounds
-from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import first_sources
 from drafters.base import Drafter
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
@@ -30,24 +29,25 @@ def speculate(
     text: TextSession,
     options: dict[str, Any],
     info: ModelInfo,
-    stats: Stats,
+    tell: Listener,
     clock: Callable[[], float],
     *,
+    round_trip_ms: float | None = None,
     length: int | None = None,
     mechanisms: Mechanisms = Mechanisms(),
     lookup: bool = False,
-    observer: Observer | None = None,
 ) -> Generator[Committed, None, None]:
     """Generate what follows the tokens in `text`, within its session. The caller releases the session.
 
-    If the caller closes the generator early, committed tokens that were not yielded are left in `text.held_back`. If
-    something fails, they are yielded before the error is raised.
+    If the caller closes the generator early, committed tokens that were not yielded stay in `text.unread`. If something
+    fails, they are yielded before the error is raised.
 
-    `options`: fields of the prefill request (max_tokens, strategy, …). `info`: the verifier's `/model`. `stats`: filled
-    during the run. `clock`: returns seconds. `length`: a fixed number of draft tokens in each verify request; None: the
-    controller chooses it. `mechanisms`: what the pair may use, for example self-continuation. `lookup`: also draft by
-    prompt lookup, where that is likelier to be accepted than the model's draft. `observer`: receives the events of the
-    run.
+    `options`: fields of the prefill request (max_tokens, strategy, …). `info`: the verifier's `/model`. `tell`: takes
+    the events of the run. `clock`: returns seconds. `round_trip_ms`: of the link; None: not known. The exchanges of
+    this text then correct the estimate that begins with it (`LatencyModel.link`). `length`: a fixed number of draft
+    tokens in each verify request; None: the controller chooses it. `mechanisms`: what the pair may use, for example
+    self-continuation. `lookup`: also draft by prompt lookup, where that is likelier to be accepted than the model's
+    draft.
 
     For the strategy `probabilistic` the drafter has to sample its draft tokens from the probabilities that it sends
     (`ModelDrafter(…, draws=True)`); draft tokens without probabilities count as drafted with probability 1. Raises
@@ -60,25 +60,22 @@ def speculate(
             "several drafts in flight, or with self-continuation, they would depend on timing"
         )
     explained = bool(options.get("explain"))
-    began = clock()
-    if observer is not None:
-        observer.began(1e3 * began)
-    sent_before, received_before = client.connection.traffic.sent, client.connection.traffic.received
+    tell(Began(len(text.prompt_ids)), 1e3 * clock())
+    traffic = client.connection.traffic
+    sent_before, received_before = traffic.sent, traffic.received
     executor: Executor = SerialExecutor(client, drafter)
     if mechanisms.overlap:
         executor = ThreadedExecutor(client, drafter, mechanisms.in_flight, mechanisms.self_continue)
-    run: GenerationLoop | None = None
     ended: float | None = None
     try:
         times = LatencyModel(info.pass_ms)
-        if client.round_trip_ms:
-            times.exchanged(client.round_trip_ms, 0.0, 0.0)
+        if round_trip_ms is not None:
+            times.exchanged(round_trip_ms, 0.0, 0.0)
         next_in_ms = times.link
         if mechanisms.self_continue:
             options = {**options, "self_continue": True, "next_in_ms": next_in_ms}
-        known, at = text.known, len(text.known)
+        known = list(text.known)  # read by threads while the prefill's tokens are appended to the text
         executor.read(known, text.read)
-        text.read = max(text.read, at)
         index = NgramIndex() if lookup else None
         indexing: threading.Thread | None = None
         if index is not None:
@@ -88,17 +85,18 @@ def speculate(
         opened = _open(client, text, options)
         if indexing is not None:
             indexing.join()
-        now = clock()
-        times.exchanged(1e3 * (now - asked), opened.queue_ms, opened.forward_ms)
+        now = 1e3 * clock()
+        times.exchanged(now - 1e3 * asked, opened.queue_ms, opened.forward_ms)
         limit = info.context_length
         if options.get("max_tokens"):
             limit = min(limit, len(text.prompt_ids) + options["max_tokens"])
         bounds = ResponseBounds(client.url, info.vocabulary.size, limit)
-        bounds.check("/prefill", at, opened.tokens)
-        tokens = known + opened.tokens
-        stats.opened(opened, 1e3 * began, 1e3 * now)
+        bounds.check("/prefill", len(known), opened.tokens)
+        decisions = bounds.explained("/prefill", explained, opened.tokens, opened.decisions)
+        text.known += opened.tokens
+        text.finish_reason = opened.finish_reason
         controller = SpeculationController(
-            tokens,
+            text.known,
             limit,
             frozenset(info.vocabulary.ends),
             times,
@@ -109,42 +107,35 @@ def speculate(
             next_in_ms=next_in_ms,
             lookup=index,
             always_send=strategy.draws,
-            now=1e3 * now,
+            now=now,
         )
-        decisions = bounds.explained("/prefill", explained, opened.tokens, opened.decisions)
         sources = first_sources(len(opened.tokens))
-        first = Committed(list(zip(opened.tokens, sources, strict=True)), decisions)
-        if observer is not None:
-            observer.opened(opened, 1e3 * asked, 1e3 * now)
-            observer.committed(at, first, 1e3 * now)
-        run = GenerationLoop(
-            controller, executor, bounds, stats, clock, opened.finish_reason, strategy, explained, observer
-        )
-        executor.open(text.session_id, len(tokens), run.react)
+        first = Committed(len(known), list(zip(opened.tokens, sources, strict=True)), decisions)
+        tell(Opened(opened, 1e3 * asked), now)
+        tell(first, now)
+        run = GenerationLoop(text, controller, executor, bounds, tell, clock, strategy, explained)
+        executor.open(text.session_id, len(text.known), run.react)
         if opened.tokens:
             yield first
         failure: Exception | None = None
-        while run.finish_reason is None and failure is None:
+        while text.finish_reason is None and failure is None:
             try:
                 run.turn()
             except Exception as error:
                 failure = error
-            yield from run.news()
-        if failure is not None and run.finish_reason is None:
+            yield from text.news()
+        if failure is not None and text.finish_reason is None:
             raise failure
-        yield from run.news()
-        stats.finish_reason = run.finish_reason
+        yield from text.news()
         ended = clock()
         run.settle()
     finally:
-        stats.total_ms += 1e3 * ((clock() if ended is None else ended) - began)
+        ended = clock() if ended is None else ended
         executor.close()
-        if run is not None:
-            text.held_back.extend(run.news())
-            text.read = max(text.read, run.known)
+        text.read = len(text.known)
         sent, received = executor.traffic()
-        stats.bytes_sent += sent + client.connection.traffic.sent - sent_before
-        stats.bytes_received += received + client.connection.traffic.received - received_before
+        sent, received = sent + traffic.sent - sent_before, received + traffic.received - received_before
+        tell(Ended(text.finish_reason, sent, received), 1e3 * ended)
 
 
 def _open(client: VerifierClient, text: TextSession, options: dict[str, Any]) -> PrefillResponse:

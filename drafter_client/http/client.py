@@ -52,7 +52,10 @@ class SessionToOpen(Protocol):
 
     prompt_ids: list[int]
     session_id: str
-    tokens: list[int]  # generated and committed
+
+    @property
+    def tokens(self) -> list[int]:
+        """Those generated and committed."""
 
     def request(self) -> dict[str, Any]:
         """The fields of `/prefill` and `/generate` that name the session, its prompt and its committed tokens."""
@@ -81,7 +84,6 @@ class VerifierClient:
         self.connection = HttpConnection(url, transport)
         self._sleep, self._clock, self._transport = sleep, clock, transport
         self._api_key, self._outages = api_key, outages
-        self.round_trip_ms = 0.0  # milliseconds of the smallest exchange, as measured last; 0: not measured yet
         self._reached = False  # whether a connection was ever made
         self._aborted = threading.Event()
         self._headers = [(b"Content-Type", b"application/json")]
@@ -127,21 +129,16 @@ class VerifierClient:
         path = "/model" if below is None else f"/model?below={below}"
         return read_model(self.url + path, self.call_through_outage("GET", path, None, "is it a verifier?"), below)
 
-    def ping(self) -> None:
-        """Set `round_trip_ms` to the milliseconds that one request to `/health` takes."""
+    def ping(self) -> float:
+        """Return the milliseconds that one request to `/health` takes."""
         began = self._clock()
         self.exchange("GET", "/health")
-        self.round_trip_ms = 1e3 * (self._clock() - began)
+        return 1e3 * (self._clock() - began)
 
     def least_round_trip_ms(self, pings: int) -> float:
-        """Measure `pings` round trips; keep the shortest in `round_trip_ms`, and return it. It is nearest to the link's
-        own, since a busy machine only makes round trips longer."""
-        found = []
-        for _ in range(pings):
-            self.ping()
-            found.append(self.round_trip_ms)
-        self.round_trip_ms = min(found)
-        return self.round_trip_ms
+        """Measure `pings` round trips and return the shortest. It is nearest to the link's own, since a busy machine
+        only makes round trips longer."""
+        return min(self.ping() for _ in range(pings))
 
     def prefill(self, text: SessionToOpen, options: dict[str, Any]) -> PrefillResponse:
         """Open the session of a text, or continue it after the tokens that are known. Safe to repeat.

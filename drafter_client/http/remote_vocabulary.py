@@ -15,8 +15,8 @@ _TOO_OLD = (
 
 
 def check_vocabulary(client: VerifierClient, ours: Vocabulary, name: str, info: ModelInfo | None = None) -> ModelInfo:
-    """The handshake: check that token ids mean the same in the draft model's vocabulary `ours` as in the target's, and
-    measure the round trip. Return what the verifier serves.
+    """The handshake: check that token ids mean the same in the draft model's vocabulary `ours` as in the target's.
+    Return what the verifier serves.
 
     `name`: of the draft model, for errors. `info`: the result of `client.model`, if it was called before. Raises
     VocabularyMismatch, which names the difference.
@@ -29,7 +29,6 @@ def check_vocabulary(client: VerifierClient, ours: Vocabulary, name: str, info: 
         if ours.fingerprint_below(below).ordinary != theirs.ordinary:
             differs += f": {_first_difference(client, ours, below)}"
         raise VocabularyMismatch(refusal(name, info.name, differs))
-    client.ping()
     return info
 
 

@@ -42,26 +42,21 @@ def first_sources(count: int) -> list[TokenSource]:
 class TokenSources:
     """Determines the sources of one text's tokens from its drafts in flight. Positions count the prompt, too."""
 
-    def __init__(self, text: Sequence[int], accepts: bool = True) -> None:
-        """`text`: the committed text, prompt included; it grows. `accepts`: whether draft tokens can be accepted."""
-        self._text, self._accepts = text, accepts
-        self._in_flight: list[InFlightDraft] = []
+    def __init__(self, text: Sequence[int], in_flight: Sequence[InFlightDraft], accepts: bool = True) -> None:
+        """`text`: the committed text, prompt included; it grows. `in_flight`: the drafts in flight, as they are at each
+        call. `accepts`: whether draft tokens can be accepted."""
+        self._text, self._in_flight, self._accepts = text, in_flight, accepts
         self._provisional: dict[int, TokenSource] = {}  # by position: reported to the caller and not final
         self._final: dict[int, TokenSource] = {}  # by position: final, but the token is not in the text yet
-
-    def sent(self, draft: InFlightDraft) -> None:
-        """Record that a draft was sent."""
-        self._in_flight.append(draft)
 
     def answered(
         self, draft: InFlightDraft, recorded: int, accepted: int, end: int, unjudged: int = 0
     ) -> list[SourceChange]:
-        """Record the response to a draft. Returns the changed sources.
+        """Record the response to a draft, which is no longer in flight. Returns the changed sources.
 
         The draft's verifier pass committed the tokens at positions `recorded` to `end` - 1 (none if these are equal),
         the first `accepted` of which are draft tokens. It left out the last `unjudged` tokens of the draft.
         """
-        self._in_flight.remove(draft)
         rejected = recorded + accepted < draft.end - unjudged
         last = TokenSource.RECOVERED if rejected else TokenSource.BONUS
         sources = {at: TokenSource.ACCEPTED if at < recorded + accepted else last for at in range(recorded, end)}

@@ -1,123 +1,88 @@
 """Record the events of one text in memory while the pair generates, and turn them into tables afterwards."""
 
-import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
-from drafter_client.generation.observer import Committed
-from drafter_client.metrics.token_source import SourceChange, TokenSource
-from drafters.base import Expansion
-from speculation.policy.schedule import Schedule
+from drafter_client.generation import events
+from drafter_client.metrics.token_source import TokenSource
 from speculation.policy.verifier_timeline import InFlightDraft
-from speculation.protocol.responses import PrefillResponse, VerifyResponse
 
 _DIGITS = 4  # decimals of milliseconds: clocks have no finer resolution
+_OF_RESPONSE = ("judged", "accepted", "ran", "looked_up", "rtt_ms", "network_ms", "queue_ms", "forward_ms")
+_UNANSWERED = dict.fromkeys((*_OF_RESPONSE, "arrived_ms", "committed"))
 
-
-@dataclass(slots=True)
-class _VerifyRequest:
-    """A verify request and, once it came, its response. Times are milliseconds on the run's clock."""
-
-    in_flight_draft: InFlightDraft
-    schedule: Schedule
-    draft_ms: float  # of the draft steps since the request before
-    response: VerifyResponse | None = None
-    arrived: float = 0.0
-    new: int = 0  # tokens first known from its response
+E = TypeVar("E", bound=events.Event)
 
 
 class Recorder:
-    """An `Observer` of one text. In mode `auto` a text has several runs; one can begin before its predecessor ends.
-
-    Times in the tables are milliseconds since the first run began.
-    """
+    """Records one text. In mode `auto` a text has several runs. Times in the tables are milliseconds since the first
+    one began."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._began: float | None = None
-        self._prefills: list[tuple[PrefillResponse, float, float]] = []
-        self._steps: list[tuple[Expansion, float, float]] = []
-        self._requests: list[_VerifyRequest] = []
-        self._in_flight: dict[InFlightDraft, _VerifyRequest] = {}
-        self._passes: list[tuple[float, float]] = []
-        self._commits: list[tuple[int, Committed, float]] = []
-        self._settled: dict[int, TokenSource] = {}
-        self._draft_ms = 0.0  # milliseconds of draft steps since the last verify request
+        self._told: list[tuple[events.Event, float]] = []
 
-    def began(self, now: float) -> None:
-        if self._began is None:
-            self._began = now
+    def take(self, event: events.Event, now: float) -> None:
+        """Record an event, as a `Listener`."""
+        self._told.append((event, now))
 
-    def opened(self, opened: PrefillResponse, asked: float, now: float) -> None:
-        self._prefills.append((opened, asked, now))
-
-    def drafted(self, expansion: Expansion, took: float, now: float) -> None:
-        with self._lock:
-            self._draft_ms += took
-        self._steps.append((expansion, took, now))
-
-    def sent(self, in_flight_draft: InFlightDraft, schedule: Schedule) -> None:
-        with self._lock:
-            request = self._in_flight[in_flight_draft] = _VerifyRequest(in_flight_draft, schedule, self._draft_ms)
-            self._draft_ms = 0.0
-        self._requests.append(request)
-
-    def answered(self, in_flight_draft: InFlightDraft, response: VerifyResponse, new: int, now: float) -> None:
-        request = self._in_flight.pop(in_flight_draft)
-        request.response, request.new, request.arrived = response, new, now
-
-    def target_decoded(self, forward_ms: float, now: float) -> None:
-        self._passes.append((forward_ms, now))
-
-    def committed(self, position: int, committed: Committed, now: float) -> None:
-        self._commits.append((position, committed, now))
-
-    def settled(self, changes: Sequence[SourceChange]) -> None:
-        self._settled |= {change.position: change.source for change in changes}
+    def _all(self, kind: type[E]) -> Iterator[tuple[E, float]]:
+        return ((event, now) for event, now in self._told if isinstance(event, kind))
 
     def rounds(self) -> list[dict[str, Any]]:
         """A record for each verify request: the columns of `rounds.csv` except `run`, and lists with the id and the
         confidence of each draft token, and whether it was looked up."""
-        return [self._round(number, request) for number, request in enumerate(self._requests, 1)]
+        records: dict[InFlightDraft, dict[str, Any]] = {}
+        draft_ms, known = 0.0, 0  # milliseconds of draft steps since the last request; tokens of the committed text
+        for event, now in self._told:
+            match event:
+                case events.Drafted():
+                    draft_ms += event.took
+                case events.Sent(in_flight_draft):
+                    records[in_flight_draft] = self._request(len(records) + 1, event, draft_ms) | _UNANSWERED
+                    draft_ms = 0.0
+                case events.Answered(in_flight_draft):
+                    records[in_flight_draft] |= self._response(event, now, known)
+                case events.Committed(position, tokens):
+                    known = position + len(tokens)
+        return list(records.values())
 
-    def _round(self, number: int, request: _VerifyRequest) -> dict[str, Any]:
-        in_flight_draft, response = request.in_flight_draft, request.response
-        count = len(in_flight_draft.drafts)
-        record: dict[str, Any] = {
+    def _request(self, number: int, sent: events.Sent, draft_ms: float) -> dict[str, Any]:
+        draft = sent.in_flight_draft
+        return {
             "round": number,
-            "schedule": request.schedule.value,
-            "position": in_flight_draft.position,
-            "k": count,
-            "confidence_mean": sum(in_flight_draft.confidence) / count if in_flight_draft.confidence else None,
-            "confidence_min": min(in_flight_draft.confidence, default=None),
-            "draft_ms": round(request.draft_ms, _DIGITS),
-            "sent_ms": self._since_began(in_flight_draft.sent_at),
-            "drafts": in_flight_draft.drafts,
-            "confidence": list(in_flight_draft.confidence),
-            "from_lookup": list(in_flight_draft.looked_up),
+            "schedule": sent.schedule.value,
+            "position": draft.position,
+            "k": len(draft.drafts),
+            "confidence_mean": sum(draft.confidence) / len(draft.drafts) if draft.confidence else None,
+            "confidence_min": min(draft.confidence, default=None),
+            "draft_ms": round(draft_ms, _DIGITS),
+            "sent_ms": self._since_began(draft.sent_at),
+            "drafts": draft.drafts,
+            "confidence": list(draft.confidence),
+            "from_lookup": list(draft.looked_up),
         }
-        of_response = ("judged", "accepted", "ran", "looked_up", "rtt_ms", "network_ms", "queue_ms", "forward_ms")
-        if response is None:
-            return record | dict.fromkeys((*of_response, "arrived_ms", "committed"))
-        rtt = request.arrived - in_flight_draft.sent_at
-        return record | {
+
+    def _response(self, answered: events.Answered, now: float, known: int) -> dict[str, Any]:
+        draft, response = answered.in_flight_draft, answered.response
+        first, rtt = response.recorded(len(draft.drafts)), now - draft.sent_at
+        return {
             "judged": response.judged,
-            "accepted": response.judged_accepted(count),
+            "accepted": response.judged_accepted(len(draft.drafts)),
             "ran": response.ran,
-            "looked_up": sum(in_flight_draft.looked_up[(first := response.recorded(count)) : first + response.judged])
-            if response.judged
-            else 0,
+            "looked_up": sum(draft.looked_up[first : first + response.judged]) if response.judged else 0,
             "rtt_ms": round(rtt, _DIGITS),
             "network_ms": round(max(0.0, rtt - response.queue_ms - response.forward_ms), _DIGITS),
             "queue_ms": response.queue_ms,
             "forward_ms": response.forward_ms,
-            "arrived_ms": self._since_began(request.arrived),
-            "committed": request.new,
+            "arrived_ms": self._since_began(now),
+            "committed": max(0, draft.position + len(response.tokens) - known),
         }
 
     def tokens(self) -> list[dict[str, Any]]:
         """A record for each committed token: the columns of `tokens.csv` except `run`."""
+        final = {
+            change.position: change.source for event, _ in self._all(events.SourcesChanged) for change in event.changes
+        }
         return [
             {
                 "position": at,
@@ -126,39 +91,43 @@ class Recorder:
                 "target_decoded": source is TokenSource.TARGET_DECODED,
                 "committed_ms": self._since_began(now),
             }
-            for position, committed, now in self._commits
-            for at, (token, provisional) in enumerate(committed.tokens, position)
-            for source in (self._settled.get(at, provisional),)
+            for committed, now in self._all(events.Committed)
+            for at, (token, provisional) in enumerate(committed.tokens, committed.position)
+            for source in (final.get(at, provisional),)
         ]
 
     def prefills(self) -> list[dict[str, float]]:
         """A record for each prefill: when it was sent and answered, and its milliseconds in queue and forward pass."""
         return [
             {
-                "sent_ms": self._since_began(asked),
-                "queue_ms": opened.queue_ms,
-                "forward_ms": opened.forward_ms,
+                "sent_ms": self._since_began(opened.asked),
+                "queue_ms": opened.response.queue_ms,
+                "forward_ms": opened.response.forward_ms,
                 "arrived_ms": self._since_began(now),
             }
-            for opened, asked, now in self._prefills
+            for opened, now in self._all(events.Opened)
         ]
 
     def steps(self) -> list[dict[str, Any]]:
         """A record for each draft step: begin, end, number of tokens read by the model, a draft token a branch."""
         return [
             {
-                "began_ms": self._since_began(now - took),
+                "began_ms": self._since_began(now - drafted.took),
                 "ended_ms": self._since_began(now),
-                "read": expansion.read,
-                "width": len(expansion.predictions),
-                "drafts": [prediction.token for prediction in expansion.predictions],
+                "read": drafted.expansion.read,
+                "width": len(drafted.expansion.predictions),
+                "drafts": [prediction.token for prediction in drafted.expansion.predictions],
             }
-            for expansion, took, now in self._steps
+            for drafted, now in self._all(events.Drafted)
         ]
 
     def self_continuation_passes(self) -> list[dict[str, float]]:
         """A record for each verifier pass of self-continuation: its milliseconds, and when the drafter heard of it."""
-        return [{"forward_ms": forward_ms, "arrived_ms": self._since_began(now)} for forward_ms, now in self._passes]
+        return [
+            {"forward_ms": streamed.forward_ms, "arrived_ms": self._since_began(now)}
+            for streamed, now in self._all(events.Streamed)
+            if streamed.forward_ms is not None
+        ]
 
     def _since_began(self, at: float) -> float:
-        return round(at - (self._began or 0.0), _DIGITS)
+        return round(at - next((now for _, now in self._all(events.Began)), 0.0), _DIGITS)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from drafter_client.generation.events import Listener
 from drafter_client.metrics.statistics import Stats
 from drafter_client.trace.appending import append, unwritable
 from drafter_client.trace.recorder import Recorder
@@ -34,15 +35,15 @@ class TraceFolder:
             append(folder / table.file, table.header)
 
     @contextmanager
-    def run(self, stats: Stats, settings: Mapping[str, Any] | None = None) -> Iterator[Recorder]:
-        """A context that yields the observer of one text. At its end, in any way, the trace is written, with `stats` as
-        of then.
+    def run(self, stats: Stats, settings: Mapping[str, Any] | None = None) -> Iterator[Listener]:
+        """A context that yields the listener for one text. At its end, in any way, the trace is written, with `stats`
+        as of then.
 
         `settings`: the options of the text, as JSON values. Raises TraceError if the trace cannot be written.
         """
         started, recorder, broken_by = self._today(), Recorder(), None
         try:
-            yield recorder
+            yield recorder.take
         except GeneratorExit:  # the reader closed the generation early: that is no error
             raise
         except BaseException as error:

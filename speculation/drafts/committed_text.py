@@ -12,12 +12,13 @@ from speculation.drafts.tree import DraftTree, TreeNode
 class CommittedText:
     """The committed text. Each committed token is compared with the draft tree, which teaches the acceptance model."""
 
-    def __init__(self, tokens: Sequence[int], ends: AbstractSet[int], lookup: NgramIndex | None = None) -> None:
-        """`tokens`: ids of the committed text, prompt included. `ends`: ids of the end tokens.
+    def __init__(self, tokens: list[int], ends: AbstractSet[int], lookup: NgramIndex | None = None) -> None:
+        """`tokens`: ids of the committed text, prompt included: the caller's list, to which committed tokens are
+        appended. `ends`: ids of the end tokens.
 
         `lookup`: n-gram index of a beginning of the text; None: nothing is looked up.
         """
-        self.known = list(tokens)
+        self.known = tokens
         self.tree = DraftTree(ends)
         self.mispredicted = 0  # how often the target chose another token than the one that was drafted
         self.next_draft_ready = 0  # how often, of these, a draft behind the target's token was ready

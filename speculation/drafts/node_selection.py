@@ -16,7 +16,11 @@ class DraftStep:
 
     Most often the next step continues along the path, and asking the controller for it takes a good part of the time of
     a step. So the executor may start the next step by itself, behind the prediction for the first node, while the tail
-    of that node has fewer than `until` tokens. The controller changes `until` while the step is under way.
+    of that node has fewer than `until` tokens.
+
+    The controller may write `until` in one thread while the executor reads it in another. Either value is right: a step
+    that the executor began by itself is taken in as such (`SpeculationController.drafted`), and where it stopped too
+    early it asks for the next one.
     """
 
     nodes: list[TreeNode]

@@ -40,7 +40,7 @@ class SpeculationController:
 
     def __init__(
         self,
-        tokens: Sequence[int],
+        tokens: list[int],
         limit: int,
         ends: AbstractSet[int],
         latencies: LatencyModel,
@@ -54,7 +54,8 @@ class SpeculationController:
         always_send: bool = False,
         now: float = 0.0,
     ) -> None:
-        """`tokens`: ids of the committed text, prompt included. `limit`: most tokens of the text, prompt included.
+        """`tokens`: ids of the committed text, prompt included: the caller's list, to which committed tokens are
+        appended. `limit`: most tokens of the text, prompt included.
 
         `ends`: ids of the end tokens. `latencies`: running estimates, which the controller updates. `max_drafts`: most
         draft tokens that the verifier judges in one request. `width`: most tree nodes that one draft step can expand.
@@ -68,14 +69,14 @@ class SpeculationController:
             raise ValueError("always_send works in lockstep only: turn overlap and self-continuation off")
         self.text = CommittedText(tokens, ends, lookup)
         self.known = self.text.known
-        self.finished = False
+        self.finished = False  # its own, as the server and the simulation have no `TextSession` that knows
         self.mechanisms = mechanisms
         self._always_send = always_send
         self._limit, self._width, self._length = limit, width, DraftLength(length, max_drafts)
         self._latencies = latencies
         self._tree = self.text.tree
         self._timeline = VerifierTimeline(latencies, mechanisms.self_continue, len(self.known), next_in_ms, now)
-        self._drafts_in_flight = self._timeline.drafts_in_flight
+        self.drafts_in_flight = self._timeline.drafts_in_flight  # the timeline's list, which nothing else changes
         self._step: DraftStep | None = None
         self._answered: tuple[InFlightDraft, bool] | None = None  # the answered draft, and whether the model ran
         self._sent_at, self._reported = now, len(self.known)
@@ -127,7 +128,7 @@ class SpeculationController:
         `judged`: draft tokens that the target model ran over; 0: none. `queue_ms`, `forward_ms`: milliseconds that the
         request waited for a verifier pass, and that the pass took. `sessions`: how many sessions shared the pass.
         """
-        waited = in_flight_draft is self._drafts_in_flight[0] and not self._timeline.self_continue
+        waited = in_flight_draft is self.drafts_in_flight[0] and not self._timeline.self_continue
         self._timeline.arrived(in_flight_draft)
         self._cached_plan = None
         self._latencies.exchanged(now - in_flight_draft.sent_at, queue_ms, forward_ms)
@@ -179,9 +180,9 @@ class SpeculationController:
 
     def next_draft(self, now: float) -> InFlightDraft | None:
         """The verify request to send now; None: there is none to send. A returned one counts as in flight."""
-        if self.finished or len(self._drafts_in_flight) >= self.mechanisms.in_flight:
+        if self.finished or len(self.drafts_in_flight) >= self.mechanisms.in_flight:
             return None
-        if self._drafts_in_flight and not self._prospects.overlap:
+        if self.drafts_in_flight and not self._prospects.overlap:
             return None
         if self._always_send and self._step is not None:
             return None
@@ -212,7 +213,7 @@ class SpeculationController:
         if self._step is not None:
             self._step.until = len(self._step.tails[0]) + self._continues_on_path(now)
             return None
-        if self.finished or (self._drafts_in_flight and not self._prospects.overlap):
+        if self.finished or (self.drafts_in_flight and not self._prospects.overlap):
             return None
         self._look_up(now)
         nodes = self._nodes_to_expand(now)
@@ -229,9 +230,9 @@ class SpeculationController:
         if self.finished:
             return None
         moments = []
-        if self._timeline.self_continue and not self._drafts_in_flight:
+        if self._timeline.self_continue and not self.drafts_in_flight:
             moments.append(self._sent_at + _REPORT_MS)
-        elif self._step is not None and self.mechanisms.self_continue and not self._drafts_in_flight:
+        elif self._step is not None and self.mechanisms.self_continue and not self.drafts_in_flight:
             moments.append(self._step_late_at())
         if not self._timeline.is_late(now):  # of a late verifier the soonest moment moves along with `now`
             moments.append(self._send_from(now))
@@ -265,7 +266,7 @@ class SpeculationController:
 
     def _report_is_due(self, now: float) -> bool:
         """Whether an empty verify request is due, to acknowledge target-decoded tokens or resume self-continuation."""
-        if self._drafts_in_flight or not self.mechanisms.self_continue:
+        if self.drafts_in_flight or not self.mechanisms.self_continue:
             return False
         if not self._timeline.self_continue:
             return now >= self._step_late_at() - _TICK_MS
@@ -334,7 +335,7 @@ class SpeculationController:
         chances = self.text.chances(path)
         drawn = [bool(node.probs) for node in path] if self._always_send else None
         count = self._length.to_send(self._latencies, chances, plan.skip, drawn)
-        if self._length.fixed is None and self._drafts_in_flight:
+        if self._length.fixed is None and self.drafts_in_flight:
             likely = chances[min(plan.skip, len(path))]
             if likely * self._latencies.link * self._prospects.rate < _WORTH:
                 return None  # waiting for the response loses hardly anything, and shows whether the draft is of use
@@ -342,7 +343,7 @@ class SpeculationController:
             return None
         if any(
             in_flight_draft.end >= len(self.known) + count
-            for in_flight_draft in self._drafts_in_flight
+            for in_flight_draft in self.drafts_in_flight
             if not in_flight_draft.stale
         ):
             return None  # an earlier request carries these tokens already

@@ -61,7 +61,7 @@ class VerifierTimeline:
 
         `next_in_ms`: stated in the prefill request: from the departure of its response until the first draft arrives.
         """
-        self.drafts_in_flight: list[InFlightDraft] = []
+        self.drafts_in_flight: list[InFlightDraft] = []  # in the order in which they were sent
         self.self_continue = self_continue  # as of the last response
         self._latencies = latencies
         self._heard_at, self._position = now, position

@@ -14,7 +14,8 @@ import uvicorn
 
 from backends.base import Backend, Entry
 from backends.scripted import Script, ScriptedBackend
-from drafter_client.generation.observer import Committed, Observer
+from drafter_client.generation.counting import StatsCounter
+from drafter_client.generation.events import Committed, Listener, to_all
 from drafter_client.generation.resuming import released
 from drafter_client.generation.start import speculate
 from drafter_client.generation.text_session import TextSession
@@ -190,11 +191,12 @@ def generate(
     clock: Callable[[], float] | None = None,
     mechanisms: Mechanisms = LOCKSTEP,
     stats: Stats | None = None,
-    observer: Observer | None = None,
+    listener: Listener | None = None,
     **options: Any,
 ) -> Run:
     """Generate a text to its end. `length`: draft tokens in each verify request; None: the controller chooses."""
     run = Run(stats or Stats(), [])
+    count = StatsCounter(run.stats).take
     clock = clock or (Ticks() if mechanisms is LOCKSTEP else time.perf_counter)
     text = TextSession(list(prompt))
     loop = speculate(
@@ -203,11 +205,10 @@ def generate(
         text,
         options,
         info or model_info(),
-        run.stats,
+        count if listener is None else to_all(count, listener),
         clock,
         length=length,
         mechanisms=mechanisms,
-        observer=observer,
     )
     with released(client, text), closing(loop):
         run.committed += loop
@@ -218,7 +219,8 @@ def begun(client: VerifierClient, drafter: Any, stats: Stats, mechanisms: Mechan
     """A long generation, to be read step by step."""
     options, text = {"max_tokens": 900}, TextSession(PROMPT)
     with released(client, text):
-        yield from speculate(client, drafter, text, options, model_info(), stats, Ticks(), mechanisms=mechanisms)
+        count = StatsCounter(stats).take
+        yield from speculate(client, drafter, text, options, model_info(), count, Ticks(), mechanisms=mechanisms)
 
 
 def options_of(sampling: Sampling, max_tokens: int) -> dict[str, Any]:

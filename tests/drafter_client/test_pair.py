@@ -46,6 +46,7 @@ from drafter_client.errors import (
     VerifierUnreachable,
 )
 from drafter_client.http.client import VerifierClient
+from drafter_client.trace.writer import TraceFolder
 from drafters.lookup import NAME
 from speculation.errors import PromptTooLong
 from tests.drafter_client.support import Scenario, Verifier, plain, serving
@@ -279,7 +280,7 @@ class RecordingSource:
 
 def test_error_at_the_end_of_a_text_still_closes_the_pair(verifier: Verifier, tmp_path: Path) -> None:
     folder, source = tmp_path / "profile", RecordingSource()
-    pair = Pair(verifier.url, source, profile=folder)
+    pair = Pair(verifier.url, source, observer=TraceFolder(folder))
     text = pair.generate(PROMPT, LONG)
     next(text)
     shutil.rmtree(folder)  # so that the trace cannot be written

@@ -15,7 +15,7 @@ import pytest
 
 from backends.base import EngineLost, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import pair
+from drafter_client import text_run
 from drafter_client.cli import batch as many
 from drafter_client.display.progress import WritingProgress
 from drafter_client.errors import ConnectionLost
@@ -294,17 +294,17 @@ def test_a_fatal_error_stops_the_run_and_keeps_finished_texts(
     error: Exception,
     kept: bool,
 ) -> None:
-    served, calls = pair.served, iter(range(9))
+    served, calls = text_run.served, iter(range(9))
 
     def failing(*arguments: Any) -> Any:
         if next(calls) >= 2:
             raise error
         return served(*arguments)
 
-    monkeypatch.setattr(pair, "served", failing)
+    monkeypatch.setattr(text_run, "served", failing)
     kept_in = ["--output", str(output)] if kept else []
     ran = drafter(*_flags(verifier, prompts, *TARGET, *kept_in, "--patience", "0"))
-    monkeypatch.setattr(pair, "served", served)
+    monkeypatch.setattr(text_run, "served", served)
     so_far = f"2 of 7 texts are in {output}; the same command goes on from there"
     if not kept:
         so_far = "2 of 7 texts are finished; with --output FILE, the same command could go on from there"

@@ -14,7 +14,7 @@ import pytest
 
 from backends.base import BackendError
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
-from drafter_client import draft_sources, pair
+from drafter_client import draft_sources, text_run
 from drafter_client.cli import program
 from drafter_client.errors import ConnectionLost
 from drafters.base import Expansion
@@ -258,7 +258,7 @@ def test_a_failed_baseline_keeps_the_text(
     def fail(*_: object) -> None:
         raise ConnectionLost("the connection broke")
 
-    monkeypatch.setattr(pair, "served", fail)
+    monkeypatch.setattr(text_run, "served", fail)
     ran = drafter(*_flags(verifier, "--json", "--baseline", "--patience", "0"))
     assert (ran.status, ran.err) == (1, "drafter: the connection broke\n")
     report = json.loads(ran.out)

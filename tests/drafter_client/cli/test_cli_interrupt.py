@@ -13,7 +13,7 @@ from backends.base import LoadOptions
 from backends.llama_cpp import library
 from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import draft_sources, pair
+from drafter_client import draft_sources, text_run
 from drafter_client.display.readout import Readout
 from drafter_client.http.client import VerifierClient
 from models import DEFAULT_DRAFT
@@ -85,7 +85,7 @@ def test_an_interrupt_within_the_baseline_keeps_the_text(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pair, "served", interrupted)
+    monkeypatch.setattr(text_run, "served", interrupted)
     ran = drafter(*_flags(verifier, "--json", "--baseline"))
     report = json.loads(ran.out)
     assert (ran.status, report["token_ids"], report["finish_reason"]) == (130, _expected(24), "length")

@@ -8,8 +8,10 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.display.panel_rows import headline
+from drafter_client.generation.counting import StatsCounter
+from drafter_client.generation.events import Answered, Began, Committed
 from drafter_client.http.client import VerifierClient
-from drafter_client.metrics.statistics import Baseline, Stats
+from drafter_client.metrics.statistics import SOLO, Baseline, Stats
 from drafter_client.metrics.token_source import TokenSource
 from drafters.draft_model import ModelDrafter
 from speculation.policy.schedule import Schedule
@@ -93,10 +95,8 @@ def test_bytes_are_those_of_one_run(client: VerifierClient) -> None:
 
 def _round(stats: Stats, drafts: int, judged: int, accepted: int, forward_ms: float = 40.0) -> Stats:
     """Count the response at 160 ms to a draft sent at 100 ms."""
-    in_flight_draft = InFlightDraft(10, [0] * drafts, 100.0, 0.0)
-    stats.round(
-        verified([0] * (accepted + 1), accepted, judged, queue_ms=5.0, forward_ms=forward_ms), in_flight_draft, 160.0
-    )
+    response = verified([0] * (accepted + 1), accepted, judged, queue_ms=5.0, forward_ms=forward_ms)
+    StatsCounter(stats).take(Answered(InFlightDraft(10, [0] * drafts, 100.0, 0.0), response), 160.0)
     return stats
 
 
@@ -124,7 +124,8 @@ def test_looked_up_drafts_are_counted_where_they_are_judged(
 ) -> None:
     stats = Stats()
     in_flight_draft = InFlightDraft(10, [0] * 4, 100.0, 0.0, looked_up=[False, False, True, True])
-    stats.round(verified([0] * (accepted + 1), accepted, judged, queue_ms=5.0, forward_ms=40.0), in_flight_draft, 160.0)
+    response = verified([0] * (accepted + 1), accepted, judged, queue_ms=5.0, forward_ms=40.0)
+    StatsCounter(stats).take(Answered(in_flight_draft, response), 160.0)
     assert (stats.looked_up, stats.looked_up_accepted) == counted
 
 
@@ -146,9 +147,10 @@ def test_network_time_is_what_the_verifier_does_not_report() -> None:
 
 def test_tokens_are_counted_by_schedule() -> None:
     stats = Stats(token_ids=[7])
-    stats.committed([(1, ACCEPTED), (2, ACCEPTED), (3, RECOVERED)], Schedule.OVERLAPPED)
-    stats.committed([(4, TokenSource.TARGET_DECODED)], Schedule.SELF_CONTINUED)
-    stats.committed([(5, TokenSource.TARGET_DECODED), (6, BONUS)], Schedule.OVERLAPPED)
+    count = StatsCounter(stats).take
+    count(Committed(1, [(1, ACCEPTED), (2, ACCEPTED), (3, RECOVERED)], schedule=Schedule.OVERLAPPED), 1.0)
+    count(Committed(4, [(4, TokenSource.TARGET_DECODED)], schedule=Schedule.SELF_CONTINUED), 2.0)
+    count(Committed(5, [(5, TokenSource.TARGET_DECODED), (6, BONUS)], schedule=Schedule.OVERLAPPED), 3.0)
     assert stats.token_ids == [7, 1, 2, 3, 4, 5, 6]
     report = stats.report("")
     assert report["schedules"] == {"overlapped": 5, "self-continued": 1}
@@ -157,10 +159,12 @@ def test_tokens_are_counted_by_schedule() -> None:
 
 
 def test_one_model_alone_is_timed_token_by_token() -> None:
-    stats = Stats()
-    for tokens, took in (([1], 50.0), ([2], 3.004), ([3, 4], 9.0)):
-        stats.wrote([(token, TokenSource.BONUS) for token in tokens], took)
-    assert (stats.token_ids, stats.ttft_ms) == ([1, 2, 3, 4], 50.0)
+    stats = Stats(mode=SOLO)
+    count = StatsCounter(stats).take
+    count(Began(5), 100.0)
+    for tokens, now in (([1], 150.0), ([2], 153.004), ([3, 4], 162.004)):
+        count(Committed(0, [(token, TokenSource.BONUS) for token in tokens]), now)
+    assert (stats.token_ids, stats.ttft_ms, stats.times.prefill) == ([1, 2, 3, 4], 50.0, 50.0)
     report = stats.report("")
     assert report["token_ms"] == [50.0, 3.0, 9.0, 0.0]
     assert report["itl_ms"] == {"median": 3.0, "p90": 7.8, "longest": 9.0}

@@ -9,8 +9,11 @@ from drafter_client.generation.detokenize import TextStream
 
 
 def _pieces(ids: list[int]) -> list[str]:
+    """The text of each token, then what the whole text has more: an unfinished character."""
     stream = TextStream(ByteVocabulary())
-    return [*(stream.feed(token) for token in ids), stream.rest()]
+    pieces = [stream.feed(token) for token in ids]
+    assert str(stream).startswith("".join(pieces))
+    return [*pieces, str(stream).removeprefix("".join(pieces))]
 
 
 @pytest.mark.parametrize("character", ["a", "é", "€", "😀"])

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from backends.base import Entry, Logits
 from backends.scripted import END, Script, ScriptedBackend
-from drafter_client.generation.executors import Completion, Drafted, ThreadedExecutor
+from drafter_client.generation.events import Completion, Drafted
+from drafter_client.generation.executors import ThreadedExecutor
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import TokenSource

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from backends.scripted import ByteVocabulary
 from drafter_client import Finished, Generation, Options, Stats, Tokens, TokenSource
-from drafter_client.generation.observer import Committed
+from drafter_client.generation.events import Committed
+from drafter_client.generation.text_session import TextSession
 
 PROMPT = [256, 97]
 TEXT = "naïve 日本 😀\n".encode()
@@ -21,21 +22,22 @@ class Run:
     """Commits given pieces, and records whether it was begun and ended."""
 
     def __init__(self, pieces: Sequence[Sequence[int]], fails: Exception | None = None) -> None:
-        self.stats, self.begun, self.ended = Stats(), False, False
+        self.text, self.begun, self.ended = TextSession(PROMPT), False, False
         self._pieces, self._fails = pieces, fails
 
     def generation(self) -> Generation:
-        return Generation(self._run(), ByteVocabulary(), PROMPT, Options(seed=1), self.stats)
+        return Generation(self._run(), ByteVocabulary(), self.text, Options(seed=1), Stats())
 
     def _run(self) -> Generator[Committed, None, None]:
         self.begun = True
         try:
             for piece in self._pieces:
-                self.stats.token_ids += piece
-                yield Committed([(token, TokenSource.BONUS) for token in piece])
+                position = len(self.text.known)
+                self.text.known += piece
+                yield Committed(position, [(token, TokenSource.BONUS) for token in piece])
             if self._fails is not None:
                 raise self._fails
-            self.stats.finish_reason = "length"
+            self.text.finish_reason = "length"
         finally:
             self.ended = True
 
@@ -83,7 +85,7 @@ def test_leaving_a_text_early_ends_its_run(way: str) -> None:
         if way == "close":
             generation.close()
         generation = None
-    assert run.ended and run.stats.token_ids == [97]
+    assert run.ended and run.text.tokens == [97]
     if generation is not None:
         assert list(generation) == [] and generation.text == "a"
 
@@ -118,11 +120,11 @@ def test_close_waits_for_a_step_in_another_thread() -> None:
         try:
             stepping.set()
             assert go.wait(10.0)
-            yield Committed([(97, TokenSource.BONUS)])
+            yield Committed(2, [(97, TokenSource.BONUS)])
         finally:
             ended.append(go.is_set())
 
-    generation = Generation(run(), ByteVocabulary(), PROMPT, Options(seed=1), Stats())
+    generation = Generation(run(), ByteVocabulary(), TextSession(PROMPT), Options(seed=1), Stats())
     with ThreadPoolExecutor(2) as pool:
         reading = pool.submit(next, generation)
         assert stepping.wait(10.0)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.scripted import END, Script, ScriptedBackend
+from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.resuming import released
 from drafter_client.generation.start import speculate
 from drafter_client.generation.text_session import TextSession
@@ -127,7 +128,8 @@ def test_session_is_released_when_the_reader_stops_early(client: VerifierClient,
     drafter, info = Scenario(lambda tokens: 0), model_info()
     options = {"max_tokens": 50}
     with released(client, TextSession(PROMPT)) as text:
-        run = speculate(client, drafter, text, options, info, stats, Ticks(), length=2, mechanisms=LOCKSTEP)
+        count = StatsCounter(stats).take
+        run = speculate(client, drafter, text, options, info, count, Ticks(), length=2, mechanisms=LOCKSTEP)
         next(run)
         assert verifier.sessions == 1
         run.close()

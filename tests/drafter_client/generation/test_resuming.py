@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from drafter_client.errors import BadReply, ConnectionLost, ModelChanged, VerifierUnreachable
-from drafter_client.generation.observer import Committed
+from drafter_client.generation.counting import StatsCounter
+from drafter_client.generation.events import Began, Committed, Ended
 from drafter_client.generation.resuming import Run, released, resuming
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
@@ -40,21 +41,28 @@ class World:
         self.now = 0.0
         self.text = TextSession(PROMPT)
         self.stats = Stats()
+        self.tell = StatsCounter(self.stats).take
         self.health_checks = self.closed = 0
         self.bounds = ResponseBounds("http://v", 100, len(PROMPT) + 10)
 
     def attempt(self) -> Run:
         self.known.append(list(self.text.tokens))
         self.text.opened = True
+        self.tell(Began(len(PROMPT)), 1e3 * self.now)
         count, failure = self._attempts.pop(0)
         begin = 10 + len(self.text.tokens)
-        for token in range(begin, min(begin + count, 20)):
-            self.now += 1.0
-            self.stats.token_ids.append(token)
-            yield Committed([(token, TokenSource.BONUS)])
-        if failure is not None:
-            raise failure
-        self.stats.finish_reason = "length"
+        try:
+            for token in range(begin, min(begin + count, 20)):
+                self.now += 1.0
+                committed = Committed(len(self.text.known), [(token, TokenSource.BONUS)])
+                self.text.known.append(token)
+                self.tell(committed, 1e3 * self.now)
+                yield committed
+            if failure is not None:
+                raise failure
+            self.text.finish_reason = "length"
+        finally:
+            self.tell(Ended(self.text.finish_reason), 1e3 * self.now)
 
     def another(self) -> "World":
         return self
@@ -73,7 +81,7 @@ class World:
     def run(self, patience: float = 300.0) -> Run:
         outages = Outages(patience, None, lambda: self.now)
         client: Any = self
-        return resuming(self.attempt, self.text, self.bounds, self.stats, client, TARGET, outages, lambda: self.now)
+        return resuming(self.attempt, self.text, self.bounds, self.tell, client, TARGET, outages, lambda: self.now)
 
 
 def _tokens(run: Run) -> list[int]:
@@ -97,7 +105,7 @@ def test_text_resumes_after_the_known_tokens(error: Exception) -> None:
     world = World((4, error), (3, error), (3, None), health=unreachable)
     assert _tokens(world.run()) == [*range(10, 20)] == world.stats.token_ids
     assert world.known == [[], [10, 11, 12, 13], [*range(10, 17)]]
-    assert world.stats.resumed == [4, 7] and world.stats.total_ms == 5000.0, "the time of the health checks"
+    assert world.stats.resumed == [4, 7] and world.stats.total_ms == 15000.0, "with the health checks"
 
 
 def test_a_wait_that_fails_counts_in_the_total_time() -> None:
@@ -118,7 +126,7 @@ def test_text_that_lacks_only_its_summary_is_complete() -> None:
     assert _tokens(world.run()) == [*range(10, 20)]
     assert world.stats.finish_reason == "length" and world.stats.resumed == [] and world.health_checks == 0
     with_summary = World((2, LOST))
-    with_summary.stats.finish_reason = "stop"
+    with_summary.text.finish_reason = "stop"
     assert _tokens(with_summary.run()) == [10, 11] and with_summary.health_checks == 0
 
 
@@ -240,8 +248,10 @@ def test_session_is_released_if_a_verifier_may_hold_it(opened: bool, asked: list
 def _prefill(known: list[int], **changed: Any) -> tuple[PrefillResponse, Any]:
     transport = Canned(reply(200, body(prefilled(PROMPT, [9], len(known))) | changed))
     client = VerifierClient("http://v", transport=transport)
-    opened = client.prefill(TextSession(PROMPT, "mine", tokens=known), {"max_tokens": 9, "seed": 1})
-    return opened, json.loads(transport.bodies[0])
+    text = TextSession(PROMPT, "mine")
+    text.known += known
+    opened = client.prefill(text, {"max_tokens": 9, "seed": 1})
+    return opened, json.loads(transport.bodies[0] or b"")
 
 
 def test_prefill_sends_the_committed_tokens() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.errors import BadReply, ConnectionLost
+from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.resuming import released
 from drafter_client.generation.server_written import served
 from drafter_client.generation.text_session import TextSession
@@ -63,8 +64,9 @@ class Streaming(httpx.MockTransport):
 def _read(transport: Streaming, limit: int = 1000, ids: int = 300, known: Sequence[int] = ()) -> Stats:
     client, stats = VerifierClient("http://v", transport=transport), Stats()
     bounds, request = ResponseBounds("http://v", ids, len(PROMPT) + limit), {"max_tokens": limit, "seed": 1}
-    text = TextSession(PROMPT, tokens=list(known))
-    for _ in served(client, text, request, bounds, stats, lambda: transport.now):
+    text = TextSession(PROMPT)
+    text.known += known
+    for _ in served(client, text, request, bounds, StatsCounter(stats).take, lambda: transport.now):
         pass
     return stats
 
@@ -80,7 +82,8 @@ def test_text_equals_target_alone(verifier: Verifier) -> None:
     with closing(VerifierClient(verifier.url)) as client:
         bounds, stats = ResponseBounds(verifier.url, 258, len(PROMPT) + 8), Stats()
         with released(client, TextSession(PROMPT)) as text:
-            pieces = list(served(client, text, {"max_tokens": 8, "seed": 1}, bounds, stats, Ticks()))
+            count = StatsCounter(stats).take
+            pieces = list(served(client, text, {"max_tokens": 8, "seed": 1}, bounds, count, Ticks()))
         assert 0 < stats.bytes_sent < stats.bytes_received
     ids = plain(ScriptedBackend(Script(seed=1)), PROMPT, 8)
     assert [pair for piece in pieces for pair in piece.tokens] == [(token, TokenSource.BONUS) for token in ids]
@@ -132,12 +135,12 @@ def test_empty_summary_is_refused(summary: Any) -> None:
         _read(Streaming([(0.5, "end", summary)]))
 
 
-def test_observer_receives_each_token() -> None:
+def test_listener_takes_each_token() -> None:
     transport, recorder = Streaming([(0.5, "tokens", SOME), (1.0, "tokens", SOME), (0.5, "end", END)]), Recorder()
     client, bounds = VerifierClient("http://v", transport=transport), ResponseBounds("http://v", 300, 1000)
     transport.now = 7.0
     text = TextSession(PROMPT)
-    for _ in served(client, text, {"max_tokens": 9}, bounds, Stats(), lambda: transport.now, recorder):
+    for _ in served(client, text, {"max_tokens": 9}, bounds, recorder.take, lambda: transport.now):
         pass
     rows = [(row["position"], row["token"], row["committed_ms"]) for row in recorder.tokens()]
     assert rows == [(len(PROMPT), 5, 500.0), (len(PROMPT) + 1, 5, 1500.0)]
@@ -157,7 +160,7 @@ def test_one_connection_serves_several_texts(verifier: Verifier, monkeypatch: py
         for _ in range(3):
             bounds = ResponseBounds(verifier.url, 258, len(PROMPT) + 8)
             with released(client, TextSession(PROMPT)) as text:
-                assert list(served(client, text, {"max_tokens": 8, "seed": 1}, bounds, Stats(), Ticks()))
+                assert list(served(client, text, {"max_tokens": 8, "seed": 1}, bounds, lambda *_: None, Ticks()))
     assert len(opened) == 1
 
 
@@ -179,7 +182,7 @@ def test_time_of_a_broken_request_counts_as_network() -> None:
     transport = Cut([(0.5, "tokens", SOME), (1.0, "tokens", SOME)])
     client, bounds = VerifierClient("http://v", transport=transport), ResponseBounds("http://v", 300, 1000)
     with pytest.raises(ConnectionLost):
-        list(served(client, TextSession(PROMPT), {}, bounds, stats, lambda: transport.now))
+        list(served(client, TextSession(PROMPT), {}, bounds, StatsCounter(stats).take, lambda: transport.now))
     assert stats.token_ids == [5, 5] and stats.times.network == stats.total_ms == 1500.0
 
 

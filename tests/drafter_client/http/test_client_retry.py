@@ -60,7 +60,7 @@ def test_a_retried_prefill_finds_the_session_of_the_first_attempt(verifier: Veri
         opened = client.prefill(TextSession(PROMPT), {"max_tokens": 20, "temperature": 1.0})
         assert transport.asked == ["/prefill", "/prefill"] and transport.bodies[0] == transport.bodies[1]
         assert verifier.sessions == 1
-        seed = opened.sampling["seed"]  # drawn by the verifier, for the first of the two
+        seed = opened.sampling.seed  # drawn by the verifier, for the first of the two
         expected = plain(ScriptedBackend(Script(seed=1)), PROMPT, 1, Sampling(seed, 1.0))
         assert opened.tokens == expected
         client.release(opened.session_id)

@@ -224,7 +224,12 @@ def _asking(*answers: Any, patience: float = 300.0) -> tuple[VerifierClient, Can
     "answers",
     [
         [reply(503, ModelLoading("loading").body()), _loading(0.5), reply(200, {"status": "ready"})],
-        [reply(200, {}), *[VerifierUnreachable("no answer")] * 4, VerifierUnreachable("no answer"), reply(200, {})],
+        [
+            reply(200, {}),
+            *[VerifierUnreachable("no answer")] * 4,
+            VerifierUnreachable("no answer"),
+            reply(200, {"status": "ready"}),
+        ],
     ],
     ids=["loading", "away"],
 )

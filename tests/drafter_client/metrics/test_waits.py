@@ -69,9 +69,9 @@ def test_server_text_closed_early_counts_as_verify(mode: str) -> None:
 
 
 def test_waits_of_stretches_add_up() -> None:
-    whole = Stats(mode="auto", total_ms=100.0)
-    whole.add(Stats(mode="fused", total_ms=60.0), 3)
-    whole.add(Stats(mode="target", total_ms=60.0, finish_reason="stop", times=WaitTimes(verify=20.0, network=40.0)), 4)
+    fused = Stats(mode="fused", total_ms=60.0)
+    target = Stats(mode="target", total_ms=60.0, finish_reason="stop", times=WaitTimes(verify=20.0, network=40.0))
+    whole = Stats(mode="auto", total_ms=100.0, stretches=[fused.waits(), target.waits()])
     assert sum(whole.waits().values()) == pytest.approx(100.0)
     assert whole.waits()["verify"] == pytest.approx(80.0 / 1.2)
 

@@ -11,7 +11,8 @@ import pytest
 
 from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.errors import ConnectionLost
-from drafter_client.generation.observer import Committed
+from drafter_client.generation.counting import StatsCounter
+from drafter_client.generation.events import Committed, Ended, Listener, ModeChosen, Resumed
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ResponseBounds
@@ -53,9 +54,9 @@ class World:
     def token(self, position: int) -> int:
         return END if position == self.ends_at else position * 7 % 100
 
-    def begin(self, text: TextSession, options: Options, stats: Stats) -> Run:
+    def begin(self, text: TextSession, options: Options, tell: Listener) -> Run:
         known, end = text.known, len(text.prompt_ids) + options.max_tokens
-        assert len(known) < end and END not in known
+        assert len(known) < end and END not in known and not text.unread
         self.begun.append((options.mode, len(known)))
         self.open.append(options.mode)
         self.most_open = max(self.most_open, len(self.open))
@@ -63,22 +64,26 @@ class World:
         try:
             for at in range(len(known), end):
                 self.now += 1 / self.rates(self, options.mode)
-                stats.rounds += 1
-                committed = Committed([(self.token(at), TokenSource.BONUS)])
-                text.passed_on(committed)
-                yield committed
+                yield self.commit(text, tell)
                 if self.token(at) == END:
-                    stats.finish_reason = "stop"
+                    text.finish_reason = "stop"
                     return
-            stats.finish_reason = "length"
+            text.finish_reason = "length"
         finally:
             self.open.remove(options.mode)
 
+    def commit(self, text: TextSession, tell: Listener) -> Committed:
+        """Commit the next token, by a verifier pass over no draft token."""
+        position = len(text.known)
+        committed = Committed(position, [(self.token(position), TokenSource.BONUS)], judged=0)
+        text.known.append(self.token(position))
+        tell(committed, 1e3 * self.now)
+        return committed
+
 
 class Connection:
-    """The part of a client that `automatic` uses: further connections, and `round_trip_ms`."""
+    """The part of a client that `automatic` uses: further connections."""
 
-    round_trip_ms = 0.0
     connected = 0
 
     def another(self) -> "Connection":
@@ -121,20 +126,24 @@ def _selection(
 
 
 def _begin(world: World, tokens: int, selection: ModeSelection, client: Any = None) -> tuple[Stats, Run]:
-    stats, options = Stats(), Options(max_tokens=tokens, mode=Mode.AUTO)
+    stats, options = Stats(mode=Mode.AUTO), Options(max_tokens=tokens, mode=Mode.AUTO)
     bounds = ResponseBounds("http://v", 1000, len(PROMPT) + tokens, frozenset({END}))
 
     def probe() -> None:
         if selection.probe_is_due(world.now):
             selection.probed(world.link(world.now), world.now)
 
-    client, text = client or Connection(), TextSession(PROMPT)
+    client, text, tell = client or Connection(), TextSession(PROMPT), StatsCounter(stats).take
 
-    def begin(connection: Any, how: Options, part: Stats) -> Run:
+    def begin(connection: Any, how: Options) -> Run:
         world.used.append(connection)
-        return world.begin(text, how, part)
+        tell(ModeChosen(how.mode), 1e3 * world.now)
+        try:
+            yield from world.begin(text, how, tell)
+        finally:
+            tell(Ended(text.finish_reason), 1e3 * world.now)
 
-    run = automatic(client, begin, selection, probe, bounds, text, options, stats, world.clock)
+    run = automatic(client, begin, selection, probe, bounds, text, options, tell, world.clock)
     return stats, run
 
 
@@ -193,35 +202,37 @@ def test_next_stretch_has_another_connection_that_is_connected() -> None:
     assert all(each.connected for each in world.used[1:])
 
 
-def test_held_back_tokens_are_part_of_the_text() -> None:
+def test_unread_tokens_are_part_of_the_text() -> None:
     """A stretch may know more tokens than were taken from it; the next stretch continues after all of them."""
     world = World(lambda _, mode: 10.0)
-    begin = world.begin
+    begin, left_unread = world.begin, list[Committed]()
 
-    def leaving_more(text: TextSession, options: Options, stats: Stats) -> Run:
+    def leaving_more(text: TextSession, options: Options, tell: Listener) -> Run:
         try:
-            yield from begin(text, options, stats)
+            yield from begin(text, options, tell)
         finally:
-            at = len(text.known)
-            more = range(at, min(at + 3, len(PROMPT) + options.max_tokens))
-            text.held_back.extend(Committed([(world.token(place), TokenSource.TARGET_DECODED)]) for place in more)
+            left = len(PROMPT) + options.max_tokens - len(text.known)
+            more = [world.commit(text, tell) for _ in range(min(3, left))]
+            left_unread.extend(more)
+            text.unread.extend(more)
 
     world.begin = leaving_more  # type: ignore[method-assign]
     stats, written = _write(world, 400)
     assert written == stats.token_ids == [world.token(at) for at in range(3, 403)]
     assert stats.finish_reason == "length" and sum(turn.tokens for turn in stats.turns) == 400
-    assert stats.sources[TokenSource.TARGET_DECODED] >= 6 and len(world.begun) >= 3
+    assert len(left_unread) >= 6 and len(world.begun) >= 3
 
 
 def test_outage_does_not_lower_the_measured_rate() -> None:
     world = World(lambda _, mode: 50.0 if mode is Mode.REMOTE else 10.0)
     begin = world.begin
 
-    def interrupted(text: TextSession, options: Options, stats: Stats) -> Run:
-        for number, committed in enumerate(begin(text, options, stats)):
+    def interrupted(text: TextSession, options: Options, tell: Listener) -> Run:
+        for number, committed in enumerate(begin(text, options, tell)):
             if options.mode is Mode.REMOTE and number == 25:
                 world.now += 60.0
-                stats.resumed.append(number)
+                text.outages += 1
+                tell(Resumed(number), 1e3 * world.now)
             yield committed
 
     world.begin = interrupted  # type: ignore[method-assign]
@@ -233,8 +244,8 @@ def test_stopped_text_begins_no_further_stretch() -> None:
     world = World(lambda _, mode: 10.0)
     begin = world.begin
 
-    def stopped(text: TextSession, options: Options, stats: Stats) -> Run:
-        with closing(begin(text, options, stats)) as run:
+    def stopped(text: TextSession, options: Options, tell: Listener) -> Run:
+        with closing(begin(text, options, tell)) as run:
             for _ in range(10):
                 yield next(run)
         text.stop.set()
@@ -434,19 +445,19 @@ def test_draft_model_is_timed_once() -> None:
 
 
 class PingedClient(VerifierClient):
-    """Replies to pings wait for `may`; each then sets the given round trip or raises the given error."""
+    """Replies to pings wait for `may`; each then returns the given round trip or raises the given error."""
 
     def __init__(self, answers: Sequence[float | Exception]) -> None:
         super().__init__("http://v", transport=Canned())
         self.answers, self.may, self.pinged = [*answers], threading.Event(), threading.Semaphore(0)
 
-    def ping(self) -> None:
+    def ping(self) -> float:
         self.pinged.release()
         assert self.may.wait(10.0)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        self.round_trip_ms = answer
+        return answer
 
 
 def test_probes_run_in_the_background_one_at_a_time() -> None:

@@ -8,6 +8,7 @@ import pytest
 from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.trace.reader import read_run, read_table
 from drafter_client.trace.schema import RUNS
+from drafter_client.trace.writer import TraceFolder
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import InterruptedAfter, Verifier
 
@@ -63,7 +64,7 @@ def test_interrupted_run_leaves_a_trace(
 
 
 def test_texts_of_every_mode_leave_a_trace(verifier: Verifier, tmp_path: Path) -> None:
-    with Pair(verifier.url, DraftModel(Path("1"), "scripted"), profile=tmp_path) as pair:
+    with Pair(verifier.url, DraftModel(Path("1"), "scripted"), observer=TraceFolder(tmp_path)) as pair:
         modes = [*pair.modes, Mode.AUTO]
         ended = [pair.generate("def f(x):", Options(max_tokens=200, mode=mode, seed=3)).read() for mode in modes]
     rows = read_table(tmp_path, RUNS)

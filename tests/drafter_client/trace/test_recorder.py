@@ -4,7 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.generation.observer import Committed
+from drafter_client.generation.counting import StatsCounter
+from drafter_client.generation.events import (
+    Answered,
+    Began,
+    Committed,
+    Drafted,
+    Sent,
+    SourcesChanged,
+    Streamed,
+    to_all,
+)
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import SourceChange, TokenSource
 from drafter_client.trace.recorder import Recorder
@@ -38,16 +48,15 @@ def rounds(draw: st.DrawFn) -> list[tuple[InFlightDraft, VerifyResponse, float]]
 @given(rounds(), st.randoms(use_true_random=False), st.lists(MS, max_size=5))
 def test_records_add_up_with_the_statistics(answers: list, random: object, steps: list[float]) -> None:  # type: ignore[type-arg]
     stats, recorder = Stats(), Recorder()
-    recorder.began(0.0)
+    tell = to_all(StatsCounter(stats).take, recorder.take)
+    tell(Began(10), 0.0)
     for took in steps:
-        stats.drafted_for(took, 2 * took)
-        recorder.drafted(Expansion([Prediction(7, 0.5)], 1), took, 2 * took)
+        tell(Drafted(Expansion([Prediction(7, 0.5)], 1), took=took), 2 * took)
     for in_flight_draft, _, _ in answers:
-        recorder.sent(in_flight_draft, Schedule.OVERLAPPED)
+        tell(Sent(in_flight_draft, Schedule.OVERLAPPED), in_flight_draft.sent_at)
     random.shuffle(answers)  # type: ignore[attr-defined]
     for in_flight_draft, response, now in answers:
-        stats.round(response, in_flight_draft, now)
-        recorder.answered(in_flight_draft, response, 0, now)
+        tell(Answered(in_flight_draft, response), now)
     rows = recorder.rounds()
     assert sum(row["ran"] for row in rows) == stats.rounds
     assert len(rows) == stats.drafts_sent
@@ -64,16 +73,18 @@ def test_records_add_up_with_the_statistics(answers: list, random: object, steps
 
 def test_times_count_from_the_begin_of_the_run() -> None:
     recorder = Recorder()
-    recorder.began(1000.0)
-    recorder.began(1015.0)  # another stretch of the text
-    recorder.drafted(Expansion([Prediction(5, 0.5), Prediction(6, 0.2)], 4), 3.0, 1008.0)
+    tell = recorder.take
+    tell(Began(9), 1000.0)
+    tell(Began(9), 1015.0)  # another stretch of the text
+    tell(Committed(9, [(4, TokenSource.BONUS)]), 1005.0)
+    tell(Drafted(Expansion([Prediction(5, 0.5), Prediction(6, 0.2)], 4), took=3.0), 1008.0)
     in_flight_draft = InFlightDraft(10, [5, 6], 1010.0, 0.0, looked_up=[False, True], confidence=[0.5, 0.25])
-    recorder.sent(in_flight_draft, Schedule.LOCKSTEP)
-    recorder.committed(10, Committed([(5, TokenSource.ACCEPTED), (9, TokenSource.RECOVERED)]), 1030.0)
-    recorder.answered(in_flight_draft, verified([5, 9], 1, 2, queue_ms=4.0, forward_ms=6.0), 2, 1030.0)
-    recorder.target_decoded(5.0, 1044.0)
-    recorder.committed(12, Committed([(8, TokenSource.BONUS)]), 1044.0)
-    recorder.settled([SourceChange(12, TokenSource.BONUS, TokenSource.TARGET_DECODED)])
+    tell(Sent(in_flight_draft, Schedule.LOCKSTEP), 1010.0)
+    tell(Answered(in_flight_draft, verified([5, 9], 1, 2, queue_ms=4.0, forward_ms=6.0)), 1030.0)
+    tell(Committed(10, [(5, TokenSource.ACCEPTED), (9, TokenSource.RECOVERED)]), 1030.0)
+    tell(Streamed(12, [8], True, None, 5.0), 1044.0)
+    tell(Committed(12, [(8, TokenSource.BONUS)]), 1044.0)
+    tell(SourcesChanged([SourceChange(12, TokenSource.BONUS, TokenSource.TARGET_DECODED)]), 1044.0)
     assert recorder.prefills() == []
     assert recorder.steps() == [{"began_ms": 5.0, "ended_ms": 8.0, "read": 4, "width": 2, "drafts": [5, 6]}]
     assert recorder.rounds() == [
@@ -102,6 +113,7 @@ def test_times_count_from_the_begin_of_the_run() -> None:
         }
     ]
     assert recorder.tokens() == [
+        {"position": 9, "token": 4, "source": "bonus", "target_decoded": False, "committed_ms": 5.0},
         {"position": 10, "token": 5, "source": "accepted", "target_decoded": False, "committed_ms": 30.0},
         {"position": 11, "token": 9, "source": "recovered", "target_decoded": False, "committed_ms": 30.0},
         {"position": 12, "token": 8, "source": "target_decoded", "target_decoded": True, "committed_ms": 44.0},

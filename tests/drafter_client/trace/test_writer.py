@@ -16,7 +16,8 @@ import pandas
 import pytest
 
 from drafter_client.errors import TraceError
-from drafter_client.generation.observer import Committed
+from drafter_client.generation.counting import StatsCounter
+from drafter_client.generation.events import Answered, Committed, Event, to_all
 from drafter_client.generation.resuming import released
 from drafter_client.generation.start import speculate
 from drafter_client.generation.text_session import TextSession
@@ -49,9 +50,9 @@ NOON = datetime(2026, 3, 4, 13, 0, 0, 250_000, tzinfo=timezone(timedelta(hours=1
 def traced(folder: Path, client: VerifierClient, drafter: Any = None, **how: Any) -> Stats:
     """A run with a trace."""
     stats = Stats(model="big", draft_model="small, or so")
-    with TraceFolder(folder, lambda: NOON).run(stats) as observer:
+    with TraceFolder(folder, lambda: NOON).run(stats) as listener:
         how = {"max_tokens": 40, "seed": 3, **how}
-        generate(client, drafter or toy_drafter(0.7), stats=stats, observer=observer, **how)
+        generate(client, drafter or toy_drafter(0.7), stats=stats, listener=listener, **how)
     return stats
 
 
@@ -119,8 +120,8 @@ def test_empty_draft_has_no_confidence(client: VerifierClient, tmp_path: Path) -
 
 def test_json_file_holds_the_whole_run(client: VerifierClient, tmp_path: Path) -> None:
     stats = Stats(model="big", mode="auto")
-    with TraceFolder(tmp_path).run(stats, {"lookup": True}) as observer:
-        generate(client, toy_drafter(), 3, stats=stats, observer=observer, max_tokens=20)
+    with TraceFolder(tmp_path).run(stats, {"lookup": True}) as listener:
+        generate(client, toy_drafter(), 3, stats=stats, listener=listener, max_tokens=20)
     body = detail(tmp_path)
     assert (body["schema"], body["run"], body["metrics"]["mode"], body["error"]) == (1, 1, "auto", None)
     assert body["settings"] == {"lookup": True}
@@ -177,12 +178,14 @@ def test_run_that_ends_early_leaves_a_trace(
 
 def test_verify_request_without_a_response_has_empty_cells(tmp_path: Path, client: VerifierClient) -> None:
     class Unanswered(Recorder):
-        def answered(self, *_: Any) -> None:
-            raise KeyboardInterrupt
+        def take(self, event: Event, now: float) -> None:
+            if isinstance(event, Answered):
+                raise KeyboardInterrupt
+            super().take(event, now)
 
     recorder = Unanswered()
     with pytest.raises(KeyboardInterrupt):
-        generate(client, toy_drafter(), 2, observer=recorder, max_tokens=9)
+        generate(client, toy_drafter(), 2, listener=recorder.take, max_tokens=9)
     [row] = recorder.rounds()
     assert (row["k"], row["sent_ms"] > 0) == (2, True)
     empty = ("judged", "accepted", "ran", "looked_up", "rtt_ms", "network_ms", "queue_ms", "forward_ms", "arrived_ms")
@@ -226,8 +229,8 @@ def test_several_threads_write_at_once(verifier: Verifier, tmp_path: Path) -> No
 
     def work(count: int) -> None:
         stats = Stats(model=f"m{count}")
-        with closing(VerifierClient(verifier.url)) as client, traces.run(stats) as observer:
-            generate(client, toy_drafter(), 2, stats=stats, observer=observer, max_tokens=count)
+        with closing(VerifierClient(verifier.url)) as client, traces.run(stats) as listener:
+            generate(client, toy_drafter(), 2, stats=stats, listener=listener, max_tokens=count)
         written[f"m{count}"] = stats.token_ids
 
     threads = [threading.Thread(target=work, args=(count,)) for count in range(3, 15)]
@@ -297,9 +300,9 @@ def test_only_tokens_of_the_text_are_written(tmp_path: Path) -> None:
     stats = Stats(mode="auto", prompt_tokens=3, token_ids=[5, 6, 7, 8])
     # The second commit is of a stretch from which no more tokens were taken.
     commits = [(3, [5, 6], 10.0), (5, [9, 9], 11.0), (5, [7, 8, 4], 12.0)]
-    with TraceFolder(tmp_path).run(stats) as recorder:
+    with TraceFolder(tmp_path).run(stats) as listener:
         for position, tokens, now in commits:
-            recorder.committed(position, Committed([(token, TokenSource.BONUS) for token in tokens]), now)
+            listener(Committed(position, [(token, TokenSource.BONUS) for token in tokens]), now)
     rows = read_table(tmp_path, TOKENS)
     assert [(row["position"], row["token"], row["committed_ms"]) for row in rows] == [
         *((3, 5, 10.0), (4, 6, 10.0)),
@@ -311,11 +314,11 @@ def test_text_closed_early_is_no_error(client: VerifierClient, tmp_path: Path) -
     stats, traces = Stats(), TraceFolder(tmp_path)
 
     def written() -> Iterator[Committed]:
-        with traces.run(stats) as observer, released(client, TextSession(PROMPT)) as text:
+        with traces.run(stats) as listener, released(client, TextSession(PROMPT)) as text:
             yield from speculate(
-                *(client, toy_drafter(), text, {"max_tokens": 90}, model_info(), stats, Ticks()),
+                *(client, toy_drafter(), text, {"max_tokens": 90}, model_info()),
+                *(to_all(StatsCounter(stats).take, listener), Ticks()),
                 mechanisms=LOCKSTEP,
-                observer=observer,
             )
 
     run = written()

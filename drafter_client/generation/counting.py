@@ -1,0 +1,139 @@
+"""The listener that fills the statistics of a text."""
+
+from drafter_client.generation import events
+from drafter_client.metrics.statistics import SOLO, Stats, Turn
+from drafter_client.metrics.token_source import TokenSource
+from drafter_client.metrics.waits import DRAFTING, PREFILL, VERIFY, exchange
+from drafter_client.options import Mode
+
+_TIMED_MODES = (Mode.TARGET, Mode.FUSED, SOLO)  # in which the statistics have the time of each token
+
+
+class StatsCounter:
+    """Fills `Stats`. In mode `auto`, the statistics of each stretch are counted apart, too, for what the text waited
+    for: that depends on the mode of the stretch."""
+
+    def __init__(self, stats: Stats) -> None:
+        self._stats = stats
+        self._begun = False
+        self._attempt = 0.0  # milliseconds on the run's clock: the begin of the last attempt
+        self._last = 0.0  # and when the last tokens came, or the text began
+        self._stretch: StatsCounter | None = None  # in mode auto
+
+    def take(self, event: events.Event, now: float) -> None:
+        """Count an event, a `Listener`."""
+        stats = self._stats
+        if isinstance(event, events.ModeChosen):
+            self._choose(event)
+        if self._stretch is not None:
+            self._stretch.take(event, now)
+        match event:  # the most frequent ones first
+            case events.Drafted():
+                stats.times.drafting += event.took
+                stats.spans.append((DRAFTING, now - event.took, now))
+            case events.Answered():
+                self._count_answer(event, now)
+            case events.Streamed():
+                if event.forward_ms is not None:
+                    stats.spans.append((VERIFY, now - event.forward_ms, now))
+            case events.Committed():
+                self._count_tokens(event, now)
+            case events.SourcesChanged(changes):
+                for change in changes:
+                    stats.sources[change.provisional] -= 1
+                    stats.sources[change.source] += 1
+            case events.Began():
+                self._attempt = now
+                if not self._begun:
+                    self._begun, self._last = True, now
+                    stats.began_ms, stats.prompt_tokens = now, event.prompt_tokens
+            case events.Opened(response, asked):
+                stats.sampling = response.sampling.settings()
+                stats.times.prefill += response.forward_ms
+                self._exchanged(PREFILL, asked, now, response.queue_ms, response.forward_ms)
+            case events.Served():
+                self._count_served(event, now)
+            case events.Resumed(generated):
+                stats.resumed.append(generated)
+            case events.DraftingFailed(reason):
+                stats.draft_failure = reason
+            case events.Ended():
+                stats.total_ms, stats.finish_reason = now - stats.began_ms, event.finish_reason
+                stats.bytes_sent += event.bytes_sent
+                stats.bytes_received += event.bytes_received
+                stats.why = event.why
+                if self._stretch is not None:
+                    stretch = self._stretch._stats
+                    stats.turns[-1], stats.stretches[-1] = Turn(stretch.mode, stretch.generated_tokens), stretch.waits()
+
+    def _choose(self, event: events.ModeChosen) -> None:
+        stats = self._stats
+        stats.draft_model, stats.looks_up = stats.draft_model or event.draft_model, event.looks_up
+        if stats.mode == Mode.AUTO:
+            stretch = Stats(mode=event.mode)
+            stats.turns.append(Turn(event.mode, 0))
+            stats.stretches.append(stretch.waits())
+            self._stretch = StatsCounter(stretch)
+
+    def _count_answer(self, event: events.Answered, now: float) -> None:
+        stats, response, in_flight_draft = self._stats, event.response, event.in_flight_draft
+        stats.drafts_sent += 1
+        stats.rounds += response.ran
+        if response.judged:
+            count = len(in_flight_draft.drafts)
+            first, accepted = response.recorded(count), response.judged_accepted(count)
+            stats.drafted += response.judged
+            stats.accepted += accepted
+            found = [True] * count if stats.looks_up else in_flight_draft.looked_up
+            stats.looked_up += sum(found[first : first + response.judged])
+            stats.looked_up_accepted += sum(found[first : first + accepted])
+        stats.times.verify += response.forward_ms
+        self._exchanged(VERIFY, in_flight_draft.sent_at, now, response.queue_ms, response.forward_ms)
+
+    def _exchanged(self, part: str, sent: float, now: float, queue_ms: float, forward_ms: float) -> None:
+        """Count the times of a request but for its pass, and what the text waited for."""
+        times = self._stats.times
+        times.queue += queue_ms
+        times.network += max(0.0, now - sent - queue_ms - forward_ms)
+        self._stats.spans += exchange(part, sent, now, queue_ms, forward_ms)
+
+    def _count_tokens(self, event: events.Committed, now: float) -> None:
+        stats, count = self._stats, len(event.tokens)
+        sources = [source for _, source in event.tokens]
+        if count and not stats.token_ids:
+            stats.ttft_ms = now - stats.began_ms
+            if stats.mode == SOLO:
+                stats.times.prefill = stats.ttft_ms
+        if count and stats.mode in _TIMED_MODES:
+            stats.token_ms += [now - self._last, *[0.0] * (count - 1)]
+            self._last = now
+        stats.token_ids += [token for token, _ in event.tokens]
+        stats.decisions += event.decisions or ()
+        stats.sources.update(sources)
+        stats.mispredicted += event.mispredicted
+        stats.next_draft_ready += event.next_draft_ready
+        if event.schedule is not None:
+            stats.schedules[event.schedule] += count
+        if event.judged is not None:
+            stats.rounds += 1
+            stats.drafts_sent += 1
+            stats.drafted += event.judged
+            stats.accepted += sources.count(TokenSource.ACCEPTED)
+
+    def _count_served(self, event: events.Served, now: float) -> None:
+        """Take over the verifier's summary of a text that it generated. All times that it does not report are the
+        network's; without a summary that is the whole time of the request."""
+        stats, summary = self._stats, event.summary
+        stats.times.network += max(0.0, now - self._attempt - (0.0 if summary is None else summary.milliseconds))
+        if summary is None:
+            return
+        stats.sampling = summary.sampling.settings()
+        stats.times.queue += summary.queue_ms
+        stats.times.verify += summary.forward_ms
+        speculation = summary.speculation
+        if speculation is not None:
+            stats.draft_model = stats.draft_model or summary.draft_model or ""
+            stats.draft_failure = speculation.draft_failure or stats.draft_failure
+            stats.looked_up += speculation.looked_up
+            stats.looked_up_accepted += speculation.looked_up_accepted
+            stats.times.drafting += speculation.drafting_ms

@@ -1,0 +1,165 @@
+"""What happens while a text is generated: one class for each event, and those who listen to them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from drafter_client.metrics.token_source import SourceChange, TokenSource
+from drafters.base import Expansion
+from speculation.acceptance.explain import Decision
+from speculation.policy.schedule import Schedule
+from speculation.policy.verifier_timeline import InFlightDraft
+from speculation.protocol.responses import GenerateResponse, PrefillResponse, VerifyResponse
+
+
+class Event:
+    """Something that happened to a text."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModeChosen(Event):
+    """The text, or its next stretch in mode `auto`, is generated in this mode, a `Mode` other than `auto`."""
+
+    mode: str
+    draft_model: str = ""  # empty: nothing is drafted, or the name is not known yet
+    looks_up: bool = False  # whether the drafter looks all draft tokens up in the text
+
+
+@dataclass(frozen=True, slots=True)
+class Began(Event):
+    """An attempt at the text began: the first one, the next after an outage, or another stretch."""
+
+    prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opened(Event):
+    """The response to the prefill came, which was requested at `asked` (milliseconds on the run's clock)."""
+
+    response: PrefillResponse
+    asked: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sent(Event):
+    """A verify request is about to be sent."""
+
+    in_flight_draft: InFlightDraft
+    schedule: Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted(Event):
+    """A draft step ended. `onward`: whether the executor began the next one by itself, as `DraftStep.onward` allows.
+
+    `took`: milliseconds, which the loop fills in, since an executor has no clock.
+    """
+
+    expansion: Expansion
+    onward: bool = False
+    took: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(Event):
+    """The response to a verify request arrived."""
+
+    in_flight_draft: InFlightDraft
+    response: VerifyResponse
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed(Event):
+    """The event stream reported committed tokens, from `position` on, or the end of the text."""
+
+    position: int
+    tokens: list[int]
+    target_decoded: bool  # whether the tokens come from self-continuation
+    finish_reason: str | None
+    forward_ms: float | None = None  # milliseconds of the verifier pass of the last token, if it was self-continuation
+    decisions: list[Decision | None] | None = None  # one for each token, if requested
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A thread of the executor failed: no event of the text, which raises the error."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Committed(Event):
+    """Committed tokens in order from `position` on, each id with its token source as known by now.
+
+    `decisions`: one for each token, if requested. `schedule`: that of the pair, where a verify request or the event
+    stream brought them. `mispredicted`: whether one of them is another than the drafter had predicted, and
+    `next_draft_ready`, whether the next draft was ready all the same. `judged`: in mode `fused`, how many draft tokens
+    the verifier pass judged; None: it was no pass over a draft.
+    """
+
+    position: int
+    tokens: list[tuple[int, TokenSource]]
+    decisions: list[Decision] | None = None
+    schedule: Schedule | None = None
+    mispredicted: bool = False
+    next_draft_ready: bool = False
+    judged: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourcesChanged(Event):
+    """The final sources of these tokens differ from those reported when they were committed."""
+
+    changes: list[SourceChange]
+
+
+@dataclass(frozen=True, slots=True)
+class Served(Event):
+    """The request for a text that the verifier generates is over. `summary`: None if the response broke off."""
+
+    summary: GenerateResponse | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed(Event):
+    """The first tokens after an outage came, `generated` tokens after the prompt."""
+
+    generated: int
+
+
+@dataclass(frozen=True, slots=True)
+class DraftingFailed(Event):
+    """The draft engine failed for this reason. The text went on without drafts."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended(Event):
+    """An attempt at the text, or a wait for a lost verifier, is over. `finish_reason`: None if the text has not ended.
+
+    `bytes_sent`, `bytes_received`: of the attempt. `why`: in mode `auto`, what the mode selection was based on.
+    """
+
+    finish_reason: str | None
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    why: str = ""
+
+
+Completion = Drafted | Answered | Streamed | Failed  # what an executor reports
+
+# Takes an event and the time at which it came, in milliseconds on the run's clock. It is called from several threads,
+# but never from two at once. The run waits for each call, so a listener has to be fast.
+Listener = Callable[[Event, float], None]
+
+
+def to_all(*listeners: Listener) -> Listener:
+    """Return a listener that hands each event to all of `listeners`, in their order."""
+
+    def tell(event: Event, now: float) -> None:
+        for listener in listeners:
+            listener(event, now)
+
+    return tell
