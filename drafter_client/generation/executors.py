@@ -121,12 +121,14 @@ class ThreadedExecutor:
         self._opened = threading.Event()
         self._closed = False
         self._clients = [client.another() for _ in range(lanes)]
-        work: list[Callable[[], None]] = [self._draft, self._react_while_drafting]
-        work += [partial(self._carry, each) for each in self._clients]
+        work: dict[str, Callable[[], None]] = {"draft": self._draft, "react": self._react_while_drafting}
+        work |= {f"verify {number}": partial(self._carry, each) for number, each in enumerate(self._clients, 1)}
         if stream:
             self._clients.append(client.another())
-            work.append(partial(self._listen, self._clients[-1]))
-        self._threads = [threading.Thread(target=self._run, args=[each], daemon=True) for each in work]
+            work["stream"] = partial(self._listen, self._clients[-1])
+        self._threads = [
+            threading.Thread(target=self._run, args=[each], name=name, daemon=True) for name, each in work.items()
+        ]
         for thread in self._threads:
             thread.start()
 

@@ -79,7 +79,7 @@ def speculate(
         index = NgramIndex() if lookup else None
         indexing: threading.Thread | None = None
         if index is not None:
-            indexing = threading.Thread(target=index.extend, args=(known,), daemon=True)
+            indexing = threading.Thread(target=index.extend, args=(known,), name="index", daemon=True)
             indexing.start()  # runs while the verifier reads the prompt
         asked = clock()
         opened = _open(client, text, options)

@@ -53,6 +53,7 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.trace.writer import TraceFolder
 from drafters.lookup import NAME
 from speculation.errors import PromptTooLong
+from speculation.policy.schedule import Mechanisms
 from tests.drafter_client.support import Scenario, Verifier, plain, serving
 from tests.paths import ROOT
 
@@ -360,6 +361,24 @@ def test_text_left_early_reports_its_sampling(mode: Mode) -> None:
     assert whole.sampling["threshold"] == 0.2 and whole.sampling["strategy"] == "threshold"
     target_only = {turn.mode for turn in text.stats.turns} == {Mode.TARGET} or mode is Mode.TARGET
     assert text.stats.draft_model == ("" if target_only else NAME)
+
+
+@pytest.mark.parametrize(
+    ("mode", "more"),
+    [(Mode.REMOTE, set()), (Mode.AUTO, {"connecting_0", "latency-probe_0"}), (Mode.TARGET, set())],
+    ids=str,
+)
+def test_text_has_four_threads_at_most_and_one_for_each_connection(
+    verifier: Verifier, mode: Mode, more: set[str]
+) -> None:
+    """The caller's thread is the fourth. docs/architecture.md says what each is for."""
+    before, seen = threading.enumerate(), set[threading.Thread]()
+    with Pair(verifier.url, TOY) as pair:
+        for _ in pair.generate(PROMPT, Options(max_tokens=40, mode=mode)):
+            seen |= {each for each in threading.enumerate() if each not in before}
+    connections = {"stream", *(f"verify {number}" for number in range(1, 1 + Mechanisms().in_flight))} | more
+    assert {each.name for each in seen} <= {"draft", "react", "index"} | connections
+    assert len(seen) == len({each.name for each in seen})
 
 
 def test_one_text_too_many_is_refused(verifier: Verifier) -> None:
