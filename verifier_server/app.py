@@ -67,7 +67,7 @@ def create_app(
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL))
         if (warning := service.access.warning()) is not None:
             _log.warning("%s", warning)
-        service.outbox.attach(asyncio.get_running_loop())
+        service.engine_client.attach(asyncio.get_running_loop())
         service.loader.start(on_failure)
         with stop_signals(asyncio.get_running_loop(), service.begin_stop) as received:
             try:
