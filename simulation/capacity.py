@@ -28,9 +28,8 @@ from simulation.capacity_model import KnownText, Metrics, Target, TextRange, per
 from simulation.paced import Cost
 from simulation.virtual_time import World
 from speculation.acceptance.strategies import Strategy
-from verifier_server.engine.batch_plan import BatchPlan
 from verifier_server.engine.batching_window import LONGEST
-from verifier_server.engine.composer import Composer
+from verifier_server.engine.composer import BatchPlan, Composer
 from verifier_server.engine.requests import Request
 from verifier_server.engine.sequence_state import SequenceState
 from verifier_server.sessions import Session

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from backends.base import Backend, BackendError
 from speculation.errors import SpecPairError
-from verifier_server.engine.batch_plan import BatchPlan
+from verifier_server.engine.composer import BatchPlan
 from verifier_server.engine.requests import Answer, OnAnswer
 from verifier_server.engine.scheduler import Scheduler
 

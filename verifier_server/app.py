@@ -11,29 +11,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import STARTUP_FAILURE
 
 from backends.base import Backend
-from speculation.errors import (
-    InternalError,
-    MethodNotAllowed,
-    ModelLoading,
-    NotFound,
-    Overloaded,
-    RequestError,
-    RequestTimeout,
-    ShuttingDown,
-    SpecPairError,
-    Unauthorized,
-)
-from verifier_server.api import docs_page, routes
+from verifier_server.api import docs_page, entrance, routes
 from verifier_server.api.openapi import document
 from verifier_server.process.open_files import allow_files
-from verifier_server.process.shutdown import QuietShutdown, stop_signals
+from verifier_server.process.shutdown import stop_signals
 from verifier_server.process.workers import refuse_workers
 from verifier_server.service import GRACE, Service
 from verifier_server.settings import Settings, SettingsError, from_environment
@@ -67,7 +51,7 @@ def create_app(
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL))
         if (warning := service.access.warning()) is not None:
             _log.warning("%s", warning)
-        service.outbox.attach(asyncio.get_running_loop())
+        service.engine_client.attach(asyncio.get_running_loop())
         service.loader.start(on_failure)
         with stop_signals(asyncio.get_running_loop(), service.begin_stop) as received:
             try:
@@ -90,69 +74,8 @@ def create_app(
     app.state.service = service = Service(settings, backend, clock, draft)
     routes.add_to(app)
     docs_page.add_to(app)
-    app.add_middleware(Entrance)
-    app.add_middleware(QuietShutdown, stopping=lambda: service.stopping)
-    app.add_exception_handler(SpecPairError, _reply_error)
-    app.add_exception_handler(HTTPException, _reply_http)
-    app.add_exception_handler(Exception, _reply_unexpected)
+    entrance.add_to(app, stopping=lambda: service.stopping)
     return app
-
-
-class Entrance:
-    """Middleware: each path works with a trailing slash, too, and `/verify` is served here.
-
-    FastAPI's routing would cost more time than that endpoint.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            path = scope["path"].removeprefix(scope.get("root_path", ""))
-            if path.endswith("/") and path not in ("/", "/docs/"):  # the documentation page has relative addresses
-                path, scope = path[:-1], {**scope, "path": scope["path"][:-1]}
-            if path == "/verify":
-                await (await _verify(Request(scope, receive)))(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-
-async def _verify(request: Request) -> Response:
-    if request.method != "POST":
-        return await _reply_http(request, HTTPException(405, headers={"Allow": "POST"}))
-    try:
-        return await routes.verify(request)
-    except SpecPairError as error:
-        return await _reply_error(request, error)
-
-
-async def _reply_error(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, SpecPairError)
-    headers = None
-    if isinstance(error, ModelLoading | Overloaded | ShuttingDown):
-        headers = {"Retry-After": str(error.details.get("retry_after", 1))}  # whole seconds
-    elif isinstance(error, Unauthorized):
-        headers = {"WWW-Authenticate": 'Bearer realm="specpair"'}
-    elif isinstance(error, RequestTimeout):  # the rest of the body must not be read as the next request
-        headers = {"Connection": "close"}
-    return JSONResponse(error.body(), status_code=error.status, headers=headers)
-
-
-async def _reply_http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    known: SpecPairError
-    if error.status_code == 405:
-        known = MethodNotAllowed(f"{request.method} is not possible on {request.url.path}")
-    elif error.status_code == 404:
-        known = NotFound(f"there is nothing at {request.url.path}: see /docs for what there is")
-    else:
-        known = RequestError(str(error.detail))
-    return JSONResponse(known.body(), status_code=error.status_code, headers=error.headers)
-
-
-async def _reply_unexpected(_request: Request, error: Exception) -> Response:
-    return await _reply_error(_request, InternalError(f"a fault of the verifier ({type(error).__name__}): see its log"))
 
 
 def _stop_process() -> None:

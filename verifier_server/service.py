@@ -18,7 +18,6 @@ from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.engine_client import EngineClient
 from verifier_server.generation.generator import GeneratedText, Generator
-from verifier_server.generation.outbox import Outbox
 from verifier_server.generation.prompts import encode_text, make_session
 from verifier_server.generation.verify import Verifying, implicit, seconds
 from verifier_server.loading import Loader
@@ -42,8 +41,7 @@ class Service:
         """`clock`: the engine's clock, in seconds. `backend`, `draft`: target and draft model, if loaded already."""
         self.settings = settings
         self.access = Access(settings.api_key, settings.insecure)
-        self.outbox = Outbox()
-        self._engine_client = EngineClient(self.outbox)
+        self.engine_client = EngineClient()
         self.sessions = SessionTable(
             time.monotonic,
             settings.session_ttl,
@@ -52,9 +50,9 @@ class Service:
             self._replaced,
             quota=settings.quota,
         )
-        self.loader = Loader(settings, clock, self.outbox.deliver, backend, draft)
-        self.verifying = Verifying(self._engine_client, self.sessions)
-        self.texts = Generator(self.outbox, self.sessions)
+        self.loader = Loader(settings, clock, self.engine_client.deliver, backend, draft)
+        self.verifying = Verifying(self.engine_client, self.sessions)
+        self.texts = Generator(self.engine_client, self.sessions)
         self._vocabulary_body: bytes | None = None
         self.stopping = False
 
@@ -165,7 +163,7 @@ class Service:
         with self.sessions.in_use(session):
             next_in, self_continue = seconds(request.next_in_ms), request.self_continue or None
             first = Request(session, position, [], next_in=next_in, self_continue=self_continue)
-            return session, await self._engine_client.answer(engine, first, receive)
+            return session, await self.engine_client.answer(engine, first, receive)
 
     def session(self, session_id: str, caller: Caller) -> Session:
         """The caller's session of this id. Raises UnknownSession."""

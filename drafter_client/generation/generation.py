@@ -1,5 +1,6 @@
 """`Generation`: an iterator of the events of one text, which are tokens as they are committed, then the end."""
 
+import codecs
 import threading
 from collections.abc import Generator
 from contextlib import closing
@@ -8,7 +9,6 @@ from types import TracebackType
 from typing import NamedTuple
 
 from backends.vocabulary import Vocabulary
-from drafter_client.generation.detokenize import TextStream
 from drafter_client.generation.events import Committed
 from drafter_client.generation.text_session import TextSession
 from drafter_client.metrics.statistics import Stats
@@ -53,6 +53,28 @@ class Finished:
 
 
 Event = Tokens | Finished
+
+
+class TextStream:
+    """Incremental decoder over one vocabulary: a character split over several tokens comes once, with the last of them.
+
+    Invalid UTF-8 and unknown token ids become U+FFFD.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._pieces: list[str] = []
+
+    def feed(self, token: int) -> str:
+        """Return the text that `token` completes; it may be empty."""
+        known = token < self._vocabulary.size  # the target's vocabulary may be larger
+        self._pieces.append(self._decoder.decode(self._vocabulary.decode([token]) if known else b"\xff"))
+        return self._pieces[-1]
+
+    def __str__(self) -> str:
+        """The whole text; an unfinished character at its end is U+FFFD."""
+        return "".join(self._pieces) + self._decoder.getstate()[0].decode(errors="replace")
 
 
 class Generation:

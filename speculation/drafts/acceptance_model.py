@@ -1,11 +1,98 @@
-"""Learn the chance of acceptance of draft tokens, separately for the draft model's and for looked-up ones."""
+"""Learn how likely a draft token is accepted, from the outcomes of tokens with similar confidence, by kind of token."""
 
 from collections.abc import Sequence
+from math import exp, log
 
-from speculation.drafts.calibration import Calibration, recent_after
+import numpy as np
+from numpy.typing import NDArray
+
 from speculation.drafts.tree import TreeNode
 
+_SURE = 30.0  # log-odds that are as good as certain
+_MEMORY = 0.7  # weight of the past in `recent`
 _OPTIMISTIC, _TRIES = 0.97, 4.0  # optimistic prior chance of the draft model's tokens, and how many it counts for
+
+
+def recent_after(recent: float, accepted: bool) -> float:
+    """The fading mean outcome `recent` of the last draft tokens, -1 to 1, after the outcome of one more."""
+    return _MEMORY * recent + (1.0 - _MEMORY) * (1.0 if accepted else -1.0)
+
+
+class Calibration:
+    """Logistic regression of acceptance on the drafter's confidence and on the outcomes of the last draft tokens.
+
+    The confidence of a draft token is the drafter's probability of it, its outcome is whether it was accepted.
+    Confidence alone does not suffice: a drafter follows some stretches of a text and not others, so a token behind an
+    accepted one is likelier to be accepted itself. The regression is fitted to the latest outcomes. Its prior weighs
+    the drafter's confidence by half (a good drafter is accepted more often than its confidence says, a bad one less).
+    """
+
+    _WINDOW = 200  # latest outcomes that the regression is fitted to
+    _LATEST = 50  # latest outcomes that the typical chance is taken from
+    _CLIP = 4.0  # log-odds beyond which a confidence makes no difference
+    _PRIOR = np.array([1.0, 0.5, 0.8])  # bias, gain of the log-odds, gain of `recent`
+    _PRECISION = np.array([0.5, 3.0, 1.0])  # inverse variances of the prior
+
+    def __init__(self, *, counted: bool = False) -> None:
+        """`counted`: confidences are measured shares of right predictions, which the prior takes as they are."""
+        self._prior = np.array([0.0, 1.0, 0.8]) if counted else self._PRIOR
+        self._outcomes = np.empty((self._WINDOW, 4))  # a ring of (1, log-odds, `recent`, whether it was accepted)
+        self.count = 0  # outcomes seen
+        self._weights: list[float] = self._prior.tolist()
+        self.recent = 0.0  # fading mean outcome of the last draft tokens, from -1 (rejected) to 1 (accepted)
+        self._typical = float(self._prior[0])  # log-odds of acceptance at unknown confidence, at `recent` 0
+
+    @property
+    def typical(self) -> float:
+        """Chance of acceptance, 0 to 1, where neither the confidence nor the last outcomes are known."""
+        return self.chance_of_any(0.0)
+
+    def chance_of_any(self, recent: float) -> float:
+        """Chance of acceptance, 0 to 1, where only the last outcomes are known."""
+        return 1.0 / (1.0 + exp(-max(self._typical + self._weights[2] * recent, -_SURE)))
+
+    def chance(self, confidence: float, recent: float) -> float:
+        """Chance that a draft token of this confidence is accepted if all before it are."""
+        bias, gain, recent_gain = self._weights
+        return 1.0 / (1.0 + exp(-max(bias + gain * self._odds(confidence) + recent_gain * recent, -_SURE)))
+
+    def path(self, confidences: Sequence[float], ahead: int = 0) -> list[float]:
+        """For each draft token, and for `ahead` further ones: chance that it and all before it are accepted."""
+        bias, gain, recent_gain = self._weights
+        recent, chance, chances = self.recent, 1.0, []
+        made = [bias + gain * self._odds(confidence) for confidence in confidences]
+        for score in [*made, *[self._typical] * ahead]:
+            chance /= 1.0 + exp(-max(score + recent_gain * recent, -_SURE))
+            recent = recent_after(recent, True)
+            chances.append(chance)
+        return chances
+
+    def learn(self, confidence: float, accepted: bool) -> None:
+        """Take in the outcome of one draft token. It counts from the next `fit` on."""
+        self._outcomes[self.count % self._WINDOW] = 1.0, self._odds(confidence), self.recent, accepted
+        self.count += 1
+        self.recent = recent_after(self.recent, accepted)
+
+    def fit(self) -> None:
+        """Refit by two Newton steps from the last fit, which suffice because it moves little from round to round."""
+        if not self.count:
+            return
+        outcomes = self._outcomes[: self.count]
+        features, accepted = outcomes[:, :3], outcomes[:, 3]
+        weights = np.array(self._weights)
+        for _ in range(2):
+            chances = _logistic(features @ weights)
+            gradient = features.T @ (chances - accepted) + self._PRECISION * (weights - self._prior)
+            curvature = (features.T * (chances * (1.0 - chances))) @ features + np.diag(self._PRECISION)
+            weights = weights - np.linalg.solve(curvature, gradient)
+        self._weights = weights.tolist()
+        latest = np.arange(max(0, self.count - self._LATEST), self.count) % self._WINDOW
+        share = float(_logistic(self._outcomes[latest, :2] @ weights[:2]).mean())
+        self._typical = log(share / (1.0 - share))
+
+    def _odds(self, confidence: float) -> float:
+        p = min(max(confidence, 1e-6), 1.0 - 1e-6)
+        return min(max(log(p / (1.0 - p)), -self._CLIP), self._CLIP)
 
 
 class AcceptanceModel:
@@ -55,3 +142,7 @@ class AcceptanceModel:
 
     def _of(self, node: TreeNode) -> Calibration:
         return self.lookup if node.looked_up else self.model
+
+
+def _logistic(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 1.0 / (1.0 + np.exp(-np.clip(scores, -_SURE, _SURE)))

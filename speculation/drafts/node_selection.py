@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from speculation.drafts.acceptance_model import AcceptanceModel
-from speculation.drafts.calibration import recent_after
+from speculation.drafts.acceptance_model import AcceptanceModel, recent_after
 from speculation.drafts.tree import DraftTree, TreeNode
 
 FLOOR = 0.02  # chance, that the text passes through a node, below which it is not expanded

@@ -21,8 +21,7 @@ from speculation.drafts.committed_text import CommittedText
 from speculation.drafts.ngram import NgramIndex
 from speculation.drafts.node_selection import FLOOR, DraftStep, select_nodes
 from speculation.drafts.tree import Prediction, TreeNode
-from speculation.policy.draft_length import MAX_AUTO, DraftLength, Prospects
-from speculation.policy.draft_plan import DraftPlan, best_plan, fixed_plan
+from speculation.policy.draft_length import MAX_AUTO, DraftLength, DraftPlan, Prospects
 from speculation.policy.rejection_policy import NOT_SOON
 from speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule
 from speculation.policy.timing import LatencyModel
@@ -293,10 +292,7 @@ class SpeculationController:
         slack = 0.0 if waited_for else self._latencies.margin
         moments = [now, *(first + slack + number * draft for number in range(ahead))]
         starts = self._timeline.starts(moments, now)
-        known = len(self.known)
-        if self._length.fixed is not None:
-            return fixed_plan(starts[0].position - known, made, ahead, self._length.cap, self._room, waited_for)
-        return best_plan(starts, chances, made, known, self._length.cap, waited_for, self._latencies, self._prospects)
+        return self._length.plan(starts, chances, made, len(self.known), self._room, waited_for, self._latencies)
 
     def _deepest(self, now: float) -> int:
         """Most draft tokens behind the known text that the next request could carry."""

@@ -1,4 +1,4 @@
-"""Choose the draft length: the one that maximises tokens per second, or the one that the user fixed.
+"""Decide how long drafts are: the length that maximises tokens per second, or the one that the user fixed.
 
 A round with k draft tokens yields 1 + s_1 + … + s_k tokens on average, where s_i is the chance that the first i draft
 tokens are accepted. Tokens per second over all rounds are greatest when every round maximises (tokens - rate x time),
@@ -7,16 +7,19 @@ with `rate` the best rate itself (Dinkelbach's rule for ratios). So one more dra
     chance of its acceptance  >  rate x (time that it keeps the verifier waiting + time that its verification adds).
 
 This is decided token by token, from the drafter's confidence, corrected by how often draft tokens of such confidence
-were accepted before. While the verifier is busy anyway, drafting does not keep it waiting.
+were accepted before. While the verifier is busy anyway, drafting does not keep it waiting. A plan says whether the next
+request should wait for further draft tokens, and for how many.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 from speculation.policy.rejection_policy import NOT_SOON, RejectionPolicy, best_rejection_policy
 from speculation.policy.schedule import Mechanisms
 from speculation.policy.timing import LatencyModel
+from speculation.policy.verifier_timeline import PassStart
 
 # Share of the rate that overlap must gain. A smaller gain is not worth the energy, nor, where both ends run on one
 # machine, the time that it takes from the verifier.
@@ -37,6 +40,13 @@ class Prospects:
     alongside: bool  # whether a draft sent while the verifier self-continues gains more than TRIFLE tokens
     rejection_policy: RejectionPolicy  # what the verifier should do after a rejection
     overlap: bool  # whether drafting while the verifier works gains more than the share TRIFLE of the rate
+
+
+class DraftPlan(NamedTuple):
+    """What to put into the next verify request."""
+
+    more: int  # draft tokens to wait for before it is sent
+    skip: int  # draft tokens of the path that, if accepted, are committed before the verifier pass for it starts
 
 
 class DraftLength:
@@ -84,6 +94,33 @@ class DraftLength:
             return min(len(chances) - 1, since + self.cap)
         count = worth_sending(latencies, chances, since, self.cap, self.prospects.price)
         return max(count, *(at for at, must in enumerate(drawn or (), 1) if must), 0)
+
+    def plan(
+        self,
+        starts: Sequence[PassStart],
+        chances: Sequence[float],
+        made: int,
+        known: int,
+        room: int,
+        waited_for: bool,
+        latencies: LatencyModel,
+    ) -> DraftPlan | None:
+        """The plan for the next verify request; None where no draft pays.
+
+        `starts[n]`: when the verifier pass would start for a request that leaves with n draft tokens more than the
+        `made` ones of the path. `chances[k]`: chance that the first k draft tokens of the path are accepted. `known`:
+        tokens of the committed text. `room`: most draft tokens in the request. `waited_for`: the verifier idles until a
+        draft comes.
+        """
+        if self.fixed is None:
+            return _best_plan(starts, chances, made, known, self.cap, waited_for, latencies, self.prospects)
+        skip, ahead = starts[0].position - known, len(starts) - 1
+        missing = min(self.cap, room - skip) - (made - skip)
+        if self.cap and missing > 0 and ahead:
+            return DraftPlan(min(missing, ahead), skip)
+        if made < skip or (made == skip and not waited_for):
+            return None
+        return DraftPlan(0, skip)
 
 
 def prospects(
@@ -152,3 +189,45 @@ def worth_sending(latencies: LatencyModel, chances: Sequence[float], since: int,
     """
     each = worths(latencies, chances, since, most, price)
     return since + each.index(each[-1])
+
+
+def _best_plan(
+    starts: Sequence[PassStart],
+    chances: Sequence[float],
+    made: int,
+    known: int,
+    cap: int,
+    waited_for: bool,
+    latencies: LatencyModel,
+    prospects: Prospects,
+) -> DraftPlan | None:
+    """The plan of the greatest value; None where no draft pays. Arguments as for `DraftLength.plan`.
+
+    A draft token gains its chance of acceptance, less the cost of verifying it. Waiting for it costs the tokens that
+    the verifier would have produced meanwhile. `cap`: most draft tokens judged at once.
+    """
+    # Share of its gain that a draft token loses if it is left out of this request. It goes into the next one, unless
+    # that is full without it.
+    loss = 1.0
+    if prospects.overlap:
+        loss = min(1.0, latencies.verify(0) / (latencies.draft() * max(1, prospects.unhurried)))
+    best: DraftPlan | None = None
+    best_value, at_once = 0.0, None
+    worth: dict[int, list[float]] = {}
+    for more, start in enumerate(starts):
+        skip = start.position - known
+        fresh = made + more - skip
+        if more and (fresh > cap or (best_value > 0.0 and start.position > starts[0].position)):
+            break
+        if fresh < 0 or (not fresh and not waited_for):
+            continue
+        if skip not in worth:
+            worth[skip] = worths(latencies, chances, skip, cap, prospects.price)
+        gain = worth[skip][min(fresh, cap)]  # draft tokens beyond `cap` are not sent
+        at_once = gain if at_once is None else at_once
+        waiting = prospects.rate * (start.at - starts[0].at) - (start.position - starts[0].position)
+        given = chances[min(starts[0].position - known, made)]
+        value = at_once + loss * (gain - at_once) - given * waiting
+        if value > best_value or (best is None and waited_for):
+            best, best_value = DraftPlan(more, skip), value
+    return best

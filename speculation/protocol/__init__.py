@@ -1,1 +1,1 @@
-"""What both ends send each other: requests, responses, and the position rule."""
+"""What both ends send each other: requests and responses."""

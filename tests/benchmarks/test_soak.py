@@ -89,7 +89,7 @@ def test_what_a_drafter_chooses_depends_on_the_seed_alone() -> None:
 def test_inconsistent_bookkeeping_is_reported() -> None:
     async def check() -> tuple[int, dict[str, object]]:
         service = Service(Settings(backend="scripted"), WholeContext())
-        service.outbox.attach(asyncio.get_running_loop())
+        service.engine_client.attach(asyncio.get_running_loop())
         service.loader.start()
         try:
             books = Books(service)

@@ -135,8 +135,8 @@ def _forget_all(verifier: Verifier) -> Callable[[], None]:
                 service.sessions.remove(session.id)
             removed.set()
 
-        service.outbox.put(remove)
-        service.outbox.deliver()
+        service.engine_client.put(remove)
+        service.engine_client.deliver()
         assert removed.wait(10)
 
     return forget

@@ -15,12 +15,11 @@ from speculation.errors import (
     Unauthorized,
 )
 from speculation.protocol import messages, response_fields, responses, service_responses
-from speculation.protocol.positions import check_position
 from verifier_server.access import Caller
 from verifier_server.api.generate_responses import sampling_report, summary, text_events
 from verifier_server.api.request_body import read_body
 from verifier_server.api.server_sent_events import HEADERS, HEARTBEAT, MEDIA_TYPE, CommittedStream
-from verifier_server.engine.requests import Answer
+from verifier_server.engine.requests import Answer, check_position
 from verifier_server.service import Service
 from verifier_server.sessions import Session
 

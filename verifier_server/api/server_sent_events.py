@@ -68,7 +68,7 @@ class CommittedStream(responses.Response):
     @contextmanager
     def _watching(self, news: asyncio.Event) -> Iterator[None]:
         """Set `news` after each commit while the block runs. Commits until the loop wakes up cause one wake-up only."""
-        outbox, pending = self._service.outbox, False
+        client, pending = self._service.engine_client, False
 
         def wake() -> None:
             nonlocal pending
@@ -79,7 +79,7 @@ class CommittedStream(responses.Response):
             nonlocal pending
             if not pending:
                 pending = True
-                outbox.put(wake)
+                client.put(wake)
 
         session = self._session
         session.watchers = (*session.watchers, watcher)

@@ -29,6 +29,7 @@ class Queue:
 
     def __init__(self, max_drafts: int, max_queue: int) -> None:
         self._max_drafts, self._max_queue = max_drafts, max_queue
+        self._most_of_client = share_of_one_client(max_queue)
         self._sequences: dict[Session, SequenceState] = {}
         # Those that `active` describes, the longest silent first. They are few: no pass looks at all known sessions.
         self._active: OrderedDict[SequenceState, None] = OrderedDict()
@@ -104,7 +105,7 @@ class Queue:
             why = f"{len(sequence.requests)} requests of session {session.id} are already waiting"
             return Overload([sequence], why)
         theirs = [each for each in self._active if client and each.client == client]
-        if (count := _requests_of(theirs)) >= share_of_one_client(self._max_queue):
+        if (count := _requests_of(theirs)) >= self._most_of_client:
             why = f"{count} of your requests are already waiting, the most for one client"
             return Overload([each for each in self.waiting if each.client == client], why)
         if (count := _requests_of(self._active)) >= self._max_queue:

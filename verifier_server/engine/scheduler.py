@@ -16,9 +16,8 @@ from backends.base import Backend, BackendError, Rows
 from speculation.acceptance.explain import Decision, explain
 from speculation.acceptance.judge import judge
 from speculation.errors import EngineError, Overloaded, SpecPairError
-from verifier_server.engine.batch_plan import BatchItem, BatchPlan
 from verifier_server.engine.batching_window import LONGEST, window_until
-from verifier_server.engine.composer import Composer
+from verifier_server.engine.composer import BatchItem, BatchPlan, Composer
 from verifier_server.engine.draft_credit import price
 from verifier_server.engine.pass_time import PassTime
 from verifier_server.engine.queue import Queue

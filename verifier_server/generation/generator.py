@@ -14,8 +14,7 @@ from speculation.protocol.messages import GenerateRequest
 from verifier_server.access import Caller
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, OnAnswer, Request
-from verifier_server.generation.disconnects import disconnected, watched
-from verifier_server.generation.outbox import Outbox
+from verifier_server.generation.engine_client import EngineClient, disconnected
 from verifier_server.generation.prompts import make_session
 from verifier_server.generation.server_drafting import DraftCounts, ServerDrafting
 from verifier_server.session_table import SessionTable
@@ -42,9 +41,8 @@ class GeneratedText:
 class Generator:
     """Generates whole texts. Used in the event loop."""
 
-    def __init__(self, outbox: Outbox, sessions: SessionTable) -> None:
-        """`outbox`: carries the engine's answers to the event loop."""
-        self._outbox, self._sessions = outbox, sessions
+    def __init__(self, client: EngineClient, sessions: SessionTable) -> None:
+        self._client, self._sessions = client, sessions
         self._latest: WeakValueDictionary[Session, GeneratedText] = WeakValueDictionary()
 
     @property
@@ -115,18 +113,14 @@ class Generator:
     async def last(self, text: GeneratedText, receive: Receive) -> Answer:
         """Generate `text`; returns the last answer. Cancelled once `receive` says that the client disconnected."""
         future: asyncio.Future[Answer | SpecPairError]
-        future, settle = self._outbox.future()
+        future, settle = self._client.future()
 
         def on_answer(result: Answer | SpecPairError) -> None:
             if isinstance(result, SpecPairError) or result.finish_reason is not None:
                 settle(result)
 
-        def drop() -> None:
-            settle(disconnected())
-            self._outbox.deliver()
-
         try:
-            with watched(receive, drop), self._generating(text, on_answer):
+            with self._client.watched(receive, lambda: settle(disconnected())), self._generating(text, on_answer):
                 result = await future
         finally:
             self._forget(text.session)  # even if unfinished: without a reply the client does not know the id
@@ -142,7 +136,7 @@ class Generator:
         results: asyncio.Queue[Answer | SpecPairError] = asyncio.Queue()
         finished = False
         try:
-            with self._generating(text, lambda result: self._outbox.put(partial(results.put_nowait, result))):
+            with self._generating(text, lambda result: self._client.put(partial(results.put_nowait, result))):
                 while not finished:
                     result = None
                     with suppress(TimeoutError):
@@ -169,7 +163,7 @@ class Generator:
             def end(error: SpecPairError) -> None:
                 cancel()
                 on_answer(error)
-                self._outbox.deliver()
+                self._client.deliver()
 
             try:
                 text.end = end

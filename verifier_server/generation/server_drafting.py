@@ -22,8 +22,8 @@ from speculation.policy.timing import LatencyModel
 from speculation.protocol.responses import Speculation
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, OnAnswer, Request
-from verifier_server.generation.disconnects import disconnected
 from verifier_server.generation.draft_model import DraftModel
+from verifier_server.generation.engine_client import disconnected
 from verifier_server.generation.fair_pool import FairPool
 from verifier_server.sessions import Session
 

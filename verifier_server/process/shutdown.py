@@ -3,7 +3,8 @@
 A server that is told to stop waits for its open requests, but a stream of tokens may never end. Therefore the service
 is informed of the signal at once, and answers requests that do not finish in time with `shutting_down`. Requests that
 the server cancels nevertheless (after a second Ctrl-C, or during a forward pass that takes longer than the server
-waits) end without a traceback. Work that cannot be interrupted, such as loading a model, does not delay the end.
+waits) end without a traceback, which `api.entrance` sees to. Work that cannot be interrupted, such as loading a model,
+does not delay the end.
 """
 
 import asyncio
@@ -15,11 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
-
-from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from speculation.errors import ShuttingDown
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -71,42 +67,3 @@ def stop_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> I
         for number in chained:
             if signal.getsignal(number) is handle:
                 signal.signal(number, before[number])
-
-
-class QuietShutdown:
-    """Middleware that answers a request cancelled during shutdown if possible, and does not log it as a fault."""
-
-    def __init__(self, app: ASGIApp, stopping: Callable[[], bool]) -> None:
-        self._app, self._stopping = app, stopping
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._app(scope, _until_cancelled(receive), send)
-            return
-        begun = False
-
-        async def send_noted(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_noted)
-        except asyncio.CancelledError:
-            if not self._stopping():
-                raise
-            if not begun:
-                error = ShuttingDown("the verifier is shutting down: ask again when it is back")
-                await JSONResponse(error.body(), error.status, {"Connection": "close"})(scope, receive, send)
-
-
-def _until_cancelled(receive: Receive) -> Receive:
-    """`receive`, but a cancellation becomes the shutdown event: on a forced stop, uvicorn cancels the lifespan."""
-
-    async def receive_or_end() -> Message:
-        try:
-            return await receive()
-        except asyncio.CancelledError:
-            return {"type": "lifespan.shutdown"}
-
-    return receive_or_end

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import BEGIN, END, ByteVocabulary
-from drafter_client.generation.detokenize import TextStream
+from drafter_client.generation.generation import TextStream
 
 
 def _pieces(ids: list[int]) -> list[str]:

@@ -10,7 +10,7 @@ from backends.base import Logits
 from backends.scripted import ORDER, ByteVocabulary, Script, ScriptedBackend
 from backends.vocabulary import Kind, Vocabulary
 from drafter_client.errors import VocabularyMismatch
-from drafter_client.generation.detokenize import TextStream
+from drafter_client.generation.generation import TextStream
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import check_vocabulary
 from drafters.draft_model import ModelDrafter

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculation.drafts.acceptance_model import AcceptanceModel
-from speculation.drafts.calibration import recent_after
+from speculation.drafts.acceptance_model import AcceptanceModel, recent_after
 from speculation.drafts.node_selection import FLOOR, expandable_nodes
 from speculation.drafts.tree import DraftTree, Prediction, TreeNode
 

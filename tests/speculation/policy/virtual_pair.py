@@ -13,7 +13,7 @@ from speculation.drafts.tree import Prediction
 from speculation.policy.schedule import Mechanisms
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import plain
-from verifier_server.engine.batch_plan import BatchPlan
+from verifier_server.engine.composer import BatchPlan
 
 PROMPT = [256, 1, 2, 3]
 LENGTH = 300  # default length of the text that `run` writes

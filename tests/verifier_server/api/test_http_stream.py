@@ -229,7 +229,7 @@ def test_slow_reader_blocks_nothing_and_gets_merged_events(serve: Serve) -> None
             session.commit([7] * width, frozenset())
             for watcher in session.watchers:
                 watcher()
-            live.service.outbox.deliver()
+            live.service.engine_client.deliver()
             assert live.http.get("/health").json()["status"] == "ready"
         session.finish_reason = "stop"
         received = bytearray()
@@ -243,11 +243,11 @@ def test_at_most_one_wake_up_is_pending(live: LiveServer) -> None:
     """However many passes end while the event loop is busy."""
     with live.client() as client, client.stream("GET", "/sessions/s/stream?from=4") as response:
         wait_until_watched(live, 1)
-        outbox, (watcher,) = live.service.outbox, live.service.sessions.get("s").watchers
+        engine_client, (watcher,) = live.service.engine_client, live.service.sessions.get("s").watchers
         for _ in range(50):
             watcher()
-        assert len(outbox._calls) == 1
-        outbox.deliver()
+        assert len(engine_client._calls) == 1
+        engine_client.deliver()
         verify(live, 4, [])
         assert next(read(response))[1]["tokens"] == TEXT[1:2]
 

@@ -18,7 +18,7 @@ from speculation.errors import OverlapRefused, PositionBeyondCommitted
 from speculation.sampling.distribution import probabilities
 from speculation.sampling.sampling import Logits, Row, Sampling
 from tests.verifier_server.engine.bench import Asked, Bench, plain
-from verifier_server.engine.batch_plan import BatchItem
+from verifier_server.engine.composer import BatchItem
 from verifier_server.engine.draft_credit import DraftCredit
 from verifier_server.engine.sequence_state import SequenceState
 from verifier_server.sessions import Session

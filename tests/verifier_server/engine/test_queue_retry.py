@@ -9,7 +9,7 @@ from speculation.acceptance.strategies import Strategy
 from speculation.errors import Overloaded
 from speculation.sampling.sampling import Sampling
 from tests.verifier_server.engine.virtual import World, opened
-from verifier_server.engine.batch_plan import BatchPlan
+from verifier_server.engine.composer import BatchPlan
 from verifier_server.engine.draft_credit import DraftCredit
 from verifier_server.engine.queue import PER_SESSION, Queue
 from verifier_server.engine.sequence_state import SequenceState

@@ -8,7 +8,7 @@ from backends.base import EngineFailure, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
 from tests.verifier_server.engine.bench import Bench, plain
 from tests.verifier_server.engine.virtual import World, fed, linear
-from verifier_server.engine.batch_plan import BatchPlan
+from verifier_server.engine.composer import BatchPlan
 from verifier_server.engine.requests import Answer
 from verifier_server.engine.sequence_state import LEAD, SILENCE
 from verifier_server.sessions import Session

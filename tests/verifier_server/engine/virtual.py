@@ -8,7 +8,7 @@ from simulation import virtual_time
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
 from speculation.sampling.sampling import Sampling
-from verifier_server.engine.batch_plan import BatchPlan
+from verifier_server.engine.composer import BatchPlan
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 

@@ -12,8 +12,8 @@ import pytest
 from tests.verifier_server.api.test_http_concurrency import Gated
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
-from verifier_server.generation import disconnects
-from verifier_server.generation.disconnects import watched
+from verifier_server.generation import engine_client
+from verifier_server.generation.engine_client import EngineClient
 
 PROMPT_IDS = [256, 1, 2]
 TEXT = plain(SCRIPT, PROMPT_IDS, 10)
@@ -109,10 +109,11 @@ class Connection:
 
 
 def test_connections_are_watched_only_if_the_answer_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disconnects, "_PATIENCE", 0.001)
+    monkeypatch.setattr(engine_client, "_PATIENCE", 0.001)
 
     async def scenario() -> None:
         fast, slow, patient = Connection(), Connection(), Connection()
+        watched = EngineClient().watched
         disconnected: list[str] = []
         with watched(slow.receive, lambda: disconnected.append("slow")):
             with watched(fast.receive, lambda: disconnected.append("fast")):

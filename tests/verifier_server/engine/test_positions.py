@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from speculation.acceptance.judge import Rule, judge
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import PositionBeyondCommitted, PositionInsidePrompt
-from speculation.protocol.positions import check_position, fresh_drafts
 from speculation.sampling.sampling import Logits, Sampling
+from verifier_server.engine.requests import check_position, fresh_drafts
 
 PROMPT = (1, 2, 3)
 END = 6

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculation.drafts.calibration import Calibration, recent_after
+from speculation.drafts.acceptance_model import Calibration, recent_after
 
 CONFIDENCE = st.floats(0.0, 1.0)
 OUTCOMES = st.lists(st.tuples(CONFIDENCE, st.booleans()), max_size=60)
