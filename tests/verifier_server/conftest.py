@@ -48,10 +48,8 @@ class LiveServer:
         return httpx.Client(base_url=self.url, timeout=20, trust_env=False, **options)
 
     def wait_until_ready(self) -> None:
-        for _ in range(1000):
-            if self.http.get("/health").json()["status"] != "loading":
-                return
-        raise AssertionError("the model was never loaded")
+        self.http.get("/health")  # answered once the loader was started
+        assert self.service.loader.wait(60.0), "the model was never loaded"
 
     def post(self, path: str, body: Any, **options: Any) -> Any:
         """Send a request that must succeed. Returns its JSON reply."""
