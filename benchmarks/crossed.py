@@ -1,13 +1,14 @@
 """What a draft token crosses on its way from the draft model to the text: modules, and threads of both ends.
 
-Method. A verifier with the shipped target, and the pair with the shipped draft model, in one process over loopback.
-While the tokens `--first` to `--last` of a text are generated, without lookup, a profile function notes each call of
-our functions and its thread. Printed are the modules and the calls by package, and each thread with its modules. What
-runs once a text, such as the prefill, is not counted.
+Method. A verifier with the shipped target, slowed down to 25 ms a step so that drafting pays, and the pair with the
+shipped draft model, in one process over loopback. While the tokens `--first` to `--last` of a text are generated,
+without lookup, a profile function notes each call of our functions and its thread. Printed are the modules and the
+calls by package, and each thread with its modules. What runs once a text, such as the prefill, is not counted.
 
     python -m benchmarks.crossed [--mode remote] [--lockstep]
 """
 
+import os
 import socket
 import sys
 import threading
@@ -19,8 +20,7 @@ import uvicorn
 
 from benchmarks.harness.report import ROOT, Report, options_of
 from drafter_client import Options, Pair, Tokens
-from verifier_server.app import create_app
-from verifier_server.settings import Settings
+from simulation.paced import TARGET_25, application
 
 PACKAGES = ("drafter_client", "drafters", "speculation", "backends", "verifier_server")
 PROMPT = "def main():\n    import argparse\n"
@@ -52,8 +52,9 @@ def main() -> None:
     options = options_of(__doc__, flags)
     report, calls = Report("crossed", options), Calls()
     threading.setprofile(calls)
+    os.environ["PACED_TARGET"] = str(TARGET_25)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(create_app(Settings()), log_config=None, access_log=False, ws="none"))
+        server = uvicorn.Server(uvicorn.Config(application(), log_config=None, access_log=False, ws="none"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="verifier")
         thread.start()
         with Pair(f"http://127.0.0.1:{listener.getsockname()[1]}") as pair:
