@@ -154,6 +154,7 @@ def _tree(cls: type[SpecPairError]) -> list[type[SpecPairError]]:
     return [cls, *(found for sub in cls.__subclasses__() for found in _tree(sub))]
 
 
+_LONGEST_WAIT = 86_400  # seconds that an error may ask to wait before a retry; another value is dropped
 _BY_CODE = {cls.code: cls for cls in _tree(SpecPairError)}
 
 
@@ -171,5 +172,8 @@ def from_body(status: int, content: bytes) -> SpecPairError:
         kind = RequestError if 400 <= status < 500 else ServerError
         return kind(f"HTTP {status} without an error the protocol knows: is this a verifier?")
     details = {key: value for key, value in error.items() if key not in ("code", "type", "message")}
+    wait = details.get("retry_after", 0)  # seconds; the comparison is false for NaN
+    if not isinstance(wait, (int, float)) or not 0 <= wait <= _LONGEST_WAIT:
+        del details["retry_after"]
     known = _BY_CODE.get(str(error.get("code")), RequestError if status < 500 else ServerError)
     return known(one_line(error["message"]), **details)

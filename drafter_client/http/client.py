@@ -200,7 +200,7 @@ class VerifierClient:
             if response.status_code != 200:
                 response.read()
                 raise self.refusal(response)
-            for name, data in self.connection.events(path, response):
+            for name, data in self.connection.events(response):
                 if name == "error":
                     raise from_body(500, data)
                 yield name, data

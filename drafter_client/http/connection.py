@@ -1,31 +1,22 @@
 """Exchanges with one verifier, one at a time: requests, responses, server-sent events, errors of the network."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-import httpcore
 import httpx
 import socksio
 
 from drafter_client.errors import BadReply, BadUrl, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
-from drafter_client.http.shared_transport import SharedTransport
 from drafter_client.http.traffic import Traffic
-from drafter_client.http.transport import CONNECT_TIMEOUT, VerifierTransport
+from drafter_client.http.transport import CONNECT_TIMEOUT, Body, VerifierTransport, shut_down
 
 Headers = list[tuple[bytes, bytes]]
 
 _PROBE_TIMEOUT = 10.0  # seconds to wait for the probe; a busy verifier on a slow machine may take some of them
-_TIMEOUTS = (httpx.TimeoutException, httpcore.TimeoutException)
-_CANNOT_CONNECT = (
-    *(httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError),
-    *(httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.ProxyError, socksio.ProtocolError),
-    UnicodeError,  # an invalid host name
-)
-_BROKEN = (
-    *_CANNOT_CONNECT,
-    *(httpx.TransportError, httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, OSError),
-)
+# UnicodeError: for an invalid host name.
+_CANNOT_CONNECT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError, socksio.ProtocolError, UnicodeError)
+_BROKEN = (*_CANNOT_CONNECT, httpx.TransportError, OSError)
 
 
 class HttpConnection:
@@ -40,17 +31,18 @@ class HttpConnection:
         None: a connection of its own. `checks_health`: whether to probe `/health`."""
         address = _parsed(url)
         self._url = url.rstrip("/")
-        prefix = address.raw_path.partition(b"?")[0].rstrip(b"/")
-        self._address_of = functools.lru_cache(16)(lambda path: address.copy_with(raw_path=prefix + path.encode()))
+        self._prefix = address.raw_path.decode().partition("?")[0].rstrip("/")
+        self._address_of = functools.lru_cache(16)(
+            lambda path: address.copy_with(raw_path=(self._prefix + path).encode())
+        )
         self._headers = [(b"Host", address.netloc), (b"Accept-Encoding", b"identity")]
-        self._path = ""  # of the exchange under way
         self._prober: HttpConnection | None = None  # probes `/health` while a response takes long
-        self.traffic = Traffic()  # over a transport that was given, without the framing of HTTP
-        self._transport: VerifierTransport | SharedTransport
-        if transport is None:
-            self._transport = VerifierTransport(address, self.traffic, self._probe_health if checks_health else None)
-        else:
-            self._transport = SharedTransport(transport, self.traffic)
+        self.traffic = Traffic()
+        self._aborted = False
+        self._response: httpx.Response | None = None  # the latest
+        probe = self._probe_health if checks_health else None
+        self._transport = transport or VerifierTransport(address, self._check, probe)
+        self._own = self._transport if isinstance(self._transport, VerifierTransport) else None
 
     def exchange(self, method: str, path: str, body: bytes | None, headers: Headers, timeout: float) -> httpx.Response:
         """Send a request and return its response, which was read. `timeout` and errors: as in `respond`."""
@@ -72,37 +64,33 @@ class HttpConnection:
 
         Raises VerifierUnreachable, ConnectionLost, BadReply, and `silence` if nothing came for `timeout` seconds.
         """
-        self._path = path
         response: httpx.Response | None = None
-        raw = [*self._headers, *headers]
+        sent = [*self._headers, *headers]
         if body is not None:
-            raw.append((b"Content-Length", b"%d" % len(body)))
+            sent.append((b"Content-Length", b"%d" % len(body)))
         limits = {"connect": CONNECT_TIMEOUT, "read": timeout, "write": timeout, "pool": timeout}
+        # With a stream, httpx looks for no further headers, which is much faster.
+        stream = httpx.ByteStream(body or b"")
+        extensions = {"timeout": limits}
+        request = httpx.Request(method, self._address_of(path), headers=sent, stream=stream, extensions=extensions)
         try:
-            self.traffic.begin(self._url + path, path, timeout)
-            response = self._transport.handle_request(
-                httpx.Request(
-                    method,
-                    self._address_of(path),
-                    headers=raw,
-                    stream=httpx.ByteStream(body or b""),
-                    extensions={"timeout": limits},
-                )
-            )
-            self._check_head(path, response)
+            self.traffic.begin(self._url, path, timeout)
+            self._check()
+            line = f"{method} {self._prefix}{path} HTTP/1.1"
+            self.traffic.sent += _head_size(line, sent) + len(body or b"")
+            response = self._response = self._transport.handle_request(request)
+            self._read_head(response)
             yield response
         except _BROKEN as error:
-            raise self._reported(error, path, timeout, silence) from error
+            raise self._reported(error, timeout, silence) from error
         finally:
-            if response is not None:
-                response.close()
-            else:
-                self._transport.close()  # the response may still come, as after Ctrl-C
+            # Without one, the response may still come, as after Ctrl-C.
+            (self if response is None else response).close()
 
-    def events(self, path: str, response: httpx.Response) -> Iterator[tuple[str, bytes]]:
-        """Yield the server-sent events of a response from `path` as (name, data). Raises BadReply."""
+    def events(self, response: httpx.Response) -> Iterator[tuple[str, bytes]]:
+        """Yield the server-sent events of the response under way as (name, data). Raises BadReply."""
         name, rest = "", bytearray()  # the beginning of a line
-        self.traffic.next_event(path)
+        self.traffic.next_event()
         for part in response.iter_bytes():
             rest += part
             if b"\n" not in part:
@@ -114,64 +102,88 @@ class HttpConnection:
                     name = value.decode(errors="replace")
                 elif field == b"data":
                     yield name, bytes(value)
-                    self.traffic.next_event(path)
+                    self.traffic.next_event()
 
     def connect(self) -> None:
         """Open a connection for the next request, where that is possible ahead. Raises VerifierUnreachable."""
-        try:
-            self._transport.connect(self._address_of("/health"))
-        except _BROKEN as error:
-            raise self._reported(error, "", CONNECT_TIMEOUT, VerifierTimeout) from error
+        if self._own is not None:
+            try:
+                self._own.connect()
+            except _BROKEN as error:
+                raise self._reported(error, CONNECT_TIMEOUT, VerifierTimeout) from error
 
     def abort(self) -> None:
         """Make the exchange under way fail, and every later one. May be called from any thread.
 
-        An exchange over a transport that was given fails at the next part of its response.
+        Where a transport that was given does not show the socket of a response, the exchange fails at its next part.
         """
-        self._transport.abort()
+        self._aborted = True  # before the stream is looked for, as the exchange looks at it once it has its stream
+        response = self._response
+        if self._own is not None:
+            shut_down(self._own.stream)
+        elif response is not None and not response.is_closed and response.http_version != "HTTP/2":
+            shut_down(response.extensions.get("network_stream"))  # over HTTP/2, it would be that of others, too
         if self._prober is not None:
             self._prober.abort()
 
     def close(self) -> None:
         """Close the connection; one that was given stays open for others."""
-        self._transport.close()
+        if self._own is not None:
+            self._own.close()
 
-    def _check_head(self, path: str, response: httpx.Response) -> None:
+    def _check(self) -> None:
+        """Raise if the exchange was aborted or takes too long."""
+        if self._aborted:
+            raise httpx.ReadError("aborted")
+        self.traffic.check_duration()
+
+    def _read_head(self, response: httpx.Response) -> None:
+        line = f"{response.http_version} {response.status_code} {response.reason_phrase}"
+        self.traffic.received += _head_size(line, response.headers.raw)
         length = response.headers.get("Content-Length", "")
-        self.traffic.head(path, response.status_code, int(length) if length.isdecimal() else None)
+        self.traffic.head(response.status_code, int(length) if length.isdecimal() else None)
         if "Content-Encoding" in response.headers:  # a small body may expand to one that takes all memory
-            raise BadReply(f"{self._url}{path} sent a compressed response, which was not asked for: is it a verifier?")
+            raise self.traffic.refused("sent a compressed response, which was not asked for")
+        assert isinstance(response.stream, httpx.SyncByteStream)
+        response.stream = Body(self._counted(response.stream), response.stream.close)
 
-    def _reported(self, error: Exception, path: str, timeout: float, silence: type[DrafterError]) -> DrafterError:
+    def _counted(self, body: Iterable[bytes]) -> Iterator[bytes]:
+        for part in body:
+            self.traffic.part(len(part))
+            self._check()
+            yield part
+        self._check()  # without a length, an abort looks like the end
+
+    def _reported(self, error: Exception, timeout: float, silence: type[DrafterError]) -> DrafterError:
         """The error for the user."""
         reason = str(error) or type(error).__name__
-        if self._transport.aborted:
+        if self._aborted:
             return ConnectionLost(f"the exchange with {self._url} was aborted")
         if isinstance(error, _CANNOT_CONNECT):
-            proxy = self._transport.proxy
-            through = "" if proxy is None else f" through the proxy {proxy.url.netloc.decode()}"
+            proxy = self._own and self._own.proxy
+            through = "" if not proxy else f" through the proxy {proxy.url.netloc.decode()}"
             return VerifierUnreachable(
                 f"no verifier answers at {self._url}{through} ({reason}): is it running, and is the port right?"
             )
-        if isinstance(error, _TIMEOUTS):
-            return silence(f"{self._url}{path} sent nothing for {timeout:g} s")
-        if getattr(error.__cause__, "error_status_hint", None) == 431:  # h11's own limit
-            return BadReply(f"{self._url}{path} sent more than 102400 bytes without an end: is it a verifier?")
+        if isinstance(error, httpx.TimeoutException):
+            return silence(f"{self.traffic.where} sent nothing for {timeout:g} s")
+        cause = error.__cause__ and error.__cause__.__cause__  # that of httpcore, and of h11
+        if getattr(cause, "error_status_hint", None) == 431:  # h11's own limit
+            return self.traffic.refused("sent more than 102400 bytes without an end")
         return ConnectionLost(f"the connection to {self._url} broke: {reason}")
 
     def _probe_health(self, waited: float) -> None:
         """Raise ConnectionLost if nothing answers at `/health` over another connection."""
         prober = self._prober = HttpConnection(self._url, checks_health=False)
         try:
-            if self._transport.aborted:
+            if self._aborted:
                 prober.abort()
             prober.exchange("GET", "/health", None, [], _PROBE_TIMEOUT)
         except BadReply:
             pass  # any answer shows that the server is there
         except DrafterError as error:
-            raise ConnectionLost(
-                f"{self._url}{self._path} sent nothing for {waited:g} s, and /health did not answer: {error}"
-            ) from error
+            silent = f"{self.traffic.where} sent nothing for {waited:g} s"
+            raise ConnectionLost(f"{silent}, and /health did not answer: {error}") from error
         finally:
             self._prober = None
             prober.close()
@@ -188,3 +200,8 @@ def _parsed(url: str) -> httpx.URL:
     if address.scheme not in ("http", "https") or not address.host or (address.port or 0) > 65535 or mistaken:
         raise BadUrl(f"{url!r} is not the address of a verifier: write http://host:port")
     return address
+
+
+def _head_size(line: str, headers: Headers) -> int:
+    """Bytes of a head that begins with `line`."""
+    return len(line) + 4 + sum([len(name) + len(value) + 4 for name, value in headers])

@@ -1,19 +1,19 @@
-"""An httpx transport with one connection of httpcore, over streams whose bytes are counted and that can be aborted."""
+"""An httpx transport with one connection of httpcore, which probes while a response takes long."""
 
+import functools
 import ipaddress
 import socket
 import ssl
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpcore
 import httpx
 
 from drafter_client.errors import BadUrl
-from drafter_client.http.traffic import Traffic
 
 CONNECT_TIMEOUT = 5.0  # seconds
 IDLE_LIMIT = 60.0  # seconds; the verifier closes idle connections after 75, so this end gives them up first
@@ -27,46 +27,44 @@ _KEEP_ALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPALIVE": 5, "TCP_KEEPINTVL": 3, "TCP_K
 class VerifierTransport(httpx.BaseTransport, httpcore.NetworkBackend):
     """One connection to the verifier at `url`, through the proxy that the environment names. Raises BadUrl.
 
-    Certificates are checked against those that the system trusts, or those in SSL_CERT_FILE and SSL_CERT_DIR. Raises
-    the errors of httpcore, and what `on_silence` and `traffic` raise.
+    Certificates are checked against those that the system trusts, or those in SSL_CERT_FILE and SSL_CERT_DIR. Requests
+    raise also what `on_read` and `on_silence` raise.
     """
 
-    def __init__(self, url: httpx.URL, traffic: Traffic, on_silence: Callable[[float], None] | None) -> None:
-        """`traffic`: counts every byte of HTTP, unencrypted. `on_silence`: called with the seconds waited, again and
-        again while a response takes long."""
-        self.traffic, self.on_silence = traffic, on_silence
+    def __init__(self, url: httpx.URL, on_read: Callable[[], None], on_silence: Callable[[float], None] | None) -> None:
+        """`on_read`: called before each read. `on_silence`: called with the seconds waited, again and again while a
+        response takes long."""
+        self.on_read, self.on_silence = on_read, on_silence
         self.proxy = proxy_for(url)
         self.secure = url.scheme == "https"
-        self.aborted = False
-        self.awaits_response = False  # whether nothing of the response has come yet
-        self._host = url.raw_host
-        if b":" in self._host and self.proxy is not None and self.proxy.url.scheme in ("http", "https"):
-            self._host = b"[%b]" % self._host  # httpcore writes it to the proxy as it is
+        self.stream: _Stream | None = None
+        self.awaits_head = False
+        host = url.raw_host
+        if b":" in host and self.proxy is not None and self.proxy.url.scheme in ("http", "https"):
+            host = b"[%b]" % host  # httpcore writes it to the proxy as it is
+        self._url = functools.partial(httpcore.URL, scheme=url.raw_scheme, host=host, port=url.port)
         self._connection: httpcore.ConnectionInterface | None = None
-        self._stream: _Stream | None = None
         self._last_used = 0.0
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         asked = httpcore.Request(
             request.method,
-            self._url(request.url),
+            self._url(target=request.url.raw_path),
             headers=request.headers.raw,
             content=request.stream,
             extensions=request.extensions,
         )
-        connection = self.connect(request.url)
-        self.awaits_response = True
-        response = connection.handle_request(asked)
+        connection = self.connect()
+        self.awaits_head = True
+        with _errors_of_httpx():
+            response = connection.handle_request(asked)
+        self.awaits_head = False
         self._last_used = time.monotonic()
-        body = _Body(response.stream)
+        body = Body(response.iter_stream(), response.close)
         return httpx.Response(response.status, headers=response.headers, stream=body, extensions=response.extensions)
 
-    def _url(self, url: httpx.URL) -> httpcore.URL:
-        return httpcore.URL(scheme=url.raw_scheme, host=self._host, port=url.port, target=url.raw_path)
-
-    def connect(self, url: httpx.URL) -> httpcore.ConnectionInterface:
-        """Return the connection to the server of `url`, which is opened unless it is there. Through a proxy, its first
-        request opens it."""
+    def connect(self) -> httpcore.ConnectionInterface:
+        """Return the connection, which is opened unless it is there. Through a proxy, its first request opens it."""
         idle = time.monotonic() - self._last_used
         if self._connection is not None and (
             # To look at the socket gives other threads the interpreter, which in a round comes back late.
@@ -74,7 +72,8 @@ class VerifierTransport(httpx.BaseTransport, httpcore.NetworkBackend):
         ):
             self.close()
         if self._connection is None:
-            self._connection = self._opened(self._url(url).origin)
+            with _errors_of_httpx():
+                self._connection = self._opened(self._url(target=b"/").origin)
             self._last_used = time.monotonic()
         return self._connection
 
@@ -89,33 +88,20 @@ class VerifierTransport(httpx.BaseTransport, httpcore.NetworkBackend):
         return httpcore.HTTP11Connection(origin, stream if tls is None else stream.start_tls(tls, host))
 
     def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> "_Stream":
-        stream = httpcore.SyncBackend().connect_tcp(host, port, CONNECT_TIMEOUT)
-        _keep_alive(stream.get_extra_info("socket"))
-        return self.use(_Stream(stream, self, connecting=self.secure))
-
-    def use(self, stream: "_Stream") -> "_Stream":
-        """Take `stream` for the one that `abort` shuts down."""
-        self._stream = stream
-        if self.aborted:  # read after setting the stream, as `abort` sets it before it reads the stream
-            stream.close()
-            raise httpcore.ConnectError("aborted")
-        return stream
-
-    def abort(self) -> None:
-        """Make the exchange under way fail, and every later one. May be called from any thread."""
-        self.aborted = True
-        if self._stream is not None:
-            shut_down(self._stream)
+        inner = httpcore.SyncBackend().connect_tcp(host, port, CONNECT_TIMEOUT)
+        _keep_alive(inner.get_extra_info("socket"))
+        self.stream = _Stream(inner, self, connecting=self.secure)
+        return self.stream
 
     def close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
-        self._connection = self._stream = None
+        if self.stream is not None:
+            self.stream.close()
+        self._connection = self.stream = None
 
 
 class _Stream(httpcore.NetworkStream):
-    """A stream of httpcore whose bytes are counted and bounded. What is written is sent by the next `read`: head and
-    body in one packet. `connecting`: whether a proxy is read, before TLS begins."""
+    """A stream of httpcore. What is written is sent by the next `read`: head and body in one packet. `connecting`:
+    whether a proxy is read, before TLS begins."""
 
     def __init__(self, inner: httpcore.NetworkStream, transport: VerifierTransport, *, connecting: bool) -> None:
         self._inner, self._transport, self._connecting = inner, transport, connecting
@@ -125,19 +111,15 @@ class _Stream(httpcore.NetworkStream):
         self._unsent += buffer
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        self._transport.on_read()
         if self._unsent:
             self._inner.write(self._unsent, timeout)
-            self._transport.traffic.sent += len(self._unsent)
             self._unsent = b""
         if timeout is None or self._connecting:
-            data = self._read_from_proxy(max_bytes)
-        elif self._transport.awaits_response and self._transport.on_silence is not None:
-            data = self._read_patiently(max_bytes, timeout, self._transport.on_silence)
-            self._transport.awaits_response = False
-        else:
-            data = self._inner.read(max_bytes, timeout)
-        self._transport.traffic.count(len(data))
-        return data
+            return self._read_from_proxy(max_bytes)
+        if self._transport.awaits_head and self._transport.on_silence is not None:
+            return self._read_patiently(max_bytes, timeout, self._transport.on_silence)
+        return self._inner.read(max_bytes, timeout)
 
     def _read_from_proxy(self, max_bytes: int) -> bytes:
         try:
@@ -162,7 +144,8 @@ class _Stream(httpcore.NetworkStream):
     ) -> "_Stream":
         host = server_hostname and server_hostname.strip("[]")  # of an IPv6 address that went to a proxy
         secured = self._inner.start_tls(ssl_context, host, CONNECT_TIMEOUT)
-        return self._transport.use(_Stream(secured, self._transport, connecting=False))
+        self._transport.stream = _Stream(secured, self._transport, connecting=False)
+        return self._transport.stream
 
     def close(self) -> None:
         self._inner.close()
@@ -171,17 +154,27 @@ class _Stream(httpcore.NetworkStream):
         return self._inner.get_extra_info(info)
 
 
-class _Body(httpx.SyncByteStream):
-    """The body of a response of httpcore."""
+class Body(httpx.SyncByteStream):
+    """The body of a response, which comes in `parts`. `close`: ends it early."""
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+    def __init__(self, parts: Iterator[bytes], close: Callable[[], None]) -> None:
+        self._parts, self._close = parts, close
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self._stream)
+        with _errors_of_httpx():
+            yield from self._parts
 
     def close(self) -> None:
-        self._stream.close()
+        self._close()
+
+
+@contextmanager
+def _errors_of_httpx() -> Iterator[None]:
+    """Raise an error of httpcore as that of httpx, which has the same name."""
+    try:
+        yield
+    except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError) as error:
+        raise getattr(httpx, type(error).__name__)(str(error)) from error
 
 
 def proxy_for(url: httpx.URL) -> httpx.Proxy | None:
@@ -211,9 +204,9 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def shut_down(stream: httpcore.NetworkStream) -> None:
-    """End what a thread reads from or writes to `stream`."""
-    sock = stream.get_extra_info("socket")
+def shut_down(stream: httpcore.NetworkStream | None) -> None:
+    """End what a thread reads from or writes to `stream`, if there is one."""
+    sock = stream and stream.get_extra_info("socket")
     if isinstance(sock, socket.socket):
         with suppress(OSError):  # it may just have been closed
             socket.socket.shutdown(sock, socket.SHUT_RDWR)  # that of an SSLSocket would break its reader

@@ -67,3 +67,13 @@ def test_details_may_have_any_name() -> None:
     error = from_body(500, b'{"error": {"message": "m", "code": "engine_error", "self": 1, "args": 2}}')
     assert isinstance(error, errors.EngineError)
     assert error.details == {"self": 1, "args": 2}
+
+
+@pytest.mark.parametrize(
+    "wait", ["soon", None, [], {}, -1, float("nan"), float("inf"), 10**400], ids=lambda wait: str(wait)[:9]
+)
+def test_a_time_to_wait_that_is_none_is_dropped(wait: Any) -> None:
+    error = from_body(503, json.dumps({"error": {"message": "m", "code": "overloaded", "retry_after": wait}}).encode())
+    assert isinstance(error, errors.Overloaded) and error.details == {}
+    kept = from_body(503, b'{"error": {"message": "m", "code": "overloaded", "retry_after": 2.5}}')
+    assert kept.details == {"retry_after": 2.5}

@@ -55,8 +55,8 @@ class Watched(HttpConnection):
             yield response
         self._line.after(path)
 
-    def events(self, path: str, response: httpx.Response) -> Iterator[tuple[str, bytes]]:
-        for event in super().events(path, response):
+    def events(self, response: httpx.Response) -> Iterator[tuple[str, bytes]]:
+        for event in super().events(response):
             yield self._line.arrived(event)
             self._line.between()
 

@@ -97,7 +97,7 @@ def read_events(
     """The server-sent events of a response, as a client reads them."""
     method = "GET" if body is None else "POST"
     with connection.respond(method, path, body, [], timeout, silence=ConnectionLost) as response:
-        yield from connection.events(path, response)
+        yield from connection.events(response)
 
 
 @contextmanager

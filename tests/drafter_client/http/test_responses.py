@@ -156,7 +156,7 @@ class _Small(ByteVocabulary):
 class Pretender(httpx.MockTransport):
     """Answers each path from `replies`, bodies or functions of the request, and streams `events`.
 
-    A POST to another path waits until they were read."""
+    A POST to another path waits until the stream is closed."""
 
     def __init__(self, replies: dict[str, Any], events: Iterator[tuple[str, Any]] = iter(())) -> None:
         super().__init__(self._answer)
@@ -165,16 +165,14 @@ class Pretender(httpx.MockTransport):
     def _answer(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
         if path.endswith("/stream"):
-            return streamed(self._read())
+            stream = streamed(self._events)
+            stream.stream.close = self._over.set  # type: ignore[method-assign, union-attr]
+            return stream
         if path not in self._replies and request.method == "POST":
             assert self._over.wait(10.0)
             raise ConnectionLost("aborted")
         answer = self._replies.get(path, {})
         return reply(200, answer(json.loads(request.content)) if callable(answer) else answer)
-
-    def _read(self) -> Iterator[tuple[str, Any]]:
-        yield from self._events
-        self._over.set()
 
 
 def _altered(path: str, name: str, value: Any) -> dict[str, Any]:

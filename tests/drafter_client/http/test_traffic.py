@@ -58,7 +58,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic, "MOST", {"/vocabulary": 4 * BLOCK})
     monkeypatch.setattr(traffic, "MOST_ELSEWHERE", 2 * BLOCK)
     monkeypatch.setattr(traffic, "MOST_OF_AN_ERROR", BLOCK)
-    monkeypatch.setattr(traffic, "MOST_OF_A_HEAD", BLOCK)
+    monkeypatch.setattr(traffic, "ALL_PARTS", BLOCK)
 
 
 def test_an_excessive_content_length_is_refused_before_reading() -> None:
@@ -88,10 +88,10 @@ def test_the_limit_of_an_error_is_smaller() -> None:
     ("head", "block", "stream"),
     [
         (JSON, chunk(b"x" * BLOCK), False),
-        (JSON, b"1;" + b"x" * 1000 + b"\r\n1\r\n", False),  # more framing than body
+        (JSON, b"1\r\n1\r\n", False),
         (TO_THE_END, b"x" * BLOCK, False),
         (JSON + chunk(b"{}") + b"0\r\n", b"Trailer: x\r\n", False),
-        (b"", b"HTTP/1.1 100 Continue\r\n\r\n", False),
+        (b"HTTP/1.1 200 OK\r\n", b"X: " + b"x" * 1000 + b"\r\n", False),
         (b"HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n", chunk(b"x" * BLOCK), False),
         (b"HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n", chunk(b"x" * BLOCK), True),
         (CHUNKED + chunk(b"data: "), chunk(b"x" * BLOCK), True),
@@ -100,10 +100,10 @@ def test_the_limit_of_an_error_is_smaller() -> None:
     ],
     ids=[
         "chunks",
-        "framing",
+        "tiny chunks",
         "no length",
         "trailers",
-        "continue",
+        "head",
         "error",
         "error of a stream",
         "line",
@@ -130,9 +130,18 @@ def test_endless_comments_end_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said == "URL/generate sent comments and no event for 0.2 s: is it a verifier?"
 
 
-def test_an_endlessly_slow_response_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("head", "block"),
+    [
+        (JSON, chunk(b" ")),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (JSON, b"1;" + b"x" * 1000 + b"\r\n1\r\n"),  # more framing than body
+    ],
+    ids=["body", "continue", "framing"],
+)
+def test_an_endlessly_slow_response_is_given_up(head: bytes, block: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic, "SLOW_LINK", -9.9)
-    said = refusal(JSON, repeat(chunk(b" ")))
+    said = refusal(head, repeat(block))
     assert said == "URL/verify took more than 0.1 s for one response: is it a verifier?"
 
 
@@ -140,14 +149,15 @@ def test_time_of_the_reader_does_not_count_against_the_verifier() -> None:
     """The stream of a session has no bound: it has no events for as long as the client sends no drafts."""
     now = 0.0
     bounds = Traffic(lambda: now)
-    bounds.begin("URL/generate", "/generate", 10.0)
-    bounds.head("/generate", 200, None)
-    bounds.next_event("/generate")
+    bounds.begin("URL", "/generate", 10.0)
+    bounds.head(200, None)
+    bounds.next_event()
     now = 899.0
-    bounds.count(10)
+    bounds.check_duration()
     now = 5000.0  # while the reader did something else
-    bounds.next_event("/generate")
-    bounds.count(10)
-    bounds.next_event("/sessions/s/stream?from=1")
+    bounds.next_event()
+    bounds.check_duration()
+    bounds.begin("URL", "/sessions/s/stream?from=1", 10.0)
+    bounds.next_event()
     now = 1e9
-    bounds.count(10)
+    bounds.check_duration()
