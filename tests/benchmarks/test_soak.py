@@ -105,7 +105,7 @@ def test_inconsistent_bookkeeping_is_reported() -> None:
             service.stop()
 
     status, shown = asyncio.run(check())
-    assert status == 500 and "slot 0 is both free and owned" in str(shown["fault"])
+    assert status == 500 and "the slots [3, 2, 1, 0, 0] are free" in str(shown["fault"])
 
 
 def test_growth_is_that_of_the_last_quarter_over_the_second() -> None:
