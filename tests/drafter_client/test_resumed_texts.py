@@ -99,8 +99,8 @@ def cable(monkeypatch: pytest.MonkeyPatch) -> Cable:
         with respond(self, *asked, **more) as response:
             yield response
 
-    def streaming(self: HttpConnection, path: str, response: httpx.Response) -> Iterator[tuple[str, bytes]]:
-        for event in events(self, path, response):
+    def streaming(self: HttpConnection, response: httpx.Response) -> Iterator[tuple[str, bytes]]:
+        for event in events(self, response):
             yield event
             cable.use()
 
