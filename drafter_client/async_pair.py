@@ -37,7 +37,7 @@ class AsyncPair:
         branches: int = BRANCHES,
         texts: int = 1,
         observer: Observer | None = None,
-        memory: Path | None = None,
+        memory: Path | str | None = None,
         patience: float = PATIENCE,
         on_outage: Callable[[Outage], None] | None = None,
     ) -> None:

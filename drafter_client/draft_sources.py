@@ -53,7 +53,7 @@ class Source(Protocol):
 class DraftModel:
     """A draft model on this machine. `engine`: options to load it with; `load_model` sets their model and slots."""
 
-    path: Path = DEFAULT_DRAFT
+    path: Path | str = DEFAULT_DRAFT
     backend: str = "llama_cpp"
     engine: LoadOptions = field(default_factory=LoadOptions)
     translate: bool = False  # if its vocabulary differs from the target's, translate drafts through text
@@ -65,7 +65,7 @@ class DraftModel:
             if texts > MOST_SLOTS:
                 raise BadOption(f"texts is {texts}: a draft model holds {MOST_SLOTS} at a time, or fewer")
             branches = min(branches, MOST_SLOTS // texts)
-            backend = load_model(self.backend, self.engine, self.path, branches, texts, self.progress)
+            backend = load_model(self.backend, self.engine, Path(self.path), branches, texts, self.progress)
             engines = stack.enter_context(_lent(backend, texts))
             info = client.model()
             name, vocabulary, make = backend.model_name, backend.vocabulary, partial(_direct, info.vocabulary.size)

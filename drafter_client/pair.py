@@ -79,7 +79,7 @@ class Pair:
         branches: int = BRANCHES,
         texts: int = 1,
         observer: Observer | None = None,
-        memory: Path | None = None,
+        memory: Path | str | None = None,
         patience: float = PATIENCE,
         on_wait: Callable[[float | None], None] | None = None,
         on_outage: Callable[[Outage], None] | None = None,
@@ -103,6 +103,8 @@ class Pair:
                 raise BadOption(f"{name} must be at least 1, got {count}")
         if not patience >= 0:
             raise BadOption(f"patience must be at least 0 seconds, got {patience!r}")
+        if transport is not None and not isinstance(transport, httpx.BaseTransport):
+            raise BadOption(f"transport must be synchronous, such as an httpx.HTTPTransport, not {transport!r}")
         self._clock = clock
         self._free: SimpleQueue[_TextPlace] = SimpleQueue()
         self._encoding = threading.Lock()  # the verifier may have to encode, over a single connection
@@ -127,7 +129,7 @@ class Pair:
                 self._drafting.name,
                 client.least_round_trip_ms(_PINGS),
                 clock(),
-                None if memory is None else ModeMemory(memory),
+                None if memory is None else ModeMemory(Path(memory)),
             )
             self._probe = stack.enter_context(closing(LatencyProbe(client.another(), self._selection, clock)))
             self._open = stack.pop_all()

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from httpx import BaseTransport, Response
 
-from drafter_client.errors import BadKey, BadReply, ConnectionLost, DrafterError
+from drafter_client.errors import BadKey, BadReply, ConnectionLost, DrafterError, VerifierUnreachable
 from drafter_client.http import retries
 from drafter_client.http.connection import Headers, HttpConnection
 from drafter_client.http.health import Health, check_health, wait_until_ready
@@ -244,6 +244,10 @@ class VerifierClient:
 
     def refusal(self, response: Response) -> SpecPairError | DrafterError:
         """Return the error that a response with another status than 200 reports."""
+        if response.status_code == 407:
+            return VerifierUnreachable(
+                f"the proxy on the way to {self.url} asks for a user and a password: http://user:password@proxy:port"
+            )
         error = from_body(response.status_code, response.content)
         wait = response.headers.get("Retry-After", "")
         if isinstance(error, Overloaded) and wait.isdecimal():

@@ -13,6 +13,11 @@ from drafter_client.http.transport import CONNECT_TIMEOUT, Body, VerifierTranspo
 
 Headers = list[tuple[bytes, bytes]]
 
+_ADVICE = {  # by what the reason of a failed connection contains
+    "CERTIFICATE_VERIFY_FAILED": "if its certificate is your own, name the file of its CA in SSL_CERT_FILE",
+    "WRONG_VERSION_NUMBER": "what answers there does not speak TLS: does the address begin with http://?",
+    "": "is it running, and is the port right?",
+}
 _PROBE_TIMEOUT = 10.0  # seconds to wait for the probe; a busy verifier on a slow machine may take some of them
 # UnicodeError: for an invalid host name.
 _CANNOT_CONNECT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError, socksio.ProtocolError, UnicodeError)
@@ -162,9 +167,8 @@ class HttpConnection:
         if isinstance(error, _CANNOT_CONNECT):
             proxy = self._own and self._own.proxy
             through = "" if not proxy else f" through the proxy {proxy.url.netloc.decode()}"
-            return VerifierUnreachable(
-                f"no verifier answers at {self._url}{through} ({reason}): is it running, and is the port right?"
-            )
+            advice = next((advice for sign, advice in _ADVICE.items() if sign in reason), _ADVICE[""])
+            return VerifierUnreachable(f"no verifier answers at {self._url}{through} ({reason}): {advice}")
         if isinstance(error, httpx.TimeoutException):
             return silence(f"{self.traffic.where} sent nothing for {timeout:g} s")
         cause = error.__cause__ and error.__cause__.__cause__  # that of httpcore, and of h11
@@ -191,6 +195,8 @@ class HttpConnection:
 
 def _parsed(url: str) -> httpx.URL:
     """The address of a verifier. Raises BadUrl."""
+    if "@" in url:
+        raise BadUrl("the address of a verifier has no user and no password: give its key with --api-key")
     try:
         address = httpx.URL(url)
     except httpx.InvalidURL as error:

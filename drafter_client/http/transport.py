@@ -189,12 +189,16 @@ def proxy_for(url: httpx.URL) -> httpx.Proxy | None:
     if not proxy or _is_loopback(url.host) or urllib.request.proxy_bypass(url.host):
         return None
     try:
-        return httpx.Proxy(proxy if "://" in proxy else f"http://{proxy}")
-    except (httpx.InvalidURL, ValueError) as error:
-        shown = proxy.rpartition("@")[2]  # without user and password
-        raise BadUrl(
-            f"the proxy {shown!r} of the environment ({variable}_proxy) has no valid address: {error}"
-        ) from None
+        address = httpx.URL(proxy if "://" in proxy else f"http://{proxy}")
+        if b"@" not in address.raw_path:  # else a password holds the slash that ends the host
+            return httpx.Proxy(address)
+    except (httpx.InvalidURL, ValueError):
+        pass  # the error may quote the password
+    shown = proxy.rpartition("@")[2]  # without user and password
+    raise BadUrl(
+        f"the proxy {shown!r} of the environment ({variable}_proxy) has no valid address: write "
+        "http://user:password@host:port, and # / ? @ in a password as %23 %2F %3F %40"
+    )
 
 
 def _is_loopback(host: str) -> bool:

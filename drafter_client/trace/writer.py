@@ -21,12 +21,13 @@ class TraceFolder:
     """Writes traces to one folder, which is created if missing. Several runs may write at once, also from several
     processes."""
 
-    def __init__(self, folder: Path, today: Callable[[], datetime] = lambda: datetime.now(tz=UTC)) -> None:
+    def __init__(self, folder: Path | str, today: Callable[[], datetime] = lambda: datetime.now(tz=UTC)) -> None:
         """`today`: returns the present time with its zone. Raises TraceError if the folder cannot be written.
 
         This is checked here, so that a long run does not fail at its end.
         """
-        self._folder, self._today = folder, today
+        self._folder = folder = Path(folder)
+        self._today = today
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -366,7 +366,7 @@ def test_text_left_early_reports_its_sampling(mode: Mode) -> None:
 @pytest.mark.parametrize(
     ("mode", "more"),
     [(Mode.REMOTE, set()), (Mode.AUTO, {"connecting_0", "latency-probe_0"}), (Mode.TARGET, set())],
-    ids=str,
+    ids=["remote", "auto", "target"],
 )
 def test_text_has_four_threads_at_most_and_one_for_each_connection(
     verifier: Verifier, mode: Mode, more: set[str]

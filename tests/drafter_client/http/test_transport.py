@@ -1,6 +1,7 @@
 """The way to the verifier: proxies with passwords, SOCKS, certificates, and transports that the user gives."""
 
 import asyncio
+import re
 import socket
 import ssl
 import threading
@@ -14,8 +15,9 @@ import pytest
 import trustme
 
 from drafter_client import AsyncPair, Lookup, Mode, Options, Pair
-from drafter_client.errors import BadReply, BadUrl, ConnectionLost, VerifierUnreachable
+from drafter_client.errors import BadOption, BadReply, BadUrl, ConnectionLost, VerifierUnreachable
 from drafter_client.http import transport
+from drafter_client.http.client import VerifierClient
 from drafter_client.http.connection import HttpConnection
 from drafter_client.http.transport import proxy_for
 from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, echo, read_events
@@ -197,6 +199,34 @@ def test_an_error_shows_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(BadUrl, match="of the environment") as caught:
             HttpConnection("http://verifier.invalid")
         assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("password", ["sEcReT#x", "sEc/ReT", "sEc?ReT", "12/sEcReT"])
+def test_a_password_that_breaks_the_address_of_a_proxy_is_not_shown(
+    password: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("https_proxy", f"http://me:{password}@proxy:9")
+    with pytest.raises(BadUrl, match="%23 %2F %3F %40") as caught:
+        proxy_for(httpx.URL("https://bigbox"))
+    assert not {"sEc", "ReT", "12"} & set(re.split(r"\W", str(caught.value)))
+    assert caught.value.__cause__ is None and "proxy:9" in str(caught.value)
+
+
+def test_an_address_with_a_password_is_refused_and_not_shown() -> None:
+    with pytest.raises(BadUrl, match="--api-key") as caught:
+        HttpConnection("http://me:sEcReT@bigbox")
+    assert "sEcReT" not in str(caught.value)
+
+
+def test_a_proxy_that_asks_for_a_password_is_reported() -> None:
+    asking = httpx.MockTransport(lambda _: httpx.Response(407))
+    with pytest.raises(VerifierUnreachable, match="the proxy on the way to http://v asks for a user and a password"):
+        VerifierClient("http://v", transport=asking).model()
+
+
+def test_a_transport_for_asyncio_is_refused(verifier: Verifier) -> None:
+    with pytest.raises(BadOption, match="transport must be synchronous"):
+        Pair(verifier.url, Lookup(), transport=httpx.AsyncHTTPTransport())  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("trusted")
