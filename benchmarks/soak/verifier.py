@@ -117,7 +117,7 @@ class Books(logging.Handler):
             "checks": self._checks,
             "sessions": len(service.sessions),
             "sequences": len(queue._sequences),
-            "waiting": len(queue),
+            "waiting": sum(len(each.requests) for each in list(queue.active)),  # the engine changes it meanwhile
             "slots": sum(bool(backend.length(slot)) for slot in range(backend.slots)),
             "tasks": len(asyncio.all_tasks()),
             "fault": self._fault or engine.failure,

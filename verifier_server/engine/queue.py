@@ -41,10 +41,6 @@ class Queue:
     def __getitem__(self, session: Session) -> SequenceState:
         return self._sequences[session]
 
-    def __len__(self) -> int:
-        """How many requests wait."""
-        return _requests_of(self._active)
-
     @property
     def sequences(self) -> Iterable[SequenceState]:
         """All known sessions."""
