@@ -20,7 +20,7 @@ class StatsCounter:
         self._last = 0.0  # and when the last tokens came, or the text began
         self._stretch: StatsCounter | None = None  # in mode auto
 
-    def take(self, event: events.Event, now: float) -> None:
+    def take(self, event: events.RunEvent, now: float) -> None:
         """Count an event, a `Listener`."""
         stats = self._stats
         if isinstance(event, events.ModeChosen):

@@ -11,14 +11,14 @@ from speculation.policy.verifier_timeline import InFlightDraft
 from speculation.protocol.responses import GenerateResponse, PrefillResponse, VerifyResponse
 
 
-class Event:
+class RunEvent:
     """Something that happened to a text."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ModeChosen(Event):
+class ModeChosen(RunEvent):
     """The text, or its next stretch in mode `auto`, is generated in this mode, a `Mode` other than `auto`."""
 
     mode: str
@@ -27,14 +27,14 @@ class ModeChosen(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Began(Event):
+class Began(RunEvent):
     """An attempt at the text began: the first one, the next after an outage, or another stretch."""
 
     prompt_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
-class Opened(Event):
+class Opened(RunEvent):
     """The response to the prefill came, which was requested at `asked` (milliseconds on the run's clock)."""
 
     response: PrefillResponse
@@ -42,7 +42,7 @@ class Opened(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Sent(Event):
+class Sent(RunEvent):
     """A verify request is about to be sent."""
 
     in_flight_draft: InFlightDraft
@@ -50,7 +50,7 @@ class Sent(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Drafted(Event):
+class Drafted(RunEvent):
     """A draft step ended. `onward`: whether the executor began the next one by itself, as `DraftStep.onward` allows.
 
     `took`: milliseconds, which the loop fills in, since an executor has no clock.
@@ -62,7 +62,7 @@ class Drafted(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Answered(Event):
+class Answered(RunEvent):
     """The response to a verify request arrived."""
 
     in_flight_draft: InFlightDraft
@@ -70,7 +70,7 @@ class Answered(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Streamed(Event):
+class Streamed(RunEvent):
     """The event stream reported committed tokens, from `position` on, or the end of the text."""
 
     position: int
@@ -89,7 +89,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed(Event):
+class Committed(RunEvent):
     """Committed tokens in order from `position` on, each id with its token source as known by now.
 
     `decisions`: one for each token, if requested. `schedule`: that of the pair, where a verify request or the event
@@ -108,35 +108,35 @@ class Committed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class SourcesChanged(Event):
+class SourcesChanged(RunEvent):
     """The final sources of these tokens differ from those reported when they were committed."""
 
     changes: list[SourceChange]
 
 
 @dataclass(frozen=True, slots=True)
-class Served(Event):
+class Served(RunEvent):
     """The request for a text that the verifier generates is over. `summary`: None if the response broke off."""
 
     summary: GenerateResponse | None
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed(Event):
+class Resumed(RunEvent):
     """The first tokens after an outage came, `generated` tokens after the prompt."""
 
     generated: int
 
 
 @dataclass(frozen=True, slots=True)
-class DraftingFailed(Event):
+class DraftingFailed(RunEvent):
     """The draft engine failed for this reason. The text went on without drafts."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Ended(Event):
+class Ended(RunEvent):
     """An attempt at the text, or a wait for a lost verifier, is over. `finish_reason`: None if the text has not ended.
 
     `bytes_sent`, `bytes_received`: of the attempt. `why`: in mode `auto`, what the mode selection was based on.
@@ -152,13 +152,13 @@ Completion = Drafted | Answered | Streamed | Failed  # what an executor reports
 
 # Takes an event and the time at which it came, in milliseconds on the run's clock. It is called from several threads,
 # but never from two at once. The run waits for each call, so a listener has to be fast.
-Listener = Callable[[Event, float], None]
+Listener = Callable[[RunEvent, float], None]
 
 
 def to_all(*listeners: Listener) -> Listener:
     """Return a listener that hands each event to all of `listeners`, in their order."""
 
-    def tell(event: Event, now: float) -> None:
+    def tell(event: RunEvent, now: float) -> None:
         for listener in listeners:
             listener(event, now)
 

@@ -41,7 +41,7 @@ class GenerationLoop:
         self._sources = TokenSources(text.known, controller.drafts_in_flight, accepts=strategy is not Strategy.GREEDY)
         # The drafter's probability of each draft token that was sent, by position and token; empty unless explained.
         self._confidence: dict[tuple[int, int | None], float] = {}
-        self._untold: list[tuple[events.Event, float]] = []  # each with its time; see `_tell_all`
+        self._untold: list[tuple[events.RunEvent, float]] = []  # each with its time; see `_tell_all`
         self._lock = threading.Lock()  # guards all of this object
         self._failure: BaseException | None = None
         self._over = False  # later events are ignored

@@ -11,7 +11,7 @@ _DIGITS = 4  # decimals of milliseconds: clocks have no finer resolution
 _OF_RESPONSE = ("judged", "accepted", "ran", "looked_up", "rtt_ms", "network_ms", "queue_ms", "forward_ms")
 _UNANSWERED = dict.fromkeys((*_OF_RESPONSE, "arrived_ms", "committed"))
 
-E = TypeVar("E", bound=events.Event)
+E = TypeVar("E", bound=events.RunEvent)
 
 
 class Recorder:
@@ -19,9 +19,9 @@ class Recorder:
     one began."""
 
     def __init__(self) -> None:
-        self._told: list[tuple[events.Event, float]] = []
+        self._told: list[tuple[events.RunEvent, float]] = []
 
-    def take(self, event: events.Event, now: float) -> None:
+    def take(self, event: events.RunEvent, now: float) -> None:
         """Record an event, as a `Listener`."""
         self._told.append((event, now))
 

@@ -298,11 +298,11 @@ class Watching:
     """Keeps the events of each text."""
 
     def __init__(self) -> None:
-        self.texts: list[list[events.Event]] = []
+        self.texts: list[list[events.RunEvent]] = []
 
     @contextmanager
     def run(self, stats: Stats, settings: Mapping[str, Any]) -> Iterator[events.Listener]:
-        told: list[events.Event] = []
+        told: list[events.RunEvent] = []
         yield lambda event, now: told.append(event)
         ended = [event for event in told if isinstance(event, events.Ended)]
         assert ended[-1].finish_reason == stats.finish_reason == "length" and settings["max_tokens"] == 40

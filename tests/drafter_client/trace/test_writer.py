@@ -17,7 +17,7 @@ import pytest
 
 from drafter_client.errors import TraceError
 from drafter_client.generation.counting import StatsCounter
-from drafter_client.generation.events import Answered, Committed, Event, to_all
+from drafter_client.generation.events import Answered, Committed, RunEvent, to_all
 from drafter_client.generation.resuming import released
 from drafter_client.generation.start import speculate
 from drafter_client.generation.text_session import TextSession
@@ -178,7 +178,7 @@ def test_run_that_ends_early_leaves_a_trace(
 
 def test_verify_request_without_a_response_has_empty_cells(tmp_path: Path, client: VerifierClient) -> None:
     class Unanswered(Recorder):
-        def take(self, event: Event, now: float) -> None:
+        def take(self, event: RunEvent, now: float) -> None:
             if isinstance(event, Answered):
                 raise KeyboardInterrupt
             super().take(event, now)
