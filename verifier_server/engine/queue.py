@@ -33,6 +33,7 @@ class Queue:
         self._sequences: dict[Session, SequenceState] = {}
         # Those that `active` describes, the longest silent first. They are few: no pass looks at all known sessions.
         self._active: OrderedDict[SequenceState, None] = OrderedDict()
+        self._waiting: Counter[str] = Counter()  # requests of each client that wait; 0 is never stored
         # What is known of clients outlives their sessions.
         self._remembered = ClientCredit()
         self._served: OrderedDict[str, int] = OrderedDict()  # each client's last pass, as one of `_numbers`
@@ -92,7 +93,7 @@ class Queue:
         if self._overload(session) is None:
             return None
         for each in self._active:
-            each.requests = [request for request in each.requests if not request.cancelled]
+            self._remove(each, [request for request in each.requests if request.cancelled])
         return self._overload(session)
 
     def _overload(self, session: Session) -> Overload | None:
@@ -100,12 +101,11 @@ class Queue:
         if sequence is not None and len(sequence.requests) >= PER_SESSION:
             why = f"{len(sequence.requests)} requests of session {session.id} are already waiting"
             return Overload([sequence], why)
-        theirs = [each for each in self._active if client and each.client == client]
-        if (count := _requests_of(theirs)) >= self._most_of_client:
-            why = f"{count} of your requests are already waiting, the most for one client"
+        if client and self._waiting[client] >= self._most_of_client:
+            why = f"{self._waiting[client]} of your requests are already waiting, the most for one client"
             return Overload([each for each in self.waiting if each.client == client], why)
-        if (count := _requests_of(self._active)) >= self._max_queue:
-            return Overload(self.waiting, f"{count} requests are already waiting")
+        if self._waiting.total() >= self._max_queue:
+            return Overload(self.waiting, f"{self._waiting.total()} requests are already waiting")
         return None
 
     def add(self, request: Request, now: float) -> SequenceState:
@@ -123,6 +123,7 @@ class Queue:
         if not sequence.requests:
             sequence.turn = next(self._numbers)
         sequence.add(request, now)
+        self._waiting[sequence.client] += 1
         self._active[sequence] = None
         self._active.move_to_end(sequence)
         return sequence
@@ -153,7 +154,7 @@ class Queue:
             sequence.turn = next(self._numbers)
         for request in list(sequence.requests):
             if request.cancelled:
-                sequence.requests.remove(request)
+                self._remove(sequence, [request])
                 continue
             try:
                 waits = request is not ran and request.place(self._max_drafts, first=request is sequence.requests[0])
@@ -166,8 +167,8 @@ class Queue:
     def fail(self, sequence: SequenceState, requests: list[Request], error: SpecPairError) -> None:
         """Answer `requests` with an error."""
         sequence.arrivals.over()
+        self._remove(sequence, requests)
         for request in requests:
-            sequence.requests.remove(request)
             request.done(error)
 
     def forget(self, session: Session) -> None:
@@ -187,6 +188,9 @@ class Queue:
                 yield f"session {session.id} waits and does not count as active"
             if session.target_decoded_bounds != sorted(set(session.target_decoded_bounds)):
                 yield f"session {session.id}: its ranges of target-decoded tokens overlap"
+        waiting = Counter(each.client for each in self._sequences.values() for _ in each.requests)
+        if waiting != self._waiting:
+            yield f"requests of clients wait: {dict(waiting)}, counted: {dict(self._waiting)}"
         for sequence in self._active:
             if self._sequences.get(sequence.session) is not sequence:
                 yield f"session {sequence.session.id} is unknown and counts as active"
@@ -212,21 +216,26 @@ class Queue:
 
     def _answer(self, sequence: SequenceState, request: Request, now: float, judged: int | None) -> None:
         answer = request.answer(now, judged)
-        sequence.requests.remove(request)
         if request.until_end and answer.finish_reason is None:
             request.position, request.fresh, request.since = answer.total_tokens, [], now
             # It goes to the end of the order, like the request of a client that asks again at once.
+            sequence.requests.remove(request)
             sequence.requests.append(request)
-        elif answer.finish_reason is None:
-            _expect_next(sequence, request, answer, now)
         else:
-            sequence.arrivals.over()
+            self._remove(sequence, [request])
+            if answer.finish_reason is None:
+                _expect_next(sequence, request, answer, now)
+            else:
+                sequence.arrivals.over()
         request.done(answer)
 
-
-def _requests_of(sequences: Iterable[SequenceState]) -> int:
-    """How many requests of these sessions wait."""
-    return sum(len(sequence.requests) for sequence in sequences)
+    def _remove(self, sequence: SequenceState, requests: list[Request]) -> None:
+        """Remove waiting requests of a session."""
+        for request in requests:
+            sequence.requests.remove(request)
+        self._waiting.subtract({sequence.client: len(requests)})
+        if not self._waiting[sequence.client]:
+            del self._waiting[sequence.client]
 
 
 def _expect_next(sequence: SequenceState, request: Request, answer: Answer, now: float) -> None:
