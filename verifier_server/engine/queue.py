@@ -233,7 +233,7 @@ class Queue:
         """Remove waiting requests of a session."""
         for request in requests:
             sequence.requests.remove(request)
-        self._waiting.subtract({sequence.client: len(requests)})
+        self._waiting[sequence.client] -= len(requests)
         if not self._waiting[sequence.client]:
             del self._waiting[sequence.client]
 
