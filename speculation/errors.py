@@ -38,115 +38,171 @@ class SpecPairError(Exception):
 
 
 class RequestError(SpecPairError):
+    """The request is at fault."""
+
     type = "invalid_request_error"
     code, status = "bad_request", 422
 
 
 class InvalidRequest(RequestError):
+    """The request is not what the endpoint takes. `param` names the field."""
+
     code = "invalid_request"
 
 
 class BodyTooLarge(RequestError):
+    """The body is larger than `limit` bytes."""
+
     code, status = "body_too_large", 413
 
 
 class RequestTimeout(RequestError):
+    """The body did not arrive in time."""
+
     code, status = "request_timeout", 408
 
 
 class Unauthorized(RequestError):
+    """The key is missing or wrong."""
+
     code, status = "unauthorized", 401
 
 
 class Forbidden(RequestError):
+    """The verifier has no key, and the caller is not on this machine or a private network."""
+
     code, status = "forbidden", 403
 
 
 class NotFound(RequestError):
+    """There is nothing at this path."""
+
     code, status = "not_found", 404
 
 
 class MethodNotAllowed(RequestError):
+    """The path takes other methods."""
+
     code, status = "method_not_allowed", 405
 
 
 class EmptyPrompt(RequestError):
+    """The prompt has no token."""
+
     code = "empty_prompt"
 
 
 class PromptTooLong(RequestError):
+    """The prompt has `prompt_len` tokens: more than fit into the context of `context_length` with an answer."""
+
     code = "prompt_too_long"
 
 
 class TokenOutOfRange(RequestError):
+    """A token id lies outside of the vocabulary. `param` names it."""
+
     code = "token_out_of_range"
 
 
 class TooManyDrafts(RequestError):
+    """More draft tokens than `limit`, the most that are judged at once."""
+
     code = "too_many_drafts"
 
 
 class UnknownSession(RequestError):
+    """The session was never prefilled, was deleted, expired when idle, or made room for another one."""
+
     code, status = "unknown_session", 404
 
 
 class SessionConflict(RequestError):
+    """The session was opened with another prefill."""
+
     code, status = "session_conflict", 409
 
 
 class SessionMismatch(RequestError):
+    """The header X-Session-Id and the body name two sessions."""
+
     code, status = "session_mismatch", 400
 
 
 class ImplicitSessionRefused(RequestError):
+    """The request names no session, and the caller's latest could be another caller's."""
+
     code = "implicit_session_refused"
 
 
 class SelfContinueRefused(RequestError):
+    """The session was opened without self-continuation."""
+
     code = "self_continue_refused"
 
 
 class FusedUnavailable(RequestError):
+    """The verifier has no draft model."""
+
     code = "fused_unavailable"
 
 
 class OverlapRefused(RequestError):
+    """Another request of the session waits, and the text would depend on which is judged first."""
+
     code = "overlap_refused"
 
 
 class PositionInsidePrompt(RequestError):
+    """The position lies inside the prompt."""
+
     code = "position_inside_prompt"
 
 
 class PositionBeyondCommitted(RequestError):
+    """The position lies beyond the `total_tokens` committed tokens."""
+
     code, status = "position_beyond_committed", 409
 
 
 class ServerError(SpecPairError):
+    """The request is valid, but the verifier cannot serve it now."""
+
     code = "server_error"
 
 
 class ModelLoading(ServerError):
+    """The model is loading; `progress` is the part that is read."""
+
     code, status = "model_loading", 503
 
 
 class ModelFailed(ServerError):
+    """The model could not be loaded."""
+
     code, status = "model_failed", 503
 
 
 class Overloaded(ServerError):
+    """Too much is waiting: ask again after `retry_after` seconds."""
+
     code, status = "overloaded", 503
 
 
 class ShuttingDown(ServerError):
+    """The verifier is shutting down."""
+
     code, status = "shutting_down", 503
 
 
 class EngineError(ServerError):
+    """The engine failed."""
+
     code = "engine_error"
 
 
 class InternalError(ServerError):
+    """A fault of the verifier; its log says more."""
+
     code = "internal_error"
 
 

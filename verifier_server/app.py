@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from uvicorn.config import STARTUP_FAILURE
 
 from backends.base import Backend
-from verifier_server.api import docs_page, entrance, routes
+from verifier_server.api import docs_page, entrance, operations
 from verifier_server.api.openapi import document
 from verifier_server.process.open_files import allow_files
 from verifier_server.process.shutdown import stop_signals
@@ -72,7 +72,7 @@ def create_app(
     keyed = settings.api_key is not None
     app.openapi = lambda: document.document(keyed)  # type: ignore[method-assign]
     app.state.service = service = Service(settings, backend, clock, draft)
-    routes.add_to(app)
+    operations.add_to(app)
     docs_page.add_to(app)
     entrance.add_to(app, stopping=lambda: service.stopping)
     return app

@@ -2,7 +2,6 @@
 
 import ipaddress
 
-from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -24,23 +23,6 @@ from verifier_server.service import Service
 from verifier_server.sessions import Session
 
 SESSION_HEADER = "X-Session-Id"
-
-
-def add_to(app: FastAPI) -> None:
-    """Register every endpoint but `verify`, which the application calls. `openapi.operations` describes them."""
-    for path, method, endpoint in (
-        ("/prefill", "POST", prefill),
-        ("/verify/batch", "POST", verify_batch),
-        ("/generate", "POST", generate),
-        ("/tokenize", "POST", tokenize),
-        ("/health", "GET", health),
-        ("/model", "GET", model),
-        ("/vocabulary", "GET", vocabulary),
-        ("/sessions", "GET", list_sessions),
-        ("/sessions/{session_id}", "DELETE", delete_session),
-        ("/sessions/{session_id}/stream", "GET", stream),
-    ):
-        app.add_api_route(path, endpoint, methods=[method])
 
 
 async def prefill(request: Request) -> Response:
@@ -103,7 +85,7 @@ async def generate(request: Request) -> Response:
     return _json(summary(text, await service.texts.last(text, request.receive)), text.session)
 
 
-async def stream(request: Request) -> Response:
+async def stream_session(request: Request) -> Response:
     """Committed tokens of a session from position `from` on (default: the prompt's end), as server-sent events."""
     service, caller = _admit(request)
     session = service.session(request.path_params["session_id"], caller)
@@ -114,7 +96,7 @@ async def stream(request: Request) -> Response:
     return CommittedStream(service, session, position)
 
 
-async def health(request: Request) -> Response:
+async def get_health(request: Request) -> Response:
     """Whether the model is ready; 503 while it loads, with its progress.
 
     It needs no key. A caller that other endpoints would refuse gets only this, and the reason in `access`.
@@ -133,13 +115,13 @@ async def health(request: Request) -> Response:
     return _json(health, status=200 if health.status == "ready" else 503)
 
 
-async def model(request: Request) -> Response:
+async def get_model(request: Request) -> Response:
     """The model: limits, costs, vocabulary fingerprints (`?below=N`: of the first N ids), chat template."""
     service, _ = _admit(request)
     return _json(service.model(_number(request, "below", "number of token ids")))
 
 
-async def vocabulary(request: Request) -> Response:
+async def get_vocabulary(request: Request) -> Response:
     """The bytes of every token id, as characters U+0000 to U+00FF, and its class (0 text, 1 control, 2 unused)."""
     service, _ = _admit(request)
     return Response(service.whole_vocabulary(), media_type="application/json")

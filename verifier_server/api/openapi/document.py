@@ -4,6 +4,8 @@ FastAPI cannot build it, since the endpoints read and write bodies without FastA
 routes and with the replies of the endpoints.
 """
 
+import inspect
+import re
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
@@ -11,9 +13,9 @@ from pydantic import BaseModel
 
 from speculation.errors import SpecPairError
 from speculation.protocol import messages, responses, service_responses
-from verifier_server.api.openapi.examples import ERRORS, EVENTS, FAILED, LOADING, REQUESTS, RESPONSES
-from verifier_server.api.openapi.operations import OPERATIONS, Operation
+from verifier_server.api.openapi.examples import EVENTS, FAILED, LOADING, REQUESTS, RESPONSES
 from verifier_server.api.openapi.schemas import PREFIX, Json, schemas
+from verifier_server.api.operations import OPERATIONS, Operation
 
 TITLE = "specpair verifier"
 _DESCRIPTION = """Verifies draft tokens against the target model; only token ids travel.
@@ -69,7 +71,7 @@ def document(keyed: bool = False) -> Json:
     """The document of a verifier with or without an API key. Cached: do not change the result."""
     paths: dict[str, Json] = {}
     for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method] = _operation(operation)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     return {
         "openapi": "3.1.0",
         "info": {"title": TITLE, "description": _DESCRIPTION, "version": _version()},
@@ -90,7 +92,14 @@ def document(keyed: bool = False) -> Json:
 
 
 def _operation(operation: Operation) -> Json:
-    described: Json = {"operationId": operation.name, "tags": [operation.tag], "summary": operation.summary}
+    summary, *more = _sentences(operation.endpoint)
+    described: Json = {
+        "operationId": operation.endpoint.__name__,
+        "tags": [operation.tag],
+        "summary": summary.rstrip("."),
+    }
+    if more:
+        described["description"] = " ".join(more)
     if operation.parameters:
         described["parameters"] = [{"$ref": f"#/components/parameters/{name}"} for name in operation.parameters]
     if operation.request is not None:
@@ -157,15 +166,16 @@ def _refusals(operation: Operation) -> Json:
 
 def _refusal(status: int, kinds: list[type[SpecPairError]]) -> Json:
     codes = [kind.code for kind in kinds]
+    meanings = {kind: " ".join(_sentences(kind)) for kind in kinds}
     schema = {
         "allOf": [
             {"$ref": PREFIX + "ErrorResponse"},
             {"type": "object", "properties": {"error": {"properties": {"code": {"enum": codes}}}}},
         ]
     }
-    examples = {kind.code: {"value": ERRORS[kind]} for kind in kinds}
+    examples = {kind.code: {"value": kind(meaning).body()} for kind, meaning in meanings.items()}
     described: Json = {
-        "description": f"The error {' or '.join(codes)}.",
+        "description": "\n".join(f"* `{kind.code}`: {meaning}" for kind, meaning in meanings.items()),
         "content": {"application/json": {"schema": schema, "examples": examples}},
     }
     if status == 401:
@@ -180,6 +190,11 @@ def _refusal(status: int, kinds: list[type[SpecPairError]]) -> Json:
             }
         }
     return described
+
+
+def _sentences(described: object) -> list[str]:
+    """The sentences of a docstring."""
+    return re.split(r"(?<=\.)\s+", " ".join((inspect.getdoc(described) or "").split()))
 
 
 def _models() -> set[type[BaseModel]]:

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from speculation import errors
+from speculation.errors import UnknownSession
 
 Example = dict[str, Any]
 
@@ -27,9 +27,6 @@ _VERIFIED = {
     "finish_reason": None,
     "timing": _TIMING,
 }
-_UNKNOWN = errors.UnknownSession(
-    "no session c: it was never prefilled, was deleted, expired when idle, or made room for another one"
-).body()
 _TEXT = {
     "session_id": "text-1",
     "text": "string, text, 100",
@@ -98,7 +95,7 @@ RESPONSES: dict[str, Example] = {  # by schema
         "timing": _TIMING,
     },
     "VerifyResponse": _VERIFIED,
-    "BatchResponse": {"results": [_VERIFIED, _UNKNOWN]},
+    "BatchResponse": {"results": [_VERIFIED, UnknownSession("no session c").body()]},
     "GenerateResponse": _TEXT,
     "TokenizeResponse": {"token_ids": [0, 511, 2133, 9]},
     "HealthResponse": {"status": "ready", "model": "stdlib-target-q8_0", "sessions": 0},
@@ -149,54 +146,3 @@ EVENTS: dict[str, tuple[tuple[str, str], ...]] = {  # by path: event names and d
         ("end", '{"total_tokens":8,"finish_reason":"length"}'),
     ),
 }
-
-_RAISED: tuple[errors.SpecPairError, ...] = (
-    errors.InvalidRequest("draft_tokens.0: Input should be a valid integer", param="draft_tokens.0"),
-    errors.BodyTooLarge("the body has 67108865 bytes, this verifier takes at most 67108864", limit=67108864),
-    errors.RequestTimeout(
-        "the body was not complete after 10.0 s (6 bytes had come): send it in 10 s, or at 32 KiB a second"
-    ),
-    errors.Unauthorized("this verifier wants its key: send the header Authorization: Bearer <key>"),
-    errors.Forbidden(
-        "this verifier has no key, so it serves this machine and private networks only, and '203.0.113.7' is neither: "
-        "start it with VERIFIER_API_KEY=<key> and give the drafter the same with --api-key, or with "
-        "VERIFIER_INSECURE=1 to serve everybody without a key"
-    ),
-    errors.EmptyPrompt("the prompt is empty: give at least one token to continue"),
-    errors.PromptTooLong(
-        "the prompt has 2048 tokens, the context holds 2048 with the answer: shorten the prompt, or start the verifier "
-        "with a larger context",
-        prompt_len=2048,
-        context_length=2048,
-    ),
-    errors.TokenOutOfRange(
-        "prompt_ids.1: token id 4096 is outside of the vocabulary of 4096 ids", param="prompt_ids.1"
-    ),
-    errors.TooManyDrafts("65 new draft tokens: this verifier judges at most 64 at once", limit=64),
-    errors.UnknownSession(
-        "no session demo: it was never prefilled, was deleted, expired when idle, or made room for another one"
-    ),
-    errors.SessionConflict("session demo was opened with another prefill: use a new session_id"),
-    errors.SessionMismatch("X-Session-Id says other, the body says demo"),
-    errors.ImplicitSessionRefused(
-        "session_id is missing: without one the caller's latest session is meant, which is possible only on loopback "
-        "or with an API key"
-    ),
-    errors.SelfContinueRefused(
-        "self_continue: the session was opened without; ask for it in the prefill", param="self_continue"
-    ),
-    errors.FusedUnavailable("mode fused: this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL"),
-    errors.OverlapRefused(
-        "another verify of session demo is under way: with the strategy probabilistic the text would depend on timing: "
-        "send one at a time"
-    ),
-    errors.PositionInsidePrompt("position 3 lies inside the prompt of 4 tokens", total_tokens=5),
-    errors.PositionBeyondCommitted("position 9 lies beyond the 5 committed tokens", total_tokens=5),
-    errors.ModelLoading("the model is loading (40%): wait and ask again", progress=0.4, retry_after=12),
-    errors.ModelFailed("the model could not be loaded: there is no file models/none.gguf"),
-    errors.Overloaded("256 requests are already waiting: try again later", retry_after=2),
-    errors.ShuttingDown("the verifier is shutting down: ask again when it is back"),
-    errors.EngineError("the engine failed: out of memory"),
-    errors.InternalError("a fault of the verifier (ZeroDivisionError): see its log"),
-)
-ERRORS: dict[type[errors.SpecPairError], Example] = {type(error): error.body() for error in _RAISED}

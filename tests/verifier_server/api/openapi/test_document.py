@@ -19,7 +19,7 @@ from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from verifier_server.api.openapi.document import document
 from verifier_server.api.openapi.examples import EVENTS, FAILED, LOADING, REQUESTS, RESPONSES
-from verifier_server.api.openapi.operations import OPERATIONS
+from verifier_server.api.operations import OPERATIONS
 from verifier_server.app import create_app
 from verifier_server.settings import Settings
 
@@ -57,12 +57,12 @@ def test_every_reference_resolves() -> None:
 def test_document_lists_exactly_the_routes() -> None:
     app = create_app(Settings(backend="scripted"))
     served = {
-        (method.lower(), route.path)
+        (method, route.path)
         for route in app.router.routes
         for method in getattr(route, "methods", None) or ()
         if getattr(route, "include_in_schema", False)
     }
-    assert served | {("post", "/verify")} == {(operation.method, operation.path) for operation in OPERATIONS}
+    assert served | {("POST", "/verify")} == {(operation.method, operation.path) for operation in OPERATIONS}
     assert app.openapi() == document()
 
 
@@ -84,7 +84,7 @@ def test_every_operation_is_described_in_full() -> None:
             assert re.findall("{(.*?)}", path) == [
                 name for name in _parameters(operation) if _parameters(operation)[name]["in"] == "path"
             ]
-    assert names == {operation.name for operation in OPERATIONS}
+    assert names == {operation.endpoint.__name__ for operation in OPERATIONS}
     assert len(names) == len(OPERATIONS)
     assert all(re.fullmatch("[a-z]+(_[a-z]+)*", name) for name in names)
 

@@ -1,12 +1,17 @@
-"""The endpoints as the OpenAPI document lists them: request, response and errors of each."""
+"""The endpoints: path, function, request, response and errors of each."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from fastapi import FastAPI
 from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
 
 from speculation import errors
 from speculation.errors import SpecPairError
 from speculation.protocol import messages, responses, service_responses
+from verifier_server.api import routes
 
 Errors = tuple[type[SpecPairError], ...]
 
@@ -19,13 +24,12 @@ _ENGINE: Errors = (errors.EngineError, errors.Overloaded)
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One endpoint in the document."""
+    """One endpoint, as it is registered and as the OpenAPI document describes it."""
 
     method: str
     path: str
-    name: str  # the operationId
+    endpoint: Callable[[Request], Awaitable[Response]]  # its name is the operationId, its docstring the description
     tag: str
-    summary: str
     response: type[BaseModel] | None  # None: always a stream
     errors: Errors
     request: type[BaseModel] | None = None
@@ -37,11 +41,10 @@ class Operation:
 
 OPERATIONS = (
     Operation(
-        "post",
+        "POST",
         "/prefill",
-        "prefill",
+        routes.prefill,
         "speculation",
-        "Open a session with a prompt and get its first token",
         responses.PrefillResponse,
         (
             *(*_ALWAYS, *_BODY, *_PROMPT, *_MODEL, *_ENGINE),
@@ -52,11 +55,10 @@ OPERATIONS = (
         names_session=True,
     ),
     Operation(
-        "post",
+        "POST",
         "/verify",
-        "verify",
+        routes.verify,
         "speculation",
-        "Verify draft tokens against the target model and get the tokens that are committed now",
         responses.VerifyResponse,
         (
             *(*_ALWAYS, *_BODY, *_MODEL, *_ENGINE, errors.SessionMismatch, errors.UnknownSession),
@@ -68,21 +70,19 @@ OPERATIONS = (
         names_session=True,
     ),
     Operation(
-        "post",
+        "POST",
         "/verify/batch",
-        "verify_batch",
+        routes.verify_batch,
         "speculation",
-        "Verify drafts of several sessions: one result or error for each item, in order",
         responses.BatchResponse,
         (*_ALWAYS, *_BODY, *_MODEL),
         request=messages.BatchRequest,
     ),
     Operation(
-        "get",
+        "GET",
         "/sessions/{session_id}/stream",
-        "stream_session",
+        routes.stream_session,
         "sessions",
-        "Stream the committed tokens of a session as server-sent events",
         None,
         (
             *(*_ALWAYS, *_MODEL, errors.Overloaded, errors.InvalidRequest, errors.UnknownSession),
@@ -96,11 +96,10 @@ OPERATIONS = (
         ),
     ),
     Operation(
-        "post",
+        "POST",
         "/generate",
-        "generate",
+        routes.generate,
         "texts",
-        "Generate a whole text, with or without server-side drafting",
         responses.GenerateResponse,
         (
             *(*_ALWAYS, *_BODY, *_PROMPT, *_MODEL, *_ENGINE, errors.FusedUnavailable),
@@ -117,61 +116,62 @@ OPERATIONS = (
         ),
     ),
     Operation(
-        "post",
+        "POST",
         "/tokenize",
-        "tokenize",
+        routes.tokenize,
         "model",
-        "Token ids of a text by the target's tokenizer",
         service_responses.TokenizeResponse,
         (*_ALWAYS, *_BODY, *_MODEL, errors.PromptTooLong),
         request=messages.TokenizeRequest,
     ),
     Operation(
-        "get",
+        "GET",
         "/model",
-        "get_model",
+        routes.get_model,
         "model",
-        "The model: limits, costs, vocabulary fingerprints, chat template",
         service_responses.ModelInfo,
         (*_ALWAYS, *_MODEL, errors.InvalidRequest),
         parameters=("below",),
     ),
     Operation(
-        "get",
+        "GET",
         "/vocabulary",
-        "get_vocabulary",
+        routes.get_vocabulary,
         "model",
-        "The bytes and the class of every token id",
         service_responses.VocabularyResponse,
         (*_ALWAYS, *_MODEL),
     ),
     Operation(
-        "get",
+        "GET",
         "/health",
-        "get_health",
+        routes.get_health,
         "model",
-        "Whether the model is ready; 503 while it loads, with its progress",
         service_responses.HealthResponse,
         (errors.InternalError,),
         needs_key=False,
     ),
     Operation(
-        "get",
+        "GET",
         "/sessions",
-        "list_sessions",
+        routes.list_sessions,
         "sessions",
-        "The sessions of the key; without a key, all sessions, but not their ids",
         service_responses.SessionsResponse,
         _ALWAYS,
     ),
     Operation(
-        "delete",
+        "DELETE",
         "/sessions/{session_id}",
-        "delete_session",
+        routes.delete_session,
         "sessions",
-        "Delete a session and free its KV cache",
         service_responses.DeletedResponse,
         (*_ALWAYS, errors.UnknownSession),
         parameters=("session_id",),
     ),
 )
+
+
+def add_to(app: FastAPI) -> None:
+    """Register every endpoint but `/verify`, which `entrance` serves."""
+    for operation in OPERATIONS:
+        if operation.endpoint is not routes.verify:
+            app.add_api_route(operation.path, operation.endpoint, methods=[operation.method])
