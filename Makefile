@@ -1,9 +1,10 @@
 # make setup   the environment in .venv      make demo   a drafter and a verifier on this machine
 # make test    the tests, in minutes         make lint   formatting, lints, types
 # make test-slow    the long tests: the model pair in every mode, virtual time, terminals, soak and chaos
+# make docs    the documentation as a site, in build/site
 # make test-torch   installs PyTorch, and runs the tests that need it; make test-mlx, the same for MLX
 
-.PHONY: setup demo test test-slow test-torch test-mlx lint
+.PHONY: setup demo test test-slow test-torch test-mlx lint docs
 
 setup:
 	@scripts/setup
@@ -34,3 +35,8 @@ lint:
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/mypy
+
+docs:
+	@scripts/setup requirements-docs.txt
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
+	@echo "docs: build/site/index.html"

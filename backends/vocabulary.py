@@ -29,6 +29,7 @@ class Vocabulary(ABC):
 
     @property
     def size(self) -> int:
+        """How many token ids there are."""
         return len(self.pieces)
 
     @cached_property

@@ -61,6 +61,7 @@ class DraftModel:
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
+        """Load the model, and check that it can draft for the verifier; see `Source.open`."""
         with ExitStack() as stack:
             if texts > MOST_SLOTS:
                 raise BadOption(f"texts is {texts}: a draft model holds {MOST_SLOTS} at a time, or fewer")
@@ -116,6 +117,7 @@ class Lookup:
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
+        """Ask the verifier for its vocabulary; see `Source.open`."""
         info, vocabulary = _remote_vocabulary(client)
         yield Drafting(NAME, info, vocabulary, [lambda *_: NgramDrafter(branches)] * texts, looks_up=True)
 
@@ -130,6 +132,7 @@ class Custom:
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
+        """Ask the verifier for its vocabulary, which `make` gets; see `Source.open`."""
         info, vocabulary = _remote_vocabulary(client)
         drafter = partial(self._drafter, vocabulary)
         yield Drafting(self.name, info, vocabulary, [drafter] * texts)

@@ -90,7 +90,7 @@ class Pair:
         `verifier`: its URL. `draft`: the source of drafts; None: nothing is drafted on this machine. `api_key`: the
         verifier's key, if it needs one. `branches`: continuations of a text that are drafted at once, so that drafts
         are ready for likely recovered tokens. `texts`: texts that can be generated at a time. `observer`: takes
-        the events of each text, for example a `TraceFolder` (docs/profile.md). `memory`: a file in which mode `auto`
+        the events of each text, for example a `TraceFolder` (docs/traces.md). `memory`: a file in which mode `auto`
         keeps its measurements of each mode (the command line's is `memory_file()`); None: nothing is kept. `patience`:
         seconds to wait for a lost verifier; a text resumes when the verifier is back, and otherwise raises the error
         that showed the loss. `on_wait`: called while the verifier loads its model, with the progress from 0 to 1, or

@@ -33,7 +33,7 @@ class SettingsError(Exception):
 
 
 class Settings(BaseModel):
-    """The settings of a verifier. The field descriptions are the help texts and the README's table."""
+    """The settings of a verifier. The field descriptions are the help texts and the reference page."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 

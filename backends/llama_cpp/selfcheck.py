@@ -175,7 +175,7 @@ def _cause(signal_name: str, processor: str) -> str:
     if signal_name == "SIGILL":
         return "most likely its wheel was compiled for another processor"
     if signal_name == "SIGSEGV" and re.search(r"\bamx_tile\b", processor):
-        return "most likely GCC 12 compiled it without -fno-dse, which breaks AMX (README: troubleshooting)"
+        return "most likely GCC 12 compiled it without -fno-dse, which breaks AMX (docs/troubleshooting.md)"
     return "most likely its wheel does not fit this machine"
 
 

@@ -27,7 +27,7 @@ SOURCES = {
 }
 _COMPARED = {
     True: "same text",
-    False: "the text differs, most likely after a near-tie (README: near-ties)",
+    False: "the text differs, most likely after a near-tie (docs/strategies.md: near-ties)",
     None: "another text, as by this strategy it may be",
 }
 _SPEED_UP = "{:.2f}x the target"

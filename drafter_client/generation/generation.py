@@ -39,6 +39,7 @@ class Tokens:
 
     @property
     def text(self) -> str:
+        """The text of all of `tokens`."""
         return "".join(token.text for token in self.tokens)
 
 

@@ -105,6 +105,7 @@ class Stats:
 
     @property
     def generated_tokens(self) -> int:
+        """Tokens of the text so far, without the prompt."""
         return len(self.token_ids)
 
     @property

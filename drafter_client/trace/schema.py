@@ -1,4 +1,4 @@
-"""The tables of a trace: their columns, in order. `docs/profile.md` has the meaning and the unit of each."""
+"""The tables of a trace: their columns, in order. `docs/traces.md` has the meaning and the unit of each."""
 
 import csv
 import io

@@ -504,15 +504,18 @@ async def main() -> Finished:
 """
 
 
-def test_programs_examples_and_readme_pass_strict_mypy(tmp_path: Path) -> None:
+def test_programs_examples_and_pages_pass_strict_mypy(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(TYPED)
     examples = sorted(str(path) for path in (ROOT / "examples").glob("*.py"))
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
-    assert len(blocks) >= 3
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    blocks = [
+        block for page in pages for block in re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
+    ]
+    assert len(blocks) >= 6
     for at, block in enumerate(blocks):
-        (tmp_path / f"readme_{at}.py").write_text(block, encoding="utf-8")
-        examples.append(str(tmp_path / f"readme_{at}.py"))
+        (tmp_path / f"page_{at}.py").write_text(block, encoding="utf-8")
+        examples.append(str(tmp_path / f"page_{at}.py"))
     command = [sys.executable, "-m", "mypy", "--strict", str(program), *examples]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr

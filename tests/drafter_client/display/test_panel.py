@@ -227,7 +227,7 @@ def test_on_a_narrow_terminal_each_metric_has_a_line(mode: str, width: int) -> N
 
 @pytest.mark.parametrize(
     ("same", "words"),
-    [(True, "same text"), (False, "the text differs, most likely after a near-tie (README: near-ties)")],
+    [(True, "same text"), (False, "the text differs, most likely after a near-tie (docs/strategies.md: near-ties)")],
 )
 def test_the_baseline_is_below_with_the_speed_up(same: bool, words: str) -> None:
     lines = _lines(_stats(baseline=Baseline(20.0, 39.0, 100, same)))

@@ -39,8 +39,3 @@ def test_exactly_the_keys_of_the_object_are_explained() -> None:
 def test_every_token_source_and_schedule_is_explained() -> None:
     assert _first_cells("The words") == [source.value for source in TokenSource]
     assert all(f"`{schedule.value}`" in DOCS for schedule in Schedule)
-
-
-def test_the_readme_links_to_it() -> None:
-    readme = ROOT / "README.md"
-    assert "(docs/readout.md)" in readme.read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS, Column, TraceTable
 from tests.paths import ROOT
 
-DOCS = ROOT / "docs" / "profile.md"
+DOCS = ROOT / "docs" / "traces.md"
 KINDS = {str: "text", int: "whole", float: "number"}
 TEXT, WHOLE, NUMBER = (Column("it", kind) for kind in (str, int, float))
 

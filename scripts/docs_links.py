@@ -1,0 +1,37 @@
+"""Hook of the documentation site: links from a page to files of the repository outside of docs.
+
+On the site, such a link becomes its text in code style; a picture is copied to the site. A link to a file that does not
+exist ends the build.
+"""
+
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\(((?:\.\./)+[^)#]*)(#[^)]*)?\)")
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Replace the links of one page that lead out of docs."""
+    here = Path(page.file.abs_src_path or "").parent
+    docs = Path(config.docs_dir)
+
+    def replaced(link: re.Match[str]) -> str:
+        picture, text, address, _ = link.groups()
+        target = (here / address).resolve()
+        if target.is_relative_to(docs):
+            return link[0]
+        if not target.exists():
+            raise PluginError(f"{page.file.src_path}: there is no {address}")
+        if not picture:
+            return text if "`" in text else f"`{text}`" if "/" in text or "." in text else text
+        name = f"pictures/{target.name}"
+        if files.get_file_from_path(name) is None:
+            files.append(File.generated(config, name, abs_src_path=str(target)))
+        return f"![{text}]({'../' * page.file.src_uri.count('/')}{name})"
+
+    return _LINK.sub(replaced, markdown)

@@ -1,0 +1,168 @@
+"""Writes the pages of docs/reference that are made from the code: REST interface, settings, command line.
+
+    .venv/bin/python -m scripts.reference_pages
+
+A test compares the pages with what this makes.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from command_line.parser import Parser
+from drafter_client.cli import commands
+from verifier_server.api.openapi.document import document
+from verifier_server.flags import flags_parser
+from verifier_server.settings import PREFIX, Settings
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
+_MADE = "<!-- Made by scripts/reference_pages.py: change the code, not this page. -->\n\n"
+Json = dict[str, Any]
+
+
+def rest() -> str:
+    """Every endpoint of the OpenAPI document, then every object that a body is made of."""
+    whole = document()
+    text = [
+        _MADE + "# REST reference\n\n"
+        "The endpoints and their bodies, from the OpenAPI document that a verifier serves as `/openapi.json`, and as a "
+        "page to try them out at `/docs`. The [walk through the interface](../rest.md) has an example of each, and the "
+        "rules that they follow.\n"
+    ]
+    for path, methods in whole["paths"].items():
+        for method, operation in methods.items():
+            text += ["", f"## {method.upper()} {path}", "", *_operation(operation)]
+    text += ["", "## Objects"]
+    for name, schema in whole["components"]["schemas"].items():
+        text += ["", f"### {name}", "", *_schema(schema)]
+    return "\n".join(text) + "\n"
+
+
+def settings() -> str:
+    """Every setting of the verifier, as a variable of the environment and as a flag."""
+    rows = [
+        f"| `{PREFIX}{name.upper()}` | `--{name.replace('_', '-')}` | {_code(field.default)} | {field.description} |"
+        for name, field in Settings.model_fields.items()
+    ]
+    return (
+        _MADE + "# Settings of the verifier\n\n"
+        "A flag of `.venv/bin/python -m verifier_server` overrides its variable. Under uvicorn there are only the "
+        "variables. [Running it as a service](../service.md) says how they go together.\n\n"
+        "| variable | flag | default | meaning |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+    )
+
+
+def command_line() -> str:
+    """Every flag of the commands."""
+    made: tuple[tuple[str, Callable[[], Parser]], ...] = (
+        ("drafter", commands.drafter_parser),
+        ("drafter solo", commands.solo_parser),
+        ("drafter compare", commands.compare_parser),
+        ("drafter report", commands.report_parser),
+        ("verifier", lambda: flags_parser(list(Settings.model_fields.items()))),
+    )
+    text = [
+        _MADE + "# Command line\n\n"
+        "Without an activated `.venv`, `drafter` is `.venv/bin/python -m drafter_client`, and `verifier` is "
+        "`.venv/bin/python -m verifier_server`. `--help` prints the same."
+    ]
+    for command, make in made:
+        text += ["", f"## {command}", "", *_flags(make())]
+    return "\n".join(text) + "\n"
+
+
+PAGES = {"rest.md": rest, "settings.md": settings, "command-line.md": command_line}
+
+
+def main() -> None:
+    for name, make in PAGES.items():
+        (FOLDER / name).write_text(make(), encoding="utf-8")
+
+
+def _operation(operation: Json) -> Iterator[str]:
+    yield f"{operation['summary']}."
+    if "description" in operation:
+        yield from ("", operation["description"])
+    if "parameters" in operation:
+        yield from ("", "| parameter | in | meaning |", "|---|---|---|")
+        for each in operation["parameters"]:
+            parameter = document()["components"]["parameters"][each["$ref"].rpartition("/")[2]]
+            yield f"| `{parameter['name']}` | {parameter['in']} | {_cell(parameter['description'])} |"
+    if "requestBody" in operation:
+        yield from ("", f"Body: {_type(operation['requestBody']['content']['application/json']['schema'])}.")
+    contents = operation["responses"]["200"]["content"]
+    if "application/json" in contents:
+        yield from ("", f"Response: {_type(contents['application/json']['schema'])}.")
+    if "text/event-stream" in contents:
+        yield from ("", "Server-sent events, of which the last is `end` or `error`:", "")
+        for event in contents["text/event-stream"]["schema"]["oneOf"]:
+            properties = event["properties"]
+            yield f"* `{properties['event']['const']}`: {_type(properties['data']['contentSchema'])}"
+    yield from ("", "| status | error | when |", "|---|---|---|")
+    for status, response in operation["responses"].items():
+        lines = response["description"].splitlines() if status != "200" else []
+        for line in lines:
+            code, separator, meaning = line.removeprefix("* ").partition(": ")
+            yield f"| {status} | {code if separator else ''} | {_cell(meaning if separator else line)} |"
+
+
+def _schema(schema: Json) -> Iterator[str]:
+    if "description" in schema:
+        yield from (schema["description"], "")
+    if "enum" in schema:
+        yield "One of " + ", ".join(f"`{value}`" for value in schema["enum"]) + "."
+        return
+    yield from ("| field | type | default | meaning |", "|---|---|---|---|")
+    for name, field in schema["properties"].items():
+        default = "required" if name in schema.get("required", ()) else _code(field.get("default"))
+        yield f"| `{name}` | {_type(field)} | {default} | {_cell(field.get('description', ''))} |"
+
+
+def _type(schema: Json) -> str:
+    """The type of a schema in words, with a link to an object."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(_type(each) for each in schema["anyOf"])
+    if "allOf" in schema:
+        return _type(schema["allOf"][0])
+    if "enum" in schema:
+        return " or ".join(f"`{value}`" for value in schema["enum"])
+    if schema.get("type") == "array":
+        return f"array of {_type(schema['items'])}"
+    if "additionalProperties" in schema and isinstance(schema["additionalProperties"], dict):
+        return f"object of {_type(schema['additionalProperties'])}"
+    return str(schema.get("type", "any"))
+
+
+def _flags(parser: Parser) -> Iterator[str]:
+    yield from (" ".join((parser.description or "").split()), "")
+    yield from ("| flag | meaning |", "|---|---|")
+    for action in parser._actions:
+        if isinstance(action, argparse._HelpAction) or "--version" in action.option_strings:
+            continue
+        meaning = _cell(str(action.help) % {"default": action.default})
+        yield f"| `{_flag(action)}` | {meaning} |"
+
+
+def _flag(action: argparse.Action) -> str:
+    """A flag with the placeholder of its value, or the name of a positional argument."""
+    value = "" if action.nargs == 0 else str(action.metavar or action.dest.rpartition("_")[2].upper())
+    if action.choices is not None:
+        value = "{" + ",".join(str(each) for each in action.choices) + "}"
+    return " ".join((*action.option_strings[:1], value)).strip().replace("|", "\\|")
+
+
+def _code(value: object) -> str:
+    return "" if value is None else f"`{str(value).lower()}`"
+
+
+def _cell(text: str) -> str:
+    """A text that fits into a cell of a table."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    main()

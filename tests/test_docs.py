@@ -1,0 +1,86 @@
+"""The documentation: pages made from the code are current, links lead somewhere, every public name is explained."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import drafter_client
+from scripts.reference_pages import FOLDER, PAGES
+from speculation import errors
+from tests.paths import ROOT
+
+README = ROOT / "README.md"
+WRITTEN = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+_FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_made_from_the_code_is_current(name: str) -> None:
+    current = (FOLDER / name).read_text(encoding="utf-8") == PAGES[name]()
+    assert current, "run: .venv/bin/python -m scripts.reference_pages"
+
+
+def test_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 250
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
+def test_page_has_no_placeholders(page: Path) -> None:
+    assert not re.findall(r"^[A-Z]+_[A-Z]+$|\bTODO\b|\bXXX\b", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    """`make docs` checks this for the site; here, for the pages as a repository shows them."""
+    text = _FENCED.sub("", page.read_text(encoding="utf-8"))
+    for address in re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|href)="([^"]+)"', text):
+        if "://" in address:
+            continue
+        name, _, heading = address.partition("#")
+        target = page if not name else page.parent / name
+        assert target.exists(), address
+        if heading:
+            assert heading in _headings(target), address
+
+
+def _headings(page: Path) -> set[str]:
+    """The addresses of a page's headings."""
+    titles = re.findall(r"^#+ (.+)$", _FENCED.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = re.findall(r"^ +- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    pages = {str(page.relative_to(ROOT / "docs")) for page in WRITTEN if page != README}
+    assert set(listed) == pages and len(listed) == len(pages)
+
+
+def test_rest_page_names_every_error_code() -> None:
+    text = (ROOT / "docs" / "rest.md").read_text(encoding="utf-8")
+    raised = [cls for base in (errors.RequestError, errors.ServerError) for cls in base.__subclasses__()]
+    assert len(raised) > 15
+    assert not [cls.code for cls in raised if f"`{cls.code}`" not in text]
+
+
+def test_python_reference_lists_every_public_name() -> None:
+    listed = re.findall(r"^::: (\S+)$", (FOLDER / "python.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted(f"{home}.{name}" for name, home in drafter_client._HOMES.items())
+
+
+def test_every_public_name_is_documented() -> None:
+    missing = [where for name in drafter_client.__all__ for where in _undocumented(name)]
+    assert not missing
+
+
+def _undocumented(name: str) -> list[str]:
+    """What lacks a docstring: the public object `name`, or its public methods and properties."""
+    public = getattr(drafter_client, name)
+    if not isinstance(public, type):
+        return [] if not callable(public) or inspect.getdoc(public) else [name]
+    missing = [] if public.__doc__ and not public.__doc__.startswith(f"{name}(") else [name]
+    for attribute, value in vars(public).items():
+        if not attribute.startswith("_") and isinstance(value, property) | inspect.isfunction(value):
+            missing += [] if inspect.getdoc(getattr(public, attribute)) else [f"{name}.{attribute}"]
+    return missing
