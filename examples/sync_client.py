@@ -23,6 +23,9 @@ def main(url: str, prompt: str) -> int:
     except (DrafterError, SpecPairError) as error:
         print(f"sync_client: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("\nsync_client: interrupted", file=sys.stderr)
+        return 130
     stats = text.stats
     rate = f"{stats.tokens_per_second:.0f} tokens/s" if stats.tokens_per_second else "-"
     print(f"\n-- {stats.generated_tokens} tokens at {rate}, {stats.accepted} of {stats.drafted} draft tokens accepted")
