@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from backends.base import Backend
 from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter
@@ -93,7 +94,8 @@ def _draft_cost(options: argparse.Namespace) -> Cost:
 
 
 def _server(options: argparse.Namespace) -> AbstractContextManager[Server]:
-    settings = {"threads": 1, "rows": 4, "context": CONTEXT, "draft_model": DRAFTERS[options.there], "draft_threads": 1}
+    drafts = {"draft_model": DRAFTERS[options.there], "draft_threads": 1}
+    settings: dict[str, Any] = {"threads": 1, "rows": 4, "context": CONTEXT, **drafts}
     if options.real:
         return verifier(model=padded_target(options.step_ms), **settings)
     target = Cost(options.step_ms, _WIDER * options.step_ms, 0.0)

@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
+from typing import Any
 
 from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts
 from benchmarks.harness.report import Report, options_of
@@ -32,7 +33,7 @@ FLAGS = {
 def main() -> None:
     options = options_of(__doc__, FLAGS)
     report = Report("fused", options)
-    models = {"model": padded_target(options.step_ms), "threads": 1, "rows": 4, "context": CONTEXT}
+    models: dict[str, Any] = {"model": padded_target(options.step_ms), "threads": 1, "rows": 4, "context": CONTEXT}
     for name in options.drafters:
         with verifier(**models, draft_model=DRAFTERS[name], draft_rows=4, draft_threads=1) as server:
             for at_once in AT_ONCE:

@@ -43,7 +43,7 @@ def main() -> None:
     options = options_of(__doc__, FLAGS, "matplotlib")
     report = Report("modes", options, f"modes_{options.target}")
     target = DEFAULT_TARGET if options.target == "default" else padded_target(options.step_ms)
-    drafts = {"draft_model": DRAFTERS[options.there], "draft_threads": 1}
+    drafts: dict[str, Any] = {"draft_model": DRAFTERS[options.there], "draft_threads": 1}
     with verifier(model=target, threads=1, rows=4, context=2048, **drafts) as server:
         for rtt in options.rtt_ms:
             with relay(server.url, rtt) as url:

@@ -49,11 +49,11 @@ class World:
         self.now = 0.0
         self.plans: list[tuple[float, BatchPlan]] = []  # of each verifier pass, when it began and its plan
         self._cost, self._check = cost, check
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
         self._busy = False
 
-    def at(self, when: float, do: Callable[[], None]) -> None:
+    def at(self, when: float, do: Callable[[], object]) -> None:
         """Call `do` at time `when`, or now if that is past."""
         heapq.heappush(self._events, (max(when, self.now), next(self._order), do))
 

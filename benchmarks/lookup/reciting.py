@@ -47,5 +47,6 @@ def application() -> FastAPI:
     settings = from_environment()
     texts = json.loads(Path(os.environ["RECITED"]).read_text(encoding="utf-8"))
     vocabulary, _ = read_gguf_vocabulary(DEFAULT_TARGET)
-    backend = Reciting(texts, vocabulary, settings.rows or 2, settings.context or CONTEXT)
+    options = settings.load_options()
+    backend = Reciting(texts, vocabulary, options.slots or 2, options.context_length or CONTEXT)
     return create_app(settings, Paced(backend, Cost.parse(os.environ["PACED_TARGET"])))

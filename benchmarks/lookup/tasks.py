@@ -48,7 +48,7 @@ def tasks(vocabulary: Vocabulary, most: int) -> list[Task]:
 
 def frequent_name(source: str) -> str:
     """The most frequent name in `source` of five letters or more that is no keyword."""
-    names = re.findall(r"[A-Za-z_]\w{4,}", source)
+    names: list[str] = re.findall(r"[A-Za-z_]\w{4,}", source)
     return Counter(name for name in names if not keyword.iskeyword(name)).most_common(1)[0][0]
 
 

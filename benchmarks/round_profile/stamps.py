@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from fastapi import FastAPI
 
@@ -31,7 +32,7 @@ Stamps = dict[str, dict[Any, float]]  # what happened, of which position or draf
 def watched() -> Iterator[Stamps]:
     """Note the drafter's moments while the block lasts."""
     stamps: Stamps = defaultdict(dict)
-    commit, executor = loop.GenerationLoop._commit, start.ThreadedExecutor
+    commit = loop.GenerationLoop._commit
     steps = itertools.count()
 
     def noted(run: Any, position: int, tokens: list[int], *rest: Any) -> Any:
@@ -58,11 +59,8 @@ def watched() -> Iterator[Stamps]:
             stamps["decided"].setdefault((in_flight_draft.position, len(in_flight_draft.drafts)), _clock())
             super().send(in_flight_draft)
 
-    loop.GenerationLoop._commit, start.ThreadedExecutor = noted, Watched  # type: ignore[method-assign,assignment,misc]
-    try:
+    with patch.object(loop.GenerationLoop, "_commit", noted), patch.object(start, "ThreadedExecutor", Watched):
         yield stamps
-    finally:
-        loop.GenerationLoop._commit, start.ThreadedExecutor = commit, executor  # type: ignore[method-assign,misc]
 
 
 def application() -> FastAPI:
@@ -87,5 +85,5 @@ def application() -> FastAPI:
             note("submitted", (request.position, len(request.drafts)), _clock())
         submit(engine, *requests)
 
-    Scheduler.conclude, Engine.submit = concluded, submitted  # type: ignore[method-assign]
+    Scheduler.conclude, Engine.submit = concluded, submitted  # type: ignore[method-assign, assignment]
     return paced.application()

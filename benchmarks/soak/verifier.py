@@ -129,8 +129,8 @@ def application() -> FastAPI:
     """A verifier by the environment, with the toy model and its bookkeeping checked."""
     settings = from_environment()
     options = settings.load_options()
-    limits = {"context_length": CONTEXT, "max_batch_tokens": options.batch_tokens}
-    app = create_app(settings, WholeContext(SCRIPT, slots=options.slots or 4, **limits))
+    slots, most = options.slots or 4, options.batch_tokens
+    app = create_app(settings, WholeContext(SCRIPT, slots=slots, context_length=CONTEXT, max_batch_tokens=most))
     books = Books(app.state.service)
     app.add_api_route("/soak", books.show)
     for name in ("", "uvicorn"):  # whose records do not reach the root

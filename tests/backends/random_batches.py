@@ -17,7 +17,8 @@ def random_batches(backend: Backend, turns: int, seed: int = 1) -> Iterator[list
         batch, room = [], backend.max_batch_tokens
         for slot in random.permutation(backend.slots)[: random.integers(1, backend.slots + 1)].tolist():
             held = backend.length(slot)
-            start = int(random.integers(0, held + 1) if random.random() < 0.2 else max(0, held - random.integers(0, 6)))
+            anywhere = random.random() < 0.2
+            start = int(random.integers(0, held + 1)) if anywhere else max(0, held - int(random.integers(0, 6)))
             most = min(backend.context_length - start, room)
             if most:
                 count = int(random.integers(1, min(most, random.choice([1, 2, 9, 30, 64])) + 1))

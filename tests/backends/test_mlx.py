@@ -125,7 +125,12 @@ def test_slots_at_different_positions_share_a_pass(tmp_path: Path) -> None:
     with opened(model.folder) as backend:
         passes = []
         run = backend._model
-        backend._model = lambda tokens, cache: passes.append(tokens.shape) or run(tokens, cache=cache)
+
+        def noting(tokens: Any, cache: Any) -> Any:
+            passes.append(tokens.shape)
+            return run(tokens, cache=cache)
+
+        backend._model = noting
         backend.extend([Entry(0, 0, TEXT[:50], 50)])
         assert passes == [(1, 49), (1, 1)], "the first of them computes no logits"
         backend.extend([Entry(2, 0, TEXT[:9], 8)])

@@ -34,9 +34,9 @@ def test_logits_depend_on_the_last_tokens_only() -> None:
 
 
 def test_different_seeds_are_different_models() -> None:
-    rows = [ScriptedBackend(Script(seed=seed)).logits_after([1]) for seed in (1, 2)]
-    assert not np.array_equal(*rows)
-    assert np.array_equal(rows[0], ScriptedBackend(Script(seed=1)).logits_after([1]))
+    one, other = (ScriptedBackend(Script(seed=seed)).logits_after([1]) for seed in (1, 2))
+    assert not np.array_equal(one, other)
+    assert np.array_equal(one, ScriptedBackend(Script(seed=1)).logits_after([1]))
 
 
 def test_only_the_support_and_the_end_have_finite_logits() -> None:

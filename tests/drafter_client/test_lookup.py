@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary
 from drafters.lookup import NgramDrafter
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.protocol.responses import GenerateResponse
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Verifier, generate, options_of, running
@@ -49,7 +51,7 @@ def test_text_equals_target_alone(verifier: Verifier, mechanisms: Mechanisms, te
         *_, end = client.generate(TextSession(prompt), options)
         length = 4 if mechanisms is LOCKSTEP else None
         run = generate(client, NgramDrafter(3), length, prompt, info=info, mechanisms=mechanisms, **options)
-    assert run.tokens == end.token_ids
+    assert isinstance(end, GenerateResponse) and run.tokens == end.token_ids
     if mechanisms is LOCKSTEP and not temperature:
         assert run.stats.accepted > 20
 
@@ -79,9 +81,12 @@ def test_model_and_vocabulary_are_requested_once(verifier: Verifier, monkeypatch
     requested = []
     with closing(VerifierClient(verifier.url)) as client:
         ask = VerifierClient.call
-        monkeypatch.setattr(
-            VerifierClient, "call", lambda client, *what: requested.append(what[1]) or ask(client, *what)
-        )
+
+        def noting(client: VerifierClient, *what: Any) -> bytes:
+            requested.append(what[1])
+            return ask(client, *what)
+
+        monkeypatch.setattr(VerifierClient, "call", noting)
         with Lookup().open(client, branches=1, texts=1) as drafts:
             assert drafts.info.vocabulary == drafts.vocabulary.fingerprint
     assert requested == ["/model", "/vocabulary"]

@@ -171,7 +171,8 @@ def test_errors_at_the_start_have_types(verifier: Verifier) -> None:
             assert pair.generate(PROMPT, Options(max_tokens=3)).read().token_ids
     with pytest.raises(drafter_client.BackendError, match="no such model file"):
         Pair(verifier.url, DraftModel(Path("/nowhere/x.gguf")))
-    for wrong in ({"texts": 0}, {"branches": 0}):
+    too_few: list[dict[str, Any]] = [{"texts": 0}, {"branches": 0}]
+    for wrong in too_few:
         with pytest.raises(BadOption, match=r"must be at least 1, got 0"):
             Pair(verifier.url, Lookup(), **wrong)
 

@@ -1,6 +1,7 @@
 """ModelDrafter: several continuations in one pass, no token computed twice, texts longer than its context."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -274,7 +275,7 @@ def test_several_continuations_may_outgrow_the_context() -> None:
 class _Failing(ScriptedBackend):
     """Fails once, in the pass number `at`, and empties the slots as the contract says."""
 
-    def __init__(self, at: int, error: Exception, **options: int) -> None:
+    def __init__(self, at: int, error: Exception, **options: Any) -> None:
         super().__init__(**{"slots": 2, **options})
         self.fails_at, self._error = at, error
 
@@ -311,7 +312,7 @@ def test_all_slots_are_refilled_after_a_failed_pass(at: int) -> None:
 class _Shared(ScriptedBackend):
     """Slots that share `cells` cells: equal prefixes take room once."""
 
-    def __init__(self, cells: int, **options: int) -> None:
+    def __init__(self, cells: int, **options: Any) -> None:
         super().__init__(**options)
         self._cells = cells
         self.refusals = 0

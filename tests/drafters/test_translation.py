@@ -169,4 +169,4 @@ def test_equal_vocabularies_give_the_predictions_of_the_model_itself() -> None:
     for length in range(3, len(prompt)):
         ours = drafter.expand(prompt[:length], [[]], False).predictions[0]
         theirs = plain.expand(prompt[:length], [[]], False).predictions[0]
-        assert (ours.token, ours.confidence) == (theirs.token, pytest.approx(theirs.confidence))
+        assert ours.token == theirs.token and ours.confidence == pytest.approx(theirs.confidence)

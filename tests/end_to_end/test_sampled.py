@@ -9,6 +9,7 @@ import pytest
 
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
+from speculation.protocol.responses import GenerateResponse
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import generate, options_of
 from tests.end_to_end.conftest import MakeDrafter
@@ -26,6 +27,7 @@ COMBINATIONS = [(name, length) for name in NAMES for length in LENGTHS]
 def _alone(client: VerifierClient, prompt: list[int], sampling: Sampling) -> list[int]:
     """The text of the target alone, by `/generate`."""
     *_, end = client.generate(TextSession(prompt), options_of(sampling, MAX_TOKENS))
+    assert isinstance(end, GenerateResponse)
     return end.token_ids
 
 

@@ -157,13 +157,14 @@ def test_option_follows_the_user_s_flags_in_every_folder(tmp_path: Path) -> None
     (tmp_path / "ggml" / "CMakeLists.txt").write_text("add_library(ggml a.c b.cpp)\n", encoding="utf-8")
     for name in ("a.c", "b.cpp"):
         (tmp_path / "ggml" / name).touch()
-    command = ["cmake", "-S", tmp_path, "-B", tmp_path / "build", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"]
+    build = tmp_path / "build"
+    command: list[str | Path] = ["cmake", "-S", tmp_path, "-B", build, "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"]
     command += ["-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={include}", "-DCMAKE_CXX_FLAGS=-g2"]
     environment = os.environ | {"CFLAGS": "-g1", "CXXFLAGS": ""}
     subprocess.run([*command, BOTH[1]], env=environment, check=True, capture_output=True)
     found = {
         Path(each["file"]).name: each["command"].split()
-        for each in json.loads((tmp_path / "build" / "compile_commands.json").read_text(encoding="utf-8"))
+        for each in json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
     }
     assert "-g1" in found["a.c"] and CURE not in found["a.c"]
     assert "-g2" in found["b.cpp"] and CURE in found["b.cpp"]

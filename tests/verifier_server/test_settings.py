@@ -7,8 +7,9 @@ import pytest
 
 from backends.base import LoadOptions
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from verifier_server.flags import flag
 from verifier_server.process.workers import refuse_workers
-from verifier_server.settings import PREFIX, Settings, SettingsError, flag, from_environment, from_flags
+from verifier_server.settings import PREFIX, Settings, SettingsError, from_environment, from_flags
 
 
 def test_defaults_serve_the_shipped_target() -> None:
@@ -150,7 +151,7 @@ def test_error_for_a_bad_value_names_its_key(field: str, value: str, words: str)
 def test_misspelt_variable_is_refused_with_a_suggestion(variable: str, meant: str) -> None:
     for read in (from_environment, lambda environment: from_flags([], environment)):
         with pytest.raises(SettingsError) as caught:
-            read({variable: "3"})  # type: ignore[operator]
+            read({variable: "3"})
         assert str(caught.value) == f"{variable}: no such variable; did you mean {meant}?"
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from backends.base import EngineCrash, LoadOptions, ModelLoadError
-from backends.llama_cpp import backend, selfcheck
+from backends.llama_cpp import selfcheck
+from backends.llama_cpp.library import lib
 from backends.llama_cpp.load import load
 from backends.llama_cpp.selfcheck import child_command, extra_buffers
 from backends.machine import cache_folder
@@ -177,13 +178,13 @@ def test_real_child_names_a_broken_model_in_one_line(tmp_path: Path) -> None:
 
 def test_load_uses_the_result_of_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     used = []
-    real = backend.lib.llama_model_load_from_file
+    real = lib.llama_model_load_from_file
 
     def record(path: bytes, params: object) -> object:
         used.append(params.use_extra_bufts)  # type: ignore[attr-defined]
         return real(path, params)
 
-    monkeypatch.setattr(backend.lib, "llama_model_load_from_file", record)
+    monkeypatch.setattr(lib, "llama_model_load_from_file", record)
     for works in (False, True):
         monkeypatch.setattr(selfcheck, "extra_buffers", lambda works=works: works)
         load(LoadOptions(model=DEFAULT_DRAFT, context_length=64)).close()
@@ -195,7 +196,7 @@ def test_load_stops_before_loading_if_the_check_crashes(monkeypatch: pytest.Monk
         raise EngineCrash("it died")
 
     monkeypatch.setattr(selfcheck, "extra_buffers", crash)
-    monkeypatch.setattr(backend.lib, "llama_model_load_from_file", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr(lib, "llama_model_load_from_file", lambda *_: pytest.fail("loaded"))
     with pytest.raises(EngineCrash):
         load(LoadOptions(model=DEFAULT_DRAFT))
 

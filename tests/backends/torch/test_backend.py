@@ -41,7 +41,7 @@ SMALL = {
     "eos_token_id": 1,
     "pad_token_id": None,
 }
-FAMILIES = {
+FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {},
     "llama, tied": {"tie_word_embeddings": True},
     "qwen2": {},
@@ -92,7 +92,7 @@ def fed(backend: Backend, tokens: Sequence[int], widths: Sequence[int]) -> np.nd
 
 def uncached(path: Path, tokens: Sequence[int]) -> np.ndarray[Any, Any]:
     """Logits of the whole text in float64 by transformers alone, without our cache, mask and positions."""
-    source = {"pretrained_model_name_or_path": path}
+    source: dict[str, Any] = {"pretrained_model_name_or_path": path}
     if path.is_file():
         source = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
     model = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32).double().eval()

@@ -75,7 +75,8 @@ def test_two_processes_equal_one(folder: Path) -> None:
                 assert one.shape == two.shape
                 assert np.abs(one - two).max(initial=0.0) < 1e-4
                 greatest.append(np.abs(one).max(initial=0.0))
-            source, destination, turn = *generator.permutation(3)[:2].tolist(), generator.integers(0, 4)
+            source, destination = generator.permutation(3)[:2].tolist()
+            turn = generator.integers(0, 4)
             for backend in (alone, together):
                 if turn == 0:
                     backend.copy(source, destination, backend.length(source) // 2)

@@ -25,7 +25,7 @@ NEW = [_text(2, 100, 2000.0, ttft_ms=30.0), _text(1, 100, 500.0, id="fib", ttft_
 def _shown(prompts: int, found: list[Result], new: list[Result], seconds: float, width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
     show_totals(prompts, found, new, seconds, console)
-    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+    return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def _rows(shown: str) -> list[str]:

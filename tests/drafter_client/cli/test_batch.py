@@ -19,6 +19,7 @@ from drafter_client import text_run
 from drafter_client.cli import batch as many
 from drafter_client.display.progress import WritingProgress
 from drafter_client.errors import ConnectionLost
+from drafter_client.generation.server_written import served
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
 from tests.paths import ROOT
@@ -294,7 +295,7 @@ def test_a_fatal_error_stops_the_run_and_keeps_finished_texts(
     error: Exception,
     kept: bool,
 ) -> None:
-    served, calls = text_run.served, iter(range(9))
+    calls = iter(range(9))
 
     def failing(*arguments: Any) -> Any:
         if next(calls) >= 2:

@@ -64,7 +64,7 @@ def test_the_help_has_three_examples_that_parse(drafter: Command, command: str) 
         assert program == "drafter"
         if command:
             assert flags.pop(0) == command
-        reads.get(command, drafter_options)(flags)  # type: ignore[operator]
+        reads.get(command, drafter_options)(flags)
 
 
 @EACH

@@ -63,7 +63,7 @@ def test_the_panel_has_the_rows_of_one_model(
 
 
 def test_the_shipped_models_have_names(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Path] = []
+    asked: list[Path | None] = []
 
     def load(name: str, options: LoadOptions, progress: object) -> ScriptedBackend:
         asked.append(options.model)

@@ -282,7 +282,7 @@ def test_another_client_has_the_same_address_transport_and_key() -> None:
     transport = Canned(reply(200, VERIFIED))
     VerifierClient("http://v", api_key="sesame", transport=transport).another().verify("s", 3, [5])
     (request,) = transport.requests
-    assert (request.method, request.url) == ("POST", "http://v/verify")
+    assert (request.method, str(request.url)) == ("POST", "http://v/verify")
     assert request.headers["Authorization"] == "Bearer sesame"
 
 

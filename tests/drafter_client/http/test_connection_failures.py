@@ -355,9 +355,8 @@ def test_the_health_probe_is_aborted_too(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_connection_has_the_keep_alive_options() -> None:
     with answering(echo) as server, closing(HttpConnection(server.url)) as sender:
         _ask(sender)
-        stream = sender._own and sender._own.stream
-        assert stream is not None
-        sock = stream.get_extra_info("socket")
+        assert sender._own is not None and sender._own.stream is not None
+        sock = sender._own.stream.get_extra_info("socket")
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         for name, value in (
             ("TCP_KEEPIDLE", 5),

@@ -100,7 +100,7 @@ def test_a_ready_verifier_that_keeps_failing_is_retried_less_and_less(
 ) -> None:
     stop = FakeWaits()
     outage = Outages(patience, None, lambda: stop.now).begin(stop, failure)
-    attempts = []
+    attempts: list[float] = []
     with suppress(type(failure)):
         while len(attempts) < 100:
             assert outage.until_ready(failure, lambda: READY)

@@ -236,6 +236,7 @@ def test_fingerprints_must_cover_the_ids_that_were_requested() -> None:
 
 
 def test_progress_that_is_no_share_is_refused() -> None:
+    progress: object
     for progress in ("abc", nan, 7, [], -1):
         client = VerifierClient(
             "http://v", transport=Canned(reply(503, {"status": "loading", "progress": progress})), sleep=lambda _: None
@@ -370,7 +371,8 @@ def test_decisions_are_on_the_tokens() -> None:
     on_65, on_66 = (Decision(token, 0.5, None, None, None, None, "own") for token in (65, 66))
     assert BOUNDS.explained("/verify", True, [65, 66], [on_65, on_66]) == [on_65, on_66]
     assert BOUNDS.explained("/verify", False, [65], None) is None
-    for decisions in ([on_65], [on_66, on_65], [on_65, on_66, on_66], [on_65, None], []):
+    wrong: list[list[Decision | None]] = [[on_65], [on_66, on_65], [on_65, on_66, on_66], [on_65, None], []]
+    for decisions in wrong:
         with pytest.raises(BadReply, match=r"^http://v/verify: decisions are not on the tokens: is it a verifier\?$"):
             BOUNDS.explained("/verify", False, [65, 66], decisions)
     with pytest.raises(BadReply, match=r"^http://v/verify: decisions are missing, and were asked for: is it"):

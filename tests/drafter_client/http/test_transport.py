@@ -357,7 +357,7 @@ def test_an_abort_takes_effect_with_the_next_part_of_a_mocked_response() -> None
 
 def test_a_compressed_response_is_refused() -> None:
     """It may expand to one that takes all memory."""
-    given = httpx.MockTransport(lambda request: httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=body))
     body = httpx.ByteStream(b"\x1f\x8b")
+    given = httpx.MockTransport(lambda request: httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=body))
     with pytest.raises(BadReply, match="compressed"):
         _ask(HttpConnection("http://v", given))

@@ -129,7 +129,7 @@ def test_statistics_add_up_under_every_strategy(
     client: VerifierClient, passes: Passes, strategy: Strategy, length: int | None
 ) -> None:
     """Under `threshold` the recovered token may equal the rejected draft token, which still counts as rejected."""
-    threshold = {"threshold": 0.9} if strategy is Strategy.THRESHOLD else {}
+    threshold: dict[str, Any] = {"threshold": 0.9} if strategy is Strategy.THRESHOLD else {}
     backend = ScriptedBackend(Script(seed=1, agreement=0.8))
     drafter = ModelDrafter(backend, WARM, draws=strategy is Strategy.PROBABILISTIC)
     stats = generate(client, drafter, length, strategy=str(strategy), **threshold, **options_of(WARM, 60)).stats

@@ -29,7 +29,8 @@ JUDGED = st.lists(st.integers(0, 9).flatmap(lambda count: st.tuples(st.just(coun
 @given(JUDGED, st.integers(0, 3))
 def test_acceptance_by_depth_counts_each_judged_draft_token(pairs: list[tuple[int, int]], unanswered: int) -> None:
     rows: list[Record] = [{"judged": judged, "accepted": accepted} for judged, accepted in pairs]
-    depths = acceptance_by_depth([*rows, *[{"judged": None, "accepted": None}] * unanswered])
+    no_answer: Record = {"judged": None, "accepted": None}
+    depths = acceptance_by_depth([*rows, *[no_answer] * unanswered])
     assert sum(each.drafts for each in depths) == sum(judged for judged, _ in pairs)
     assert sum(each.accepted for each in depths) == sum(accepted for _, accepted in pairs)
     assert [each.depth for each in depths] == list(range(1, max((judged for judged, _ in pairs), default=0) + 1))

@@ -49,7 +49,7 @@ def test_main_path_is_the_path_of_first_choices() -> None:
 
 def test_runner_up_gets_the_remaining_confidence() -> None:
     _, nodes = _tree()
-    assert (nodes["1"].confidence, nodes["2"].confidence) == (0.9, pytest.approx(0.1))
+    assert nodes["1"].confidence == 0.9 and nodes["2"].confidence == pytest.approx(0.1)
 
 
 def test_every_leaf_is_open() -> None:

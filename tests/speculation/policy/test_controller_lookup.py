@@ -1,5 +1,7 @@
 """Draft tokens are looked up in the text where the draft model does not pay; where it pays, nothing changes."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,10 +22,10 @@ NEVER = Script()  # hardly ever repeats itself
 
 def rate(script: Script, right: float, draft: float, lookup: bool, mechanisms: Mechanisms = Mechanisms()) -> float:
     """Tokens per second with a target of 40 ms a step."""
-    world = {"rtt": 10.0, "step": 40.0, "wider": 0.3, "draft": draft}
+    world: dict[str, Any] = {"rtt": 10.0, "step": 40.0, "wider": 0.3, "draft": draft}
     return run(
         Knowing(right, script=script), mechanisms, script=script, lookup=lookup, **world
-    ).course.tokens_per_second  # type: ignore[arg-type]
+    ).course.tokens_per_second
 
 
 @pytest.mark.parametrize("mechanisms", [Mechanisms(), Mechanisms(self_continue=False), LOCKSTEP], ids=str)
@@ -86,8 +88,8 @@ def test_drafts_are_looked_up_while_the_model_reads_a_prompt() -> None:
 def test_path_longer_than_the_limit_is_sent_in_part(width: int) -> None:
     """A model's token behind a path that was looked up meanwhile must not make both ends wait for each other."""
     script = Script(seed=3, support=3)
-    world = {"rtt": 0.6, "draft": 0.5, "wider": 3.0, "uneven": 0.3, "step": 30.0}
-    run(Knowing(0.7, width=width, script=script), Mechanisms(), script=script, lookup=True, **world)  # type: ignore[arg-type]
+    world: dict[str, Any] = {"rtt": 0.6, "draft": 0.5, "wider": 3.0, "uneven": 0.3, "step": 30.0}
+    run(Knowing(0.7, width=width, script=script), Mechanisms(), script=script, lookup=True, **world)
 
 
 @settings(max_examples=25)
@@ -99,8 +101,8 @@ def test_path_longer_than_the_limit_is_sent_in_part(width: int) -> None:
     uneven=st.sampled_from([0.0, 0.5]),
     mechanisms=st.sampled_from([Mechanisms(), Mechanisms(self_continue=False), LOCKSTEP]),
 )
-def test_text_is_finished_under_any_times(mechanisms: Mechanisms, right: float, **world: float) -> None:
-    run(Knowing(right, width=3, script=REPEATS), mechanisms, script=REPEATS, lookup=True, step=30.0, **world)  # type: ignore[arg-type]
+def test_text_is_finished_under_any_times(mechanisms: Mechanisms, right: float, **world: Any) -> None:
+    run(Knowing(right, width=3, script=REPEATS), mechanisms, script=REPEATS, lookup=True, step=30.0, **world)
 
 
 def test_rejections_lower_the_optimistic_chance_of_the_model() -> None:

@@ -5,6 +5,7 @@ working.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,9 @@ WAITING = replace(ALL, self_continue=False)  # the verifier waits for drafts
 OVERLAP = replace(WAITING, in_flight=1, after_recovered=False)
 
 
-def _rate(right: float, mechanisms: Mechanisms, second: float = 0.4, width: int = 4, **world: float) -> float:
+def _rate(right: float, mechanisms: Mechanisms, **world: Any) -> float:
     """Tokens per second."""
-    return run(Knowing(right, second, width), mechanisms, **world).course.tokens_per_second  # type: ignore[arg-type]
+    return run(Knowing(right, 0.4, 4), mechanisms, **world).course.tokens_per_second
 
 
 @pytest.mark.parametrize("step", [10.0, 25.0, 50.0])
@@ -49,14 +50,14 @@ def test_verifier_does_not_wait_for_drafts_worth_less_than_a_step(rtt: float, st
 @pytest.mark.parametrize("rtt", [1.0, 10.0])
 @pytest.mark.parametrize(("right", "factor"), [(0.97, 1.25), (0.85, 1.05)])
 def test_overlap_hides_drafting_that_takes_half_a_step(rtt: float, right: float, factor: float) -> None:
-    world = {"rtt": rtt, "step": 50.0, "wider": 0.5, "draft": 5.0, "length": 5}
+    world: dict[str, Any] = {"rtt": rtt, "step": 50.0, "wider": 0.5, "draft": 5.0, "length": 5}
     assert _rate(right, replace(OVERLAP, in_flight=2), **world) > factor * _rate(right, LOCKSTEP, **world)
 
 
 @pytest.mark.parametrize("right", [0.6, 0.9, 0.97])
 @pytest.mark.parametrize("rtt", [1.0, 30.0])
 def test_overlap_is_never_worse_than_lockstep(rtt: float, right: float) -> None:
-    world = {"rtt": rtt, "step": 40.0, "wider": 0.5, "draft": 6.0}
+    world: dict[str, Any] = {"rtt": rtt, "step": 40.0, "wider": 0.5, "draft": 6.0}
     lockstep = _rate(right, LOCKSTEP, **world)
     for mechanisms in (OVERLAP, WAITING, ALL):
         assert _rate(right, mechanisms, **world) > 0.98 * lockstep
@@ -64,16 +65,16 @@ def test_overlap_is_never_worse_than_lockstep(rtt: float, right: float) -> None:
 
 @pytest.mark.parametrize(("right", "factor"), [(0.97, 1.25), (0.9, 1.08)])
 def test_several_drafts_in_flight_fill_a_long_link(right: float, factor: float) -> None:
-    world = {"rtt": 100.0, "step": 20.0, "wider": 0.3, "draft": 2.0}
+    world: dict[str, Any] = {"rtt": 100.0, "step": 20.0, "wider": 0.3, "draft": 2.0}
     one, several = (_rate(right, replace(WAITING, in_flight=count), **world) for count in (1, 6))
     assert several > factor * one
 
 
 @pytest.mark.parametrize(("second", "share", "factor"), [(0.5, 0.4, 1.1), (0.9, 0.75, 1.18)])
 def test_drafts_behind_recovered_tokens_are_often_ready_and_pay(second: float, share: float, factor: float) -> None:
-    world = {"rtt": 1.0, "step": 25.0, "wider": 0.2, "draft": 3.0}
-    without = run(Knowing(0.8, second, 6), replace(WAITING, after_recovered=False), **world)  # type: ignore[arg-type]
-    next_draft_ready = run(Knowing(0.8, second, 6), WAITING, **world)  # type: ignore[arg-type]
+    world: dict[str, Any] = {"rtt": 1.0, "step": 25.0, "wider": 0.2, "draft": 3.0}
+    without = run(Knowing(0.8, second, 6), replace(WAITING, after_recovered=False), **world)
+    next_draft_ready = run(Knowing(0.8, second, 6), WAITING, **world)
     assert without.controller is not None and next_draft_ready.controller is not None
     assert (
         without.controller.text.next_draft_ready == 0
@@ -85,7 +86,7 @@ def test_drafts_behind_recovered_tokens_are_often_ready_and_pay(second: float, s
 
 @pytest.mark.parametrize("right", [0.3, 0.6, 0.8])
 def test_self_continuation_beats_waiting_on_a_long_link(right: float) -> None:
-    world = {"rtt": 100.0, "step": 20.0, "wider": 0.3, "draft": 2.0}
+    world: dict[str, Any] = {"rtt": 100.0, "step": 20.0, "wider": 0.3, "draft": 2.0}
     assert _rate(right, ALL, **world) > 1.3 * _rate(right, WAITING, **world)
 
 
@@ -97,7 +98,7 @@ def test_self_continuation_beats_waiting_on_a_long_link(right: float) -> None:
 def test_automatic_length_is_about_as_good_as_the_best_fixed_one(
     rtt: float, step: float, wider: float, draft: float, mechanisms: Mechanisms, right: float
 ) -> None:
-    world = {"rtt": rtt, "step": step, "wider": wider, "draft": draft, "count": 150}
+    world: dict[str, Any] = {"rtt": rtt, "step": step, "wider": wider, "draft": draft, "count": 150}
     fixed = [_rate(right, mechanisms, length=length, **world) for length in (0, 1, 2, 4, 8)]
     assert _rate(right, mechanisms, **world) >= 0.95 * max(fixed)
 
@@ -109,20 +110,20 @@ def test_drafts_are_in_time_although_passes_differ_from_estimates(
     uneven: float, said: float, wider: float, right: float
 ) -> None:
     """A draft timed for the end of a step that ended earlier would find the next step begun, time after time."""
-    world = {"rtt": 1.0, "step": 30.0, "wider": wider, "draft": 1.0, "uneven": uneven, "said": said}
+    world: dict[str, Any] = {"rtt": 1.0, "step": 30.0, "wider": wider, "draft": 1.0, "uneven": uneven, "said": said}
     assert _rate(right, ALL, **world) > 0.93 * _rate(right, LOCKSTEP, **world)
 
 
 def test_overlap_that_gains_next_to_nothing_is_not_used() -> None:
     """Overlap takes power, and where both ends run on one machine, the verifier's time."""
-    world = {"rtt": 1.0, "step": 50.0, "wider": 10.0, "draft": 0.5}
-    pair = run(Knowing(0.6, width=4), ALL, **world)  # type: ignore[arg-type]
+    world: dict[str, Any] = {"rtt": 1.0, "step": 50.0, "wider": 10.0, "draft": 0.5}
+    pair = run(Knowing(0.6, width=4), ALL, **world)
     assert pair.controller is not None and pair.controller.schedule is Schedule.LOCKSTEP
-    assert pair.course.steps < 1.5 * run(Knowing(0.6), LOCKSTEP, **world).course.steps  # type: ignore[arg-type]
+    assert pair.course.steps < 1.5 * run(Knowing(0.6), LOCKSTEP, **world).course.steps
 
 
 def test_schedule_names_what_pays() -> None:
-    world = {"rtt": 100.0, "step": 20.0, "wider": 0.3, "draft": 2.0}
+    world: dict[str, Any] = {"rtt": 100.0, "step": 20.0, "wider": 0.3, "draft": 2.0}
     for right, schedule in ((0.0, Schedule.SELF_CONTINUED), (0.95, Schedule.OVERLAPPED)):
-        controller = run(Knowing(right), ALL, **world).controller  # type: ignore[arg-type]
+        controller = run(Knowing(right), ALL, **world).controller
         assert controller is not None and controller.schedule is schedule

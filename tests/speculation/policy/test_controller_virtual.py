@@ -80,12 +80,16 @@ def _random_world(seed: int) -> RandomWorld:
         draft, row = rng.choice([0.1, 5.0, 50.0]), rng.choice([0.0, 0.3, 1.0])
         prompt = [256, *rng.choices(range(256), k=rng.randint(0, 12))]
         count = rng.choice([1, 2, rng.randint(3, 50)])
+
+        def draft_time(rows: int, draft: float = draft, row: float = row) -> float:
+            return draft * (1.0 + row * (rows - 1))
+
         pair = VirtualDrafter(
             world,
             prompt,
             sampling,
             ModelDrafter(draft_model, sampling),
-            lambda rows, draft=draft, row=row: draft * (1.0 + row * (rows - 1)),
+            draft_time,
             max_tokens=count,
             network=_network(rng),
             overhead=rng.choice([0.0, 0.001]),

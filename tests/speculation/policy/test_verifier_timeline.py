@@ -195,7 +195,7 @@ def test_self_continuation_equals_a_step_by_step_simulation(until: int, known: f
             break
         free, position = max(begins + 50.0, known if not position else -inf), position + 1
     found = timeline.starts([until - 10.0], known + 10.0)[0]
-    assert found == (pytest.approx(max(free, until)), position)
+    assert found.at == pytest.approx(max(free, until)) and found.position == position
 
 
 def test_verifier_self_continues_at_once_after_an_empty_draft() -> None:

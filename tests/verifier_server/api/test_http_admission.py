@@ -38,8 +38,8 @@ def statuses(connection: socket.socket, count: int) -> list[int]:
     return [int(status) for status in found]
 
 
-def open_as(live: LiveServer, name: str, **options: dict[str, str]) -> httpx.Response:
-    return live.http.post("/prefill", json={"session_id": name, "prompt_ids": IDS}, **options)
+def open_as(live: LiveServer, name: str, headers: dict[str, str] | None = None) -> httpx.Response:
+    return live.http.post("/prefill", json={"session_id": name, "prompt_ids": IDS}, headers=headers)
 
 
 def test_other_clients_are_served_during_a_flood_of_prefills(serve: Serve) -> None:

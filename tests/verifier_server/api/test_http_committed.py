@@ -118,7 +118,8 @@ def test_interrupted_stream_can_be_continued(live: LiveServer, mode: str) -> Non
     """Read some events, disconnect, and request the rest with the session id from the first event."""
     for events in (1, 2, 4, 9):
         body = {**BODY, "mode": mode, "draft_n": 2 if mode == "fused" else None, "stream": True}
-        text, received = "", []
+        text = ""
+        received: list[int] = []
         with live.client() as client, client.stream("POST", "/generate", json=body) as response:
             stream = read(response)
             name, opened = next(stream)

@@ -177,7 +177,7 @@ def test_every_endpoint_but_health_needs_the_key(serve: Serve) -> None:
     paths = [*REQUESTS, ("GET", "/sessions", None), ("DELETE", "/sessions/x", None)]
     for given in ("", "Bearer", "Bearer wrong", "s3cret", "Basic s3cret", "Bearer s3cret ext", "Bearer s\u00e9cret"):
         for method, path, body in paths:
-            headers = {"Authorization": given.encode()} if given else {}
+            headers = {b"Authorization": given.encode()} if given else {}
             response = live.http.request(method, path, json=body, headers=headers)
             assert (response.status_code, response.json()["error"]["code"]) == (401, "unauthorized"), (given, path)
     live.http.headers["Authorization"] = "Bearer s3cret"

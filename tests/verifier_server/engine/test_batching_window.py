@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -91,8 +92,12 @@ def test_the_window_is_bounded_however_many_requests_arrive() -> None:
         lockstep(world, session, 0.1 + 0.0015 * number, 8)
         world.run(world.now + 0.1)
     over = world.now
+
+    def again(session: Session, number: int, _: Answer) -> None:
+        world.after(0.1 + 0.0015 * number, lambda: world.ask(session))
+
     for number, session in enumerate(others, 1):  # one pass answers all; their next requests come one by one
-        world.ask(session, None, [], lambda _, s=session, n=number: world.after(0.1 + 0.0015 * n, lambda: world.ask(s)))
+        world.ask(session, None, [], partial(again, session, number))
     world.run(over + 0.026)
     answered = world.plans[-1][0] + 0.025 + 5 * 0.0002
     world.run(answered + 0.1)
@@ -154,7 +159,7 @@ def tokens_per_second(
         world.ask(session, session.prompt_len, [], answered)
 
     for number in range(clients):
-        world.at(chance.uniform(0.0, 0.2), lambda number=number: begin(number))
+        world.at(chance.uniform(0.0, 0.2), partial(begin, number))
     world.run(1.0)
     before = got
     world.run(1.0 + seconds)

@@ -1,5 +1,7 @@
 """Draft credit: how many draft tokens of a session a shared pass judges depends on how many were accepted."""
 
+from typing import Any
+
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
@@ -19,7 +21,7 @@ SETTING = Setting(TARGET_25, DRAFTER_8, warm_up=1.0, seconds=4.0)
 EXPENSIVE = Setting(Cost(25.0, 8.0, 2.0), DRAFTER_8, warm_up=1.0, seconds=8.0)
 
 
-def make_world(**options: object) -> World:
+def make_world(**options: Any) -> World:
     """A world with a target for which a draft token costs the full price."""
     backend = ScriptedBackend(SCRIPT, slots=8, context_length=4096, max_batch_tokens=512)
     return World(backend, lambda plan: 0.0245 + 0.0005 * plan.tokens, pass_ms=PASS_MS, **options)

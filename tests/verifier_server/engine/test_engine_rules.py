@@ -1,15 +1,17 @@
 """The rules for one session: retries, end tokens, limits, and how many draft tokens each pass judged."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 from backends.scripted import END, Script
 from speculation.acceptance.strategies import Strategy
-from speculation.errors import PositionBeyondCommitted, PositionInsidePrompt, TooManyDrafts
+from speculation.errors import PositionBeyondCommitted, PositionInsidePrompt, SpecPairError, TooManyDrafts
 from speculation.sampling.sampling import Sampling
 from tests.verifier_server.engine.bench import Bench, plain
+from verifier_server.engine.requests import Answer
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=8)
@@ -82,8 +84,13 @@ def test_requests_of_one_session_are_answered_in_order_of_arrival(bench: Bench, 
     order: list[int] = []
     sent = [[wrong(1)], TEXT[1:4], [TEXT[1], wrong(2)]]  # none is contained in a later one
     asked = [bench.ask(session, 5, drafts) for drafts in sent]
+
+    def note(number: int, result: Answer | SpecPairError) -> None:
+        order.append(number)
+        asked[number].results.append(result)
+
     for number, each in enumerate(asked):
-        each.request.done = lambda result, each=each, number=number: (order.append(number), each.results.append(result))
+        each.request.done = partial(note, number)
     bench.run(*asked)
     assert order == [0, 1, 2]
     assert [each.answer.tokens for each in asked] == [TEXT[1:2], TEXT[1:5], TEXT[1:5]]

@@ -100,8 +100,8 @@ def test_a_retry_gets_the_same_answer(strategy: Strategy) -> None:
         assert again.judged == 0
         asked.append((position, drafts, sent))
     committed, passes = list(session.tokens), bench.backend.passes
-    for position, *rest in asked:  # late duplicates of older requests, too
-        assert bench.verify(session, position, *rest).tokens == committed[position:]
+    for position, drafts, sent in asked:  # late duplicates of older requests, too
+        assert bench.verify(session, position, drafts, sent).tokens == committed[position:]
     assert (session.tokens, bench.backend.passes) == (committed, passes)
 
 

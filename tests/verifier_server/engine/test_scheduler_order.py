@@ -1,6 +1,8 @@
 """The order within a pass: verify requests, then chunks of prompts; sessions share it fairly."""
 
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from verifier_server.sessions import Session
 SCRIPT = Script(seed=3)
 
 
-def make_world(slots: int = 8, batch: int = 512, **options: object) -> World:
+def make_world(slots: int = 8, batch: int = 512, **options: Any) -> World:
     return World(ScriptedBackend(SCRIPT, slots=slots, context_length=4096, max_batch_tokens=batch), **options)
 
 
@@ -76,11 +78,13 @@ def fed_to_a_new_prompt(world: World, before: int) -> int:
 def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
     world = make_world(prefill_chunk=100)
     ended: list[str] = []
+
+    def ask(session: Session, name: str) -> None:
+        world.ask(session, None, [], lambda answer: ended.append(name))
+
     for name, length in (("long", 2000), ("short", 350)):
         session = world.open([256, length % 200] + [length % 100] * length)
-        world.after(
-            0.0 if name == "long" else 0.01, lambda s=session, n=name: world.ask(s, None, [], lambda a: ended.append(n))
-        )
+        world.after(0.0 if name == "long" else 0.01, partial(ask, session, name))
     world.run(3.0)
     assert ended == ["short", "long"]
     taken = [list(fed(plan)) for _, plan in world.plans]
@@ -106,9 +110,12 @@ def test_drafts_take_the_room_of_a_batch_by_arrival() -> None:
     world.run(5.0)
     before = len(world.plans)
     answered: list[int] = []
+
+    def note(number: int, answer: Answer) -> None:
+        answered.append(number)
+
     for number, drafts in enumerate((20, 20, 5, 3)):
-        session = sessions[number]
-        world.ask(session, None, [0] * drafts, lambda answer, number=number: answered.append(number))
+        world.ask(sessions[number], None, [0] * drafts, partial(note, number))
     world.run(6.0)
     first, second = (fed(plan) for _, plan in world.plans[before:])
     assert first == {"session-1": 21, "session-3": 6, "session-4": 4}, (

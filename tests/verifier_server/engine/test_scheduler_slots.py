@@ -1,6 +1,7 @@
 """Which session gets a slot, whose slot it takes, and which prefix it copies from another slot."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -11,14 +12,14 @@ from tests.verifier_server.engine.virtual import World, fed, opened
 SCRIPT = Script(seed=3)
 
 
-def make_world(slots: int, **options: object) -> World:
+def make_world(slots: int, **options: Any) -> World:
     backend = ScriptedBackend(
         SCRIPT,
         slots=slots,
         context_length=4096,
-        max_batch_tokens=options.pop("batch", 512),  # type: ignore[arg-type]
+        max_batch_tokens=options.pop("batch", 512),
         can_copy=bool(options.pop("can_copy", True)),
-        max_rollback=options.pop("max_rollback", None),  # type: ignore[arg-type]
+        max_rollback=options.pop("max_rollback", None),
     )
     return World(backend, **options)
 

@@ -1,6 +1,7 @@
 """Self-continuation: when it starts, how far it goes, and that drafts are judged exactly."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,8 @@ STEP = 0.0252  # seconds of a pass over one token
 HALF = STEP / 2
 
 
-def make_world(slots: int = 4, batch: int = 512, **options: object) -> World:
-    return World(ScriptedBackend(SCRIPT, slots=slots, context_length=4096, max_batch_tokens=batch), **options)  # type: ignore[arg-type]
+def make_world(slots: int = 4, batch: int = 512, **options: Any) -> World:
+    return World(ScriptedBackend(SCRIPT, slots=slots, context_length=4096, max_batch_tokens=batch), **options)
 
 
 def opened(world: World, prompt: Sequence[int] = PROMPT, self_continue: bool = True) -> Session:

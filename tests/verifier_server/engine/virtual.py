@@ -29,6 +29,8 @@ def fed(plan: BatchPlan) -> dict[str, int]:
 class World(virtual_time.World):
     """A scheduler over a scripted model. Its integrity is checked after each event."""
 
+    backend: ScriptedBackend
+
     def __init__(
         self,
         backend: ScriptedBackend | None = None,
@@ -40,7 +42,7 @@ class World(virtual_time.World):
         super().__init__(backend, cost, check=check, **{"pass_ms": PASS_MS, **options})
         self._opened = 0
 
-    def after(self, seconds: float, do: Callable[[], None]) -> None:
+    def after(self, seconds: float, do: Callable[[], object]) -> None:
         self.at(self.now + seconds, do)
 
     def run(self, until: float = float("inf"), done: Callable[[], bool] = lambda: False) -> None:
@@ -95,9 +97,9 @@ class World(virtual_time.World):
         return request
 
 
-def opened(world: World, prompt: list[int], **options: object) -> Session:
+def opened(world: World, prompt: list[int], **options: Any) -> Session:
     """A session that was prefilled and has its first token."""
-    session = world.open(prompt, **options)  # type: ignore[arg-type]
+    session = world.open(prompt, **options)
     world.ask(session)
     while len(session.tokens) == session.prompt_len:
         world.run(world.now + 0.01)

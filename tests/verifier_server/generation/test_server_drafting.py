@@ -156,7 +156,7 @@ def test_a_threshold_of_0_accepts_every_draft(fused: LiveServer) -> None:
 
 def test_a_draft_below_the_threshold_that_the_target_samples_is_accepted(fused: LiveServer) -> None:
     """Counters, decisions and text agree."""
-    asked = {"strategy": "threshold", "threshold": 0.99, "draft_n": 3, "explain": True}
+    asked: dict[str, Any] = {"strategy": "threshold", "threshold": 0.99, "draft_n": 3, "explain": True}
     reply = fused.post("/generate", body_of(WARM, **asked))
     stats, decisions = reply["speculation"], reply["decisions"]
     accepted = [each for each in decisions if each["verdict"] == "accepted"]
