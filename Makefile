@@ -2,8 +2,9 @@
 # make test    the tests, in minutes         make lint   formatting, lints, types
 # make test-slow    the long tests: the model pair in every mode, virtual time, terminals, soak and chaos
 # make test-torch   installs PyTorch, and runs the tests that need it; make test-mlx, the same for MLX
+# make dist    builds the sdist and the wheel, installs the wheel elsewhere and compares its text with this checkout's
 
-.PHONY: setup demo test test-slow test-torch test-mlx lint
+.PHONY: setup demo test test-slow test-torch test-mlx lint dist
 
 setup:
 	@scripts/setup
@@ -34,3 +35,7 @@ lint:
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/mypy
+
+dist:
+	@scripts/setup requirements-dev.txt
+	@.venv/bin/python scripts/release_check.py
