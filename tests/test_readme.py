@@ -1,9 +1,11 @@
-"""The README's tables list every setting, flag and error code with its current description."""
+"""The README's tables list every setting and flag with its current description, every error code and strategy."""
 
 import re
 
 from drafter_client.cli.commands import drafter_parser
+from drafter_client.display.panel_rows import exactness
 from speculation import errors
+from speculation.acceptance.strategies import Strategy
 from tests.paths import ROOT
 from verifier_server.settings import PREFIX, Settings
 
@@ -31,6 +33,13 @@ def test_table_has_every_error_code() -> None:
     raised = [cls for base in (errors.RequestError, errors.ServerError) for cls in base.__subclasses__()]
     assert len(raised) > 15
     assert not [cls.code for cls in raised if f"`{cls.code}`" not in text]
+
+
+def test_tables_have_every_strategy() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert [each for each in Strategy if not re.search(rf"^\| `{each}`.* \| .+ \| .+ \|", text, re.MULTILINE)] == []
+    of_panel = {each: exactness(each, drafted=True) for each in Strategy if each is not Strategy.COUPLED}
+    assert [each for each, words in of_panel.items() if words == "?"] == []
 
 
 def settings_rows() -> list[str]:
