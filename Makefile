@@ -2,9 +2,10 @@
 # make test    the tests, in minutes         make lint   formatting, lints, types
 # make test-slow    the long tests: the model pair in every mode, virtual time, terminals, soak and chaos
 # make test-torch   installs PyTorch, and runs the tests that need it; make test-mlx, the same for MLX
+# make coverage     the branches of speculation that its tests take: at least 95 %
 # make dist    builds the sdist and the wheel, installs the wheel elsewhere and compares its text with this checkout's
 
-.PHONY: setup demo test test-slow test-torch test-mlx lint dist
+.PHONY: setup demo test test-slow test-torch test-mlx lint coverage dist
 
 setup:
 	@scripts/setup
@@ -29,6 +30,13 @@ test-mlx:
 	@scripts/setup requirements-dev.txt
 	@scripts/setup requirements-mlx.txt
 	@.venv/bin/python -m pytest --engine mlx
+
+# Without the tests that take longest under coverage: `make test` runs them, and they reach little that others do not.
+coverage:
+	@scripts/setup requirements-dev.txt
+	@.venv/bin/python -m pytest -n logical --dist worksteal -m "not slow" tests/speculation \
+		--ignore-glob "*/test_controller_[dv]*.py" --ignore-glob "*/test_top_logits_choice.py" \
+		--cov speculation --cov-branch --cov-report term:skip-covered --cov-fail-under 95
 
 lint:
 	@scripts/setup requirements-dev.txt
