@@ -3,8 +3,10 @@
 # make test-slow    the long tests: the model pair in every mode, virtual time, terminals, soak and chaos
 # make docs    the documentation as a site, in build/site
 # make test-torch   installs PyTorch, and runs the tests that need it; make test-mlx, the same for MLX
+# make coverage     the branches of speculation that its tests take: at least 95 %
+# make dist    builds the sdist and the wheel, installs the wheel elsewhere and compares its text with this checkout's
 
-.PHONY: setup demo test test-slow test-torch test-mlx lint docs
+.PHONY: setup demo test test-slow test-torch test-mlx lint coverage dist docs
 
 setup:
 	@scripts/setup
@@ -30,6 +32,13 @@ test-mlx:
 	@scripts/setup requirements-mlx.txt
 	@.venv/bin/python -m pytest --engine mlx
 
+# Without the tests that take longest under coverage: `make test` runs them, and they reach little that others do not.
+coverage:
+	@scripts/setup requirements-dev.txt
+	@.venv/bin/python -m pytest -n logical --dist worksteal -m "not slow" tests/speculation \
+		--ignore-glob "*/test_controller_[dv]*.py" --ignore-glob "*/test_top_logits_choice.py" \
+		--cov speculation --cov-branch --cov-report term:skip-covered --cov-fail-under 95
+
 lint:
 	@scripts/setup requirements-dev.txt
 	@.venv/bin/ruff format --check .
@@ -40,3 +49,7 @@ docs:
 	@scripts/setup requirements-docs.txt
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
 	@echo "docs: build/site/index.html"
+
+dist:
+	@scripts/setup requirements-dev.txt
+	@.venv/bin/python scripts/release_check.py

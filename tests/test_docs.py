@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 import drafter_client
+from drafter_client.display.panel_rows import exactness
 from scripts.reference_pages import FOLDER, PAGES
 from speculation import errors
+from speculation.acceptance.strategies import Strategy
 from tests.paths import ROOT
 
 README = ROOT / "README.md"
@@ -52,7 +54,9 @@ def _headings(page: Path) -> set[str]:
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    listed = re.findall(r"^ +- (?:[\w ]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    listed = re.findall(
+        r"^ +- (?:[\w ]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
+    )
     pages = {str(page.relative_to(ROOT / "docs")) for page in WRITTEN if page != README}
     assert set(listed) == pages and len(listed) == len(pages)
 
@@ -62,6 +66,13 @@ def test_rest_page_names_every_error_code() -> None:
     raised = [cls for base in (errors.RequestError, errors.ServerError) for cls in base.__subclasses__()]
     assert len(raised) > 15
     assert not [cls.code for cls in raised if f"`{cls.code}`" not in text]
+
+
+def test_tables_have_every_strategy() -> None:
+    text = (ROOT / "docs" / "strategies.md").read_text(encoding="utf-8")
+    assert [each for each in Strategy if not re.search(rf"^\| `{each}`.* \| .+ \| .+ \|", text, re.MULTILINE)] == []
+    of_panel = {each: exactness(each, drafted=True) for each in Strategy if each is not Strategy.COUPLED}
+    assert [each for each, words in of_panel.items() if words == "?"] == []
 
 
 def test_python_reference_lists_every_public_name() -> None:

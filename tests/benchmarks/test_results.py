@@ -83,3 +83,11 @@ runpy.run_module("benchmarks.{module}", run_name="__main__")
     assert (ran.returncode, ran.stdout) == (2, "")
     [line] = ran.stderr.splitlines()
     assert line.startswith("not installed: ") and package in line and " -m pip install -r requirements-" in line
+
+
+def test_a_page_names_every_measurement() -> None:
+    folder = ROOT / "benchmarks"
+    names = {path.name for path in folder.iterdir() if (path / "__main__.py").is_file()}
+    names |= {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
+    assert len(names) > 10 and [name for name in sorted(names) if f"benchmarks.{name}" not in pages] == []

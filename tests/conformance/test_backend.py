@@ -1,11 +1,14 @@
 """Every engine fulfils the contract of `backends.base` for its slots."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from backends.base import BadEntry, Entry
+from backends.registry import NAMES
+from tests.conformance.backends import TorchOn, candidates
 from tests.conformance.conftest import Subject
 
 
@@ -237,3 +240,7 @@ def test_unknown_slots_are_refused(subject: Subject, slot: int) -> None:
     for call in (subject.backend.length, subject.backend.release):
         with pytest.raises(BadEntry, match=f"slot {slot} does not exist: this backend has slots 0 to 2"):
             call(slot)
+
+
+def test_every_engine_is_a_candidate() -> None:
+    assert {re.split("[ ,]", each.name)[0] for each in candidates(TorchOn())} == set(NAMES)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speculation.acceptance import probabilistic
 from speculation.acceptance.judge import Rule, Ruling
 from speculation.acceptance.judge import judge as judge_by_rule
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, common_prefix, effective_sampling
@@ -96,6 +97,12 @@ def test_greedy_accepts_no_draft_even_where_it_equals_the_argmax() -> None:
 def test_drafter_invariant_strategies() -> None:
     assert {Strategy.COUPLED, Strategy.DETERMINISTIC, Strategy.GREEDY} == DRAFTER_INVARIANT
     assert [strategy for strategy in Strategy if strategy.draws] == [Strategy.PROBABILISTIC]
+
+
+def test_residual_without_mass_gives_a_sample_of_the_target() -> None:
+    """As where the two distributions are equal but for rounding."""
+    p = np.array([0.0, 1.0])
+    assert {probabilistic.decide(p, 0, {0: 1e-300, 1: 1.0}, 3, position) for position in range(20)} == {1}
 
 
 def plain_threshold(drafts: list[int], rows: list[Logits], sampling: Sampling, threshold: float) -> list[int]:

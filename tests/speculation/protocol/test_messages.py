@@ -116,6 +116,20 @@ def test_threshold_belongs_to_its_strategy_only(schema: type[messages.Message], 
     assert "threshold" in refusal(schema, bad).message
 
 
+@pytest.mark.parametrize("schema", PROMPTED)
+def test_committed_ids_need_the_seed_they_were_drawn_with(schema: type[messages.PrefillRequest]) -> None:
+    body = {"prompt": "x", "committed_ids": [1, 2]}
+    assert "give the seed, too" in refusal(schema, body).message
+    assert messages.parse(schema, json.dumps({**body, "seed": 0}).encode()).committed_ids == [1, 2]
+
+
+def test_draft_length_is_refused_where_nothing_is_drafted() -> None:
+    assert (
+        "draft_n: nothing is drafted in mode target"
+        in refusal(messages.GenerateRequest, {"prompt": "x", "draft_n": 2}).message
+    )
+
+
 @pytest.mark.parametrize("bad", [-0.1, 1, 1.5, "0.5", True])
 def test_threshold_must_be_a_probability_below_1(bad: Any) -> None:
     body = {"prompt": "x", "strategy": "threshold", "threshold": bad}

@@ -38,6 +38,39 @@ def test_a_request_is_built_as_the_verifier_reads_it() -> None:
         messages.build(messages.PrefillRequest, {"prompt": "a", "top_k": 1.5})
 
 
+def verified(tokens: int, accepted: int, judged: int, unjudged: int, forward_ms: float) -> responses.VerifyResponse:
+    return responses.VerifyResponse(
+        position=10,
+        accepted=accepted,
+        judged=judged,
+        unjudged=unjudged,
+        tokens=[7] * tokens,
+        preds=[7] * tokens,
+        total_tokens=10 + tokens,
+        finish_reason=None,
+        timing=response_fields.Timing(queue_ms=0.5, forward_ms=forward_ms, sessions=1),
+    )
+
+
+@given(st.integers(0, 5), st.integers(1, 5), st.integers(0, 3), st.data())
+def test_response_tells_recorded_tokens_from_judged_ones(
+    recorded: int, judged: int, unjudged: int, data: st.DataObject
+) -> None:
+    accepted = data.draw(st.integers(0, judged))
+    response = verified(recorded + accepted + 1, recorded + accepted, judged, unjudged, 1.5)
+    drafts = recorded + judged + unjudged
+    assert response.ran and response.recorded(drafts) == recorded
+    assert response.judged_accepted(drafts) == accepted
+
+
+@given(st.integers(1, 5), st.integers(0, 5))
+def test_response_without_judged_drafts_has_at_most_one_new_token(tokens: int, drafts: int) -> None:
+    from_record, decoded = verified(tokens, 0, 0, 0, 0.0), verified(tokens, 0, 0, 0, 1.5)
+    assert (from_record.ran, from_record.recorded(drafts)) == (False, tokens)
+    assert (decoded.ran, decoded.recorded(drafts)) == (True, tokens - 1)
+    assert from_record.judged_accepted(drafts) == decoded.judged_accepted(drafts) == 0
+
+
 def test_names_are_made_safe_for_a_terminal() -> None:
     """On both ends."""
     report = response_fields.SamplingReport.of(Sampling(), Strategy.COUPLED, None)

@@ -18,6 +18,12 @@ def test_choose_matches_the_definition(row: Logits, sampling: Sampling, position
     assert np.array_equal(row, before), "the engine's logits were not written to"
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_choice_where_rounding_leaves_many_ids_close(seed: int) -> None:
+    row, sampling = np.full(5000, 1e7, dtype=np.float32), Sampling(seed, 1.0)
+    assert choose(row, sampling, 20) == choose_reference(row, sampling, 20)
+
+
 @settings(max_examples=500)
 @given(rows | small_rows, samplings, st.booleans(), st.integers(0, 2**20))
 def test_second_choice_is_the_choice_with_the_first_masked(

@@ -1,0 +1,156 @@
+"""Builds the sdist and the wheel of this checkout into dist/ and checks them. `make dist` runs it.
+
+    python scripts/release_check.py
+
+The wheel is built from the sdist. Both must hold every file of the shipped packages that git tracks, and no other. Then
+the wheel is installed into an empty environment in another folder. Its two commands write a text there, which must be
+the text that the commands of the checkout write.
+
+The environment gets a copy of the llama.cpp that is installed here, so that nothing is compiled, whatever options
+llama.cpp was built with. pip installs all else that the wheel asks for.
+"""
+
+import http.client
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import time
+import tomllib
+import venv
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from importlib.metadata import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).resolve().parents[1]
+DIST = ROOT / "dist"
+ENGINE = "llama_cpp_python"
+LEFT_OUT = {"backends/llama_cpp/build.cmake", "models/README.md"}  # files of packages that only a checkout needs
+PROMPT, TOKENS = "def main():", 40
+_PATIENCE = 120.0  # seconds until a verifier is ready, and for a text
+
+
+def packages() -> list[str]:
+    """The packages that pyproject.toml lists for the wheel."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return [pattern.removesuffix("*") for pattern in project["tool"]["setuptools"]["packages"]["find"]["include"]]
+
+
+def expected() -> set[str]:
+    """The files that must ship."""
+    tracked = subprocess.check_output(["git", "ls-files", "-z", "--", *packages()], cwd=ROOT, text=True)
+    return set(tracked.split("\0")) - LEFT_OUT - {""}
+
+
+def shipped(path: Path, names: Sequence[str]) -> set[str]:
+    """Those files in the sdist or wheel at `path` that are files of the packages `names`."""
+    if path.suffix == ".whl":
+        with zipfile.ZipFile(path) as wheel:
+            inside = wheel.namelist()
+    else:
+        with tarfile.open(path) as sdist:
+            inside = [member.name.partition("/")[2] for member in sdist if member.isfile()]
+    return {name for name in inside if name.partition("/")[0] in names}
+
+
+def faults(found: set[str], wanted: set[str], names: Sequence[str]) -> list[str]:
+    """What is wrong with the files `found` in an sdist or wheel, where `wanted` must be, of the packages `names`."""
+    untyped = {f"{name}/py.typed" for name in names} - wanted
+    return [
+        *(f"{name} is missing: package-data in pyproject.toml decides which files ship" for name in wanted - found),
+        *(f"{name} is in it, but git does not track it" for name in found - wanted),
+        *(f"git tracks no {name}, so type checkers ignore the package's types" for name in untyped),
+    ]
+
+
+def build() -> list[Path]:
+    """Build the sdist, and the wheel from it. Returns both paths."""
+    shutil.rmtree(DIST, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "build", "--outdir", DIST], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    return sorted(DIST.iterdir())
+
+
+def install(wheel: Path, environment: Path) -> None:
+    """Make an environment with the wheel and what it needs."""
+    venv.create(environment, with_pip=True)
+    packages_folder = Path(_path("platlib", environment))
+    for file in files(ENGINE) or ():
+        if ".." not in file.parts and "__pycache__" not in file.parts:
+            copy = packages_folder / file
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(str(file.locate()), copy)
+    python = _path("scripts", environment) / "python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", wheel], cwd=environment.parent, check=True)
+
+
+def text_of(environment: Path, folder: Path) -> str:
+    """The greedy text that the commands `verifier` and `drafter` of an environment write, started in `folder`."""
+    commands = _path("scripts", environment)
+    own = ("VERIFIER_", "DRAFTER_", "PYTHONPATH")
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    variables["VERIFIER_DETERMINISTIC"] = "1"  # no near-ties
+    with _verifier(commands, folder, variables) as url:
+        flags = ("--verifier", url, "--prompt", PROMPT, "--max-tokens", str(TOKENS), "--json")
+        written = subprocess.check_output(
+            [commands / "drafter", *flags], cwd=folder, env=variables, text=True, timeout=_PATIENCE
+        )
+    return str(json.loads(written)["text"])
+
+
+@contextmanager
+def _verifier(commands: Path, folder: Path, variables: Mapping[str, str]) -> Iterator[str]:
+    """Serve with the command `verifier` while the block lasts. Yields its URL when it is ready."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with subprocess.Popen([commands / "verifier", "--port", str(port)], cwd=folder, env=variables) as process:
+        try:
+            end = time.monotonic() + _PATIENCE
+            while not _ready(port):
+                if process.poll() is not None or time.monotonic() > end:
+                    raise SystemExit(f"dist: the verifier of {commands} did not become ready")
+                time.sleep(0.1)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+
+
+def _ready(port: int) -> bool:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE)) as connection:
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == http.client.OK
+        except OSError:
+            return False
+
+
+def _path(kind: str, environment: Path) -> Path:
+    """A folder of an environment, by its name in sysconfig."""
+    return Path(sysconfig.get_path(kind, "venv", {"base": str(environment), "platbase": str(environment)}))
+
+
+def main() -> None:
+    wanted, names = expected(), packages()
+    built = build()
+    for path in built:
+        if wrong := faults(shipped(path, names), wanted, names):
+            raise SystemExit("\n".join(f"dist: {path.name}: {fault}" for fault in wrong))
+        print(f"dist: {path.relative_to(ROOT)}, {path.stat().st_size / 1e6:.1f} MB: {len(wanted)} files, as tracked")
+    [wheel] = (path for path in built if path.suffix == ".whl")
+    with TemporaryDirectory() as folder:
+        environment = Path(folder, "environment")
+        install(wheel, environment)
+        there, here = text_of(environment, Path(folder)), text_of(Path(sys.prefix), ROOT)
+    if there != here or not here:
+        raise SystemExit(f"dist: the installed wheel writes another text than this checkout:\n{there}\n---\n{here}")
+    print(f"dist: {wheel.name}, installed in another folder, writes the text of this checkout")
+
+
+if __name__ == "__main__":
+    main()

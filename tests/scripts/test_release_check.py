@@ -1,0 +1,52 @@
+"""scripts/release_check.py: what it finds wrong with the files of an sdist or a wheel. `make dist` runs all of it."""
+
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from scripts.release_check import faults, packages, shipped
+from tests.paths import ROOT
+from tests.test_house import PACKAGES
+
+NAMES = ["one", "two"]
+FILES = {"one/__init__.py", "one/py.typed", "one/inner/model.gguf", "two/__init__.py", "two/py.typed"}
+OTHERS = {"three/__init__.py", "README.md", "one.txt"}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in FILES | OTHERS:
+        (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tree" / name).touch()
+    return tmp_path / "tree"
+
+
+def test_files_of_a_wheel_are_those_of_the_packages(tree: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.whl", "w") as wheel:
+        for name in FILES | OTHERS:
+            wheel.write(tree / name, name)
+    assert shipped(tmp_path / "a.whl", NAMES) == FILES
+
+
+def test_files_of_an_sdist_are_those_below_its_folder(tree: Path, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a-1.tar.gz", "w:gz") as sdist:
+        sdist.add(tree, "a-1")
+    assert shipped(tmp_path / "a-1.tar.gz", NAMES) == FILES
+
+
+def test_faults_name_each_file() -> None:
+    assert faults(FILES, FILES, NAMES) == []
+    [fault] = faults(FILES - {"two/py.typed"}, FILES, NAMES)
+    assert fault.startswith("two/py.typed is missing: package-data")
+    assert faults(FILES | {"one/left.py"}, FILES, NAMES) == ["one/left.py is in it, but git does not track it"]
+    untyped = FILES - {"one/py.typed"}
+    assert faults(untyped, untyped, NAMES) == [
+        "git tracks no one/py.typed, so type checkers ignore the package's types"
+    ]
+
+
+def test_packages_that_ship_are_those_of_the_house_and_typed() -> None:
+    assert set(packages()) == set(PACKAGES)
+    assert [name for name in packages() if not (ROOT / name / "py.typed").is_file()] == []
