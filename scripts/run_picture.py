@@ -62,13 +62,15 @@ def _output(command: list[str]) -> bytes:
 
 
 def _style(cell: Char) -> Style:
-    names = {"default": None, "brown": "yellow"}  # pyte's name of the colour 3
-    colour = names.get(cell.fg, cell.fg)
-    if colour is not None and re.fullmatch("[0-9a-f]{6}", colour):
+    bright, colour = cell.fg.startswith("bright"), cell.fg.removeprefix("bright")
+    colour = "yellow" if colour == "brown" else colour  # pyte's name of the colour 3
+    if re.fullmatch("[0-9a-f]{6}", colour):
         colour = f"#{colour}"
-    elif colour is not None and colour.startswith("bright"):
-        colour = "bright_" + names.get(colour.removeprefix("bright"), colour.removeprefix("bright"))
-    return Style(color=colour, bold=cell.bold, italic=cell.italics, underline=cell.underscore)
+    elif bright:
+        colour = f"bright_{colour}"
+    return Style(
+        color=None if colour == "default" else colour, bold=cell.bold, italic=cell.italics, underline=cell.underscore
+    )
 
 
 if __name__ == "__main__":
