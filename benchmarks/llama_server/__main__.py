@@ -21,7 +21,7 @@ earlier texts knows those of other prompts only. A text of each, which is not co
 llama-server drafts and verifies by turns, so one thread is all it uses; ours drafts on a second core, which stands for
 the other machine. `--threads 2` gives llama-server's target both cores.
 
-    python -m benchmarks.llama_server [--tokens 96] [--prompts 4] [--temperatures 0 0.8]
+    python -m benchmarks.llama_server [--tokens 80] [--prompts 4] [--temperatures 0 0.8]
 """
 
 import sys
@@ -44,9 +44,9 @@ MODES = (Mode.REMOTE, Mode.AUTO)
 TARGET = "our target alone"
 _FIRST_TOKENS = 12  # of the text that is not counted
 FLAGS = {
-    **{"tokens": 96, "prompts": 4, "step-ms": 30.0, "temperatures": [0.0, 0.8]},
+    **{"tokens": 80, "prompts": 4, "step-ms": 30.0, "temperatures": [0.0, 0.8]},
     "drafters": {"default": ["twin", "small"], "choices": DRAFTERS},
-    "lengths": {"default": [2, 3, 8, 16], "help": "most draft tokens of llama-server's draft models"},
+    "lengths": {"default": [3, 8, 16], "help": "most draft tokens of llama-server's draft models"},
     "threads": {"default": 1, "help": "of llama-server's target"},
 }
 

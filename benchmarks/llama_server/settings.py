@@ -3,13 +3,14 @@
 Names and defaults are those of `llama-server --help` at the commit that was compiled:
 
     --spec-draft-n-max      draft tokens at most (3)
-    --spec-draft-p-min      a draft ends before a token that is less likely for the draft model (0; formerly 0.75)
+    --spec-draft-p-min      a draft ends before a token that is less likely for the draft model (0)
     --spec-ngram-*-size-n   tokens that must have occurred before (12; ngram-mod: n-match, 24)
     --spec-ngram-*-size-m   draft tokens at most (48; ngram-mod: n-max, 64)
 
-The defaults of the n-gram types are for long repetitions: such a draft needs 60 tokens of text before it. They get the
-short ones of prompt lookup instead. `ngram-cache` has no settings but its files, and drafts 8 tokens at most. A type
-before another in a list drafts first, and the other one where it finds nothing.
+The defaults of the n-gram types are for long repetitions, on processors where a wide pass costs little. So each is also
+measured with the short ones of prompt lookup. `ngram-cache` has no settings but its files, and drafts 8 tokens at most.
+A draft model drafts each of the given lengths, and the greatest of them as far as it is confident. It is also joined to
+an n-gram type: that drafts first, and the model where it finds nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,8 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ALONE = "llama-server alone"
-_P_MIN, _LONG = 0.75, 4  # `--spec-draft-p-min` is measured with drafts of at least so many tokens
+_P_MINS = (0.5, 0.75)  # `--spec-draft-p-min`
 _N, _M = 3, 8  # tokens that must have occurred before, and draft tokens at most
+_JOINED = "ngram-map-k"  # the n-gram type before a draft model
 
 
 class Setting(NamedTuple):
@@ -52,10 +54,11 @@ def settings(drafters: Mapping[str, Path], lengths: Iterable[int]) -> list[Setti
 
 
 def _by_n_grams() -> Iterator[Setting]:
-    for kind in ("ngram-simple", "ngram-map-k", "ngram-map-k4v"):
-        yield Setting(f"{kind} {_N}/{_M}", "n-gram", ("--spec-type", kind, *_sizes(kind)))
-    sizes = ("--spec-ngram-mod-n-match", str(_N), "--spec-ngram-mod-n-min", "1", "--spec-ngram-mod-n-max", str(_M))
-    yield Setting(f"ngram-mod {_N}/{_M}", "n-gram", ("--spec-type", "ngram-mod", *sizes))
+    mod = ("--spec-ngram-mod-n-match", str(_N), "--spec-ngram-mod-n-min", "1", "--spec-ngram-mod-n-max", str(_M))
+    short = {kind: _sizes(kind) for kind in ("ngram-simple", "ngram-map-k", "ngram-map-k4v")} | {"ngram-mod": mod}
+    for kind, sizes in short.items():
+        yield Setting(kind, "n-gram", ("--spec-type", kind))
+        yield Setting(f"{kind} {_N}/{_M}", "n-gram", ("--spec-type", kind, *sizes))
     yield Setting("ngram-cache", "n-gram", ("--spec-type", "ngram-cache"))
 
 
@@ -63,16 +66,17 @@ def _by_draft_model(drafter: str, path: Path, lengths: list[int]) -> Iterator[Se
     model = ["--spec-draft-model", str(path), "--spec-draft-threads", "1", "--spec-draft-threads-batch", "1"]
     model += ["--spec-draft-type-k", "f16", "--spec-draft-type-v", "f16"]
 
-    def setting(name: str, *flags: str) -> Setting:
-        return Setting(f"{name}, {drafter}", "draft model", (*model, *flags), drafter)
+    def setting(name: str, length: int, p_min: float, types: str = "draft-simple", *sizes: str) -> Setting:
+        drafts = ("--spec-type", types, "--spec-draft-n-max", str(length), "--spec-draft-p-min", str(p_min), *sizes)
+        name += f" {length}, p-min {p_min}" if p_min else f" {length}"
+        return Setting(f"{name}, {drafter}", "draft model", (*model, *drafts), drafter)
 
-    for length in lengths:
-        simple = ("--spec-type", "draft-simple", "--spec-draft-n-max", str(length))
-        yield setting(f"draft-simple {length}", *simple)
-        if length >= _LONG:
-            yield setting(f"draft-simple {length}, p-min {_P_MIN}", *simple, "--spec-draft-p-min", str(_P_MIN))
-    both = ("--spec-type", "ngram-map-k,draft-simple", *_sizes("ngram-map-k"), "--spec-draft-n-max", str(lengths[0]))
-    yield setting(f"ngram-map-k {_N}/{_M}, else draft-simple {lengths[0]}", *both)
+    ways = [*((length, 0.0) for length in lengths), *((lengths[-1], p_min) for p_min in _P_MINS)]
+    for length, p_min in ways:
+        yield setting("draft-simple", length, p_min)
+    for length, p_min in (ways[0], ways[-1]):
+        joined = f"{_JOINED},draft-simple", *_sizes(_JOINED)
+        yield setting(f"{_JOINED} {_N}/{_M}, draft-simple", length, p_min, *joined)
 
 
 def _sizes(kind: str) -> tuple[str, ...]:

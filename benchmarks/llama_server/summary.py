@@ -47,7 +47,7 @@ def table(texts: Texts, compared: bool) -> list[str]:
         ratios = [one.rate / other.rate for one, other in zip(written, texts[ALONE], strict=True)]
         drafted, accepted = (sum(getattr(text.stats, name) for text in written) for name in ("drafted", "accepted"))
         parts = [
-            f"  {way:42} {rate(written):6.1f} tokens/s  {rate(written) / rate(texts[ALONE]):.2f}x alone",
+            f"  {way:50} {rate(written):6.1f} tokens/s  {rate(written) / rate(texts[ALONE]):.2f}x alone",
             f" ({quantile(ratios, 0.25):.2f} to {quantile(ratios, 0.75):.2f})",
             f"  acceptance rate {accepted / drafted:4.0%} of {drafted}" if drafted else "  nothing drafted",
         ]

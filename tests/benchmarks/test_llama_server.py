@@ -74,7 +74,10 @@ def test_every_setting_is_named_once_and_has_its_draft_model() -> None:
         assert ("--spec-draft-model" in each.flags) == (each.drafter is not None)
         if each.drafter:
             assert str(DRAFTERS[each.drafter]) in each.flags and each.name.endswith(each.drafter)
-    assert [name for name in names if name.endswith("p-min 0.75, twin")] == ["draft-simple 8, p-min 0.75, twin"]
+    assert [name.removesuffix(", twin") for name in names if name.endswith("twin")] == [
+        *("draft-simple 3", "draft-simple 8", "draft-simple 8, p-min 0.5", "draft-simple 8, p-min 0.75"),
+        *("ngram-map-k 3/8, draft-simple 3", "ngram-map-k 3/8, draft-simple 8, p-min 0.75"),
+    ]
     flags = shared_flags(Path("target.gguf"), 512, 2)
     assert flags[flags.index("--threads") + 1] == flags[flags.index("--threads-batch") + 1] == "2"
 
@@ -86,6 +89,8 @@ def text(seconds: float, accepted: int = 0, drafted: int = 0) -> Completed:
 def test_ratios_are_those_of_all_tokens_over_all_seconds(tmp_path: Path) -> None:
     made = settings(DRAFTERS, [2])
     texts = {each.name: [text(1.0), text(3.0)] for each in made}
+    for each in made[1:]:
+        texts[each.name] = [text(2.0), text(4.0)]
     texts["ngram-cache"] = [text(1.0, 1, 4), text(2.0, 1, 4)]
     texts["draft-simple 2, twin"] = [text(0.5), text(1.5)]
     texts["draft-simple 2, small"] = [text(0.1), text(0.1)]
@@ -94,7 +99,7 @@ def test_ratios_are_those_of_all_tokens_over_all_seconds(tmp_path: Path) -> None
     assert (found.by_n_grams, found.by_draft_model, found.best) == (pytest.approx(4 / 3), 2.0, "draft-simple 2, twin")
     assert (found.theirs, found.ours) == (2.0, {"remote": pytest.approx(2.5)})
     assert conclusion([found])[-1].split("  ")[-1] == "remote 1.25 (its best: draft-simple 2, twin)"
-    lines = {line[:44].strip(): line for line in table({**texts, **ours}, compared=True)}
+    lines = {line[:52].strip(): line for line in table({**texts, **ours}, compared=True)}
     assert "1.33x alone" in lines["ngram-cache"] and "acceptance rate  25% of 8" in lines["ngram-cache"]
     assert lines[OURS["remote"]].endswith("nothing drafted  1 of 2 texts as alone")
     assert clocks({**texts, **ours}) == "client's clock over llama-server's own: 1.010 to 1.010"
