@@ -67,6 +67,7 @@ def test_options_have_the_types_of_their_defaults() -> None:
         ("capacity", "matplotlib"),
         ("modes", "matplotlib"),
         ("real_compute", "matplotlib"),
+        ("llama_server", "matplotlib"),
         ("round_profile", "matplotlib"),
         ("latency_sweep", "matplotlib"),
         ("verify_curve", "torch"),

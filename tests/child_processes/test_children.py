@@ -112,6 +112,28 @@ with child("-c", {busy!r}) as process:
 
 
 @needs_proc
+def test_a_program_that_is_not_python_ends_with_its_parent_and_with_the_block() -> None:
+    def started(rest: str) -> str:
+        show = "sh", "-c", "echo $$; exec sleep 60"
+        return f"""
+import subprocess
+from child_processes.children import child
+with child("-x", *{show!r}, stdout=subprocess.PIPE) as process:
+    print(process.stdout.readline(), end="", flush=True)
+    {rest}
+"""
+
+    assert _gone(int(output("-c", started("pass"))))
+    with subprocess.Popen(
+        [sys.executable, "-c", started("process.wait()")], cwd=ROOT, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.kill()
+    assert _gone(pid)
+
+
+@needs_proc
 def test_the_watch_of_the_machine_ends_with_its_parent() -> None:
     parent = """
 import multiprocessing, sys

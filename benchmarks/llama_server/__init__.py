@@ -1,0 +1,1 @@
+"""llama-server's own speculation against ours."""

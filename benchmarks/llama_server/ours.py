@@ -1,0 +1,48 @@
+"""Our side: a verifier process, and a pair for each draft model in this process, as a program of a user has them."""
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+from backends.base import Entry, LoadOptions
+from backends.registry import load
+from benchmarks.harness.models import CONTEXT
+from benchmarks.harness.texts import Written, timed
+from child_processes.serving import verifier
+from drafter_client import DraftModel, Mode, Options, Pair, Tokens
+from drafter_client.cli.program import SWITCH_INTERVAL
+
+
+@contextmanager
+def pairs(target: Path, drafters: Mapping[str, Path]) -> Iterator[dict[str, Pair]]:
+    """A pair for each draft model, by its name, with one verifier. One thread at each end, else the defaults."""
+    sys.setswitchinterval(SWITCH_INTERVAL)  # as the drafter's program does
+    engine = LoadOptions(context_length=CONTEXT, threads=1)
+    with verifier(model=target, threads=1, rows=2, context=CONTEXT) as server, ExitStack() as stack:
+        yield {
+            name: stack.enter_context(Pair(server.url, DraftModel(path, engine=engine)))
+            for name, path in drafters.items()
+        }
+
+
+def write(pair: Pair, mode: Mode, tokens: int, temperature: float, prompt: list[int], seed: int) -> Written:
+    """The text that follows a prompt. Times end when a program that reads the text has the tokens."""
+    began = time.perf_counter()
+    generation = pair.generate(prompt, Options(max_tokens=tokens, temperature=temperature, seed=seed, mode=mode))
+    arrived = [
+        (time.perf_counter(), [token.id for token in event.tokens]) for event in generation if isinstance(event, Tokens)
+    ]
+    return timed(began, arrived, generation.stats)
+
+
+def margins(target: Path, texts: list[list[int]]) -> list[float]:
+    """By how much the likeliest token's logit behind each text exceeds the second, in one pass of one thread."""
+    options = LoadOptions(model=target, slots=1, context_length=CONTEXT, threads=1)
+    with closing(load("llama_cpp", options)) as backend:
+        found = []
+        for text in texts:
+            second, first = sorted(backend.extend([Entry(0, 0, text, len(text) - 1)])[0][0])[-2:]
+            found.append(float(first - second))
+        return found
