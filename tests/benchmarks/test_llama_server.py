@@ -96,8 +96,9 @@ def test_ratios_are_those_of_all_tokens_over_all_seconds(tmp_path: Path) -> None
     texts["draft-simple 2, small"] = [text(0.1), text(0.1)]
     ours = {OURS["remote"]: [Written([1, 2, 4], 0.0, 0.8), Written([1, 2, 3], 0.0, 0.8)]}
     found = cell({**texts, **ours}, made, "twin", 0.0, OURS)
-    assert (found.by_n_grams, found.by_draft_model, found.best) == (pytest.approx(4 / 3), 2.0, "draft-simple 2, twin")
-    assert (found.theirs, found.ours) == (2.0, {"remote": pytest.approx(2.5)})
+    assert found.by_n_grams == pytest.approx(4 / 3)
+    assert (found.by_draft_model, found.best, found.theirs) == (2.0, "draft-simple 2, twin", 2.0)
+    assert dict(found.ours) == pytest.approx({"remote": 2.5})
     assert conclusion([found])[-1].split("  ")[-1] == "remote 1.25 (its best: draft-simple 2, twin)"
     lines = {line[:52].strip(): line for line in table({**texts, **ours}, compared=True)}
     assert "1.33x alone" in lines["ngram-cache"] and "acceptance rate  25% of 8" in lines["ngram-cache"]
