@@ -1,6 +1,7 @@
 """Exchanges with one verifier, one at a time: requests, responses, server-sent events, errors of the network."""
 
 import functools
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -168,6 +169,9 @@ class HttpConnection:
             proxy = self._own and self._own.proxy
             through = "" if not proxy else f" through the proxy {proxy.url.netloc.decode()}"
             advice = next((advice for sign, advice in _ADVICE.items() if sign in reason), _ADVICE[""])
+            authorities = os.environ.get("SSL_CERT_FILE", "")
+            if "SSL_CERT_FILE" in advice and authorities and not os.path.exists(authorities):
+                advice = f"SSL_CERT_FILE names {authorities}, which does not exist"
             return VerifierUnreachable(f"no verifier answers at {self._url}{through} ({reason}): {advice}")
         if isinstance(error, httpx.TimeoutException):
             return silence(f"{self.traffic.where} sent nothing for {timeout:g} s")

@@ -70,7 +70,16 @@ def test_option_is_combined_with_the_user_s_cmake_args(tree: Path) -> None:
     assert set_up(tree, CMAKE_ARGS="-DGGML_CUDA=on").returncode == 0
     words = (tree / "cmake_args").read_text(encoding="utf-8").split()
     assert words[0] == "-DLLAVA_BUILD=OFF" and words[-2:] == ["-DSPECPAIR_CXX_OPTIONS=-fno-dse", "-DGGML_CUDA=on"]
-    assert calls(tree)[0] == "-m pip install -v -r requirements.txt"
+    assert calls(tree)[0].startswith("-m pip install -v --no-cache-dir llama-cpp-python==")  # not a wheel made without
+
+
+def test_other_cmake_args_are_not_ignored_where_llama_cpp_is_installed(tree: Path) -> None:
+    assert set_up(tree, CMAKE_ARGS="-DGGML_CUDA=on").returncode == 0
+    assert set_up(tree, CMAKE_ARGS="-DGGML_CUDA=on").stdout == "" and set_up(tree).stdout == ""
+    before = len(calls(tree))
+    ran = set_up(tree, CMAKE_ARGS="-DGGML_NATIVE=off")
+    assert ran.returncode == 1 and "made with other CMAKE_ARGS" in ran.stderr and "rm -r .venv" in ran.stderr
+    assert len(calls(tree)) == before
 
 
 def test_only_llama_cpp_is_built_without_pip_s_cache(tree: Path) -> None:

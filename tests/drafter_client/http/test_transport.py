@@ -70,6 +70,16 @@ def _over_tls(authority: trustme.CA, script: Script = echo, *, asks_certificate:
     return secured
 
 
+def test_file_of_certificates_that_does_not_exist_is_named(
+    authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
+    with answering(_over_tls(authority)) as server:
+        with closing(HttpConnection(f"https://localhost:{server.port}")) as sender:
+            with pytest.raises(VerifierUnreachable, match=r"SSL_CERT_FILE names .*none\.pem, which does not exist"):
+                _ask(sender)
+
+
 @pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
 def test_loopback_never_goes_through_a_proxy(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "http://127.0.0.1:9")  # a port that nothing listens on
