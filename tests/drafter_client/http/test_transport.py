@@ -74,10 +74,11 @@ def test_file_of_certificates_that_does_not_exist_is_named(
     authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
+    words = r"SSL_CERT_FILE names .*none\.pem, which does not exist"
     with answering(_over_tls(authority)) as server:
-        with closing(HttpConnection(f"https://localhost:{server.port}")) as sender:
-            with pytest.raises(VerifierUnreachable, match=r"SSL_CERT_FILE names .*none\.pem, which does not exist"):
-                _ask(sender)
+        connection = HttpConnection(f"https://localhost:{server.port}")
+        with closing(connection), pytest.raises(VerifierUnreachable, match=words):
+            _ask(connection)
 
 
 @pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
