@@ -33,6 +33,7 @@ from drafter_client.options import Mode, Options
 from drafter_client.text_run import TextRun
 from drafters.base import Drafter
 from speculation.acceptance.strategies import Strategy
+from speculation.policy.experience import Experience
 from speculation.protocol.service_responses import ModelInfo
 from speculation.sampling.sampling import Sampling
 
@@ -111,6 +112,7 @@ class Pair:
         self._observer = observer
         self._generations: WeakSet[Generation] = WeakSet()
         self._closed = False
+        self._experience = Experience()
         self._outages = Outages(patience, on_outage)
         with ExitStack() as stack:
             client = VerifierClient(verifier, api_key=api_key, outages=self._outages, transport=transport)
@@ -243,6 +245,7 @@ class Pair:
                 self._drafting,
                 self._selection,
                 self._probe,
+                self._experience,
                 self._outages,
                 text,
                 options,

@@ -17,6 +17,7 @@ from drafter_client.modes.selection import ModeSelection
 from drafter_client.options import Mode, Options
 from drafters.base import Drafter
 from drafters.fallback import FallbackDrafter
+from speculation.policy.experience import Experience
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 
 
@@ -29,6 +30,7 @@ class TextRun:
     drafting: Drafting
     selection: ModeSelection  # of the pair, whose link it knows
     probe: Callable[[], None]  # measures the link if that is due
+    experience: Experience  # of the pair's texts
     outages: Outages
     text: TextSession
     options: Options
@@ -86,19 +88,22 @@ class TextRun:
     def _remote(self, client: VerifierClient, options: Options) -> Run:
         assert self.drafter is not None
         target = self.drafting.info
-        return speculate(
-            client,
-            self.drafter,
-            self.text,
-            options.request(),
-            target,
-            self.tell,
-            self.clock,
-            round_trip_ms=self.selection.link_ms,
-            length=options.draft_n,
-            mechanisms=LOCKSTEP if options.lockstep_only else Mechanisms(self_continue=target.self_continue),
-            lookup=options.lookup and not self.drafting.looks_up,
-        )
+        experience = self.experience.text(options.strategy, options.threshold, options.sampling, target.pass_ms)
+        with experience as estimates:
+            yield from speculate(
+                client,
+                self.drafter,
+                self.text,
+                options.request(),
+                target,
+                self.tell,
+                self.clock,
+                round_trip_ms=self.selection.link_ms,
+                length=options.draft_n,
+                mechanisms=LOCKSTEP if options.lockstep_only else Mechanisms(self_continue=target.self_continue),
+                lookup=options.lookup and not self.drafting.looks_up,
+                estimates=estimates,
+            )
 
     def _served(self, client: VerifierClient, options: Options) -> Run:
         request = options.request() | {"mode": str(options.mode)}

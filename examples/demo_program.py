@@ -13,7 +13,8 @@ from simulation.padded_target import padded_target, step_ms
 
 STEP_MS = 40.0  # milliseconds of a verifier pass over one token
 INTERRUPTED = 130  # exit status
-PROMPT = "import unittest\n\n\nclass TestQueue(unittest.TestCase):\n    def test_put(self):\n"
+PROMPT = 'import os\n\n\ndef remove(path):\n    """Remove a file."""\n'
+TEMPERATURE, SEED = "0.4", "3"
 
 
 def main() -> int:
@@ -34,18 +35,18 @@ def main() -> int:
 
 
 def _show(wanted_ms: float, max_tokens: int) -> int:
-    _say(f"looking for the size at which a step of the target takes some {wanted_ms:g} ms here …")
+    _say("making the target that ships as slow as a large one …")
     target = padded_target(wanted_ms)
     cost = step_ms(target)[1]
     _say(
-        "the shipped target is so small that the network would cost more time than drafting saves. So it is served "
-        f"with idle layers and neurons: the same text, but {cost:.0f} ms a step, like a large model."
+        "by itself it is so small that the network would cost more time than drafting saves. With idle layers and "
+        f"neurons it writes the same text, but takes {cost:.0f} ms a step here."
     )
     with verifier(model=target, threads=1, rows=2, context=1024) as server:
         command = ["-m", "drafter_client", "--verifier", server.url, "--threads", "1", "--baseline"]
         command += ["--draft-model", str(DEFAULT_TWIN), "--prompt", PROMPT, "--max-tokens", str(max_tokens)]
-        command += ["--temperature", "0.8", "--seed", "3"]
-        _say("the drafter is the same model in 4 bits, the text is sampled at temperature 0.8")
+        command += ["--temperature", TEMPERATURE, "--seed", SEED]
+        _say(f"the drafter is the same model in 4 bits, the text is sampled at temperature {TEMPERATURE}")
         print(flush=True)
         with child(*command, in_foreground=True) as drafter:
             try:

@@ -14,9 +14,11 @@ from drafter_client.http.responses import ResponseBounds
 from drafter_client.metrics.token_source import first_sources
 from drafters.base import Drafter
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
+from speculation.drafts.acceptance_model import AcceptanceModel
 from speculation.drafts.ngram import NgramIndex
 from speculation.errors import SpecPairError
 from speculation.policy.controller import SpeculationController
+from speculation.policy.experience import Estimates
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.policy.timing import LatencyModel
 from speculation.protocol.responses import PrefillResponse
@@ -36,6 +38,7 @@ def speculate(
     length: int | None = None,
     mechanisms: Mechanisms = Mechanisms(),
     lookup: bool = False,
+    estimates: Estimates | None = None,
 ) -> Generator[Committed, None, None]:
     """Generate what follows the tokens in `text`, within its session. The caller releases the session.
 
@@ -47,7 +50,7 @@ def speculate(
     this text then correct the estimate that begins with it (`LatencyModel.link`). `length`: a fixed number of draft
     tokens in each verify request; None: the controller chooses it. `mechanisms`: what the pair may use, for example
     self-continuation. `lookup`: also draft by prompt lookup, where that is likelier to be accepted than the model's
-    draft.
+    draft. `estimates`: what earlier texts have taught, to which this text adds; None: nothing.
 
     For the strategy `probabilistic` the drafter has to sample its draft tokens from the probabilities that it sends
     (`ModelDrafter(…, draws=True)`); draft tokens without probabilities count as drafted with probability 1. Raises
@@ -67,8 +70,8 @@ def speculate(
     if mechanisms.overlap:
         executor = ThreadedExecutor(client, drafter, mechanisms.in_flight, mechanisms.self_continue)
     ended: float | None = None
+    times, acceptance = estimates or Estimates(LatencyModel(info.pass_ms), AcceptanceModel())
     try:
-        times = LatencyModel(info.pass_ms)
         if round_trip_ms is not None:
             times.exchanged(round_trip_ms, 0.0, 0.0)
         next_in_ms = times.link
@@ -106,6 +109,7 @@ def speculate(
             mechanisms=mechanisms,
             next_in_ms=next_in_ms,
             lookup=index,
+            acceptance=acceptance,
             always_send=strategy.draws,
             now=now,
         )

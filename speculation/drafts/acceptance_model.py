@@ -1,6 +1,7 @@
 """Learn how likely a draft token is accepted, from the outcomes of tokens with similar confidence, by kind of token."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from math import exp, log
 
 import numpy as np
@@ -10,6 +11,7 @@ from speculation.drafts.tree import TreeNode
 
 _SURE = 30.0  # log-odds that are as good as certain
 _MEMORY = 0.7  # weight of the past in `recent`
+_RUNNER_UP = 0.4  # prior share of rejections in which the runner-up is the target's token
 _OPTIMISTIC, _TRIES = 0.97, 4.0  # optimistic prior chance of the draft model's tokens, and how many it counts for
 
 
@@ -19,24 +21,26 @@ def recent_after(recent: float, accepted: bool) -> float:
 
 
 class Calibration:
-    """Logistic regression of acceptance on the drafter's confidence and on the outcomes of the last draft tokens.
+    """Logistic regression of acceptance on confidence, on the last outcomes, and on a second opinion.
 
     The confidence of a draft token is the drafter's probability of it, its outcome is whether it was accepted.
     Confidence alone does not suffice: a drafter follows some stretches of a text and not others, so a token behind an
-    accepted one is likelier to be accepted itself. The regression is fitted to the latest outcomes. Its prior weighs
-    the drafter's confidence by half (a good drafter is accepted more often than its confidence says, a bad one less).
+    accepted one is likelier to be accepted itself. And where draft model and lookup have the same token it is likelier,
+    where they have different ones each is less likely (`TreeNode.second_opinion`). The regression is fitted to the
+    latest outcomes. Its prior weighs the drafter's confidence by half (a good drafter is accepted more often than its
+    confidence says, a bad one less).
     """
 
     _WINDOW = 200  # latest outcomes that the regression is fitted to
     _LATEST = 50  # latest outcomes that the typical chance is taken from
     _CLIP = 4.0  # log-odds beyond which a confidence makes no difference
-    _PRIOR = np.array([1.0, 0.5, 0.8])  # bias, gain of the log-odds, gain of `recent`
-    _PRECISION = np.array([0.5, 3.0, 1.0])  # inverse variances of the prior
+    _PRIOR = np.array([1.0, 0.5, 0.8, 1.0])  # bias, gains of the log-odds, of `recent` and of the second opinion
+    _PRECISION = np.array([0.5, 3.0, 1.0, 0.5])  # inverse variances of the prior
 
     def __init__(self, *, counted: bool = False) -> None:
         """`counted`: confidences are measured shares of right predictions, which the prior takes as they are."""
-        self._prior = np.array([0.0, 1.0, 0.8]) if counted else self._PRIOR
-        self._outcomes = np.empty((self._WINDOW, 4))  # a ring of (1, log-odds, `recent`, whether it was accepted)
+        self._prior = np.array([0.0, 1.0, 0.8, 1.0]) if counted else self._PRIOR
+        self._outcomes = np.empty((self._WINDOW, 5))  # a ring of (1, log-odds, `recent`, second opinion, accepted)
         self.count = 0  # outcomes seen
         self._weights: list[float] = self._prior.tolist()
         self.recent = 0.0  # fading mean outcome of the last draft tokens, from -1 (rejected) to 1 (accepted)
@@ -51,25 +55,29 @@ class Calibration:
         """Chance of acceptance, 0 to 1, where only the last outcomes are known."""
         return 1.0 / (1.0 + exp(-max(self._typical + self._weights[2] * recent, -_SURE)))
 
-    def chance(self, confidence: float, recent: float) -> float:
-        """Chance that a draft token of this confidence is accepted if all before it are."""
-        bias, gain, recent_gain = self._weights
-        return 1.0 / (1.0 + exp(-max(bias + gain * self._odds(confidence) + recent_gain * recent, -_SURE)))
+    def chance(self, confidence: float, recent: float, second_opinion: float = 0.0) -> float:
+        """Chance that a draft token is accepted if all before it are. `second_opinion`: as in `TreeNode`."""
+        bias, gain, recent_gain, opinion_gain = self._weights
+        score = bias + gain * self._odds(confidence) + recent_gain * recent + opinion_gain * second_opinion
+        return 1.0 / (1.0 + exp(-max(score, -_SURE)))
 
-    def path(self, confidences: Sequence[float], ahead: int = 0) -> list[float]:
+    def path(self, nodes: Sequence[TreeNode], ahead: int = 0) -> list[float]:
         """For each draft token, and for `ahead` further ones: chance that it and all before it are accepted."""
-        bias, gain, recent_gain = self._weights
+        bias, gain, recent_gain, opinion_gain = self._weights
         recent, chance, chances = self.recent, 1.0, []
-        made = [bias + gain * self._odds(confidence) for confidence in confidences]
+        made = [bias + gain * self._odds(node.confidence) + opinion_gain * node.second_opinion for node in nodes]
         for score in [*made, *[self._typical] * ahead]:
             chance /= 1.0 + exp(-max(score + recent_gain * recent, -_SURE))
             recent = recent_after(recent, True)
             chances.append(chance)
         return chances
 
-    def learn(self, confidence: float, accepted: bool) -> None:
-        """Take in the outcome of one draft token. It counts from the next `fit` on."""
-        self._outcomes[self.count % self._WINDOW] = 1.0, self._odds(confidence), self.recent, accepted
+    def learn(self, confidence: float, accepted: bool, second_opinion: float = 0.0) -> None:
+        """Take in the outcome of one draft token. It counts from the next `fit` on.
+
+        `second_opinion`: as in `TreeNode`.
+        """
+        self._outcomes[self.count % self._WINDOW] = 1.0, self._odds(confidence), self.recent, second_opinion, accepted
         self.count += 1
         self.recent = recent_after(self.recent, accepted)
 
@@ -78,7 +86,7 @@ class Calibration:
         if not self.count:
             return
         outcomes = self._outcomes[: self.count]
-        features, accepted = outcomes[:, :3], outcomes[:, 3]
+        features, accepted = outcomes[:, :4], outcomes[:, 4]
         weights = np.array(self._weights)
         for _ in range(2):
             chances = _logistic(features @ weights)
@@ -101,6 +109,13 @@ class AcceptanceModel:
     def __init__(self) -> None:
         self.model = Calibration()
         self.lookup = Calibration(counted=True)
+        self.runner_up = _RUNNER_UP  # fading share of rejections in which the runner-up is the target's token, 0 to 1
+
+    def for_another_text(self) -> "AcceptanceModel":
+        """A copy that has not seen the latest outcomes as such: they were those of another text."""
+        other = deepcopy(self)
+        other.model.recent = other.lookup.recent = 0.0
+        return other
 
     @property
     def recent(self) -> float:
@@ -109,12 +124,12 @@ class AcceptanceModel:
 
     def chance(self, node: TreeNode, recent: float) -> float:
         """Chance that the draft token at `node` is accepted if all before it are."""
-        return self._of(node).chance(node.confidence, recent)
+        return self._of(node).chance(node.confidence, recent, node.second_opinion)
 
     def path(self, path: Sequence[TreeNode], ahead: int = 0) -> list[float]:
         """For each node of a path, and for `ahead` further tokens: chance that it and all before it are accepted."""
         if not any(node.looked_up for node in path):
-            return self.model.path([node.confidence for node in path], ahead)
+            return self.model.path(path, ahead)
         chances, chance, recent = [], 1.0, self.recent
         for node in path:
             chance *= self.chance(node, recent)
@@ -132,8 +147,12 @@ class AcceptanceModel:
 
     def learn(self, node: TreeNode, accepted: bool) -> None:
         """Take in whether the draft token at `node` was accepted. It counts from the next `fit` on."""
-        self._of(node).learn(node.confidence, accepted)
+        self._of(node).learn(node.confidence, accepted, node.second_opinion)
         self.model.recent = self.lookup.recent = self._of(node).recent
+
+    def recovered(self, by_runner_up: bool) -> None:
+        """Take in whether the runner-up of a rejected draft token was the target's token."""
+        self.runner_up += 0.05 * (by_runner_up - self.runner_up)
 
     def fit(self) -> None:
         """Refit both calibrations to the outcomes taken in so far."""

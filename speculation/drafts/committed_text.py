@@ -6,17 +6,24 @@ from collections.abc import Set as AbstractSet
 from speculation.drafts.acceptance_model import AcceptanceModel
 from speculation.drafts.ngram import NgramIndex
 from speculation.drafts.node_selection import FLOOR, expandable_nodes
-from speculation.drafts.tree import DraftTree, TreeNode
+from speculation.drafts.tree import DraftTree, Prediction, TreeNode
 
 
 class CommittedText:
     """The committed text. Each committed token is compared with the draft tree, which teaches the acceptance model."""
 
-    def __init__(self, tokens: list[int], ends: AbstractSet[int], lookup: NgramIndex | None = None) -> None:
+    def __init__(
+        self,
+        tokens: list[int],
+        ends: AbstractSet[int],
+        lookup: NgramIndex | None = None,
+        acceptance: AcceptanceModel | None = None,
+    ) -> None:
         """`tokens`: ids of the committed text, prompt included: the caller's list, to which committed tokens are
         appended. `ends`: ids of the end tokens.
 
-        `lookup`: n-gram index of a beginning of the text; None: nothing is looked up.
+        `lookup`: n-gram index of a beginning of the text; None: nothing is looked up. `acceptance`: what earlier texts
+        have taught, which is changed; None: nothing.
         """
         self.known = tokens
         self.tree = DraftTree(ends)
@@ -24,8 +31,7 @@ class CommittedText:
         self.next_draft_ready = 0  # how often, of these, a draft behind the target's token was ready
         self.untested = 0  # tokens committed since the last comparison with a token of the draft model
         self.ready_share = 0.0  # fading share of rejections after which a draft was ready, 0 to 1
-        self._runner_up = 0.4  # fading share of rejections in which the runner-up was the target's token, 0 to 1
-        self._acceptance_model = AcceptanceModel()
+        self._acceptance_model = AcceptanceModel() if acceptance is None else acceptance
         self.lookup = lookup
         if lookup is not None:
             lookup.extend(self.known[len(lookup) :])
@@ -40,6 +46,31 @@ class CommittedText:
             self.mispredicted += 1
             self.next_draft_ready += ready
             self.ready_share += 0.1 * (ready - self.ready_share)
+
+    def grow(self, node: TreeNode, prediction: Prediction) -> None:
+        """Add the draft model's prediction behind `node`, as `DraftTree.grow` does, and compare it with the lookup's.
+
+        If the lookup has another token, which is likelier to be accepted, that one becomes the first choice.
+        """
+        looked_up, tail = node.children, self.tree.tail(node)
+        self.tree.grow(node, prediction)
+        if not node.children or prediction.probs:  # to choose by its value whether to keep a drawn token is a bias
+            return
+        first = node.children[0]
+        if looked_up:  # meanwhile; it may have been sent
+            first.second_opinion = prediction.confidence if first.token == prediction.token else -prediction.confidence
+            return
+        found = None if self.lookup is None or tail is None else self.lookup.predict(tail)
+        if found is None:
+            return
+        if found.token == first.token:
+            first.second_opinion = found.confidence
+            return
+        first.second_opinion = -found.confidence
+        other = TreeNode(found.token, found.confidence, node, looked_up=True, second_opinion=-first.confidence)
+        model, recent = self._acceptance_model, self._acceptance_model.recent
+        if model.chance(other, recent) > model.chance(first, recent):
+            node.children = [other, first]
 
     def learn(self) -> None:
         """Refit the acceptance model to the compared draft tokens. This takes longer than all other methods."""
@@ -60,7 +91,7 @@ class CommittedText:
 
     def expandable_nodes(self, deepest: int, beyond_fork: int) -> list[tuple[float, TreeNode]]:
         """Open nodes with their chances, as `node_selection.expandable_nodes` returns them."""
-        return expandable_nodes(self.tree, self._acceptance_model, self._runner_up, deepest, beyond_fork)
+        return expandable_nodes(self.tree, self._acceptance_model, deepest, beyond_fork)
 
     def look_up(self, deepest: int, asked: Sequence[TreeNode], *, always: bool) -> bool:
         """Lengthen the likeliest path by looked-up draft tokens, to `deepest` tokens. Return whether it grew.
@@ -98,5 +129,5 @@ class CommittedText:
         accepted = expected[0].token == token
         self._acceptance_model.learn(expected[0], accepted)
         if not accepted and len(expected) > 1:
-            self._runner_up += 0.05 * ((expected[1].token == token) - self._runner_up)
+            self._acceptance_model.recovered(expected[1].token == token)
         return not accepted

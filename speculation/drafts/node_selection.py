@@ -35,12 +35,12 @@ class DraftStep:
 
 
 def expandable_nodes(
-    tree: DraftTree, acceptance_model: AcceptanceModel, runner_up: float, deepest: int, beyond_fork: int
+    tree: DraftTree, acceptance_model: AcceptanceModel, deepest: int, beyond_fork: int
 ) -> list[tuple[float, TreeNode]]:
     """Open nodes less than `deepest` tokens behind the root, with the chance that the text passes through, best first.
 
-    `runner_up`: share of rejections, 0 to 1, in which the runner-up is the target's token. `beyond_fork`: most nodes
-    considered of a branch that leaves the likeliest path, from the fork on; 0: such branches are ignored.
+    `beyond_fork`: most nodes considered of a branch that leaves the likeliest path, from the fork on; 0: they are
+    ignored.
     """
     found: list[tuple[float, TreeNode]] = []
     # Node, its chance, `recent` at it, its depth, and how many nodes its branch may still have.
@@ -54,7 +54,7 @@ def expandable_nodes(
         accepted = chance * acceptance_model.chance(node.children[0], recent)
         if accepted >= FLOOR and left > 1:
             waiting.append((node.children[0], accepted, recent_after(recent, True), depth + 1, left - 1))
-        recovered = (chance - accepted) * runner_up
+        recovered = (chance - accepted) * acceptance_model.runner_up
         if len(node.children) > 1 and recovered >= FLOOR and beyond_fork:
             waiting.append((node.children[1], recovered, recent_after(recent, False), depth + 1, beyond_fork))
     found.sort(key=lambda pair: pair[0], reverse=True)

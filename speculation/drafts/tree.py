@@ -32,6 +32,9 @@ class TreeNode:
     confidence: float  # the drafter's probability of the token, 0 to 1; for a runner-up, an upper bound of it
     parent: "TreeNode | None"
     looked_up: bool = False  # the token was looked up in the text
+    # The other source, lookup or draft model: its confidence if it has the same token, minus its confidence if it has
+    # another one; 0 if it has none, or was not asked.
+    second_opinion: float = 0.0
     probs: Weights | None = None  # the distribution that the token was drawn from, where it was drawn
     children: "list[TreeNode] | None" = field(init=False, default=None)  # None until the node is expanded
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from math import inf
 
+from speculation.drafts.acceptance_model import AcceptanceModel
 from speculation.drafts.committed_text import CommittedText
 from speculation.drafts.ngram import NgramIndex
 from speculation.drafts.node_selection import FLOOR, DraftStep, select_nodes
@@ -50,6 +51,7 @@ class SpeculationController:
         mechanisms: Mechanisms = Mechanisms(),
         next_in_ms: float = 0.0,
         lookup: NgramIndex | None = None,
+        acceptance: AcceptanceModel | None = None,
         always_send: bool = False,
         now: float = 0.0,
     ) -> None:
@@ -60,13 +62,14 @@ class SpeculationController:
         draft tokens that the verifier judges in one request. `width`: most tree nodes that one draft step can expand.
         `length`: fixed draft length, None for automatic. `next_in_ms`: milliseconds until the first draft, as the
         prefill request stated. `lookup`: n-gram index of a beginning of the text; None: nothing is looked up.
+        `acceptance`: what earlier texts have taught about draft tokens, which the controller updates; None: nothing.
         `always_send`: every drawn draft token goes into the next verify request, with the distribution it was drawn
         from. Dropping a drawn token for its value would bias the output. Raises ValueError for `always_send` outside
         lockstep.
         """
         if always_send and mechanisms != LOCKSTEP:
             raise ValueError("always_send works in lockstep only: turn overlap and self-continuation off")
-        self.text = CommittedText(tokens, ends, lookup)
+        self.text = CommittedText(tokens, ends, lookup, acceptance)
         self.known = self.text.known
         self.finished = False  # its own, as the server and the simulation have no `TextSession` that knows
         self.mechanisms = mechanisms
@@ -104,7 +107,7 @@ class SpeculationController:
         if read <= len(step.nodes):
             self._latencies.drafted(len(step.nodes), took)
         for node, prediction in zip(step.nodes, predictions, strict=True):
-            self._tree.grow(node, prediction)
+            self.text.grow(node, prediction)
         if onward:
             first = predictions[0]
             behind = [child for child in step.nodes[0].children or () if child.token == first.token]

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
+from copy import deepcopy
 
 from speculation.policy.estimates import Curve, Mean
 
@@ -24,12 +25,22 @@ class LatencyModel:
         if pass_ms:  # used until a pass was measured
             self._reported.learn(0, pass_ms[0])
         self._measured = False
+        self._error = Mean(0.9)
+        self._verify_ms: list[float] = []  # cache by number of draft tokens, until the next pass
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget what belongs to one text at one time: the link, which may change, and the load of the verifier."""
         self._links: deque[float] = deque(maxlen=_LINK_WINDOW)
         self._queue = Mean(0.8)
-        self._error = Mean(0.9)
         self._sessions, self._judged = Mean(0.8), Mean(0.9)
         self.link = 0.0  # the round trip, without the verifier's own times; 0.0 before the first exchange
-        self._verify_ms: list[float] = []  # cache by number of draft tokens, until the next pass
+
+    def for_another_text(self) -> "LatencyModel":
+        """A copy that knows the times of draft steps and passes, but nothing of the link and of other sessions."""
+        other = deepcopy(self)
+        other._begin()
+        return other
 
     @property
     def queue(self) -> float:

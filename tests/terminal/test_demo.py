@@ -36,7 +36,7 @@ def test_demo_shows_a_text_and_its_statistics(demo: Terminal) -> None:
     assert status == 0, demo.text
     assert demo.coloured
     words = " ".join(demo.text.split())
-    assert words.index("demo: looking for the size") < words.index("demo: the drafter is the same model")
+    assert words.index("demo: making the target") < words.index("demo: the drafter is the same model")
     assert "stdlib-target-q4_0 drafts for padded-2ms" in words and " 16 tokens " in words
     assert "x the target" in words
     demo.wait_until_alone()
@@ -59,7 +59,7 @@ def test_repeated_ctrl_c_leaves_no_process(long_demo: Terminal) -> None:
 
 
 def test_ctrl_c_during_the_calibration_prints_no_traceback(demo: Terminal) -> None:
-    demo.wait_for("looking for the size")
+    demo.wait_for("making the target")
     demo.type("\x03")
     assert demo.wait() == 130, demo.text
     assert "Traceback" not in demo.text and "interrupted" in demo.text

@@ -17,8 +17,8 @@ from speculation.acceptance.draft_probs import Weights
 from speculation.drafts.ngram import NgramIndex
 from speculation.errors import InternalError, SpecPairError
 from speculation.policy.controller import SpeculationController
+from speculation.policy.experience import Estimates, Experience
 from speculation.policy.schedule import LOCKSTEP
-from speculation.policy.timing import LatencyModel
 from speculation.protocol.responses import Speculation
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, OnAnswer, Request
@@ -84,6 +84,7 @@ class ServerDrafting:
         """
         self.draft = draft
         self._pass_ms, self._clock, self._deliver = pass_ms, clock, deliver
+        self._experience = Experience()
         self._threads = FairPool(draft.slots, "fused")
 
     def start(
@@ -100,13 +101,14 @@ class ServerDrafting:
 
         `length`: the draft length; None: the controller chooses it. `position`: where the first answer begins.
         """
-        began, latencies = self._clock(), LatencyModel(self._pass_ms)
-        text = _FusedText(engine, self.draft, session, length, latencies, self._clock, counts, began, position)
+        text = _FusedText(engine, self.draft, session, length, self._clock, counts, self._clock(), position)
 
         def generate() -> None:
-            for result in text.results():
-                on_answer(result)
-                self._deliver()
+            kind = session.strategy, session.threshold, session.sampling
+            with self._experience.text(*kind, self._pass_ms) as estimates:
+                for result in text.results(estimates):
+                    on_answer(result)
+                    self._deliver()
 
         self._threads.submit(session.place.client, generate)
         return text.cancel
@@ -125,7 +127,6 @@ class _FusedText:
     draft: DraftModel
     session: Session
     length: int | None  # draft length; None: the controller chooses it
-    latencies: LatencyModel
     clock: Callable[[], float]
     counts: DraftCounts
     began: float  # when the text was requested, by `clock`
@@ -134,14 +135,14 @@ class _FusedText:
     _request: Request | None = None  # the latest request
     _answers: SimpleQueue[Answer | SpecPairError] = field(default_factory=SimpleQueue)
 
-    def results(self) -> Iterator[Answer | SpecPairError]:
+    def results(self, estimates: Estimates) -> Iterator[Answer | SpecPairError]:
         """The answers, with the times summed up over the text so far; after a failure, the error comes last.
 
         The wait for a slot of the draft model counts as queueing, like the wait for the engine.
         """
         queue_ms, forward_ms = 1e3 * (self.clock() - self.began), 0.0
         try:
-            with closing(self._generated()) as answers:
+            with closing(self._generated(estimates)) as answers:
                 for answer in answers:
                     queue_ms += answer.queue_ms
                     forward_ms += answer.forward_ms
@@ -160,7 +161,7 @@ class _FusedText:
             self._request.cancelled = True
         self._answers.put(disconnected())  # the engine drops the request without an answer
 
-    def _generated(self) -> Generator[Answer]:
+    def _generated(self, estimates: Estimates) -> Generator[Answer]:
         """Prefill the prompt, then draft and verify to the end of the text; without drafts once drafting has failed."""
         if self.cancelled:  # while the text waited for its turn
             return
@@ -170,7 +171,7 @@ class _FusedText:
             index.extend(self.session.tokens[: self.position])  # while the engine prefills it
         yield self._answer()
         try:
-            yield from self._drafted(index)
+            yield from self._drafted(index, estimates)
         except SpecPairError:  # the target's engine, or the session is gone
             raise
         except Exception as error:  # of any type: an engine's own, out of memory, a bug of ours
@@ -182,11 +183,12 @@ class _FusedText:
             )
             yield from self._plain()
 
-    def _drafted(self, lookup: NgramIndex | None) -> Iterator[Answer]:
+    def _drafted(self, lookup: NgramIndex | None, estimates: Estimates) -> Iterator[Answer]:
         """Draft and verify, to the end of the text. `lookup` finds draft tokens in the text; None: the drafter does."""
-        session, latencies = self.session, self.latencies
+        session, latencies = self.session, estimates.latencies
         ends, most = self.engine.backend.vocabulary.ends, self.engine.max_drafts
-        latencies.drafted(1, self.draft.step_ms)
+        if not latencies.draft_known:
+            latencies.drafted(1, self.draft.step_ms)
         controller = SpeculationController(
             session.tokens[: self.position],
             session.limit,
@@ -196,6 +198,7 @@ class _FusedText:
             length=self.length,
             mechanisms=LOCKSTEP,
             lookup=lookup,
+            acceptance=estimates.acceptance,
             always_send=session.strategy.draws,
             now=self._now(),
         )

@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speculation.drafts.acceptance_model import Calibration, recent_after
+from speculation.drafts.tree import TreeNode
 
 CONFIDENCE = st.floats(0.0, 1.0)
+NODE = st.builds(TreeNode, st.just(1), CONFIDENCE, st.none(), second_opinion=st.floats(-1.0, 1.0))
 OUTCOMES = st.lists(st.tuples(CONFIDENCE, st.booleans()), max_size=60)
 
 
@@ -61,9 +63,10 @@ def test_a_few_outcomes_do_not_overturn_the_prior() -> None:
 
 def test_fit_without_outcomes_changes_nothing() -> None:
     calibration = Calibration()
-    before = calibration.path([0.2, 0.9], 3), calibration.typical
+    nodes = [TreeNode(1, confidence, None) for confidence in (0.2, 0.9)]
+    before = calibration.path(nodes, 3), calibration.typical
     calibration.fit()
-    assert (calibration.path([0.2, 0.9], 3), calibration.typical) == before
+    assert (calibration.path(nodes, 3), calibration.typical) == before
 
 
 def test_outcome_counts_from_the_next_fit_on() -> None:
@@ -87,16 +90,16 @@ def test_recent_outcomes_fade() -> None:
     assert -1.0 < recent_after(-1.0, True) < recent_after(0.0, True) < 1.0
 
 
-@given(outcomes=OUTCOMES, confidences=st.lists(CONFIDENCE, max_size=6), ahead=st.integers(0, 4))
+@given(outcomes=OUTCOMES, nodes=st.lists(NODE, max_size=6), ahead=st.integers(0, 4))
 def test_path_chance_is_the_product_of_its_tokens_chances(
-    outcomes: list[tuple[float, bool]], confidences: list[float], ahead: int
+    outcomes: list[tuple[float, bool]], nodes: list[TreeNode], ahead: int
 ) -> None:
     calibration = _taught(outcomes)
-    path = calibration.path(confidences, ahead)
-    assert len(path) == len(confidences) + ahead
+    path = calibration.path(nodes, ahead)
+    assert len(path) == len(nodes) + ahead
     chance, recent = 1.0, calibration.recent
-    for found, confidence in zip(path, confidences, strict=False):
-        chance *= calibration.chance(confidence, recent)
+    for found, node in zip(path, nodes, strict=False):
+        chance *= calibration.chance(node.confidence, recent, node.second_opinion)
         recent = recent_after(recent, True)
         assert found == pytest.approx(chance)
     assert all(0.0 <= after <= before <= 1.0 for before, after in zip([1.0, *path], path, strict=False))

@@ -10,7 +10,7 @@ from speculation.drafts.acceptance_model import AcceptanceModel, recent_after
 from speculation.drafts.node_selection import FLOOR, expandable_nodes
 from speculation.drafts.tree import DraftTree, Prediction, TreeNode
 
-RUNNER_UP = 0.5
+RUNNER_UP = AcceptanceModel().runner_up
 END = 9
 
 
@@ -25,7 +25,7 @@ def _tree(*confidences: float) -> DraftTree:
 
 
 def _found(tree: DraftTree, deepest: int = 20, beyond_fork: int = 20) -> list[tuple[float, list[int]]]:
-    places = expandable_nodes(tree, AcceptanceModel(), RUNNER_UP, deepest, beyond_fork)
+    places = expandable_nodes(tree, AcceptanceModel(), deepest, beyond_fork)
     return [(chance, tree.tail(node) or []) for chance, node in places]
 
 
@@ -70,7 +70,7 @@ def test_branch_that_leaves_the_path_is_limited() -> None:
 def test_each_leaf_has_the_chance_of_its_branch(data: st.DataObject) -> None:
     tree = DraftTree({END})
     for _ in range(data.draw(st.integers(0, 12))):
-        open_nodes = [node for _, node in expandable_nodes(tree, AcceptanceModel(), RUNNER_UP, 20, 20)]
+        open_nodes = [node for _, node in expandable_nodes(tree, AcceptanceModel(), 20, 20)]
         if not open_nodes:
             break
         confidence, token = data.draw(st.floats(0.01, 0.99)), data.draw(st.sampled_from([0, 0, 0, END]))

@@ -10,6 +10,7 @@ from drafters.base import Drafter, Expansion
 from simulation.virtual_drafter import VirtualDrafter
 from simulation.virtual_time import Network, World
 from speculation.drafts.tree import Prediction
+from speculation.policy.experience import Estimates
 from speculation.policy.schedule import Mechanisms
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import plain
@@ -86,6 +87,7 @@ def run(
     count: int = LENGTH,
     lookup: bool = False,
     script: Script = Script(),
+    estimates: Estimates | None = None,
 ) -> VirtualDrafter:
     """Run one drafter to the end of its text. All times are in milliseconds.
 
@@ -111,6 +113,7 @@ def run(
         mechanisms=mechanisms,
         pass_ms=pass_ms,
         lookup=lookup,
+        estimates=estimates,
     )
     world.at(0.0, pair.start)
     world.run(done=lambda: pair.finished)
