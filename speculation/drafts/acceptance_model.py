@@ -32,7 +32,8 @@ class Calibration:
     """
 
     _WINDOW = 200  # latest outcomes that the regression is fitted to
-    _LATEST = 50  # latest outcomes that the typical chance is taken from
+    _LATEST = 50  # latest outcomes of the text that the typical chance is taken from
+    _GIVEN = 4.0  # how many outcomes the typical chance counts for that earlier texts have taught
     _CLIP = 4.0  # log-odds beyond which a confidence makes no difference
     _PRIOR = np.array([1.0, 0.5, 0.8, 1.0])  # bias, gains of the log-odds, of `recent` and of the second opinion
     _PRECISION = np.array([0.5, 3.0, 1.0, 0.5])  # inverse variances of the prior
@@ -45,6 +46,20 @@ class Calibration:
         self._weights: list[float] = self._prior.tolist()
         self.recent = 0.0  # fading mean outcome of the last draft tokens, from -1 (rejected) to 1 (accepted)
         self._typical = float(self._prior[0])  # log-odds of acceptance at unknown confidence, at `recent` 0
+        # Of earlier texts: how many outcomes they had, their typical chance, and how many outcomes that counts for.
+        self._begun, self._given, self._weight = 0, 0.0, 0.0
+
+    def begin_text(self) -> None:
+        """Begin another text with what was learnt, except what the latest outcomes say of a text that has ended.
+
+        Where draft tokens were accepted less often than expected, half of the prior's confidence comes back: a drafter
+        may suit this text better, or have learnt since, and only trying shows it.
+        """
+        if not self.count:
+            return
+        self.recent, self._begun, self._weight = 0.0, self.count, self._GIVEN
+        self._given = max(self.typical, (self.typical + _chance(self._prior[0])) / 2)
+        self._typical = _log_odds(self._given)
 
     @property
     def typical(self) -> float:
@@ -53,13 +68,13 @@ class Calibration:
 
     def chance_of_any(self, recent: float) -> float:
         """Chance of acceptance, 0 to 1, where only the last outcomes are known."""
-        return 1.0 / (1.0 + exp(-max(self._typical + self._weights[2] * recent, -_SURE)))
+        return _chance(self._typical + self._weights[2] * recent)
 
     def chance(self, confidence: float, recent: float, second_opinion: float = 0.0) -> float:
         """Chance that a draft token is accepted if all before it are. `second_opinion`: as in `TreeNode`."""
         bias, gain, recent_gain, opinion_gain = self._weights
         score = bias + gain * self._odds(confidence) + recent_gain * recent + opinion_gain * second_opinion
-        return 1.0 / (1.0 + exp(-max(score, -_SURE)))
+        return _chance(score)
 
     def path(self, nodes: Sequence[TreeNode], ahead: int = 0) -> list[float]:
         """For each draft token, and for `ahead` further ones: chance that it and all before it are accepted."""
@@ -67,7 +82,7 @@ class Calibration:
         recent, chance, chances = self.recent, 1.0, []
         made = [bias + gain * self._odds(node.confidence) + opinion_gain * node.second_opinion for node in nodes]
         for score in [*made, *[self._typical] * ahead]:
-            chance /= 1.0 + exp(-max(score + recent_gain * recent, -_SURE))
+            chance *= _chance(score + recent_gain * recent)
             recent = recent_after(recent, True)
             chances.append(chance)
         return chances
@@ -94,9 +109,11 @@ class Calibration:
             curvature = (features.T * (chances * (1.0 - chances))) @ features + np.diag(self._PRECISION)
             weights = weights - np.linalg.solve(curvature, gradient)
         self._weights = weights.tolist()
-        latest = np.arange(max(0, self.count - self._LATEST), self.count) % self._WINDOW
-        share = float(_logistic(self._outcomes[latest, :2] @ weights[:2]).mean())
-        self._typical = log(share / (1.0 - share))
+        latest = np.arange(max(self._begun, self.count - self._LATEST), self.count) % self._WINDOW
+        chances = _logistic(self._outcomes[latest, :2] @ weights[:2])
+        total = len(latest) + self._weight
+        if total:
+            self._typical = _log_odds((float(chances.sum()) + self._weight * self._given) / total)
 
     def _odds(self, confidence: float) -> float:
         p = min(max(confidence, 1e-6), 1.0 - 1e-6)
@@ -114,7 +131,8 @@ class AcceptanceModel:
     def for_another_text(self) -> "AcceptanceModel":
         """A copy that has not seen the latest outcomes as such: they were those of another text."""
         other = deepcopy(self)
-        other.model.recent = other.lookup.recent = 0.0
+        other.model.begin_text()
+        other.lookup.begin_text()
         return other
 
     @property
@@ -161,6 +179,14 @@ class AcceptanceModel:
 
     def _of(self, node: TreeNode) -> Calibration:
         return self.lookup if node.looked_up else self.model
+
+
+def _chance(score: float) -> float:
+    return 1.0 / (1.0 + exp(-max(score, -_SURE)))
+
+
+def _log_odds(chance: float) -> float:
+    return log(chance / (1.0 - chance))
 
 
 def _logistic(scores: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""What earlier texts have taught, for the texts that follow: the times of both ends, and which draft tokens stand.
+"""What earlier texts have taught, for the texts that follow: the times of passes, and which draft tokens stand.
 
 A text begins with copies of what the latest texts left, so texts that are written at the same time do not disturb each
 other. A short text needs this most: it would be over before its own draft tokens had shown how far to trust them.

@@ -19,8 +19,6 @@ class LatencyModel:
 
     def __init__(self, pass_ms: Sequence[float] = ()) -> None:
         """`pass_ms`: milliseconds of a verifier pass over 1, 2, … tokens, as the verifier reports them."""
-        self._draft = Mean(0.9)
-        self._wider = Mean(0.9)
         self._verify, self._reported = Curve(pass_ms), Curve(pass_ms)
         if pass_ms:  # used until a pass was measured
             self._reported.learn(0, pass_ms[0])
@@ -30,14 +28,18 @@ class LatencyModel:
         self._begin()
 
     def _begin(self) -> None:
-        """Forget what belongs to one text at one time: the link, which may change, and the load of the verifier."""
+        """Forget what belongs to one text at one time: the link, the load of the verifier, and the draft step.
+
+        A draft step that was measured too slow must not keep later texts from drafting, which alone would correct it.
+        """
+        self._draft, self._wider = Mean(0.9), Mean(0.9)
         self._links: deque[float] = deque(maxlen=_LINK_WINDOW)
         self._queue = Mean(0.8)
         self._sessions, self._judged = Mean(0.8), Mean(0.9)
         self.link = 0.0  # the round trip, without the verifier's own times; 0.0 before the first exchange
 
     def for_another_text(self) -> "LatencyModel":
-        """A copy that knows the times of draft steps and passes, but nothing of the link and of other sessions."""
+        """A copy that knows the times of verifier passes, but nothing that may differ from text to text."""
         other = deepcopy(self)
         other._begin()
         return other

@@ -13,8 +13,9 @@ from speculation.policy.estimates import Line
 
 WIDEST = MAX_AUTO + 1  # tokens: the longest automatic draft and the pending token before it
 _TRIED = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17)  # numbers of tokens whose passes are timed
-_ROUNDS = 3  # how many times each width is timed
-_TIME_LIMIT = 2.0  # seconds after which no further pass is timed, once two widths are
+_ROUNDS, _MOST_ROUNDS = 3, 12  # how many times each width is timed, and how many times in a fast engine
+_FAST = 0.5  # seconds after which a width is not timed more than `_ROUNDS` times
+_TIME_LIMIT = 4.0  # seconds after which no further pass is timed, once two widths are
 _OUTLIER = 3.0  # multiple of the expected time: in a longer pass something else ran (another process, a compilation)
 
 
@@ -22,16 +23,17 @@ def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
     """Milliseconds of passes over 1, 2, … `WIDEST` tokens, measured in slot 0, which is released afterwards.
 
     The minimum of several passes per width counts, since the first one may also prepare what later ones use. Widths
-    that were not timed are interpolated. Takes about two seconds, or two passes of a very slow engine. The result is
+    that were not timed are interpolated. Takes four seconds at most, or two passes of a very slow engine. The result is
     empty for an engine that takes only one token per pass.
     """
     token = backend.vocabulary.begin or 0
     widths = [width for width in _TRIED if width <= min(backend.max_batch_tokens, backend.context_length)]
     least: dict[int, float] = {}
     began = clock()
-    for width in widths[:2] + widths * _ROUNDS:
+    for number, width in enumerate(widths[:2] + widths * _MOST_ROUNDS):
         started = clock()
-        if started - began > _TIME_LIMIT and len(least) > 1:
+        limit = _TIME_LIMIT if number < 2 + _ROUNDS * len(widths) else _FAST
+        if started - began > limit and len(least) > 1:
             break
         backend.extend_top_logits([Entry(0, 0, [token] * width, 0)], [TopLogitsSpec(1, 1.0, backend.vocabulary.size)])
         least[width] = min(1e3 * (clock() - started), least.get(width, float("inf")))

@@ -39,7 +39,20 @@ def test_outcomes_are_kept_for_texts_of_the_same_kind() -> None:
         assert second.acceptance.recent == 0.0, "the last outcomes were those of another text"
 
 
-def test_times_are_kept_for_all_texts_without_the_link() -> None:
+def test_a_drafter_that_failed_is_tried_again_in_the_next_text() -> None:
+    experience = Experience()
+    with experience.text(*GREEDY) as first:
+        _reject(first, 40)
+        assert first.acceptance.model.typical < 0.2
+    with experience.text(*GREEDY) as second:
+        assert 0.3 < second.acceptance.model.typical < 0.5
+        for _ in range(8):
+            second.acceptance.learn(TreeNode(1, 0.9, None), True)
+            second.acceptance.fit()
+        assert second.acceptance.model.typical > 0.4, "the outcomes of this text count more than those of the first"
+
+
+def test_passes_are_known_in_all_later_texts_and_the_rest_is_measured_again() -> None:
     experience = Experience()
     with experience.text(*GREEDY, [30.0, 31.0]) as first:
         assert first.latencies.verify(0) == pytest.approx(30.0)
@@ -50,7 +63,8 @@ def test_times_are_kept_for_all_texts_without_the_link() -> None:
         first.latencies.shared(2, 8)
         verify = first.latencies.verify(0)
     with experience.text(*SAMPLED, [30.0, 31.0]) as second:
-        assert (second.latencies.draft(), second.latencies.verify(0)) == (7.0, verify)
+        assert second.latencies.verify(0) == verify
+        assert not second.latencies.draft_known, "one that was measured too slow would never be measured again"
         assert second.latencies.link == second.latencies.queue == 0.0
         assert not second.latencies.is_shared
 
@@ -61,11 +75,11 @@ def test_texts_at_the_same_time_have_copies_and_the_one_that_ends_last_counts() 
         with experience.text(*GREEDY) as inner:
             _reject(inner)
             assert outer.acceptance.model.typical > inner.acceptance.model.typical
-        outer.latencies.drafted(1, 7.0)
+        outer.latencies.verified(0, 7.0)
     with experience.text(*GREEDY) as last:
         assert last.acceptance.model.typical == outer.acceptance.model.typical
-        outer.latencies.drafted(1, 700.0)
-        assert last.latencies.draft() == 7.0
+        outer.latencies.verified(0, 700.0)
+        assert last.latencies.verify(0) == 7.0
 
 
 def test_a_text_that_fails_has_taught_something() -> None:

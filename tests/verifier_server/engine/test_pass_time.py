@@ -32,9 +32,16 @@ def test_all_widths_are_tried_and_the_slot_is_released() -> None:
     slow = Slow(20.0, 3.0)
     curve = pass_cost(slow, lambda: slow.now)
     assert curve == pytest.approx([20 + 3 * width for width in range(1, WIDEST + 1)])
-    assert slow.now < 2.5
+    assert slow.widths.count(17) == 3
+    assert slow.now < 4.5
     with pytest.raises(Exception, match="slot 0"):  # the slot is empty
         slow.extend([Entry(0, 1, [1], 0)])
+
+
+def test_a_fast_engine_is_tried_more_often_since_its_times_vary_more() -> None:
+    fast = Slow(1.0, 0.1)
+    assert pass_cost(fast, lambda: fast.now) == pytest.approx([1 + 0.1 * width for width in range(1, WIDEST + 1)])
+    assert fast.widths.count(17) == 12
 
 
 def test_a_very_slow_engine_is_tried_at_two_widths_only() -> None:
