@@ -1,4 +1,4 @@
-"""The default target, padded until a step on this machine takes as long as a large model's; and what a step takes."""
+"""The models that ship, padded until a step on this machine takes as long as a larger model's; what a step takes."""
 
 import time
 from collections.abc import Sequence
@@ -43,19 +43,27 @@ def padded_target(milliseconds: float) -> Path:
 
     It has 32 layers, as an 8B model has, all of them wider than the target's own.
     """
+    return _padded(DEFAULT_TARGET, milliseconds, CACHE / f"padded-{milliseconds:g}ms.gguf")
+
+
+def padded_draft(model: Path, milliseconds: float) -> Path:
+    """A draft model, padded in the same way."""
+    return _padded(model, milliseconds, CACHE / f"{model.stem}-padded-{milliseconds:g}ms.gguf")
+
+
+def _padded(model: Path, milliseconds: float, kept: Path) -> Path:
     CACHE.mkdir(exist_ok=True)
-    kept = CACHE / f"padded-{milliseconds:g}ms.gguf"
     if not kept.exists():
-        narrow, wide = _padded_cost(1), _padded_cost(_PROBE_WIDTH)
+        narrow, wide = _padded_cost(model, 1), _padded_cost(model, _PROBE_WIDTH)
         per_width = max((wide - narrow) / (_PROBE_WIDTH - 1), 1e-3)
         width = 1 + round((milliseconds - narrow) / per_width)
-        pad_layers(DEFAULT_TARGET, kept, _PAD_LAYERS, max(1, min(_MOST_WIDTH, width)))
+        pad_layers(model, kept, _PAD_LAYERS, max(1, min(_MOST_WIDTH, width)))
     return kept
 
 
-def _padded_cost(width: int) -> float:
+def _padded_cost(model: Path, width: int) -> float:
     probe = CACHE / "probe.gguf"
-    pad_layers(DEFAULT_TARGET, probe, _PAD_LAYERS, width)
+    pad_layers(model, probe, _PAD_LAYERS, width)
     try:
         return step_ms(probe, repeats=15)[1]
     finally:

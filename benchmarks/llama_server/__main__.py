@@ -1,8 +1,9 @@
 """llama-server's own speculation against ours, with the same models, both on this machine.
 
 Method. llama-server is of the llama.cpp that our engine uses, compiled with the same options (`llama_server.build`).
-The target is the default one padded until a step takes `--step-ms` here on one thread; each drafter that ships drafts,
-on one thread. On the same held-out prompts by turns, each time in another order:
+The target is the default one padded until a step takes `--step-ms` here on one thread; each draft model that ships
+drafts, on one thread, as it ships and padded until its step takes `--draft-ms`. (Those that ship take 1 % of the
+target's step. A usual pair of 8B and 1B is 8 to 1.) On the same held-out prompts by turns, each time in another order:
 
     llama-server alone    one thread
     n-gram types          every one that needs no file
@@ -17,7 +18,8 @@ per second are those behind the first token. llama-server's are by its own `timi
 clock of the program that reads the text. The first line of a table says how that clock compares with llama-server's
 times. Servers of all settings wait side by side (one that waits takes 0.1 % of a core) and are new at each temperature,
 so that an n-gram type that remembers earlier texts knows those of other prompts only. A short text of each comes first,
-which is not counted.
+which is not counted. The bound of a cell is what no policy can exceed with the draft tokens of its draft model and of
+lookup (`llama_server.bound`).
 
 llama-server drafts and verifies by turns, so one thread is all it uses; ours drafts on a second core, which stands for
 the other machine. `--threads 2` gives llama-server's target both cores.
@@ -26,27 +28,33 @@ the other machine. `--threads 2` gives llama-server's target both cores.
 """
 
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
-from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts
+from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Way, by_turns
+from benchmarks.llama_server.bound import bound
 from benchmarks.llama_server.build import NotBuilt, built, source_commit
 from benchmarks.llama_server.ours import margins, pairs, write
 from benchmarks.llama_server.server import complete, llama_server
 from benchmarks.llama_server.settings import ALONE, Setting, settings, shared_flags
 from benchmarks.llama_server.summary import Texts, cell, clocks, conclusion, difference, draw, table
 from drafter_client import Mode, Pair
-from simulation.padded_target import padded_target
+from simulation.padded_target import padded_draft, padded_target, step_ms
 
 MODES = (Mode.REMOTE, Mode.AUTO)
 TARGET = "our target alone"
+_WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17)  # tokens of the passes that are timed for the bounds
 _FIRST_TOKENS = 8  # of the text that is not counted
 FLAGS = {
     **{"tokens": 72, "prompts": 4, "step-ms": 30.0, "temperatures": [0.0, 0.8]},
     "drafters": {"default": ["twin", "small"], "choices": DRAFTERS},
+    "draft-ms": {
+        "default": [0.0, 3.0],
+        "help": "a draft step's time to which draft models are padded; 0: as they ship",
+    },
     "lengths": {"default": [3, 8, 16], "help": "most draft tokens of llama-server's draft models"},
     "threads": {"default": 1, "help": "of llama-server's target"},
 }
@@ -60,10 +68,19 @@ def main() -> None:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None
     report = Report("llama_server", options)
-    target, drafters = padded_target(options.step_ms), {name: DRAFTERS[name] for name in options.drafters}
+    target = padded_target(options.step_ms)
+    drafters = {
+        f"{name} {ms:g} ms" if ms else name: padded_draft(DRAFTERS[name], ms) if ms else DRAFTERS[name]
+        for ms in options.draft_ms
+        for name in options.drafters
+    }
     chosen, cells = settings(drafters, options.lengths), []
     shared = shared_flags(target, CONTEXT, options.threads)
     report.line(f"# llama.cpp {source_commit()}; all servers: {' '.join(shared[2:])}")
+    pass_ms = step_ms(target, widths=_WIDTHS, in_turn=True)
+    report.line(f"# milliseconds of a pass by its tokens: {', '.join(f'{n}: {ms:.1f}' for n, ms in pass_ms.items())}")
+    draft_steps = (f"{name} {step_ms(path)[1]:.2f}" for name, path in drafters.items())
+    report.line(f"# milliseconds of a draft step: {', '.join(draft_steps)}")
     with pairs(target, drafters) as ours:
         prompts = [next(iter(ours.values())).encode(prompt) for prompt in held_out_prompts(options.prompts + 1)]
         for temperature in options.temperatures:
@@ -71,9 +88,12 @@ def main() -> None:
             report.line(f"\ntemperature {temperature:g}; {clocks(texts)}", *table(texts, temperature == 0))
             if temperature == 0:
                 report.line(*_near_ties(target, prompts[1:], texts))
-            for name in drafters:
+            for name, path in drafters.items():
                 modes = {str(mode): _name(name, mode) for mode in MODES}
-                cells.append(cell(texts, chosen, name, temperature, modes))
+                written = [(prompt, text.tokens) for prompt, text in zip(prompts[1:], texts[TARGET], strict=True)]
+                with closing(load_drafter(path)) as model:
+                    most = bound(model, written, temperature, pass_ms)
+                cells.append(cell(texts, chosen, name, temperature, modes, most))
     report.line("", *conclusion(cells))
     report.save()
     draw(cells, report.beside(".png"))

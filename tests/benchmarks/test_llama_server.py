@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from backends.scripted import Script, ScriptedBackend
 from benchmarks.harness.texts import Written
 from benchmarks.llama_server import build
+from benchmarks.llama_server.bound import agreement, bound
 from benchmarks.llama_server.server import UNTOLD, Completed, ServerFailed, completed, events
 from benchmarks.llama_server.settings import ALONE, settings, shared_flags
 from benchmarks.llama_server.summary import cell, clocks, conclusion, difference, draw, table
 from drafter_client.metrics.statistics import Stats
+from speculation.sampling.sampling import Sampling
 
 DRAFTERS = {"twin": Path("twin.gguf"), "small": Path("small.gguf")}
 OURS = {"remote": "ours, remote, twin"}
@@ -95,12 +98,12 @@ def test_ratios_are_those_of_all_tokens_over_all_seconds(tmp_path: Path) -> None
     texts["draft-simple 2, twin"] = [text(0.5), text(1.5)]
     texts["draft-simple 2, small"] = [text(0.1), text(0.1)]
     ours = {OURS["remote"]: [Written([1, 2, 4], 0.0, 0.8), Written([1, 2, 3], 0.0, 0.8)]}
-    found = cell({**texts, **ours}, made, "twin", 0.0, OURS)
+    found = cell({**texts, **ours}, made, "twin", 0.0, OURS, 3.5)
     assert found.by_n_grams == pytest.approx(4 / 3)
     assert (found.by_draft_model, found.best, found.theirs) == (2.0, "draft-simple 2, twin", 2.0)
     assert dict(found.ours) == pytest.approx({"remote": 2.5})
     assert conclusion([found])[-1].split("  ")[-1] == "remote 1.25 (its best: draft-simple 2, twin)"
-    lines = {line[:52].strip(): line for line in table({**texts, **ours}, compared=True)}
+    lines = {line.split("  ")[1]: line for line in table({**texts, **ours}, compared=True)}
     assert "1.33x alone" in lines["ngram-cache"] and "acceptance rate  25% of 8" in lines["ngram-cache"]
     assert lines[OURS["remote"]].endswith("nothing drafted  1 of 2 texts as alone")
     assert clocks({**texts, **ours}) == "client's clock over llama-server's own: 1.010 to 1.010"
@@ -109,11 +112,38 @@ def test_ratios_are_those_of_all_tokens_over_all_seconds(tmp_path: Path) -> None
     assert (tmp_path / "plot.png").stat().st_size > 0
 
 
+def test_the_bound_counts_a_pass_for_each_token_that_neither_draft_has() -> None:
+    target = ScriptedBackend(Script(agreement=0.6))
+    tokens = target_text(ScriptedBackend(Script()), [256, 1, 2, 3], 40)
+    agrees = agreement(target, [256, 1, 2, 3], tokens, Sampling())
+    assert 10 < sum(agrees) < 40
+    assert agreement(ScriptedBackend(Script()), [256, 1, 2, 3], tokens, Sampling()) == [True] * 40
+    texts = [([256, 1, 2, 3], tokens)]
+    level, steep = {1: 20.0, 17: 20.0}, {1: 20.0, 2: 40.0, 3: 60.0}
+    misses = agrees[1:].count(False)
+    assert bound(target, texts, 0.0, level) == pytest.approx(39 / (misses + agrees[-1]))
+    assert 1.0 <= bound(target, texts, 0.0, steep) < bound(target, texts, 0.0, level)
+
+
+def test_lookup_counts_for_the_bound_where_the_draft_model_is_wrong() -> None:
+    other = ScriptedBackend(Script(agreement=0.0))
+    tokens = [7, 8, 9, 10, 11, 12] * 4
+    agrees = agreement(other, [256], tokens, Sampling())
+    assert not any(agrees[:6]) and all(agrees[12:])
+
+
+def target_text(target: ScriptedBackend, prompt: list[int], count: int) -> list[int]:
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(int(target.logits_after(tokens).argmax()))
+    return tokens[len(prompt) :]
+
+
 def test_llama_server_alone_may_be_its_best() -> None:
     made = settings(DRAFTERS, [2])
     texts = {each.name: [text(1.0 if each.name == ALONE else 2.0)] for each in made}
     texts |= {OURS["remote"]: [text(0.5)]}
-    found = cell(texts, made, "small", 0.8, OURS)
+    found = cell(texts, made, "small", 0.8, OURS, 1.0)
     assert (found.theirs, found.best, found.by_draft_model) == (1.0, ALONE, 0.5)
 
 
