@@ -19,6 +19,7 @@ from backends.machine import cores
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 UNSAVED = ROOT / ".cache" / "results"
+_VECTORS = {"amx_int8": "with AMX", "avx512_vnni": "with AVX-512 VNNI", "avx512f": "with AVX-512", "avx2": "with AVX2"}
 _LISTS = {  # where the packages are named that one experiment or another needs
     "matplotlib": "requirements-benchmarks.txt",
     "torch": "requirements-torch.txt",
@@ -114,9 +115,12 @@ def _typed(key: str, value: Any) -> str:
 
 
 def processor() -> str:
-    """The processor's name, where the system tells it."""
-    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:  # there may be no procfs
-        for line in lines:
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+    """The processor's name and its widest vector instructions, where the system tells them."""
+    with suppress(OSError):  # there may be no procfs
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+        known = fields.get("flags", "").split()
+        widest = next((name for flag, name in _VECTORS.items() if flag in known), "")
+        if "model name" in fields:
+            return f"{fields['model name']} {widest}".strip()
     return platform.processor() or platform.machine()
