@@ -13,7 +13,7 @@ from typing import Any
 from command_line.parser import Parser
 from drafter_client.cli import commands
 from verifier_server.api.openapi.document import document
-from verifier_server.flags import flags_parser
+from verifier_server.flags import flag, flags_parser
 from verifier_server.settings import PREFIX, Settings
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -42,7 +42,7 @@ def rest() -> str:
 def settings() -> str:
     """Every setting of the verifier, as a variable of the environment and as a flag."""
     rows = [
-        f"| `{PREFIX}{name.upper()}` | `--{name.replace('_', '-')}` | {_code(field.default)} | {field.description} |"
+        f"| `{PREFIX}{name.upper()}` | `{flag(name)}` | {_code(field.default)} | {field.description} |"
         for name, field in Settings.model_fields.items()
     ]
     return (
@@ -60,7 +60,7 @@ def command_line() -> str:
         ("drafter solo", commands.solo_parser),
         ("drafter compare", commands.compare_parser),
         ("drafter report", commands.report_parser),
-        ("verifier", lambda: flags_parser(list(Settings.model_fields.items()))),
+        ("verifier", lambda: flags_parser([])),
     )
     text = [
         _MADE + "# Command line\n\n"
@@ -69,6 +69,7 @@ def command_line() -> str:
     ]
     for command, make in made:
         text += ["", f"## {command}", "", *_flags(make())]
+    text += ["", "Its other flags are its [settings](settings.md)."]
     return "\n".join(text) + "\n"
 
 
