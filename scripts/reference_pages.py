@@ -150,10 +150,8 @@ def _flags(parser: Parser) -> Iterator[str]:
 
 def _flag(action: argparse.Action) -> str:
     """A flag with the placeholder of its value, or the name of a positional argument."""
-    value = "" if action.nargs == 0 else str(action.metavar or action.dest.rpartition("_")[2].upper())
-    if action.choices is not None:
-        value = "{" + ",".join(str(each) for each in action.choices) + "}"
-    return " ".join((*action.option_strings[:1], value)).strip().replace("|", "\\|")
+    value = action.metavar if action.choices is None else "{" + ",".join(action.choices) + "}"
+    return _cell(" ".join((*action.option_strings[:1], str(value or ""))))
 
 
 def _code(value: object) -> str:
