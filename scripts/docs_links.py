@@ -1,14 +1,13 @@
 """Hook of the documentation site: links from a page to files of the repository outside of docs.
 
 On the site, such a link becomes its text in code style; a picture is copied to the site. A link to a file that does not
-exist ends the build.
+exist is left for MkDocs, which refuses it.
 """
 
 import re
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -23,10 +22,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     def replaced(link: re.Match[str]) -> str:
         picture, text, address, _ = link.groups()
         target = (here / address).resolve()
-        if target.is_relative_to(docs):
+        if target.is_relative_to(docs) or not target.exists():
             return link[0]
-        if not target.exists():
-            raise PluginError(f"{page.file.src_path}: there is no {address}")
         if not picture:
             return text if "`" in text else f"`{text}`" if "/" in text or "." in text else text
         name = f"pictures/{target.name}"

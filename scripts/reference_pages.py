@@ -12,8 +12,10 @@ from typing import Any
 
 from command_line.parser import Parser
 from drafter_client.cli import commands
+from speculation.errors import RequestError, ServerError
 from verifier_server.api.openapi.document import document
-from verifier_server.flags import flags_parser
+from verifier_server.api.operations import OPERATIONS
+from verifier_server.flags import flag, flags_parser
 from verifier_server.settings import PREFIX, Settings
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -22,7 +24,7 @@ Json = dict[str, Any]
 
 
 def rest() -> str:
-    """Every endpoint of the OpenAPI document, then every object that a body is made of."""
+    """Every endpoint of the OpenAPI document, then every error and every object that a body is made of."""
     whole = document()
     text = [
         _MADE + "# REST reference\n\n"
@@ -30,10 +32,12 @@ def rest() -> str:
         "page to try them out at `/docs`. The [walk through the interface](../rest.md) has an example of each, and the "
         "rules that they follow.\n"
     ]
-    for path, methods in whole["paths"].items():
-        for method, operation in methods.items():
-            text += ["", f"## {method.upper()} {path}", "", *_operation(operation)]
-    text += ["", "## Objects"]
+    for operation in OPERATIONS:
+        described = whole["paths"][operation.path][operation.method.lower()]
+        codes = ", ".join(f"`{error.code}`" for error in operation.errors)
+        text += ["", f"## {operation.method} {operation.path}", "", *_operation(described)]
+        text += ["", f"[Errors](#errors): {codes}."]
+    text += ["", "## Errors", "", *_errors(), "", "## Objects"]
     for name, schema in whole["components"]["schemas"].items():
         text += ["", f"### {name}", "", *_schema(schema)]
     return "\n".join(text) + "\n"
@@ -42,7 +46,7 @@ def rest() -> str:
 def settings() -> str:
     """Every setting of the verifier, as a variable of the environment and as a flag."""
     rows = [
-        f"| `{PREFIX}{name.upper()}` | `--{name.replace('_', '-')}` | {_code(field.default)} | {field.description} |"
+        f"| `{PREFIX}{name.upper()}` | `{flag(name)}` | {_code(field.default)} | {field.description} |"
         for name, field in Settings.model_fields.items()
     ]
     return (
@@ -60,7 +64,7 @@ def command_line() -> str:
         ("drafter solo", commands.solo_parser),
         ("drafter compare", commands.compare_parser),
         ("drafter report", commands.report_parser),
-        ("verifier", lambda: flags_parser(list(Settings.model_fields.items()))),
+        ("verifier", lambda: flags_parser([])),
     )
     text = [
         _MADE + "# Command line\n\n"
@@ -69,6 +73,7 @@ def command_line() -> str:
     ]
     for command, make in made:
         text += ["", f"## {command}", "", *_flags(make())]
+    text += ["", "Its other flags are its [settings](settings.md)."]
     return "\n".join(text) + "\n"
 
 
@@ -99,12 +104,13 @@ def _operation(operation: Json) -> Iterator[str]:
         for event in contents["text/event-stream"]["schema"]["oneOf"]:
             properties = event["properties"]
             yield f"* `{properties['event']['const']}`: {_type(properties['data']['contentSchema'])}"
-    yield from ("", "| status | error | when |", "|---|---|---|")
-    for status, response in operation["responses"].items():
-        lines = response["description"].splitlines() if status != "200" else []
-        for line in lines:
-            code, separator, meaning = line.removeprefix("* ").partition(": ")
-            yield f"| {status} | {code if separator else ''} | {_cell(meaning if separator else line)} |"
+
+
+def _errors() -> Iterator[str]:
+    raised = [error for base in (RequestError, ServerError) for error in base.__subclasses__()]
+    yield from ("| status | code | when |", "|---|---|---|")
+    for error in sorted(raised, key=lambda error: error.status):
+        yield f"| {error.status} | `{error.code}` | {_cell(error.__doc__ or '')} |"
 
 
 def _schema(schema: Json) -> Iterator[str]:
@@ -149,10 +155,8 @@ def _flags(parser: Parser) -> Iterator[str]:
 
 def _flag(action: argparse.Action) -> str:
     """A flag with the placeholder of its value, or the name of a positional argument."""
-    value = "" if action.nargs == 0 else str(action.metavar or action.dest.rpartition("_")[2].upper())
-    if action.choices is not None:
-        value = "{" + ",".join(str(each) for each in action.choices) + "}"
-    return " ".join((*action.option_strings[:1], value)).strip().replace("|", "\\|")
+    value = action.metavar if action.choices is None else "{" + ",".join(action.choices) + "}"
+    return _cell(" ".join((*action.option_strings[:1], str(value or ""))))
 
 
 def _code(value: object) -> str:

@@ -3,15 +3,10 @@
 .venv/bin/python -m scripts.run_picture
 """
 
-import fcntl
-import os
 import re
-import struct
-import subprocess
 import sys
-import termios
+from io import StringIO
 from itertools import groupby
-from pathlib import Path
 
 import pyte
 from pyte.screens import Char
@@ -19,7 +14,9 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.paths import ROOT
+from tests.terminal.pseudo import terminal
+
 PICTURE = ROOT / "docs" / "pictures" / "demo.svg"
 COLUMNS, LINES = 100, 60
 _FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # the SVG would load fonts from another host
@@ -27,7 +24,10 @@ _FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # the SVG would load fo
 
 def main() -> None:
     screen = pyte.Screen(COLUMNS, LINES)
-    pyte.ByteStream(screen).feed(_output([sys.executable, "-m", "examples.demo"]))
+    with terminal([sys.executable, "-m", "examples.demo"], COLUMNS) as shown:
+        if status := shown.wait():
+            raise SystemExit(f"{shown.text}\nmake demo ended with status {status}")
+        pyte.Stream(screen).feed(shown.raw)
     rows = [[screen.buffer[row][column] for column in range(COLUMNS)] for row in range(LINES)]
     lines = [
         Text.assemble(*(("".join(cell.data for cell in cells), style) for style, cells in groupby(row, _style)))
@@ -35,30 +35,11 @@ def main() -> None:
     ]
     while lines and not lines[-1].plain.strip():
         lines.pop()
-    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+    console = Console(record=True, width=COLUMNS, file=StringIO())
     for line in lines:
         line.rstrip()
         console.print(line, no_wrap=True)
-    PICTURE.parent.mkdir(exist_ok=True)
     PICTURE.write_text(_FONT.sub("", console.export_svg(title="make demo")), encoding="utf-8")
-
-
-def _output(command: list[str]) -> bytes:
-    """All that `command` writes to a terminal. Raises CalledProcessError if it fails."""
-    master, slave = os.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-    environment = {**os.environ, "TERM": "xterm-256color"}
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=slave, stdout=slave, stderr=slave)
-    os.close(slave)
-    written = b""
-    while True:
-        try:
-            written += os.read(master, 65536)
-        except OSError:  # on Linux: the program has ended
-            break
-    if process.wait():
-        raise subprocess.CalledProcessError(process.returncode, command, written)
-    return written
 
 
 def _style(cell: Char) -> Style:

@@ -9,7 +9,6 @@ import pytest
 import drafter_client
 from drafter_client.display.panel_rows import exactness
 from scripts.reference_pages import FOLDER, PAGES
-from speculation import errors
 from speculation.acceptance.strategies import Strategy
 from tests.paths import ROOT
 
@@ -59,13 +58,6 @@ def test_every_page_is_in_the_navigation() -> None:
     )
     pages = {str(page.relative_to(ROOT / "docs")) for page in WRITTEN if page != README}
     assert set(listed) == pages and len(listed) == len(pages)
-
-
-def test_rest_page_names_every_error_code() -> None:
-    text = (ROOT / "docs" / "rest.md").read_text(encoding="utf-8")
-    raised = [cls for base in (errors.RequestError, errors.ServerError) for cls in base.__subclasses__()]
-    assert len(raised) > 15
-    assert not [cls.code for cls in raised if f"`{cls.code}`" not in text]
 
 
 def test_tables_have_every_strategy() -> None:

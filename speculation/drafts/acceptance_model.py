@@ -46,8 +46,7 @@ class Calibration:
         self._weights: list[float] = self._prior.tolist()
         self.recent = 0.0  # fading mean outcome of the last draft tokens, from -1 (rejected) to 1 (accepted)
         self._typical = float(self._prior[0])  # log-odds of acceptance at unknown confidence, at `recent` 0
-        # Of earlier texts: how many outcomes they had, their typical chance, and how many outcomes that counts for.
-        self._begun, self._given, self._weight = 0, 0.0, 0.0
+        self._begun, self._given = 0, 0.0  # of earlier texts: how many outcomes they had, and their typical chance
 
     def begin_text(self) -> None:
         """Begin another text with what was learnt, except what the latest outcomes say of a text that has ended.
@@ -57,7 +56,7 @@ class Calibration:
         """
         if not self.count:
             return
-        self.recent, self._begun, self._weight = 0.0, self.count, self._GIVEN
+        self.recent, self._begun = 0.0, self.count
         self._given = max(self.typical, (self.typical + _chance(self._prior[0])) / 2)
         self._typical = _log_odds(self._given)
 
@@ -111,13 +110,12 @@ class Calibration:
         self._weights = weights.tolist()
         latest = np.arange(max(self._begun, self.count - self._LATEST), self.count) % self._WINDOW
         chances = _logistic(self._outcomes[latest, :2] @ weights[:2])
-        total = len(latest) + self._weight
-        if total:
-            self._typical = _log_odds((float(chances.sum()) + self._weight * self._given) / total)
+        weight = self._GIVEN if self._begun else 0.0
+        self._typical = _log_odds((float(chances.sum()) + weight * self._given) / (len(latest) + weight))
 
     def _odds(self, confidence: float) -> float:
         p = min(max(confidence, 1e-6), 1.0 - 1e-6)
-        return min(max(log(p / (1.0 - p)), -self._CLIP), self._CLIP)
+        return min(max(_log_odds(p), -self._CLIP), self._CLIP)
 
 
 class AcceptanceModel:

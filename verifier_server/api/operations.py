@@ -33,9 +33,8 @@ class Operation:
     response: type[BaseModel] | None  # None: always a stream
     errors: Errors
     request: type[BaseModel] | None = None
-    parameters: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()  # X-Session-Id is also a header of the reply
     events: tuple[tuple[str, type[BaseModel]], ...] = ()  # names of a stream's events, with the models of their data
-    names_session: bool = False  # whether the reply carries X-Session-Id
     needs_key: bool = True  # whether it needs the API key, if the verifier has one
 
 
@@ -52,7 +51,6 @@ OPERATIONS = (
         ),
         request=messages.PrefillRequest,
         parameters=("X-Session-Id",),
-        names_session=True,
     ),
     Operation(
         "POST",
@@ -67,7 +65,6 @@ OPERATIONS = (
         ),
         request=messages.VerifyRequest,
         parameters=("X-Session-Id",),
-        names_session=True,
     ),
     Operation(
         "POST",
@@ -107,7 +104,6 @@ OPERATIONS = (
         ),
         request=messages.GenerateRequest,
         parameters=("X-Session-Id",),
-        names_session=True,
         events=(
             ("open", responses.GenerateOpenEvent),
             ("tokens", responses.GenerateTokensEvent),

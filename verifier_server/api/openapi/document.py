@@ -7,10 +7,10 @@ routes and with the replies of the endpoints.
 import inspect
 import re
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 
 from pydantic import BaseModel
 
+from command_line import version
 from speculation.errors import SpecPairError
 from speculation.protocol import messages, responses, service_responses
 from verifier_server.api.openapi.examples import EVENTS, FAILED, LOADING, REQUESTS, RESPONSES
@@ -74,7 +74,7 @@ def document(keyed: bool = False) -> Json:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     return {
         "openapi": "3.1.0",
-        "info": {"title": TITLE, "description": _DESCRIPTION, "version": _version()},
+        "info": {"title": TITLE, "description": _DESCRIPTION, "version": version.installed()},
         "security": [{"bearer": []}] if keyed else [],
         "paths": paths,
         "components": {
@@ -135,7 +135,7 @@ def _success(operation: Operation) -> Json:
     success: Json = {"description": description, "content": content}
     if operation.request is messages.PrefillRequest:
         success["links"] = _LINKS
-    if operation.names_session:
+    if "X-Session-Id" in operation.parameters:
         success["headers"] = {
             "X-Session-Id": {"description": "The session's id.", "required": True, "schema": {"type": "string"}}
         }
@@ -201,10 +201,3 @@ def _models() -> set[type[BaseModel]]:
     """The message models that the document refers to."""
     models = {model for operation in OPERATIONS for model in (operation.request, operation.response) if model}
     return models | {data for operation in OPERATIONS for _, data in operation.events} | {responses.ErrorResponse}
-
-
-def _version() -> str:
-    try:
-        return version("specpair")
-    except PackageNotFoundError:  # run from a checkout that was not installed
-        return "0"
