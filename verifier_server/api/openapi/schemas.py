@@ -1,14 +1,12 @@
 """The OpenAPI document's schemas: those of the message models, and JSON Schema for the checks made in code."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
-
-Json = dict[str, Any]
+from verifier_server.api.openapi.descriptions import Json, describe
 
 PREFIX = "#/components/schemas/"
 
@@ -22,6 +20,7 @@ def schemas(models: Iterable[type[BaseModel]]) -> dict[str, Json]:
         schema.pop("title", None)
         for field in schema.get("properties", {}).values():
             field.pop("title", None)
+    describe(found)
     for name in ("PrefillRequest", "GenerateRequest"):
         found[name]["allOf"] = [_ONE_PROMPT, _THRESHOLD, _COMMITTED]
     found["PrefillRequest"]["allOf"].append(_SELF_CONTINUE)
