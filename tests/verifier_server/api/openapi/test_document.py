@@ -154,6 +154,8 @@ def checked(model: type[BaseModel], body: Any) -> Any:
 def reply(response: httpx.Response, model: type[BaseModel], status: int = 200) -> Any:
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/json"
+    if model is not responses.ErrorResponse:
+        assert response.content.endswith(b"}\n"), "after curl, the shell's prompt begins a new line"
     return checked(model, response.json())
 
 
