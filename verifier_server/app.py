@@ -62,10 +62,8 @@ def create_app(
                     _log.warning("told to stop while the model loads: the verifier stops without waiting for the load")
                     received.end_process()
                 service.stop()
-            if service.loader.failure is not None:
-                _log.error("the verifier stops, because the model could not be loaded: %s", service.loader.failure)
-                if after_failure is not None:
-                    after_failure()
+            if service.loader.failure is not None and after_failure is not None:  # the loader has logged the failure
+                after_failure()
 
     # FastAPI's documentation pages load files from other hosts; `docs_page` serves one that does not.
     app = FastAPI(title=document.TITLE, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)

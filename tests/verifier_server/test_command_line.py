@@ -59,9 +59,9 @@ def test_model_that_cannot_be_loaded_ends_the_process(tmp_path: Path) -> None:
     for command, status in (([*MODULE, "--model", str(path)], 1), (UVICORN, 3)):
         done = run([*command, "--port", "0"], VERIFIER_MODEL=str(path))
         assert done.returncode == status, "a status that supervisors see as a failure"
-        reason = f"because the model could not be loaded: llama.cpp could not load {path}"
-        last = [line for line in done.stderr.splitlines() if "INFO" not in line][-1]
-        assert reason in last
+        [last] = [line for line in done.stderr.splitlines() if "could not be loaded" in line]
+        assert last.startswith(f"ERROR:     the model could not be loaded: llama.cpp could not load {path}")
+        assert [line for line in done.stderr.splitlines() if "INFO" not in line][-1] == last
         assert "Traceback" not in done.stderr
 
 
