@@ -197,7 +197,8 @@ def _admit(request: Request) -> tuple[Service, Caller]:
     headers = request.headers
     forwarded = [*headers.getlist("x-forwarded-for"), *headers.getlist("forwarded")]
     address = request.client.host if request.client else None
-    return service, service.access.admit(address, headers.get("authorization", ""), forwarded)
+    server = (request.scope.get("server") or (None,))[0]
+    return service, service.access.admit(address, headers.get("authorization", ""), forwarded, server)
 
 
 async def _body(request: Request) -> bytes:
