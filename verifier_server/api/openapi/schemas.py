@@ -23,6 +23,7 @@ def schemas(models: Iterable[type[BaseModel]]) -> dict[str, Json]:
     describe(found)
     for name in ("PrefillRequest", "GenerateRequest"):
         found[name]["allOf"] = [_ONE_PROMPT, _THRESHOLD, _COMMITTED]
+        found[name]["properties"]["max_tokens"]["description"] += _CAPPED
     found["PrefillRequest"]["allOf"].append(_SELF_CONTINUE)
     found["GenerateRequest"]["allOf"].append(_DRAFT_N)
     item = {"allOf": [{"$ref": PREFIX + "VerifyRequest"}, _given("session_id", "string")]}
@@ -44,6 +45,7 @@ def _is(field: str, *values: object) -> Json:
     return {"required": [field], "properties": {field: {"enum": [*values]}}}
 
 
+_CAPPED = " If the context is full before `max_tokens`, the text ends there, with the finish reason `length`, too."
 _ONE_PROMPT: Json = {"oneOf": [_given("prompt", "string", minLength=1), _given("prompt_ids", "array", minItems=1)]}
 _THRESHOLD = _if(
     _is("strategy", str(Strategy.THRESHOLD)),
