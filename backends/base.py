@@ -35,7 +35,10 @@ class BackendError(Exception):
 
 
 class ModelLoadError(BackendError):
-    """The model could not be loaded. The message names the file or setting and says what to do."""
+    """The model could not be loaded. The message names the file or setting and says what to do.
+
+    If a setting is at fault, the message begins with its name, so that a program can put its own name for it there.
+    """
 
 
 def first_line(error: BaseException) -> str:

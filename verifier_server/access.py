@@ -3,6 +3,10 @@
 Without a key, the verifier serves loopback and private networks. The headers X-Forwarded-For and Forwarded can only
 restrict access: they can show that a request comes from further away than its connection, never from nearer. (With
 uvicorn's --proxy-headers, the address in such a header replaces the proxy's own address before a request gets here.)
+
+A connection from the very address that it came to is one of this machine, even if the address is public: nobody else
+gets the answers to packets with that sender, so nobody else can open the connection. A proxy on this machine can, as it
+can on loopback; a request that it forwards is refused if a header shows where it comes from.
 """
 
 import hashlib
@@ -54,11 +58,14 @@ class Access:
         """Whether requests need a key."""
         return self._key is not None
 
-    def admit(self, address: str | None, authorization: str, forwarded: Iterable[str] = ()) -> Caller:
+    def admit(
+        self, address: str | None, authorization: str, forwarded: Iterable[str] = (), server: str | None = None
+    ) -> Caller:
         """The caller of a request, if it may use the verifier.
 
         `address`: the other end of the connection; None on a UNIX socket. `authorization`: the value of this header; ""
-        if it is missing. `forwarded`: the values of X-Forwarded-For and Forwarded headers.
+        if it is missing. `forwarded`: the values of X-Forwarded-For and Forwarded headers. `server`: this end of the
+        connection.
 
         Raises Unauthorized for a missing or wrong key. Without a key, raises Forbidden for a public address.
         """
@@ -68,7 +75,7 @@ class Access:
                 raise Unauthorized("this verifier wants its key: send the header Authorization: Bearer <key>")
             return Caller(self._owner, self._owner, f"{self._owner}@{address or ''}")
         if not self._insecure:
-            _check_local(address, forwarded)
+            _check_local(None if address == server else address, forwarded)
         return Caller("", client_of(address), f"{_digest(authorization)}@{address or ''}")
 
     def warning(self) -> str | None:
@@ -127,7 +134,7 @@ def _parsed(address: str) -> IPv4Address | IPv6Address | None:
 
 
 def _check_local(address: str | None, forwarded: Iterable[str]) -> None:
-    """Raise Forbidden if the connection, or an address in a `forwarded` header, is not local."""
+    """Raise Forbidden if `address` (None: known to be local), or one in a `forwarded` header, is not local."""
     hops = [hop for header in forwarded for hop in _hops(header)]
     for each in hops if address is None else [address, *hops]:
         if not is_local(each):

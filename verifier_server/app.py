@@ -62,10 +62,8 @@ def create_app(
                     _log.warning("told to stop while the model loads: the verifier stops without waiting for the load")
                     received.end_process()
                 service.stop()
-            if service.loader.failure is not None:
-                _log.error("the verifier stops, because the model could not be loaded: %s", service.loader.failure)
-                if after_failure is not None:
-                    after_failure()
+            if service.loader.failure is not None and after_failure is not None:  # the loader has logged the failure
+                after_failure()
 
     # FastAPI's documentation pages load files from other hosts; `docs_page` serves one that does not.
     app = FastAPI(title=document.TITLE, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
@@ -93,9 +91,17 @@ def _end_process() -> None:
     os._exit(STARTUP_FAILURE)
 
 
+def _is_no_poll(record: logging.LogRecord) -> bool:
+    """Whether a record of uvicorn's access log is no request of `/health`, which programs send again and again."""
+    arguments = record.args  # client, method, path, …
+    path = arguments[2] if isinstance(arguments, tuple) and len(arguments) > 2 else ""
+    return not str(path).partition("?")[0].rstrip("/").endswith("/health")
+
+
 def _from_command_line() -> FastAPI:
     """The application with settings from the environment. A bad setting ends the process with one line naming it."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s:     %(message)s")
+    logging.getLogger("uvicorn.access").addFilter(_is_no_poll)
     try:
         refuse_workers()
         return create_app(from_environment(), on_failure=_stop_process, after_failure=_end_process)

@@ -3,12 +3,12 @@
 import argparse
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from backends.base import LoadOptions
 from backends.machine import THREADS_AT_MOST
@@ -121,6 +121,7 @@ class Settings(BaseModel):
     insecure: Annotated[
         bool, Field(description="without a key, serve every address, not only loopback and private networks")
     ] = False
+    _flags: frozenset[str] = PrivateAttr(default=frozenset())  # fields that were given as flags
 
     @model_validator(mode="after")
     def _consistent(self) -> "Settings":
@@ -136,6 +137,10 @@ class Settings(BaseModel):
         if self.insecure and self.api_key is not None:
             raise ValueError("insecure: it means no key is needed, but api_key is set: leave one of them out")
         return self
+
+    def key(self, field: str) -> str:
+        """The name by which errors call the setting `field`: the flag by which it was given, else its variable."""
+        return _key(field, self._flags)
 
     @property
     def model_path(self) -> Path:
@@ -237,7 +242,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
             _log.warning(
                 "%s%s: only the command 'verifier' reads this variable; uvicorn takes --%s", PREFIX, name, name.lower()
             )
-    return _build(values, lambda field: PREFIX + field.upper())
+    return _build(values)
 
 
 def from_flags(
@@ -248,7 +253,7 @@ def from_flags(
     values = _read(environment)
     address = {name: values.pop(name.lower(), None) for name in _ADDRESS}
     given = {name: getattr(options, name) for name in Settings.model_fields if getattr(options, name) is not None}
-    settings = _build({**values, **given}, lambda field: flag(field) if field in given else PREFIX + field.upper())
+    settings = _build({**values, **given}, given)
     options.host = options.host or address["HOST"] or HOST
     try:
         options.port = port(address["PORT"] or str(PORT)) if options.port is None else options.port
@@ -268,10 +273,14 @@ def _read(environment: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in found.values.items()}
 
 
-def _build(values: Mapping[str, str], key_of: Any) -> Settings:
-    """Settings with these `values`. `key_of(field)`: the variable or flag that a SettingsError names."""
+def _key(field: str, flags: Collection[str]) -> str:
+    return flag(field) if field in flags else PREFIX + field.upper()
+
+
+def _build(values: Mapping[str, str], flags: Collection[str] = ()) -> Settings:
+    """Settings with these `values`. `flags`: the fields among them that were given as flags. Raises SettingsError."""
     try:
-        return Settings.model_validate(values)
+        settings = Settings.model_validate(values)
     except ValidationError as error:
         errors = error.errors(include_url=False)
         first = errors[0]
@@ -284,4 +293,6 @@ def _build(values: Mapping[str, str], key_of: Any) -> Settings:
             field = str(first["loc"][0])
         else:  # the messages of our own checks begin with the field's name
             field, _, message = message.partition(": ")
-        raise SettingsError(f"{key_of(field)}: {message}") from None
+        raise SettingsError(f"{_key(field, flags)}: {message}") from None
+    settings._flags = frozenset(flags)
+    return settings

@@ -126,6 +126,21 @@ def test_forwarded_header_does_not_admit_a_public_address() -> None:
         OPEN.admit("8.8.8.8", "", ["127.0.0.1"])
 
 
+@pytest.mark.parametrize("address", ["203.0.113.9", "2001:db8::1"])
+def test_this_machine_is_served_at_its_public_address(address: str) -> None:
+    assert OPEN.admit(address, "", server=address).client == client_of(address)
+    for other in ("203.0.113.8", "2001:db8::2", "127.0.0.1", None):
+        with pytest.raises(Forbidden):
+            OPEN.admit(address, "", server=other)
+
+
+@pytest.mark.parametrize("header", ["203.0.113.9", "8.8.8.8", "for=203.0.113.9"])
+def test_header_cannot_name_the_public_address_of_this_machine(header: str) -> None:
+    """With uvicorn's --forwarded-allow-ips=*, the address in the header is also that of the connection."""
+    with pytest.raises(Forbidden):
+        OPEN.admit("203.0.113.9", "", [header], server="203.0.113.9")
+
+
 def test_refusal_is_one_short_line_for_any_address() -> None:
     with pytest.raises(Forbidden) as refused:
         OPEN.admit("127.0.0.1", "", ["\x1b[2J\n" + "x" * 5000])

@@ -59,9 +59,9 @@ def test_model_that_cannot_be_loaded_ends_the_process(tmp_path: Path) -> None:
     for command, status in (([*MODULE, "--model", str(path)], 1), (UVICORN, 3)):
         done = run([*command, "--port", "0"], VERIFIER_MODEL=str(path))
         assert done.returncode == status, "a status that supervisors see as a failure"
-        reason = f"because the model could not be loaded: llama.cpp could not load {path}"
-        last = [line for line in done.stderr.splitlines() if "INFO" not in line][-1]
-        assert reason in last
+        [last] = [line for line in done.stderr.splitlines() if "could not be loaded" in line]
+        assert last.startswith(f"ERROR:     the model could not be loaded: llama.cpp could not load {path}")
+        assert [line for line in done.stderr.splitlines() if "INFO" not in line][-1] == last
         assert "Traceback" not in done.stderr
 
 
@@ -128,10 +128,12 @@ uvicorn.Config.load = lambda self: (load(self), signal.raise_signal(signal.SIGIN
 
 
 @contextmanager
-def serving(command: list[str], **more: str) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+def serving(
+    command: list[str], stdout: int = subprocess.DEVNULL, /, **more: str
+) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
     """Start a verifier process. Yields it with a client for its port."""
     process = subprocess.Popen(
-        command, cwd=ROOT, env=environment(**more), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command, cwd=ROOT, env=environment(**more), stdout=stdout, stderr=subprocess.PIPE, text=True
     )
     try:
         assert process.stderr is not None
@@ -159,6 +161,17 @@ def test_verifier_serves_until_a_stop_signal(command: list[str], ending: signal.
         assert process.wait(20) in (0, -ending, 128 + ending)
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
+
+
+def test_access_log_leaves_out_who_watches_the_health() -> None:
+    with serving([*UVICORN, "--port", "0"], subprocess.PIPE, VERIFIER_BACKEND="scripted") as (process, http):
+        for path in ("/health", "/health/", "/health?now", "/sessions"):
+            http.get(path)
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+        assert process.stdout is not None
+        [line] = process.stdout.read().splitlines()
+        assert '"GET /sessions HTTP/1.1" 200' in line
 
 
 @pytest.mark.parametrize("command", [MODULE, UVICORN], ids=["python -m", "uvicorn"])

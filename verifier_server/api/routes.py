@@ -124,7 +124,7 @@ async def get_model(request: Request) -> Response:
 async def get_vocabulary(request: Request) -> Response:
     """The bytes of every token id, as characters U+0000 to U+00FF, and its class (0 text, 1 control, 2 unused)."""
     service, _ = _admit(request)
-    return Response(service.whole_vocabulary(), media_type="application/json")
+    return Response(service.whole_vocabulary() + b"\n", media_type="application/json")
 
 
 async def tokenize(request: Request) -> Response:
@@ -197,7 +197,8 @@ def _admit(request: Request) -> tuple[Service, Caller]:
     headers = request.headers
     forwarded = [*headers.getlist("x-forwarded-for"), *headers.getlist("forwarded")]
     address = request.client.host if request.client else None
-    return service, service.access.admit(address, headers.get("authorization", ""), forwarded)
+    server = (request.scope.get("server") or (None,))[0]
+    return service, service.access.admit(address, headers.get("authorization", ""), forwarded, server)
 
 
 async def _body(request: Request) -> bytes:
@@ -235,5 +236,6 @@ def _allow_implicit(request: Request) -> None:
 
 
 def _json(reply: response_fields.Response, session: Session | None = None, status: int = 200) -> Response:
+    """A reply that ends with a newline: after `curl`, the shell's prompt then begins a line of its own."""
     headers = None if session is None else {SESSION_HEADER: session.id}
-    return Response(reply.body(), status, headers, "application/json")
+    return Response(reply.body() + b"\n", status, headers, "application/json")

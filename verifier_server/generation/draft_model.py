@@ -14,6 +14,7 @@ from speculation.acceptance.strategies import Strategy
 from speculation.sampling.sampling import Sampling
 from verifier_server.settings import NGRAM, Settings
 
+DRAFT_MODEL = "the draft model: "  # how errors of its engine begin
 _TIMED = 6  # draft steps that are timed at load
 
 
@@ -99,6 +100,6 @@ def load_draft_model(
                 raise ModelLoadError(differs)
             draft = DraftModel(backend, backend.slots, size, clock)
         except BackendError as error:
-            raise ModelLoadError(f"the draft model: {error}") from error
+            raise ModelLoadError(f"{DRAFT_MODEL}{error}") from error
         on_failure.pop_all()
     return draft

@@ -1,5 +1,6 @@
 """Access over HTTP: which requests are refused, and which sessions a caller can use, by key and by address."""
 
+import asyncio
 import logging
 from typing import Any
 
@@ -10,6 +11,8 @@ from backends.scripted import ScriptedBackend
 from tests.verifier_server.api.test_http_loading import REQUESTS
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from verifier_server.access import Access
+from verifier_server.app import create_app
+from verifier_server.settings import Settings
 
 FAR = {
     "X-Forwarded-For": "203.0.113.7"
@@ -27,9 +30,9 @@ def accept_two_keys(live: LiveServer) -> None:
     """Make the verifier accept two keys, which no setting allows yet."""
 
     class TwoKeys(Access):
-        def admit(self, address: str | None, authorization: str, forwarded: Any = ()) -> Any:
+        def admit(self, address: str | None, authorization: str, *connection: Any) -> Any:
             key = authorization.removeprefix("Bearer ")
-            return Access(key, insecure=False).admit(address, authorization, forwarded)
+            return Access(key, insecure=False).admit(address, authorization, *connection)
 
     live.service.access = TwoKeys("any", insecure=False)
 
@@ -43,6 +46,17 @@ def test_public_addresses_are_refused_without_a_key(serve: Serve) -> None:
     assert live.http.get("/health", headers=FAR).json() == {"status": "ready", "access": "forbidden"}
     assert live.post("/prefill", BODY, headers=NEAR)["total_tokens"] == 4
     assert len(live.service.sessions) == 1
+
+
+@pytest.mark.parametrize(("client", "status"), [("203.0.113.9", 200), ("203.0.113.8", 403)])
+def test_public_address_of_this_machine_is_served_to_itself_alone(client: str, status: int) -> None:
+    transport = httpx.ASGITransport(create_app(Settings(backend="scripted")), client=(client, 5))
+
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(transport=transport, base_url="http://203.0.113.9:8000") as http:
+            return await http.get("/sessions")
+
+    assert asyncio.run(ask()).status_code == status
 
 
 def test_insecure_serves_every_address(serve: Serve) -> None:

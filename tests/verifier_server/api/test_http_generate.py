@@ -70,6 +70,15 @@ def test_stream_and_reply_have_the_same_text(server: LiveServer, body: dict[str,
     assert "".join(part["text"] for _, part in parts) == reply["text"]
 
 
+def test_text_that_fills_the_context_ends_before_max_tokens(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT, context_length=20))
+    reply = live.post("/generate", {"prompt_ids": [256, 1, 2], "max_tokens": 1000})
+    assert (reply["generated_tokens"], reply["finish_reason"]) == (17, "length")
+    schemas = live.http.get("/openapi.json").json()["components"]["schemas"]
+    for name in ("PrefillRequest", "GenerateRequest"):
+        assert "context is full" in schemas[name]["properties"]["max_tokens"]["description"]
+
+
 def test_character_of_several_tokens_arrives_whole(serve: Serve) -> None:
     """The bytes of the scripted model are seldom valid UTF-8, so parts must be joined before they are decoded."""
     live = serve(ScriptedBackend(Script(seed=11, support=256, sharpness=9.0)))

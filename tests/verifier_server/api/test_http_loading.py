@@ -13,7 +13,7 @@ from speculation.protocol.service_responses import HealthResponse
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from verifier_server.loading import loading_wait
 from verifier_server.service import Service
-from verifier_server.settings import Settings
+from verifier_server.settings import Settings, from_flags
 
 REQUESTS: list[tuple[str, str, Any]] = [
     ("POST", "/prefill", {"prompt": "x"}),
@@ -107,6 +107,39 @@ def test_model_that_cannot_be_loaded_is_reported(serve: Serve, slow: SlowLoad, f
     for response in assert_all_refused(live, "model_failed"):
         assert response.json()["error"]["message"] == f"the model could not be loaded: {reason}"
         assert "retry-after" not in response.headers
+
+
+NO_CHOICE = ": the scripted backend has no such choice, leave it out"
+
+
+@pytest.mark.parametrize(
+    ("flags", "variables", "reason"),
+    [
+        ([], {"TENSOR_PARALLEL": "2"}, "VERIFIER_TENSOR_PARALLEL" + NO_CHOICE),
+        (["--tensor-parallel=2"], {"TENSOR_PARALLEL": "3"}, "--tensor-parallel" + NO_CHOICE),
+        ([], {"CONTEXT": "1"}, "VERIFIER_CONTEXT is 1, a prompt and an answer take at least 2 tokens"),
+        ([], {"MODEL": "x"}, "the scripted backend takes a number as its model, got 'x'"),
+        (["--draft-model=3"], {"DRAFT_DEVICE": "cpu"}, "the draft model: VERIFIER_DRAFT_DEVICE" + NO_CHOICE),
+    ],
+)
+def test_setting_at_fault_has_the_name_that_the_user_gave(
+    flags: list[str], variables: dict[str, str], reason: str
+) -> None:
+    environment = {f"VERIFIER_{name}": value for name, value in variables.items()}
+    service = Service(from_flags(["--backend=scripted", *flags], environment)[0])
+    service.loader.start()
+    service.stop()
+    assert service.health() == HealthResponse(status="failed", reason=reason)
+
+
+def test_engine_option_of_the_target_is_named_as_the_target_s_in_an_error_of_the_draft_model(slow: SlowLoad) -> None:
+    """The draft model has the target's device unless it was given its own."""
+    slow.failure = ModelLoadError("the draft model: device 'x' cannot be used here")
+    slow.go_on.set()
+    service = Service(from_flags(["--backend=scripted", "--draft-model=3", "--device=x"], {})[0])
+    service.loader.start()
+    service.stop()
+    assert service.health().reason == "the draft model: --device 'x' cannot be used here"
 
 
 def test_stop_waits_for_the_load_and_frees_the_model(serve: Serve, slow: SlowLoad) -> None:

@@ -1,14 +1,12 @@
 """The OpenAPI document's schemas: those of the message models, and JSON Schema for the checks made in code."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
-
-Json = dict[str, Any]
+from verifier_server.api.openapi.descriptions import Json, describe
 
 PREFIX = "#/components/schemas/"
 
@@ -22,8 +20,10 @@ def schemas(models: Iterable[type[BaseModel]]) -> dict[str, Json]:
         schema.pop("title", None)
         for field in schema.get("properties", {}).values():
             field.pop("title", None)
+    describe(found)
     for name in ("PrefillRequest", "GenerateRequest"):
         found[name]["allOf"] = [_ONE_PROMPT, _THRESHOLD, _COMMITTED]
+        found[name]["properties"]["max_tokens"]["description"] += _CAPPED
     found["PrefillRequest"]["allOf"].append(_SELF_CONTINUE)
     found["GenerateRequest"]["allOf"].append(_DRAFT_N)
     item = {"allOf": [{"$ref": PREFIX + "VerifyRequest"}, _given("session_id", "string")]}
@@ -45,6 +45,7 @@ def _is(field: str, *values: object) -> Json:
     return {"required": [field], "properties": {field: {"enum": [*values]}}}
 
 
+_CAPPED = " If the context is full before `max_tokens`, the text ends there, with the finish reason `length`, too."
 _ONE_PROMPT: Json = {"oneOf": [_given("prompt", "string", minLength=1), _given("prompt_ids", "array", minItems=1)]}
 _THRESHOLD = _if(
     _is("strategy", str(Strategy.THRESHOLD)),

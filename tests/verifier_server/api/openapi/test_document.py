@@ -18,6 +18,7 @@ from speculation import errors
 from speculation.protocol import messages, responses, service_responses
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
+from verifier_server.api.openapi.descriptions import BY_NAME
 from verifier_server.api.openapi.document import document
 from verifier_server.api.openapi.examples import EVENTS, FAILED, LOADING, REQUESTS, RESPONSES
 from verifier_server.api.operations import OPERATIONS
@@ -90,6 +91,17 @@ def test_every_operation_is_described_in_full() -> None:
     assert all(re.fullmatch("[a-z]+(_[a-z]+)*", name) for name in names)
 
 
+def test_every_field_is_described() -> None:
+    fields = {
+        f"{name}.{field}": described.get("description", "")
+        for name, schema in document()["components"]["schemas"].items()
+        for field, described in schema.get("properties", {}).items()
+    }
+    assert len(fields) > 100
+    assert [field for field, description in fields.items() if not description] == []
+    assert set(BY_NAME.values()) <= set(fields.values())  # none is left over from a field that is gone
+
+
 def _parameters(operation: Json) -> dict[str, Json]:
     found = [each["$ref"].rpartition("/")[2] for each in operation.get("parameters", ())]
     return {name: document()["components"]["parameters"][name] for name in found}
@@ -142,6 +154,8 @@ def checked(model: type[BaseModel], body: Any) -> Any:
 def reply(response: httpx.Response, model: type[BaseModel], status: int = 200) -> Any:
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/json"
+    if model is not responses.ErrorResponse:
+        assert response.content.endswith(b"}\n"), "after curl, the shell's prompt begins a new line"
     return checked(model, response.json())
 
 
