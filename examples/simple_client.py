@@ -73,7 +73,7 @@ def main() -> int:
         tokens, requests, accepted = generate(url, options.prompt, options.max_tokens)
         alone = post(f"{url}/generate", {"prompt": options.prompt, "max_tokens": options.max_tokens})
     except urllib.error.HTTPError as error:
-        print(f"simple_client: {error.read().decode(errors='replace')}", file=sys.stderr)
+        print(f"simple_client: {error.read().decode(errors='replace').strip()}", file=sys.stderr)
         return 1
     except (OSError, ValueError) as error:
         print(f"simple_client: no verifier at {url}: {error}", file=sys.stderr)

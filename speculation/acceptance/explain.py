@@ -24,7 +24,7 @@ class Decision:
     they are those at temperature 1 without filters, because the filtered ones would be 0 and 1.
     """
 
-    token: int = field(metadata={"ge": 0})
+    token: int = field(metadata={"ge": 0, "description": "The token that was committed."})
     p: float = field(metadata=_PROBABILITY | {"description": "The target's probability of the token."})
     draft: int | None = field(metadata={"ge": 0, "description": "The draft token that was judged at this position."})
     draft_p: float | None = field(

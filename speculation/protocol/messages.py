@@ -22,7 +22,7 @@ from speculation.sampling.sampling import Sampling
 # The range of token ids is checked against the model's vocabulary. Naming every wrong id of a long list takes seconds.
 TokenIds = Annotated[list[int], Field(fail_fast=True)]
 SESSION_ID = r"^[A-Za-z0-9._:-]{1,128}$"
-SessionId = Annotated[str, Field(pattern=SESSION_ID)]
+SessionId = Annotated[str, Field(pattern=SESSION_ID, description="The session's id.")]
 OptionalSessionId = Annotated[
     SessionId | None, Field(description="The session's id, chosen by the client. Default: the server makes one.")
 ]

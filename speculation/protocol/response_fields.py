@@ -16,10 +16,13 @@ Tokens = Annotated[list[Count], Field(fail_fast=True, description="Token ids.")]
 Position = Annotated[
     Count, Field(description="How many tokens, the prompt's included, come before the first of `tokens`.")
 ]
+PromptLength = Annotated[Count, Field(ge=1, description="Tokens of the prompt, the begin token included.")]
 TotalTokens = Annotated[Count, Field(ge=1, description="Committed tokens, the prompt's included.")]
 Milliseconds = Annotated[float, Field(ge=0.0, le=1e9)]  # at most about eleven days
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 Name = Annotated[str, Field(max_length=1000), AfterValidator(one_line)]  # safe on a terminal
+Model = Annotated[Name, Field(description="Name of the target model.")]
+Noise = Annotated[Name, Field(description="Name of the shared noise; both ends must have the same.")]
 Reason = Annotated[str, AfterValidator(one_line)]
 FinishReason = Literal["stop", "length"]  # an end token; the limit, or the context is full
 Ended = Annotated[FinishReason, Field(description="stop: an end token; length: the limit, or the context is full.")]
@@ -84,11 +87,14 @@ class SamplingReport(Response):
     """How the target's tokens are drawn."""
 
     seed: Annotated[int, Field(ge=0, lt=gumbel.SEED_LIMIT, description="As given, or as drawn where none was given.")]
-    temperature: Annotated[float, Field(ge=0.0)]
+    temperature: Annotated[float, Field(ge=0.0, description="0 takes the most likely token.")]
     top_k: Annotated[Count, Field(description="0: no such filter.")]
-    top_p: Annotated[float, Field(gt=0.0, le=1.0)]
+    top_p: Annotated[
+        float,
+        Field(gt=0.0, le=1.0, description="Of the most likely tokens, the fewest that add up to this probability."),
+    ]
     strategy: Annotated[Strategy, Field(strict=False)]  # given by name
-    noise: Annotated[Name, Field(description="Name of the shared noise; both ends must have the same.")]
+    noise: Noise
     threshold: Annotated[float, Field(ge=0.0, lt=1.0, description="With the strategy of that name.")] | None = None
 
     @classmethod

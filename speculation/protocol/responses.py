@@ -16,10 +16,12 @@ from speculation.protocol.response_fields import (
     Decisions,
     Ended,
     Milliseconds,
+    Model,
     Name,
     OrNotYet,
     Position,
     Probability,
+    PromptLength,
     Reason,
     Response,
     SamplingReport,
@@ -34,16 +36,16 @@ class PrefillResponse(TimedResponse):
     """An open session, with the tokens committed behind the prompt and the request's `committed_ids`."""
 
     session_id: SessionId
-    prompt_len: Annotated[Count, Field(ge=1)]
+    prompt_len: PromptLength
     prompt_ids: Tokens
     position: Position
     tokens: Tokens
     total_tokens: TotalTokens
     finish_reason: OrNotYet
-    model: Name
+    model: Model
     vocabulary: Annotated[Fingerprint, FROM_OBJECT]
     sampling: SamplingReport
-    self_continue: bool
+    self_continue: Annotated[bool, Field(description="Whether the verifier decodes on by itself while it waits.")]
     timing: Timing
     decisions: Decisions = None
 
@@ -101,7 +103,10 @@ class ErrorDetail(Response):
     model_config = ConfigDict(extra="allow")
 
     code: Annotated[str, Field(description="Stable name of the error.")]
-    type: Literal["invalid_request_error", "server_error"]
+    type: Annotated[
+        Literal["invalid_request_error", "server_error"],
+        Field(description="Whether request or verifier is at fault."),
+    ]
     message: Annotated[str, Field(description="One sentence that says what is wrong and what to do.")]
     param: Annotated[str | None, Field(description="The field at fault.")] = None
     total_tokens: Annotated[int, Field(ge=1, description="Committed tokens of the session.")] | None = None
@@ -125,25 +130,27 @@ class ErrorResponse(Response):
 class BatchResponse(Response):
     """For each item, in order, its response or its error."""
 
-    results: list[VerifyResponse | ErrorResponse]
+    results: Annotated[list[VerifyResponse | ErrorResponse], Field(description="As many as `items`.")]
 
 
 class Speculation(Response):
     """Statistics of server-side drafting in one text."""
 
     rounds: Annotated[Count, Field(description="Verifying passes, after the one that read the prompt.")]
-    drafted: Count
-    accepted: Count
-    acceptance_rate: Probability | None
-    mean_acceptance_length: Annotated[float, Field(ge=1.0)] | None
+    drafted: Annotated[Count, Field(description="Draft tokens that the target judged.")]
+    accepted: Annotated[Count, Field(description="How many of them were accepted.")]
+    acceptance_rate: Annotated[Probability | None, Field(description="`accepted` / `drafted`; null if nothing was.")]
+    mean_acceptance_length: Annotated[
+        float | None, Field(ge=1.0, description="Tokens of a round: 1 + `accepted` / `rounds`; null without rounds.")
+    ]
     accepted_per_position: Annotated[
         list[Count], Field(fail_fast=True, description="Accepted draft tokens by position in their draft.")
     ]
     looked_up: Annotated[
         Count, Field(description="Draft tokens found by lookup in the text instead of by the draft model.")
     ]
-    looked_up_accepted: Count
-    drafting_ms: Milliseconds
+    looked_up_accepted: Annotated[Count, Field(description="How many of these were accepted.")]
+    drafting_ms: Annotated[Milliseconds, Field(description="Time that drafting took, over all rounds.")]
     draft_failure: Annotated[
         Reason | None, Field(description="Why the draft model failed, so that the target decoded the rest alone.")
     ] = None
@@ -153,13 +160,13 @@ class GenerateResponse(TimedResponse):
     """A whole text, the request's `committed_ids` included."""
 
     session_id: SessionId
-    text: str
+    text: Annotated[str, Field(description="Without the prompt; bytes that are no UTF-8 are U+FFFD.")]
     token_ids: Tokens
-    prompt_tokens: Annotated[Count, Field(ge=1)]
-    generated_tokens: Count
+    prompt_tokens: PromptLength
+    generated_tokens: Annotated[Count, Field(description="How many `token_ids` there are.")]
     finish_reason: Ended
-    model: Name
-    mode: Literal["target", "fused"]
+    model: Model
+    mode: Annotated[Literal["target", "fused"], Field(description="As in the request.")]
     sampling: SamplingReport
     timing: Timing
     draft_model: Annotated[Name | None, Field(description="In mode fused.")] = None
@@ -176,7 +183,7 @@ class GenerateOpenEvent(Response):
     """Data of the event `open`, the first of `/generate`: what a request needs to continue after a cut stream."""
 
     session_id: SessionId
-    prompt_len: Annotated[Count, Field(ge=1)]
+    prompt_len: PromptLength
     position: Position
     sampling: SamplingReport
 

@@ -11,8 +11,10 @@ from speculation.protocol.response_fields import (
     Count,
     Milliseconds,
     Name,
+    Noise,
     OrNotYet,
     Probability,
+    PromptLength,
     Response,
     Tokens,
     TotalTokens,
@@ -28,7 +30,10 @@ class TokenizeResponse(Response):
 class HealthResponse(Response):
     """Whether the verifier can serve requests."""
 
-    status: Literal["ready", "loading", "failed"]
+    status: Annotated[
+        Literal["ready", "loading", "failed"],
+        Field(description="failed: the model could not be loaded, and the verifier stops."),
+    ]
     model: Annotated[Name | None, Field(description="The served model, when ready.")] = None
     sessions: Annotated[Count | None, Field(description="Sessions held, when ready.")] = None
     draft_model_failure: Annotated[
@@ -52,7 +57,7 @@ class ModelInfo(Response):
 
     name: Annotated[Name, Field(alias="model", description="The target model.")]
     engine: Annotated[Name, Field(alias="backend", description="The backend that runs it.")]
-    context_length: Annotated[Count, Field(ge=1)]
+    context_length: Annotated[Count, Field(ge=1, description="Most tokens of a session, the prompt's included.")]
     rows: Annotated[Count, Field(ge=1, description="KV slots: sessions whose KV cache is held at a time.")]
     kv_bytes: Annotated[Count, Field(description="Bytes of the KV cache of all slots.")]
     max_drafts: Annotated[Count, Field(alias="max_draft_tokens", description="Most new draft tokens of a request.")]
@@ -65,7 +70,7 @@ class ModelInfo(Response):
     modes: Annotated[list[Name], Field(fail_fast=True, description="Modes of `/generate`: target, fused.")]
     draft_model: Annotated[Name | None, Field(description="The draft model on the server, for mode fused.")]
     draft_pass_ms: Annotated[Milliseconds | None, Field(description="Its pass over one token; null: not measured.")]
-    noise: Name
+    noise: Noise
     vocabulary: Annotated[Fingerprint, FROM_OBJECT]
     chat_template: Annotated[str | None, Field(description="The model's own Jinja template.")]
 
@@ -73,8 +78,8 @@ class ModelInfo(Response):
 class VocabularyResponse(Response):
     """All token ids."""
 
-    size: Count
-    begin: Count | None
+    size: Annotated[Count, Field(description="How many ids there are.")]
+    begin: Annotated[Count | None, Field(description="The id that texts begin with; null: there is none.")]
     ends: Tokens
     kinds: Annotated[str, Field(pattern="^[012]*$", description="One digit for each id: 0 text, 1 control, 2 unused.")]
     pieces: Annotated[
@@ -87,7 +92,7 @@ class SessionInfo(Response):
     """A session that the verifier holds."""
 
     session_id: Annotated[SessionId | None, Field(description="Only for callers with a key.")] = None
-    prompt_len: Annotated[Count, Field(ge=1)]
+    prompt_len: PromptLength
     total_tokens: TotalTokens
     finish_reason: OrNotYet
     resident: Annotated[bool, Field(description="Whether it has a KV slot.")]
@@ -96,11 +101,11 @@ class SessionInfo(Response):
 class SessionsResponse(Response):
     """The sessions of the caller's key; without a key, all sessions without their ids."""
 
-    sessions: list[SessionInfo]
+    sessions: Annotated[list[SessionInfo], Field(description="Those that the caller may see.")]
 
 
 class DeletedResponse(Response):
     """A session was deleted."""
 
     session_id: SessionId
-    deleted: Literal[True]
+    deleted: Annotated[Literal[True], Field(description="A session that does not exist is an error instead.")]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from speculation.errors import (
@@ -22,6 +22,7 @@ from speculation.errors import (
     Unauthorized,
 )
 from verifier_server.api import routes
+from verifier_server.api.json_reply import JsonReply
 
 
 def add_to(app: FastAPI, stopping: Callable[[], bool]) -> None:
@@ -60,7 +61,7 @@ class Entrance:
                 raise
             if not begun:
                 error = ShuttingDown("the verifier is shutting down: ask again when it is back")
-                await JSONResponse(error.body(), error.status, {"Connection": "close"})(scope, receive, send)
+                await JsonReply(error.body(), error.status, {"Connection": "close"})(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -103,7 +104,7 @@ async def _reply_error(_request: Request, error: Exception) -> Response:
         headers = {"WWW-Authenticate": 'Bearer realm="specpair"'}
     elif isinstance(error, RequestTimeout):  # the rest of the body must not be read as the next request
         headers = {"Connection": "close"}
-    return JSONResponse(error.body(), status_code=error.status, headers=headers)
+    return JsonReply(error.body(), status_code=error.status, headers=headers)
 
 
 async def _reply_http(request: Request, error: Exception) -> Response:
@@ -115,7 +116,7 @@ async def _reply_http(request: Request, error: Exception) -> Response:
         known = NotFound(f"there is nothing at {request.url.path}: see /docs for what there is")
     else:
         known = RequestError(str(error.detail))
-    return JSONResponse(known.body(), status_code=error.status_code, headers=error.headers)
+    return JsonReply(known.body(), status_code=error.status_code, headers=error.headers)
 
 
 async def _reply_unexpected(_request: Request, error: Exception) -> Response:

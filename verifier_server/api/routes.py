@@ -16,6 +16,7 @@ from speculation.errors import (
 from speculation.protocol import messages, response_fields, responses, service_responses
 from verifier_server.access import Caller
 from verifier_server.api.generate_responses import sampling_report, summary, text_events
+from verifier_server.api.json_reply import JsonReply
 from verifier_server.api.request_body import read_body
 from verifier_server.api.server_sent_events import HEADERS, HEARTBEAT, MEDIA_TYPE, CommittedStream
 from verifier_server.engine.requests import Answer, check_position
@@ -124,7 +125,7 @@ async def get_model(request: Request) -> Response:
 async def get_vocabulary(request: Request) -> Response:
     """The bytes of every token id, as characters U+0000 to U+00FF, and its class (0 text, 1 control, 2 unused)."""
     service, _ = _admit(request)
-    return Response(service.whole_vocabulary() + b"\n", media_type="application/json")
+    return JsonReply(service.whole_vocabulary())
 
 
 async def tokenize(request: Request) -> Response:
@@ -236,6 +237,5 @@ def _allow_implicit(request: Request) -> None:
 
 
 def _json(reply: response_fields.Response, session: Session | None = None, status: int = 200) -> Response:
-    """A reply that ends with a newline: after `curl`, the shell's prompt then begins a line of its own."""
     headers = None if session is None else {SESSION_HEADER: session.id}
-    return Response(reply.body() + b"\n", status, headers, "application/json")
+    return JsonReply(reply.body(), status, headers)

@@ -13,9 +13,8 @@ from pydantic import BaseModel
 from command_line import version
 from speculation.errors import SpecPairError
 from speculation.protocol import messages, responses, service_responses
-from verifier_server.api.openapi.descriptions import Json
 from verifier_server.api.openapi.examples import EVENTS, FAILED, LOADING, REQUESTS, RESPONSES
-from verifier_server.api.openapi.schemas import PREFIX, schemas
+from verifier_server.api.openapi.schemas import PREFIX, Json, schemas
 from verifier_server.api.operations import OPERATIONS, Operation
 
 TITLE = "specpair verifier"

@@ -1,12 +1,14 @@
 """The OpenAPI document's schemas: those of the message models, and JSON Schema for the checks made in code."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
-from verifier_server.api.openapi.descriptions import Json, describe
+
+Json = dict[str, Any]
 
 PREFIX = "#/components/schemas/"
 
@@ -20,7 +22,8 @@ def schemas(models: Iterable[type[BaseModel]]) -> dict[str, Json]:
         schema.pop("title", None)
         for field in schema.get("properties", {}).values():
             field.pop("title", None)
-    describe(found)
+            if "description" not in field:
+                field["description"] = _of_type(field, found)
     for name in ("PrefillRequest", "GenerateRequest"):
         found[name]["allOf"] = [_ONE_PROMPT, _THRESHOLD, _COMMITTED]
         found[name]["properties"]["max_tokens"]["description"] += _CAPPED
@@ -29,6 +32,14 @@ def schemas(models: Iterable[type[BaseModel]]) -> dict[str, Json]:
     item = {"allOf": [{"$ref": PREFIX + "VerifyRequest"}, _given("session_id", "string")]}
     found["BatchRequest"]["properties"]["items"]["items"] = item
     return dict(sorted(found.items()))
+
+
+def _of_type(field: Json, schemas: dict[str, Json]) -> str:
+    """The description that the field's type has, as pydantic does not lift it: a value's, or an object's docstring."""
+    for alternative in field.get("anyOf", ()):  # the value, or null
+        if "description" in alternative:
+            return str(alternative.pop("description"))
+    return str(schemas[field["$ref"].removeprefix(PREFIX)]["description"])
 
 
 def _given(field: str, kind: str, **more: object) -> Json:
