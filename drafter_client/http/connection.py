@@ -16,7 +16,7 @@ Headers = list[tuple[bytes, bytes]]
 
 _ADVICE = {  # by what the reason of a failed connection contains
     "CERTIFICATE_VERIFY_FAILED": "if its certificate is your own, name the file of its CA in SSL_CERT_FILE",
-    "WRONG_VERSION_NUMBER": "what answers there does not speak TLS: does the address begin with http://?",
+    "WRONG_VERSION_NUMBER": "what answers there does not speak TLS, write http:// instead of https://",
     "": "is it running, and is the port right?",
 }
 _PROBE_TIMEOUT = 10.0  # seconds to wait for the probe; a busy verifier on a slow machine may take some of them
@@ -37,6 +37,7 @@ class HttpConnection:
         None: a connection of its own. `checks_health`: whether to probe `/health`."""
         address = _parsed(url)
         self._url = url.rstrip("/")
+        self._plain = address.scheme == "http"  # without TLS
         self._prefix = address.raw_path.decode().partition("?")[0].rstrip("/")
         self._address_of = functools.lru_cache(16)(
             lambda path: address.copy_with(raw_path=(self._prefix + path).encode())
@@ -54,6 +55,8 @@ class HttpConnection:
         """Send a request and return its response, which was read. `timeout` and errors: as in `respond`."""
         with self.respond(method, path, body, headers, timeout) as response:
             response.read()
+        if self._plain and _asks_for_tls(response):
+            raise VerifierUnreachable(f"what answers at {self._url} speaks TLS: write https:// instead of http://")
         return response
 
     @contextmanager
@@ -178,7 +181,11 @@ class HttpConnection:
         cause = error.__cause__ and error.__cause__.__cause__  # that of httpcore, and of h11
         if getattr(cause, "error_status_hint", None) == 431:  # h11's own limit
             return self.traffic.refused("sent more than 102400 bytes without an end")
-        return ConnectionLost(f"the connection to {self._url} broke: {reason}")
+        # Many servers that expect TLS close the connection without a word.
+        advice = (
+            "" if self.traffic.received or not self._plain else ": if it speaks TLS, write https:// instead of http://"
+        )
+        return ConnectionLost(f"the connection to {self._url} broke: {reason.rstrip('.')}{advice}")
 
     def _probe_health(self, waited: float) -> None:
         """Raise ConnectionLost if nothing answers at `/health` over another connection."""
@@ -210,6 +217,12 @@ def _parsed(url: str) -> httpx.URL:
     if address.scheme not in ("http", "https") or not address.host or (address.port or 0) > 65535 or mistaken:
         raise BadUrl(f"{url!r} is not the address of a verifier: write http://host:port")
     return address
+
+
+def _asks_for_tls(response: httpx.Response) -> bool:
+    """Whether a server that was asked without TLS demands it: by a redirect, or by its error page."""
+    redirects = response.headers.get("Location", "").startswith("https://")
+    return redirects or (response.status_code == 400 and b"HTTPS" in response.content)
 
 
 def _head_size(line: str, headers: Headers) -> int:
