@@ -168,9 +168,9 @@ def test_an_unreachable_verifier_is_reported_in_one_line(drafter: Command, json:
 
 
 def test_a_bad_address_and_a_bad_key_are_reported_in_one_line(drafter: Command) -> None:
-    ran = drafter("--verifier", "bigbox:8000", "--prompt", "a")
+    ran = drafter("--verifier", "ftp://bigbox", "--prompt", "a")
     assert (ran.status, ran.out) == (1, "")
-    assert ran.err == "drafter: 'bigbox:8000' is not the address of a verifier: write http://host:port\n"
+    assert ran.err == "drafter: 'ftp://bigbox' is not the address of a verifier: write http://host:port\n"
     ran = drafter("--api-key", "line\nbreak", "--prompt", "a")
     assert ran.status == 1 and ran.err.startswith("drafter: the API key holds a line break")
 
