@@ -195,6 +195,21 @@ def test_a_missing_draft_model_is_named(drafter: Command, verifier: Verifier) ->
     assert (ran.status, ran.out, ran.err) == (1, "", "drafter: no such model file: /nowhere/x.gguf\n")
 
 
+@pytest.mark.parametrize("command", ["pair", "solo"])
+@pytest.mark.parametrize(
+    "flag", [("--tensor-parallel", "2"), ("--device", "cuda"), ("--dtype", "float16"), ("--compile",)]
+)
+def test_an_engine_that_lacks_an_option_names_the_flag(
+    drafter: Command, verifier: Verifier, command: str, flag: tuple[str, ...]
+) -> None:
+    flags = (
+        ["solo", "--backend", "scripted", "--model", "1"] if command == "solo" else ["--verifier", verifier.url, *TOY]
+    )
+    ran = drafter(*flags, "--prompt", "a", *flag)
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == f"drafter: {flag[0]}: the scripted backend has no such choice, leave it out\n"
+
+
 def test_a_foreign_vocabulary_is_reported_before_any_text(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
