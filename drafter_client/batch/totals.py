@@ -16,6 +16,8 @@ from drafter_client.options import Mode
 from speculation.acceptance.strategies import Strategy
 from speculation.terminal_text import one_line
 
+_LISTED = 10  # resumed texts that are named, at most; each line of the results has `resumed`
+
 
 def show_totals(prompts: int, found: Sequence[Result], new: Sequence[Result], seconds: float, console: Console) -> None:
     """Print the table over a file with `prompts` prompts.
@@ -24,7 +26,7 @@ def show_totals(prompts: int, found: Sequence[Result], new: Sequence[Result], se
     texts together is that of this run. Rates are in tokens per second, with the time of the prompt included.
     """
     written = [result for result in new if not result.failed]
-    texts = [*found, *written]
+    texts = sorted([*found, *written], key=lambda result: result.index)
     lines = [result.line for result in texts]
     total = {name: sum(line[name] for line in lines) for name in COUNTS}
     here = sum(result.line["generated_tokens"] for result in written)
@@ -60,12 +62,20 @@ def show_totals(prompts: int, found: Sequence[Result], new: Sequence[Result], se
             text = choose(rates, key=rates.__getitem__)
             speeds.add_row(name, Text(f"{_rate(rates[text])}, {text}"))
     speeds.add_row("time", f"{seconds:.1f} s")
+    resumed = [label(result.index, result.line["id"]) for result in texts if result.line.get("resumed")]
+    if resumed:
+        speeds.add_row("resumed", Text(f"{_listed(resumed)}, after the verifier went away"))
     title = Text(one_line(_title(lines[0]["model"], lines[0]["draft_model"]) if lines else "no text"))
     console.print(Panel(Group(table, Text(), speeds), title=title, border_style="blue", expand=False))
 
 
 def _title(model: str, draft_model: str) -> str:
     return f"{draft_model} drafts for {model}" if draft_model else model
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _LISTED
+    return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _quantile(values: Iterable[float], at: float) -> float | None:

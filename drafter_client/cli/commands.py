@@ -96,6 +96,15 @@ def _check_lookup(parser: Parser, options: argparse.Namespace) -> None:
         _refuse(parser, options, _OF_A_MODEL, f"--backend ngram drafts without a model{_LEAVE}")
 
 
+def with_flag(message: str) -> str:
+    """An engine's message that begins with the name of an option, with the flag in its place."""
+    for flag in _OF_AN_ENGINE:
+        name = flag[2:].replace("-", "_")
+        if message.startswith((f"{name}:", f"{name} ")):
+            return flag + message.removeprefix(name)
+    return message
+
+
 def _refuse(parser: Parser, options: argparse.Namespace, which: Sequence[str], reason: str) -> None:
     """End with an error that gives `reason` if one of the flags `which` has another value than its default."""
     for flag in which:

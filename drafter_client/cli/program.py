@@ -8,10 +8,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from backends.base import BackendError
+from backends.base import BackendError, ModelLoadError
 from command_line import start
 from drafter_client.cli.batch import run_many
-from drafter_client.cli.commands import compare_options, drafter_options, report_options, solo_options
+from drafter_client.cli.commands import compare_options, drafter_options, report_options, solo_options, with_flag
 from drafter_client.cli.compare import run_compare
 from drafter_client.cli.draft import run_draft
 from drafter_client.cli.report import run_report
@@ -36,7 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
         with _ended_by_sigterm():
             return _run(arguments)
     except (SpecPairError, DrafterError, BackendError) as error:
-        print(f"drafter: {several_lines(str(error))}", file=sys.stderr)
+        message = with_flag(str(error)) if isinstance(error, ModelLoadError) else str(error)
+        print(f"drafter: {several_lines(message)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\ndrafter: interrupted", file=sys.stderr)

@@ -15,6 +15,7 @@ from drafter_client.display.panel_rows import (
     compared,
     couples,
     headline,
+    hints,
     lines,
     notes,
     resumed,
@@ -65,7 +66,7 @@ def show(stats: Stats, console: Console) -> None:
         _times(stats, console.width),
     ]
     parts += [*_tokens(stats, console.width), *(Text("\n" + said, "yellow") for said in notes(stats))]
-    parts += _baseline(stats)
+    parts += [*_baseline(stats), *_hints(stats)]
     _print(stats, console, parts, "")
 
 
@@ -74,7 +75,7 @@ def show_main(stats: Stats, console: Console) -> None:
     metrics = _wrapped(map(Text, headline(stats)), min(_NARROW, console.width - _FRAME))
     differs = stats.baseline is not None and stats.baseline.same_tokens is False
     said = [*resumed(stats), *notes(stats), *([compared(stats) or ""] if differs else [])]
-    _print(stats, console, [metrics, *(Text(each, "yellow") for each in said)], "all: --stats")
+    _print(stats, console, [metrics, *(Text(each, "yellow") for each in said), *_hints(stats)], "all: --stats")
 
 
 def _print(stats: Stats, console: Console, parts: list[RenderableType], below: str) -> None:
@@ -136,6 +137,10 @@ def _tokens(stats: Stats, width: int) -> list[Text]:
     averages = "averages: " if len(shown) < len(latencies) else ""
     line = Text("\n" + label, "dim").append(sparkline(shown), "blue")
     return [line.append(f"   {averages}0 to {max(shown):.1f}", "dim")]
+
+
+def _hints(stats: Stats) -> list[Text]:
+    return [Text(hint, "dim") for hint in hints(stats)]
 
 
 def _baseline(stats: Stats) -> list[Text]:

@@ -31,6 +31,7 @@ _COMPARED = {
     None: "another text, as by this strategy it may be",
 }
 _SPEED_UP = "{:.2f}x the target"
+_SLOWER = 0.95  # a speed-up below this is no measurement error
 
 
 def title(stats: Stats) -> str:
@@ -204,6 +205,19 @@ def notes(stats: Stats) -> list[str]:
         )
     elif stats.ended_by == "context":
         found.append(f"the context ({stats.context} tokens) is full: --max-tokens asked for more")
+    return found
+
+
+def hints(stats: Stats) -> list[str]:
+    """What metrics of a pair mean that look like a fault, a line each."""
+    if stats.mode in (SOLO, Mode.TARGET):
+        return []
+    found = []
+    if stats.token_ids and not stats.drafted and stats.draft_failure is None:
+        found.append("acceptance rate -: the target wrote alone, no draft token was judged")
+    if stats.baseline is not None and stats.speed_up is not None and stats.speed_up < _SLOWER:
+        alone = 1e3 / stats.baseline.tokens_per_second
+        found.append(f"below 1x: drafting cost more than it saved (target alone: {alone:.1f} ms a token)")
     return found
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from drafter_client.display.decision_table import DecisionTable
 from drafter_client.display.panel import STYLES, legend, show, show_main
 from drafter_client.display.panel_rows import headline, notes, resumed
-from drafter_client.display.status_line import StatusLine, same_terminal, screen_is_ours
+from drafter_client.display.status_line import StatusLine, may_share_rows, screen_is_ours
 from drafter_client.generation.generation import Tokens
 from drafter_client.metrics.statistics import Stats
 from speculation.terminal_text import several_lines
@@ -35,10 +35,10 @@ class Readout:
         self._notes = Console(stderr=True, markup=False, highlight=False)
         self._decisions = None if piece is None or as_json else DecisionTable(piece, self._notes)
         self._shown = 0  # characters of the text that `add` has seen
-        same_screen = self._stream and self._out.is_terminal and same_terminal(sys.stdout, sys.stderr)
+        below_text = self._stream and may_share_rows(sys.stdout, sys.stderr)
         # rich takes a pipe for a terminal under FORCE_COLOR
         wanted = self._decisions is None and sys.stderr.isatty() and screen_is_ours(sys.stdout)
-        self._status = StatusLine(self._notes, below_text=same_screen, wanted=wanted)
+        self._status = StatusLine(self._notes, below_text=below_text, wanted=wanted)
 
     def begin(self, *, of_two: bool = True) -> None:
         """Show the legend of the colours, if any, and the status line. `of_two`: a draft model may take part."""

@@ -38,14 +38,12 @@ _shown: Display | None = None
 
 
 def say(line: str) -> None:
-    """Write a line to standard error, from any thread; on a terminal, in a row of its own."""
+    """Write a line to standard error, from any thread, in a row of its own."""
     with _lock:
         if _shown is not None:
             _shown.say(line)
-            return
-        if sys.stdout is not None and sys.stdout.isatty():  # a text may have ended within a row
-            print(file=sys.stderr)
-        print(line, file=sys.stderr, flush=True)
+        else:
+            print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -66,16 +64,18 @@ def draw(said: str) -> bool:
 
 
 class StatusLine:
-    """One row with the metrics so far. Writes nothing where no terminal can show it. `clock` is in seconds."""
+    """One row with the metrics so far, where a terminal can show it. Elsewhere it writes only what is said meanwhile,
+    in rows of their own. `clock` is in seconds."""
 
     def __init__(
         self, console: Console, *, below_text: bool, clock: Callable[[], float] = time.monotonic, wanted: bool = True
     ) -> None:
-        """`below_text`: the text is written to the same terminal, and each piece is reported to `wrote`."""
+        """`below_text`: the text may be written to the same terminal or file, and each piece is reported to `wrote`."""
         self._console, self._below_text, self._clock = console, below_text, clock
         self._on = wanted and console.is_terminal and not console.is_dumb_terminal
         self._drawn = False
         self._column = 0  # of the cursor within the text; the terminal's width after a full row
+        self._within_row = False  # whether the text ended within a row; a tab moves the cursor, but no column here
         self._began = clock()
         self._ttft: float | None = None
         self._tokens = 0
@@ -85,8 +85,7 @@ class StatusLine:
         """Show the line, which says that the first token is awaited."""
         global _shown
         self._began = self._clock()
-        if self._on:
-            _shown = self
+        _shown = self
         self.busy("waiting for the first token")
 
     def wipe(self) -> None:
@@ -107,13 +106,15 @@ class StatusLine:
         """Write a line that is no part of the text, in a row of its own."""
         with _lock:
             self.wipe()
-            if self._below_text and self._column:
+            if self._below_text and self._within_row:
                 self._write("\n")
-                self._column = 0
+                self._column, self._within_row = 0, False
             print(line, file=sys.stderr, flush=True)
 
     def wrote(self, tokens: int, text: str) -> None:
-        """Count `tokens` more tokens, which wrote `text` to the terminal, and show the metrics."""
+        """Count `tokens` more tokens, which wrote `text` to standard output, and show the metrics."""
+        if text:
+            self._within_row = not text.endswith("\n")
         if not self._on:
             return
         now = self._clock()
@@ -168,12 +169,14 @@ class StatusLine:
         self._console.file.flush()
 
 
-def same_terminal(one: TextIO, other: TextIO) -> bool:
-    """Whether two streams are shown on one terminal."""
+def may_share_rows(out: TextIO, notes: TextIO) -> bool:
+    """Whether `out` and `notes` may reach one screen or one file: they are one, or another program is behind `out`."""
     try:
-        return os.ttyname(one.fileno()) == os.ttyname(other.fileno())
-    except (OSError, ValueError, AttributeError):  # no terminal, or no file
+        if os.path.sameopenfile(out.fileno(), notes.fileno()):
+            return True
+    except (OSError, ValueError, AttributeError):  # no file: the output stays in this process
         return False
+    return notes.isatty() and not screen_is_ours(out)
 
 
 def screen_is_ours(out: TextIO) -> bool:

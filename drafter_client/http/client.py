@@ -80,8 +80,8 @@ class VerifierClient:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.url = url
         self.connection = HttpConnection(url, transport)
+        self.url = self.connection.url
         self._sleep, self._clock, self._transport = sleep, clock, transport
         self._api_key, self._outages = api_key, outages
         self._reached = False  # whether a connection was ever made

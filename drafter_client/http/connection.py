@@ -16,7 +16,7 @@ Headers = list[tuple[bytes, bytes]]
 
 _ADVICE = {  # by what the reason of a failed connection contains
     "CERTIFICATE_VERIFY_FAILED": "if its certificate is your own, name the file of its CA in SSL_CERT_FILE",
-    "WRONG_VERSION_NUMBER": "what answers there does not speak TLS: does the address begin with http://?",
+    "WRONG_VERSION_NUMBER": "what answers there does not speak TLS, write http:// instead of https://",
     "": "is it running, and is the port right?",
 }
 _PROBE_TIMEOUT = 10.0  # seconds to wait for the probe; a busy verifier on a slow machine may take some of them
@@ -26,7 +26,7 @@ _BROKEN = (*_CANNOT_CONNECT, httpx.TransportError, OSError)
 
 
 class HttpConnection:
-    """Exchanges with the verifier at `url`, which has the form http(s)://host[:port][/prefix]. Raises BadUrl.
+    """Exchanges with the verifier at `url`, which has the form [http(s)://]host[:port][/prefix]. Raises BadUrl.
 
     Used by one thread at a time. While a response takes long, `/health` is probed over another connection; if that does
     not answer, the connection counts as lost.
@@ -35,8 +35,10 @@ class HttpConnection:
     def __init__(self, url: str, transport: httpx.BaseTransport | None = None, *, checks_health: bool = True) -> None:
         """`transport`: sends the requests, is shared with others and not closed; none of its responses is probed for.
         None: a connection of its own. `checks_health`: whether to probe `/health`."""
-        address = _parsed(url)
-        self._url = url.rstrip("/")
+        in_full = _with_scheme(url)
+        address = _parsed(in_full)
+        self.url = in_full.rstrip("/")
+        self._plain = address.scheme == "http"  # without TLS
         self._prefix = address.raw_path.decode().partition("?")[0].rstrip("/")
         self._address_of = functools.lru_cache(16)(
             lambda path: address.copy_with(raw_path=(self._prefix + path).encode())
@@ -54,6 +56,8 @@ class HttpConnection:
         """Send a request and return its response, which was read. `timeout` and errors: as in `respond`."""
         with self.respond(method, path, body, headers, timeout) as response:
             response.read()
+        if self._plain and _asks_for_tls(response):
+            raise VerifierUnreachable(f"what answers at {self.url} speaks TLS: write https:// instead of http://")
         return response
 
     @contextmanager
@@ -80,7 +84,7 @@ class HttpConnection:
         extensions = {"timeout": limits}
         request = httpx.Request(method, self._address_of(path), headers=sent, stream=stream, extensions=extensions)
         try:
-            self.traffic.begin(self._url, path, timeout)
+            self.traffic.begin(self.url, path, timeout)
             self._check()
             line = f"{method} {self._prefix}{path} HTTP/1.1"
             self.traffic.sent += _head_size(line, sent) + len(body or b"")
@@ -164,7 +168,7 @@ class HttpConnection:
         """The error for the user."""
         reason = str(error) or type(error).__name__
         if self._aborted:
-            return ConnectionLost(f"the exchange with {self._url} was aborted")
+            return ConnectionLost(f"the exchange with {self.url} was aborted")
         if isinstance(error, _CANNOT_CONNECT):
             proxy = self._own and self._own.proxy
             through = "" if not proxy else f" through the proxy {proxy.url.netloc.decode()}"
@@ -172,17 +176,21 @@ class HttpConnection:
             authorities = os.environ.get("SSL_CERT_FILE", "")
             if "SSL_CERT_FILE" in advice and authorities and not os.path.exists(authorities):
                 advice = f"SSL_CERT_FILE names {authorities}, which does not exist"
-            return VerifierUnreachable(f"no verifier answers at {self._url}{through} ({reason}): {advice}")
+            return VerifierUnreachable(f"no verifier answers at {self.url}{through} ({reason}): {advice}")
         if isinstance(error, httpx.TimeoutException):
             return silence(f"{self.traffic.where} sent nothing for {timeout:g} s")
         cause = error.__cause__ and error.__cause__.__cause__  # that of httpcore, and of h11
         if getattr(cause, "error_status_hint", None) == 431:  # h11's own limit
             return self.traffic.refused("sent more than 102400 bytes without an end")
-        return ConnectionLost(f"the connection to {self._url} broke: {reason}")
+        # Many servers that expect TLS close the connection without a word.
+        advice = (
+            "" if self.traffic.received or not self._plain else ": if it speaks TLS, write https:// instead of http://"
+        )
+        return ConnectionLost(f"the connection to {self.url} broke: {reason.rstrip('.')}{advice}")
 
     def _probe_health(self, waited: float) -> None:
         """Raise ConnectionLost if nothing answers at `/health` over another connection."""
-        prober = self._prober = HttpConnection(self._url, checks_health=False)
+        prober = self._prober = HttpConnection(self.url, checks_health=False)
         try:
             if self._aborted:
                 prober.abort()
@@ -197,6 +205,12 @@ class HttpConnection:
             prober.close()
 
 
+def _with_scheme(url: str) -> str:
+    """The address in full: without a scheme, as in `bigbox:8000`, it is one of http://."""
+    # "http:host" lacks its slashes; http://http:host would be a host named http.
+    return url if "://" in url or url.startswith(("http:", "https:")) else f"http://{url}"
+
+
 def _parsed(url: str) -> httpx.URL:
     """The address of a verifier. Raises BadUrl."""
     if "@" in url:
@@ -205,11 +219,20 @@ def _parsed(url: str) -> httpx.URL:
         address = httpx.URL(url)
     except httpx.InvalidURL as error:
         raise BadUrl(f"{url!r} is not the address of a verifier ({error}): write http://host:port") from None
+    if address.port is not None and not 1 <= address.port <= 65535:
+        reason = f"port {address.port} is not between 1 and 65535"
+        raise BadUrl(f"{url!r} is not the address of a verifier ({reason}): write http://host:port")
     # httpx quotes spaces and foreign letters in a path, which are mistakes in an address.
     mistaken = " " in url or not url.partition("//")[2].partition("/")[2].isascii()
-    if address.scheme not in ("http", "https") or not address.host or (address.port or 0) > 65535 or mistaken:
+    if address.scheme not in ("http", "https") or not address.host or mistaken:
         raise BadUrl(f"{url!r} is not the address of a verifier: write http://host:port")
     return address
+
+
+def _asks_for_tls(response: httpx.Response) -> bool:
+    """Whether a server that was asked without TLS demands it: by a redirect, or by its error page."""
+    redirects = response.headers.get("Location", "").startswith("https://")
+    return redirects or (response.status_code == 400 and b"HTTPS" in response.content)
 
 
 def _head_size(line: str, headers: Headers) -> int:

@@ -71,6 +71,14 @@ def test_totals_without_texts_are_dashes() -> None:
     )
 
 
+def test_texts_that_resumed_after_an_outage_are_named_in_the_order_of_the_file() -> None:
+    before, now = _text(0, 9, 10.0, resumed=[4]), _text(2, 9, 10.0, resumed=[1, 5], id="fib")
+    shown = _rows(_shown(4, [before], [now, _text(1, 9, 10.0, resumed=[])], 4.0))
+    assert "resumed prompt 1, prompt 3 (fib), after the verifier went away" in shown
+    many = _rows(_shown(30, [], [_text(index, 9, 10.0, resumed=[1]) for index in range(12)], 4.0, 200))
+    assert f"resumed {', '.join(f'prompt {n}' for n in range(1, 11))} and 2 more, after the verifier went away" in many
+
+
 def test_without_drafts_there_is_no_acceptance() -> None:
     shown = _rows(_shown(1, [], [_text(0, 10, 100.0, draft_model="", rounds=0, drafted=0, accepted=0)], 0.2))
     assert shown[0].strip("╭─╮ ") == "big-7b"

@@ -168,9 +168,9 @@ def test_an_unreachable_verifier_is_reported_in_one_line(drafter: Command, json:
 
 
 def test_a_bad_address_and_a_bad_key_are_reported_in_one_line(drafter: Command) -> None:
-    ran = drafter("--verifier", "bigbox:8000", "--prompt", "a")
+    ran = drafter("--verifier", "ftp://bigbox", "--prompt", "a")
     assert (ran.status, ran.out) == (1, "")
-    assert ran.err == "drafter: 'bigbox:8000' is not the address of a verifier: write http://host:port\n"
+    assert ran.err == "drafter: 'ftp://bigbox' is not the address of a verifier: write http://host:port\n"
     ran = drafter("--api-key", "line\nbreak", "--prompt", "a")
     assert ran.status == 1 and ran.err.startswith("drafter: the API key holds a line break")
 
@@ -193,6 +193,21 @@ def test_more_draft_tokens_than_the_verifier_judges_are_refused(
 def test_a_missing_draft_model_is_named(drafter: Command, verifier: Verifier) -> None:
     ran = drafter("--verifier", verifier.url, "--draft-model", "/nowhere/x.gguf", "--prompt", "a")
     assert (ran.status, ran.out, ran.err) == (1, "", "drafter: no such model file: /nowhere/x.gguf\n")
+
+
+@pytest.mark.parametrize("command", ["pair", "solo"])
+@pytest.mark.parametrize(
+    "flag", [("--tensor-parallel", "2"), ("--device", "cuda"), ("--dtype", "float16"), ("--compile",)]
+)
+def test_an_engine_that_lacks_an_option_names_the_flag(
+    drafter: Command, verifier: Verifier, command: str, flag: tuple[str, ...]
+) -> None:
+    flags = (
+        ["solo", "--backend", "scripted", "--model", "1"] if command == "solo" else ["--verifier", verifier.url, *TOY]
+    )
+    ran = drafter(*flags, "--prompt", "a", *flag)
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == f"drafter: {flag[0]}: the scripted backend has no such choice, leave it out\n"
 
 
 def test_a_foreign_vocabulary_is_reported_before_any_text(

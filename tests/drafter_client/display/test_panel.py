@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from drafter_client.display.panel import legend, show, show_main
-from drafter_client.display.panel_rows import bars, headline
+from drafter_client.display.panel_rows import bars, headline, hints
 from drafter_client.metrics.statistics import Baseline, Stats, Turn, WaitTimes
 from drafter_client.metrics.token_source import TokenSource
 from speculation.policy.schedule import Schedule
@@ -261,6 +261,23 @@ def test_the_main_metrics() -> None:
     ]
     assert _main(_alone(mode="target"), 80)[1] == "100 tokens 50.0 tokens/s TTFT 50 ms TPOT 19.70 ms"
     assert _main(Stats(model="big-7b", mode="target"))[1] == "0 tokens TTFT 0 ms ended by interrupt"
+
+
+def test_a_speed_up_below_one_is_explained_with_what_the_target_takes_alone() -> None:
+    hint = "below 1x: drafting cost more than it saved (target alone: 12.5 ms a token)"
+    slow = _stats(baseline=Baseline(80.0, 39.0, 100, True))
+    assert _main(slow, 80)[2:-1] == ["ended by max_tokens 0.62x the target", hint]
+    assert hint in _lines(slow)
+    for other in (_stats(baseline=Baseline(51.0, 39.0, 100, True)), _stats(), _alone(mode="target")):
+        assert not hints(other)
+
+
+def test_a_text_without_judged_draft_tokens_is_explained() -> None:
+    stats = _stats(drafted=0, accepted=0)
+    hint = "acceptance rate -: the target wrote alone, no draft token was judged"
+    assert hint in _main(stats, 80) and hint in _lines(stats)
+    for other in (_stats(drafted=0, draft_failure="the GPU fell out"), _stats(), _alone(mode="target"), Stats()):
+        assert not hints(other)
 
 
 def test_notes_come_with_the_main_metrics_too() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 from rich.console import Console
 
 from drafter_client.display import status_line
-from drafter_client.display.status_line import StatusLine, same_terminal, say
+from drafter_client.display.status_line import StatusLine, say
 from tests.drafter_client.support import Ticks
 from tests.terminal.screen import Screen
 
@@ -146,7 +146,3 @@ def test_no_color_is_respected() -> None:
     console = _console()
     StatusLine(console, below_text=True).begin()
     assert "\x1b[2m" in _written(console)
-
-
-def test_streams_without_a_terminal_share_none() -> None:
-    assert not same_terminal(io.StringIO(), io.StringIO())

@@ -180,7 +180,7 @@ def test_a_path_in_the_address_precedes_every_path() -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        *("127.0.0.1:8000", "localhost", "ftp://127.0.0.1", "http://", "http://127.0.0.1:99999", "http://host:port"),
+        *("http:127.0.0.1", "http:/localhost", "ftp://127.0.0.1", "http://", "http://host:port", "https:8000"),
         *("http://[::1", "http://a b:80", "http://127.0.0.1/a path", "http://127.0.0.1/\n", "http://127.0.0.1/\u00e9"),
     ],
 )
@@ -188,3 +188,19 @@ def test_an_invalid_address_is_refused_by_name(url: str) -> None:
     with pytest.raises(BadUrl) as caught:
         HttpConnection(url)
     assert repr(url) in str(caught.value) and "http://host:port" in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["", "/", "/base/"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_an_address_without_a_scheme_is_one_of_http(host: str, path: str) -> None:
+    with answering(echo) as server, closing(HttpConnection(f"{host}:{server.port}{path}")) as sender:
+        _ask(sender)
+    assert sender.url == f"http://{host}:{server.port}{path}".rstrip("/")
+    assert server.requests[0].line == f"POST {path.rstrip('/')}/x HTTP/1.1"
+
+
+@pytest.mark.parametrize("port", [0, 65536, 99999])
+@pytest.mark.parametrize("scheme", ["", "http://"])
+def test_a_port_that_does_not_exist_is_named_with_the_range(scheme: str, port: int) -> None:
+    with pytest.raises(BadUrl, match=rf"\(port {port} is not between 1 and 65535\): write http://host:port"):
+        HttpConnection(f"{scheme}127.0.0.1:{port}")

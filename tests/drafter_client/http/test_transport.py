@@ -261,6 +261,63 @@ def test_a_certificate_of_an_unknown_authority_is_refused(authority: trustme.CA)
         _ask(connection)
 
 
+def test_a_server_that_expects_tls_is_reported_with_https(authority: trustme.CA) -> None:
+    with (
+        answering(_over_tls(authority)) as server,
+        closing(HttpConnection(server.url)) as connection,
+        pytest.raises(ConnectionLost, match="if it speaks TLS, write https://"),
+    ):
+        _ask(connection)
+
+
+@pytest.mark.parametrize(
+    ("status", "head", "body"),
+    [
+        ("301 Moved Permanently", ["Location: https://bigbox/x"], b""),
+        ("400 Bad Request", [], b"<center>The plain HTTP request was sent to HTTPS port</center>"),
+    ],
+    ids=["redirect", "nginx"],
+)
+def test_a_web_server_that_asks_for_tls_is_reported_with_https(status: str, head: list[str], body: bytes) -> None:
+    def refuse(peer: Peer) -> None:
+        peer.read()
+        peer.reply(body, status, *head)
+
+    with (
+        answering(refuse) as server,
+        closing(HttpConnection(server.url)) as connection,
+        pytest.raises(VerifierUnreachable, match="speaks TLS: write https:// instead of http://"),
+    ):
+        _ask(connection)
+
+
+def test_a_server_without_tls_is_reported_with_http() -> None:
+    def plain(peer: Peer) -> None:
+        peer.connection.recv(1)  # of a handshake
+        peer.reply(b"", "400 Bad Request")
+
+    with (
+        answering(plain) as server,
+        closing(HttpConnection(f"https://127.0.0.1:{server.port}")) as connection,
+        pytest.raises(VerifierUnreachable, match="does not speak TLS, write http:// instead of https://"),
+    ):
+        _ask(connection)
+
+
+def test_a_connection_that_was_answered_before_has_no_advice_on_tls() -> None:
+    def once(peer: Peer) -> None:
+        peer.read()
+        peer.reply(b"[7]")
+        peer.read()
+        peer.close()
+
+    with answering(once) as server, closing(HttpConnection(server.url)) as connection:
+        assert _ask(connection) == [7]
+        with pytest.raises(ConnectionLost) as caught:
+            _ask(connection)
+    assert "TLS" not in str(caught.value)
+
+
 @pytest.mark.parametrize("has_certificate", [True, False])
 def test_a_transport_of_the_user_may_carry_a_client_certificate(authority: trustme.CA, has_certificate: bool) -> None:
     context = ssl.create_default_context()

@@ -1,0 +1,91 @@
+"""Lines about an outage in the middle of a text: rows of their own on the screen, and no part of standard output."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from drafter_client.cli.shared_steps import say_outage
+from drafter_client.display.readout import Readout
+from drafter_client.display.status_line import may_share_rows
+from drafter_client.generation.generation import Token, Tokens
+from drafter_client.http.outages import Outage
+from drafter_client.metrics.token_source import TokenSource
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals as on Linux")
+LINES = [
+    f"drafter: waiting for the verifier (nothing answers) … {seconds} s of 300 (--patience)" for seconds in (0, 10)
+]
+Ends = tuple[int, int]  # file descriptors to read from, and to write to
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Ends, Ends], None]]:
+    """Makes two files standard output and standard error."""
+    monkeypatch.setenv("TERM", "dumb")
+    with ExitStack() as stack:
+
+        def make(out: Ends, err: Ends) -> None:
+            for end in {*out, *err}:
+                stack.callback(os.close, end)
+            for name, (_, end) in (("stdout", out), ("stderr", err)):
+                monkeypatch.setattr(sys, name, stack.enter_context(open(os.dup(end), "w", encoding="utf-8")))
+
+        yield make
+
+
+def _with_an_outage(*pieces: str) -> None:
+    """Show a text with two lines about an outage after each piece but the last."""
+    readout = Readout(as_json=False, stream=True)
+    readout.begin(of_two=False)
+    for at, piece in enumerate(pieces):
+        if at:
+            say = say_outage()
+            for seconds in (0.0, 10.0):
+                say(Outage(seconds, 300.0, "nothing answers"))
+        token = Token(1, piece, TokenSource.TARGET_DECODED)
+        readout.add(Tokens(at, [token]))
+    readout.close()
+
+
+def _read(end: int) -> str:
+    return os.read(end, 65536).decode().replace("\r\n", "\n")
+
+
+def test_text_that_is_piped_may_be_on_the_screen_of_the_notice(made: Callable[[Ends, Ends], None]) -> None:
+    """As in `drafter … | tee file`."""
+    pipe, screen = os.pipe(), os.openpty()
+    made(pipe, screen)
+    _with_an_outage("one\n", "two", "\t", " three")
+    assert _read(pipe[0]) == "one\ntwo\t three"
+    wait = "\n".join(LINES) + "\n"
+    assert _read(screen[0]) == f"{wait}\n{wait}\n{wait}"
+
+
+def test_a_terminal_without_cursor_control_gets_rows_of_their_own(made: Callable[[Ends, Ends], None]) -> None:
+    screen = os.openpty()
+    made(screen, screen)
+    _with_an_outage("one\n", "two", " three")
+    assert _read(screen[0]).splitlines() == ["one", *LINES, "two", *LINES, " three"]
+
+
+def test_text_and_notice_in_one_pipe_get_rows_of_their_own(made: Callable[[Ends, Ends], None]) -> None:
+    """As in `drafter … 2>&1 | tee file`."""
+    pipe = os.pipe()
+    made(pipe, pipe)
+    _with_an_outage("two", " three")
+    assert _read(pipe[0]).splitlines() == ["two", *LINES, " three"]
+
+
+def test_notices_in_a_file_of_their_own_have_no_empty_lines(made: Callable[[Ends, Ends], None]) -> None:
+    """As in `drafter … 2> file`."""
+    screen, pipe = os.openpty(), os.pipe()
+    made(screen, pipe)
+    _with_an_outage("two", " three")
+    assert (_read(screen[0]), _read(pipe[0]).splitlines()) == ("two three", LINES)
+
+
+def test_streams_of_this_process_share_no_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not may_share_rows(sys.stdout, sys.stderr)
