@@ -62,6 +62,13 @@ class MeasuredLatencies:
     overhead_ms: float = 0.0  # further time of an exchange: half of it on the way there, half on the way back
 
 
+def pass_times(milliseconds: Sequence[float]) -> Callable[[int], float]:
+    """`MeasuredLatencies.verify_ms` of passes that judge 0, 1, 2, … draft tokens; a straight line beyond the last."""
+    last = len(milliseconds) - 1
+    slope = (milliseconds[-1] - milliseconds[0]) / max(1, last)
+    return lambda drafts: milliseconds[min(drafts, last)] + slope * max(0, drafts - last)
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What the two ends do, the same at every position of the text."""

@@ -40,7 +40,7 @@ from benchmarks.latency_sweep.drafters import NAMES, Loaded, loaded
 from child_processes.serving import verifier
 from drafter_client.http.client import VerifierClient
 from simulation import paced
-from simulation.static_policies import MeasuredLatencies, Trace, best, upper_bound
+from simulation.static_policies import MeasuredLatencies, Trace, best, pass_times, upper_bound
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling
 
@@ -123,7 +123,7 @@ class Runs:
         lockstep, delay = middle["k=4"].stats, self._options.dilate * rtt
         link_ms = lockstep.times.network / (lockstep.drafts_sent + 1)  # the prompt's is among them
         step_ms, overhead = self._models.step_ms(name, cost, SAMPLING), max(0.0, link_ms - delay)
-        times = MeasuredLatencies(step_ms, lambda drafts: _pass_ms(self._info.pass_ms, drafts), delay, overhead)
+        times = MeasuredLatencies(step_ms, pass_times(self._info.pass_ms), delay, overhead)
         reference = best(Trace(agrees), times)
         rates = {column: text.rate for column, text in middle.items()}
         rates |= {"reference": reference.tokens_per_second, "U": upper_bound(Trace(agrees), times)}
@@ -150,14 +150,6 @@ class Runs:
             if tries[-1].lost <= _LOST.get(column, summary.VOID):
                 break
         return min(tries, key=lambda text: text.lost)
-
-
-def _pass_ms(measured: list[float], drafts: int) -> float:
-    """What the verifier says a pass takes; a straight line beyond what it says."""
-    if drafts < len(measured):
-        return measured[drafts]
-    slope = (measured[-1] - measured[0]) / (len(measured) - 1)
-    return measured[-1] + slope * (drafts - len(measured) + 1)
 
 
 if __name__ == "__main__":

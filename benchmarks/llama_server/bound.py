@@ -1,12 +1,10 @@
 """How fast texts could be with the draft tokens that a draft model and lookup in the text have for them."""
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from backends.base import Backend
 from drafters.draft_model import ModelDrafter
-from simulation.static_policies import MeasuredLatencies, Trace, upper_bound
+from simulation.static_policies import MeasuredLatencies, Trace, pass_times, upper_bound
 from speculation.drafts.ngram import NgramIndex
 from speculation.sampling.sampling import Sampling
 
@@ -15,16 +13,15 @@ def bound(
     model: Backend,
     texts: Sequence[tuple[Sequence[int], Sequence[int]]],
     temperature: float,
-    pass_ms: Mapping[int, float],
+    pass_ms: Sequence[float],
 ) -> float:
     """Times the target alone that no chain verification can exceed, if it had the right one of both at every place.
 
     As for `upper_bound`, nothing but passes takes time; there is one for each place where neither the draft model nor
     lookup has the target's token. `texts`: prompts, and what the target wrote behind each, with its number as the seed.
-    `pass_ms`: milliseconds of a pass of the target by its number of tokens; level beyond the greatest.
+    `pass_ms`: milliseconds of a pass of the target over 1, 2, … tokens.
     """
-    widths, milliseconds = zip(*sorted(pass_ms.items()), strict=True)
-    times = MeasuredLatencies(0.0, lambda drafts: float(np.interp(drafts + 1, widths, milliseconds)), 0.0)
+    times = MeasuredLatencies(0.0, pass_times(pass_ms), 0.0)
     count = seconds = 0.0
     for seed, (prompt, tokens) in enumerate(texts):
         agrees = agreement(model, prompt, tokens, Sampling(seed, temperature))

@@ -119,7 +119,7 @@ def test_the_bound_counts_a_pass_for_each_token_that_neither_draft_has() -> None
     assert 10 < sum(agrees) < 40
     assert agreement(ScriptedBackend(Script()), [256, 1, 2, 3], tokens, Sampling()) == [True] * 40
     texts = [([256, 1, 2, 3], tokens)]
-    level, steep = {1: 20.0, 17: 20.0}, {1: 20.0, 2: 40.0, 3: 60.0}
+    level, steep = [20.0, 20.0], [20.0, 40.0, 60.0]
     misses = agrees[1:].count(False)
     assert bound(target, texts, 0.0, level) == pytest.approx(39 / (misses + agrees[-1]))
     assert 1.0 <= bound(target, texts, 0.0, steep) < bound(target, texts, 0.0, level)
