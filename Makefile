@@ -25,7 +25,7 @@ test-slow:
 test-torch:
 	@scripts/setup requirements-dev.txt
 	@scripts/setup requirements-torch.txt
-	@.venv/bin/python -m pytest --engine torch
+	@.venv/bin/python -m pytest -n logical --dist worksteal --engine torch
 
 test-mlx:
 	@scripts/setup requirements-dev.txt

@@ -97,9 +97,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print `message` in one line and where help is, and exit with status 2."""
-        program = self.prog.split()[0]
+        program, *command = self.prog.split()
         line = " ".join(message.removeprefix("argument ").splitlines())
-        self.exit(2, f"{program}: {line}\n{program}: '{self.prog} --help' lists the flags\n")
+        # Without the program's name: it may have been started as `python -m …`, and not be on the path.
+        self.exit(2, f"{program}: {line}\n{program}: '{' '.join([*command, '--help'])}' lists the flags\n")
 
 
 def _meant(name: str, known: Sequence[str]) -> str:

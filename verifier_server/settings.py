@@ -116,7 +116,11 @@ class Settings(BaseModel):
     ] = "auto"
     session_ttl: Annotated[float, Field(gt=0, description="seconds after which an idle session is forgotten")] = 900.0
     api_key: Annotated[
-        str | None, Field(min_length=1, description="bearer key that every request except /health must carry")
+        str | None,
+        Field(
+            min_length=1,
+            description="bearer key that every request must carry, except for /health and the documentation",
+        ),
     ] = None
     insecure: Annotated[
         bool, Field(description="without a key, serve every address, not only loopback and private networks")

@@ -145,7 +145,7 @@ def _hints(stats: Stats) -> list[Text]:
 
 def _baseline(stats: Stats) -> list[Text]:
     baseline = stats.baseline
-    if baseline is None or stats.speed_up is None:
+    if baseline is None or baseline.tokens_per_second is None or stats.speed_up is None:
         return []
     line = Text("\ntarget alone, measured  ", "dim")
     line.append(f"{baseline.tokens_per_second:.1f} tokens/s", "default")

@@ -215,8 +215,11 @@ def hints(stats: Stats) -> list[str]:
     found = []
     if stats.token_ids and not stats.drafted and stats.draft_failure is None:
         found.append("acceptance rate -: the target wrote alone, no draft token was judged")
-    if stats.baseline is not None and stats.speed_up is not None and stats.speed_up < _SLOWER:
-        alone = 1e3 / stats.baseline.tokens_per_second
+    baseline = stats.baseline
+    if baseline is not None and (stats.resumed or baseline.tokens_per_second is None):
+        found.append("no speed-up: an outage interrupted what was measured")
+    elif baseline is not None and baseline.tokens_per_second and (stats.speed_up or 1.0) < _SLOWER:
+        alone = 1e3 / baseline.tokens_per_second
         found.append(f"below 1x: drafting cost more than it saved (target alone: {alone:.1f} ms a token)")
     return found
 

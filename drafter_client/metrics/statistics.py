@@ -32,7 +32,7 @@ class WaitTimes:
 class Baseline:
     """Metrics of the target alone on the same prompt, on the same server and in the same run of the program."""
 
-    tokens_per_second: float
+    tokens_per_second: float | None  # None: an outage interrupted the text, so its time says nothing
     ttft_ms: float
     generated_tokens: int
     same_tokens: bool | None  # whether the texts are equal; None: under this strategy they need not be
@@ -40,7 +40,7 @@ class Baseline:
     @classmethod
     def of(cls, alone: "Stats", expected: list[int] | None) -> "Baseline":
         """The metrics of `alone`, a run of the target alone. `expected`: token ids to compare with its text, if any."""
-        rate = round(alone.tokens_per_second or 0.0, 2)
+        rate = None if alone.resumed else round(alone.tokens_per_second or 0.0, 2)
         same = None if expected is None else alone.token_ids == expected
         return cls(rate, round(alone.ttft_ms, 2), alone.generated_tokens, same)
 
@@ -125,9 +125,9 @@ class Stats:
 
     @property
     def speed_up(self) -> float | None:
-        """`tokens_per_second` divided by the baseline's; None without a baseline."""
+        """`tokens_per_second` divided by the baseline's; None without a baseline, or after an outage in either."""
         rate = self.tokens_per_second
-        if self.baseline is None or rate is None or self.baseline.tokens_per_second <= 0:
+        if self.baseline is None or rate is None or not self.baseline.tokens_per_second or self.resumed:
             return None
         return rate / self.baseline.tokens_per_second
 

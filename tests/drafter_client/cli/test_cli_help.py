@@ -104,7 +104,7 @@ def test_a_variable_that_is_close_to_the_key_is_refused(drafter: Command, monkey
     ran = drafter("--prompt", "x")
     assert ran.status == 2 and ran.err.splitlines() == [
         "drafter: DRAFTER_APIKEY: no such variable; did you mean DRAFTER_API_KEY?",
-        "drafter: 'drafter --help' lists the flags",
+        "drafter: '--help' lists the flags",
     ]
 
 

@@ -272,6 +272,15 @@ def test_a_speed_up_below_one_is_explained_with_what_the_target_takes_alone() ->
         assert not hints(other)
 
 
+def test_a_missing_speed_up_is_explained_by_the_outage() -> None:
+    hint = "no speed-up: an outage interrupted what was measured"
+    for stats in (
+        _stats(baseline=Baseline(None, 39.0, 100, True)),
+        _stats(baseline=Baseline(20.0, 39.0, 100, True), resumed=[7]),
+    ):
+        assert hint in _main(stats, 80) and hint in _lines(stats)
+
+
 def test_a_text_without_judged_draft_tokens_is_explained() -> None:
     stats = _stats(drafted=0, accepted=0)
     hint = "acceptance rate -: the target wrote alone, no draft token was judged"

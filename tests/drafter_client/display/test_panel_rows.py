@@ -198,6 +198,15 @@ def test_the_speed_up_is_against_the_measured_baseline() -> None:
     assert stats.speed_up is None
 
 
+def test_there_is_no_speed_up_where_an_outage_took_time() -> None:
+    stats = Stats(token_ids=[1] * 100, total_ms=2000.0, baseline=Baseline(20.0, 1.0, 100, True), resumed=[7])
+    assert stats.speed_up is None
+    stats.resumed = []
+    assert stats.speed_up is not None
+    stats.baseline = Baseline.of(Stats(token_ids=[1] * 100, total_ms=9000.0, resumed=[7]), None)
+    assert (stats.baseline.tokens_per_second, stats.speed_up) == (None, None)
+
+
 def test_an_error_is_not_shown_as_an_interrupt() -> None:
     assert headline(Stats(token_ids=[1], failed=True))[-1] == "ended by error"
     assert headline(Stats(token_ids=[1]))[-1] == "ended by interrupt"
