@@ -54,9 +54,10 @@ class Calibration:
         Where draft tokens were accepted less often than expected, half of the prior's confidence comes back: a drafter
         may suit this text better, or have learnt since, and only trying shows it.
         """
+        self.recent = 0.0  # the other calibration's outcomes count in it, too
         if not self.count:
             return
-        self.recent, self._begun = 0.0, self.count
+        self._begun = self.count
         self._given = max(self.typical, (self.typical + _chance(self._prior[0])) / 2)
         self._typical = _log_odds(self._given)
 

@@ -39,6 +39,15 @@ def test_outcomes_are_kept_for_texts_of_the_same_kind() -> None:
         assert second.acceptance.recent == 0.0, "the last outcomes were those of another text"
 
 
+def test_the_last_outcomes_of_one_kind_of_token_are_forgotten_for_the_other_kind_too() -> None:
+    experience = Experience()
+    with experience.text(*GREEDY) as first:
+        _reject(first)
+        assert first.acceptance.lookup.recent < -0.9
+    with experience.text(*GREEDY) as second:
+        assert second.acceptance.lookup.recent == 0.0
+
+
 def test_a_drafter_that_failed_is_tried_again_in_the_next_text() -> None:
     experience = Experience()
     with experience.text(*GREEDY) as first:
