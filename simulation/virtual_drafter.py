@@ -11,13 +11,11 @@ from functools import partial
 from drafters.base import Drafter
 from simulation.virtual_time import Network, World, or_raise
 from speculation.acceptance.strategies import Strategy
-from speculation.drafts.acceptance_model import AcceptanceModel
 from speculation.drafts.ngram import NgramIndex
 from speculation.drafts.node_selection import DraftStep
 from speculation.policy.controller import SpeculationController
 from speculation.policy.experience import Estimates
 from speculation.policy.schedule import Mechanisms
-from speculation.policy.timing import LatencyModel
 from speculation.policy.verifier_timeline import InFlightDraft
 from speculation.sampling.sampling import Sampling
 from verifier_server.engine.requests import Answer, Request
@@ -68,8 +66,8 @@ class VirtualDrafter:
         """`draft_ms`: milliseconds of a draft step by its number of branches. `pass_ms`: as for `LatencyModel`.
 
         `overhead`: seconds that an exchange takes beside the network. `length`: fixed draft length; None: automatic.
-        `lookup`: whether draft tokens are looked up in the text. `estimates`: what earlier texts have
-        taught; None: nothing. `seed`: of the network's random numbers.
+        `lookup`: whether draft tokens are looked up in the text. `estimates`: what earlier texts have taught; None:
+        nothing. `seed`: of the network's random numbers.
         """
         self.course = Course()
         self.controller: SpeculationController | None = None
@@ -79,7 +77,7 @@ class VirtualDrafter:
         limit = min(len(prompt) + max_tokens, world.backend.context_length)
         self.session = Session(name, list(prompt), len(prompt), sampling, Strategy.COUPLED, limit)
         self.session.self_continue = mechanisms.self_continue
-        self._latencies, self._acceptance = estimates or Estimates(LatencyModel(pass_ms), AcceptanceModel())
+        self._latencies, self._acceptance = estimates or Estimates.untaught(pass_ms)
         self._latencies.exchanged(1e3 * (network.rtt + overhead), 0.0, 0.0)
         self._heard = 0  # position up to which tokens were put on the stream
         self._streamed = 0.0  # when the last tokens on the stream arrive, in seconds

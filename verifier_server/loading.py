@@ -158,10 +158,8 @@ def _with_keys(error: str, settings: Settings) -> str:
     if beginning is None or beginning[2] not in Settings.model_fields:
         return error
     whose, field = beginning[1] or "", beginning[2]
-    if whose and getattr(settings, f"draft_{field}", None) not in (
-        None,
-        "auto",
-    ):  # else the draft model has the target's
+    own = getattr(settings, f"draft_{field}", None)
+    if whose and own not in (None, "auto"):  # else the draft model has the target's
         field = f"draft_{field}"
     return whose + settings.key(field) + error[beginning.end() :]
 

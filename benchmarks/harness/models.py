@@ -6,6 +6,7 @@ from pathlib import Path
 
 from backends.base import Backend, Entry, LoadOptions
 from drafter_client.draft_sources import load_model
+from drafters.base import Drafter
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
 from models.training.corpus import HELD_OUT
 from speculation.sampling.sampling import Sampling, choose
@@ -28,6 +29,18 @@ def held_out_prompts(count: int) -> list[str]:
     texts = [(library / name).read_text(encoding="utf-8").splitlines(keepends=True) for name in HELD_OUT_FILES]
     places = [(lines, (part * len(lines)) // 7) for part in range(1, 7) for lines in texts]
     return ["".join(lines[at : at + 4]) for lines, at in places[:count]]
+
+
+def agreement(drafter: Drafter, text: Sequence[int], prompt_len: int) -> list[bool]:
+    """For each token of `text` behind the prompt, whether the drafter, knowing all before it, chooses it too.
+
+    A choice of confidence 0 is none: it is never sent.
+    """
+    choices = (drafter.expand(text[:at], [[]], False).predictions[0] for at in range(prompt_len, len(text)))
+    return [
+        choice.token == token and choice.confidence > 0.0
+        for choice, token in zip(choices, text[prompt_len:], strict=True)
+    ]
 
 
 def decoded(backend: Backend, slot: int, tokens: Sequence[int], held: int, sampling: Sampling, count: int) -> list[int]:

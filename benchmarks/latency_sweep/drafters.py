@@ -16,7 +16,7 @@ import numpy as np
 from gguf import quants
 
 from backends.base import Backend, Entry
-from benchmarks.harness.models import BRANCHES, DRAFTERS, load_drafter
+from benchmarks.harness.models import BRANCHES, DRAFTERS, agreement, load_drafter
 from drafters.base import Drafter, Expansion
 from drafters.draft_model import ModelDrafter
 from models import DEFAULT_TARGET
@@ -93,8 +93,7 @@ class Loaded:
     def agrees(self, name: str, text: Sequence[int], prompt_len: int, sampling: Sampling) -> list[bool]:
         """For each generated token of `text`, whether the drafter, knowing all before it, chooses it too."""
         drafter = Junk(Cost(0, 0, 0)) if name == "junk" else ModelDrafter(self._models[name], sampling)
-        choices = (drafter.expand(text[:at], [[]], False).predictions[0] for at in range(prompt_len, len(text)))
-        return [choice.token == token for choice, token in zip(choices, text[prompt_len:], strict=True)]
+        return agreement(drafter, text, prompt_len)
 
 
 @contextmanager

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from backends.base import Backend
+from benchmarks.harness.models import agreement
 from drafters.draft_model import ModelDrafter
+from drafters.lookup import NgramDrafter
 from simulation.static_policies import MeasuredLatencies, Trace, pass_times, upper_bound
-from speculation.drafts.ngram import NgramIndex
 from speculation.sampling.sampling import Sampling
 
 
@@ -22,22 +23,15 @@ def bound(
     `pass_ms`: milliseconds of a pass of the target over 1, 2, … tokens.
     """
     times = MeasuredLatencies(0.0, pass_times(pass_ms), 0.0)
-    count = seconds = 0.0
+    seconds = 0.0
     for seed, (prompt, tokens) in enumerate(texts):
-        agrees = agreement(model, prompt, tokens, Sampling(seed, temperature))
-        count += len(tokens) - 1
+        agrees = either_agrees(model, prompt, tokens, Sampling(seed, temperature))
         seconds += (len(tokens) - 1) / upper_bound(Trace(agrees), times)
-    return count / seconds * times.verify_ms(0) / 1e3
+    alone = sum(len(tokens) - 1 for _, tokens in texts) * times.verify_ms(0) / 1e3
+    return alone / seconds
 
 
-def agreement(model: Backend, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling) -> list[bool]:
+def either_agrees(model: Backend, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling) -> list[bool]:
     """For each of `tokens`, whether the draft model or lookup has it, given all before it."""
-    drafter, lookup = ModelDrafter(model, sampling), NgramIndex()
-    lookup.extend(prompt)
-    agrees = []
-    for at, token in enumerate(tokens):
-        found = lookup.predict()
-        drafted = drafter.expand([*prompt, *tokens[:at]], [[]], False).predictions[0]
-        agrees.append(token == drafted.token or (found is not None and token == found.token))
-        lookup.extend([token])
-    return agrees
+    text, drafters = [*prompt, *tokens], (ModelDrafter(model, sampling), NgramDrafter())
+    return [any(both) for both in zip(*(agreement(each, text, len(prompt)) for each in drafters), strict=True)]

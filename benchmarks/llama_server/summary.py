@@ -60,7 +60,7 @@ def table(texts: Texts, compared: bool) -> list[str]:
             f"  acceptance rate {accepted / drafted:4.0%} of {drafted}" if drafted else "  nothing drafted",
         ]
         passes = sum(text.stats.times.verify for text in written) / 1e3  # llama-server does not tell them
-        if passes:
+        if drafted and passes:  # of a target alone, the pass over the prompt would count
             parts.append(f"  {passes / sum(text.seconds for text in written):.0%} of the time are passes of the target")
         if compared:
             pairs = zip(written, texts[ALONE], strict=True)

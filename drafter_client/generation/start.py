@@ -14,13 +14,11 @@ from drafter_client.http.responses import ResponseBounds
 from drafter_client.metrics.token_source import first_sources
 from drafters.base import Drafter
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
-from speculation.drafts.acceptance_model import AcceptanceModel
 from speculation.drafts.ngram import NgramIndex
 from speculation.errors import SpecPairError
 from speculation.policy.controller import SpeculationController
 from speculation.policy.experience import Estimates
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
-from speculation.policy.timing import LatencyModel
 from speculation.protocol.responses import PrefillResponse
 from speculation.protocol.service_responses import ModelInfo
 
@@ -70,7 +68,7 @@ def speculate(
     if mechanisms.overlap:
         executor = ThreadedExecutor(client, drafter, mechanisms.in_flight, mechanisms.self_continue)
     ended: float | None = None
-    times, acceptance = estimates or Estimates(LatencyModel(info.pass_ms), AcceptanceModel())
+    times, acceptance = estimates or Estimates.untaught(info.pass_ms)
     try:
         if round_trip_ms is not None:
             times.exchanged(round_trip_ms, 0.0, 0.0)

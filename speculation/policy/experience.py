@@ -26,6 +26,11 @@ class Estimates(NamedTuple):
     latencies: LatencyModel
     acceptance: AcceptanceModel
 
+    @classmethod
+    def untaught(cls, pass_ms: Sequence[float]) -> "Estimates":
+        """Those of a first text. `pass_ms`: as for `LatencyModel`."""
+        return cls(LatencyModel(pass_ms), AcceptanceModel())
+
 
 class Experience:
     """The estimates of the texts of one drafter and one verifier. Thread-safe."""

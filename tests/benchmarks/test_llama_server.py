@@ -9,7 +9,7 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from benchmarks.harness.texts import Written
 from benchmarks.llama_server import build
-from benchmarks.llama_server.bound import agreement, bound
+from benchmarks.llama_server.bound import bound, either_agrees
 from benchmarks.llama_server.server import UNTOLD, Completed, ServerFailed, completed, events
 from benchmarks.llama_server.settings import ALONE, settings, shared_flags
 from benchmarks.llama_server.summary import cell, clocks, conclusion, difference, draw, table
@@ -115,9 +115,9 @@ def test_ratios_are_those_of_all_tokens_over_all_seconds(tmp_path: Path) -> None
 def test_the_bound_counts_a_pass_for_each_token_that_neither_draft_has() -> None:
     target = ScriptedBackend(Script(agreement=0.6))
     tokens = target_text(ScriptedBackend(Script()), [256, 1, 2, 3], 40)
-    agrees = agreement(target, [256, 1, 2, 3], tokens, Sampling())
+    agrees = either_agrees(target, [256, 1, 2, 3], tokens, Sampling())
     assert 10 < sum(agrees) < 40
-    assert agreement(ScriptedBackend(Script()), [256, 1, 2, 3], tokens, Sampling()) == [True] * 40
+    assert either_agrees(ScriptedBackend(Script()), [256, 1, 2, 3], tokens, Sampling()) == [True] * 40
     texts = [([256, 1, 2, 3], tokens)]
     level, steep = [20.0, 20.0], [20.0, 40.0, 60.0]
     misses = agrees[1:].count(False)
@@ -128,7 +128,7 @@ def test_the_bound_counts_a_pass_for_each_token_that_neither_draft_has() -> None
 def test_lookup_counts_for_the_bound_where_the_draft_model_is_wrong() -> None:
     other = ScriptedBackend(Script(agreement=0.0))
     tokens = [7, 8, 9, 10, 11, 12] * 4
-    agrees = agreement(other, [256], tokens, Sampling())
+    agrees = either_agrees(other, [256], tokens, Sampling())
     assert not any(agrees[:6]) and all(agrees[12:])
 
 

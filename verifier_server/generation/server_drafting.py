@@ -187,8 +187,7 @@ class _FusedText:
         """Draft and verify, to the end of the text. `lookup` finds draft tokens in the text; None: the drafter does."""
         session, latencies = self.session, estimates.latencies
         ends, most = self.engine.backend.vocabulary.ends, self.engine.max_drafts
-        if not latencies.draft_known:
-            latencies.drafted(1, self.draft.step_ms)
+        latencies.drafted(1, self.draft.step_ms)
         controller = SpeculationController(
             session.tokens[: self.position],
             session.limit,
