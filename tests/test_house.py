@@ -9,11 +9,16 @@ import pytest
 
 from tests.paths import ROOT
 
-PACKAGES = ("verifier_server", "drafter_client", "drafters", "backends", "command_line", "speculation", "models")
+PACKAGES = (
+    *("verifier_server", "drafter_client", "openai_api", "http_service"),
+    *("drafters", "backends", "command_line", "speculation", "models"),
+)
 # Each package may import itself and those named behind it.
 BELOW = {
-    "verifier_server": {"drafters", "backends", "speculation", "command_line"},
-    "drafter_client": {"drafters", "backends", "speculation", "command_line"},
+    "verifier_server": {"openai_api", "http_service", "drafters", "backends", "speculation", "command_line"},
+    "drafter_client": {"openai_api", "http_service", "drafters", "backends", "speculation", "command_line"},
+    "openai_api": {"http_service", "backends", "speculation"},
+    "http_service": {"speculation", "command_line"},
     "drafters": {"backends", "speculation"},
     "backends": {"speculation"},
     "command_line": set(),

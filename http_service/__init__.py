@@ -1,0 +1,1 @@
+"""Shared by the HTTP services of both ends: API keys, metrics, logs."""

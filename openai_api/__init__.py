@@ -1,0 +1,1 @@
+"""OpenAI's endpoints, for any source of texts. Both ends serve them."""
