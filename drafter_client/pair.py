@@ -13,7 +13,6 @@ from weakref import WeakSet
 
 import httpx
 
-from drafter_client.chat.prompt import chat_ids
 from drafter_client.draft_sources import Drafting, DraftModel, Source, Undrafted
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
 from drafter_client.generation.counting import StatsCounter
@@ -32,7 +31,10 @@ from drafter_client.modes.selection import ModeSelection
 from drafter_client.options import Mode, Options
 from drafter_client.text_run import TextRun
 from drafters.base import Drafter
+from openai_api.chat.prompt import chat_ids
+from openai_api.chat.template import Renderer
 from speculation.acceptance.strategies import Strategy
+from speculation.errors import NoChatTemplate
 from speculation.policy.experience import Experience
 from speculation.protocol.service_responses import ModelInfo
 from speculation.sampling.sampling import Sampling
@@ -188,8 +190,14 @@ class Pair:
 
         `system`: the system message; None: there is none. May be called from any thread. Raises NoChatTemplate.
         """
-        with self._encoding:
-            return chat_ids(self.target.chat_template, self._drafting.vocabulary, message, system)
+        template = self.target.chat_template
+        if not template:
+            raise NoChatTemplate("the target model has no chat template: leave --chat away, or serve an instruct model")
+        messages = [{"role": "user", "content": message}]
+        if system is not None:
+            messages.insert(0, {"role": "system", "content": system})
+        with self._encoding, Renderer() as renderer:
+            return chat_ids(template, self._drafting.vocabulary, messages, renderer)
 
     def generate(self, prompt: str | Sequence[int], options: Options = Options()) -> Generation:
         """Return an iterator of the events of a text that continues `prompt` (text or token ids).

@@ -29,7 +29,7 @@ from drafter_client.cli.shared_steps import (
     text_options,
 )
 from drafter_client.display.progress import WritingProgress, writing
-from drafter_client.errors import BadPrompt, DrafterError, NoChatTemplate
+from drafter_client.errors import BadPrompt, DrafterError
 from drafter_client.generation.generation import Finished
 from drafter_client.pair import Pair
 from speculation.errors import EngineError, InternalError, RequestError, SpecPairError
@@ -175,7 +175,7 @@ def _is_of_this_prompt(error: Exception) -> bool:
         return not isinstance(error, EngineLost)
     if type(error) is RequestError:  # the response was none of a verifier
         return False
-    return isinstance(error, (RequestError, EngineError, InternalError, BadPrompt, NoChatTemplate))
+    return isinstance(error, (RequestError, EngineError, InternalError, BadPrompt))
 
 
 @contextmanager
