@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -63,7 +62,7 @@ class _TextPlace(NamedTuple):
     """What one text at a time needs: a connection, and a function that makes the drafter of the text."""
 
     client: VerifierClient
-    make_drafter: Callable[[Sampling, Strategy], Drafter]
+    make_drafter: Callable[[Sampling, Strategy, int], Drafter]  # as in `Drafting.drafters`
 
 
 class Pair:
@@ -244,9 +243,10 @@ class Pair:
         with ExitStack() as stack:
             place = stack.enter_context(self._place())
             if self._observer is not None:
-                listeners.append(stack.enter_context(self._observer.run(stats, asdict(options))))
+                listeners.append(stack.enter_context(self._observer.run(stats, options.settings())))
             may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in self.modes
-            drafter = place.make_drafter(options.sampling, options.strategy) if may_draft else None
+            drawn = options.sampling, options.strategy, len(text.prompt_ids)
+            drafter = place.make_drafter(*drawn) if may_draft else None
             yield from TextRun(
                 place.client,
                 drafter,

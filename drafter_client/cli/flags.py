@@ -7,11 +7,12 @@ from backends.machine import THREADS_AT_MOST
 from backends.registry import SHOWN, TEST_ENGINES
 from backends.shipped_models import DEFAULT_DRAFT
 from command_line.parser import OneOf
-from drafter_client.cli.flag_values import between, draft_n, path, seed, whole
+from drafter_client.cli.flag_values import between, bias, draft_n, path, seed, whole
 from drafter_client.http.retries import PATIENCE
 from drafter_client.options import Mode
 from drafter_client.pair import BRANCHES, VERIFIER
 from speculation.acceptance.strategies import Strategy
+from speculation.sampling.sampling import PENALTY, REPETITION
 
 PREFIX = "DRAFTER_"  # of environment variables
 NGRAM = "ngram"  # a backend of the drafter only
@@ -144,6 +145,36 @@ def sampling_flags(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--top-k", metavar="K", type=whole(0), default=0, help="most likely tokens only; 0: off (default)"
+    )
+    group.add_argument(
+        "--min-p",
+        metavar="P",
+        type=between(0.0, 1.0),
+        default=0.0,
+        help="mask tokens of less than this share of the greatest probability; 0: off (default)",
+    )
+    for name, meaning in (("presence", "tokens that the text has"), ("frequency", "tokens for each time it has them")):
+        group.add_argument(
+            f"--{name}-penalty",
+            metavar="X",
+            type=between(-PENALTY, PENALTY),
+            default=0.0,
+            help=f"lower the logits of {meaning}; 0: off (default)",
+        )
+    group.add_argument(
+        "--repetition-penalty",
+        metavar="X",
+        type=between(*REPETITION),
+        default=1.0,
+        help="divide the logits of tokens in prompt or text; 1: off (default)",
+    )
+    group.add_argument(
+        "--logit-bias",
+        metavar="ID=BIAS",
+        type=bias,
+        action="append",
+        default=[],
+        help="add to the logit of a token id; may be given several times",
     )
     group.add_argument(
         "--seed", metavar="S", type=seed, help="the same seed gives the same text (default: drawn, and reported)"

@@ -80,6 +80,11 @@ def drawing_options(options: argparse.Namespace) -> Options:
         temperature=options.temperature,
         top_k=options.top_k,
         top_p=options.top_p,
+        min_p=options.min_p,
+        presence_penalty=options.presence_penalty,
+        frequency_penalty=options.frequency_penalty,
+        repetition_penalty=options.repetition_penalty,
+        logit_bias=dict(options.logit_bias),
         seed=options.seed,
     )
 

@@ -46,6 +46,7 @@ async def prefill(request: Request) -> Response:
         self_continue=session.self_continue,
         timing=answer.timing,
         decisions=answer.decisions,
+        logprobs=answer.logprobs,
     )
     return _json(opened, session)
 
@@ -178,6 +179,7 @@ def _verified(answer: Answer) -> responses.VerifyResponse:
         tokens=answer.tokens,
         preds=answer.tokens,
         decisions=answer.decisions,
+        logprobs=answer.logprobs,
         total_tokens=answer.total_tokens,
         finish_reason=answer.finish_reason,
         timing=answer.timing,
