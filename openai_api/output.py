@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from backends.vocabulary import Vocabulary
 from openai_api.stop_strings import StopStrings
-from openai_api.texts import LogProb, Piece
+from openai_api.texts import Piece
+from speculation.sampling.logprobs import TokenLogprobs
 
 
 class TokenPart(NamedTuple):
@@ -17,7 +18,7 @@ class TokenPart(NamedTuple):
     id: int
     begin: int  # characters of the text before it
     end: int  # characters of the text with it
-    logprob: LogProb | None
+    logprob: TokenLogprobs | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Output:
     def take(self, piece: Piece) -> Delta:
         """Take in new tokens; those after a stop string are dropped."""
         text = ""
-        logprobs: Sequence[LogProb | None] = piece.logprobs or [None] * len(piece.tokens)
+        logprobs: Sequence[TokenLogprobs | None] = piece.logprobs or [None] * len(piece.tokens)
         for token, logprob in zip(piece.tokens, logprobs, strict=True):
             text += self._add(token, logprob)
             if self.stopped:
@@ -64,7 +65,7 @@ class Output:
         self.stopped = fed.stopped
         return self._delta(fed.text if fed.stopped else fed.text + self._stops.end())
 
-    def _add(self, token: int, logprob: LogProb | None) -> str:
+    def _add(self, token: int, logprob: TokenLogprobs | None) -> str:
         """Take in one token; returns the characters that can be sent now."""
         self.count += 1
         known = token < self._vocabulary.size  # the target's vocabulary may be larger than a drafter's

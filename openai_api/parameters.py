@@ -5,6 +5,7 @@ nothing, or if it says something about the request and not about the text.
 """
 
 import json
+import re
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -55,6 +56,7 @@ WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
     "stop_token_ids": ([],),
     "bad_words": ([],),
 }
+_TYPE = re.compile(r"\[|^(constrained-)?(str|int)$")
 _INSTEAD = {  # parameters of other servers with the name that they have here
     "repeat_penalty": "repetition_penalty",
     "n_predict": "max_tokens",
@@ -94,15 +96,25 @@ def _check_unsupported(schema: type[BaseModel], name: str, value: Any) -> None:
 
 
 def _reported(error: ValidationError) -> InvalidRequest:
-    first = error.errors(include_url=False, include_input=False)[0]
-    # Of a value with several possible types, the alternatives follow its name: they are not the client's words.
-    where = ".".join(str(part) for part in first["loc"] if not _is_alternative(part))
-    message = first["msg"].removeprefix("Value error, ")
+    """The error of the first parameter that is wrong.
+
+    Where a value may have several types, each of them has an error. The one that got furthest into the value is of the
+    type that was meant.
+    """
+    errors = error.errors(include_url=False, include_input=False)
+    found = [(_place(each["loc"]), each["msg"].removeprefix("Value error, ")) for each in errors]
+    parameter = found[0][0][:1]
+    of_it = [(place, message) for place, message in found if place[:1] == parameter]
+    furthest = max((place for place, _ in of_it), key=len)
+    message = " or ".join(dict.fromkeys(message for place, message in of_it if place == furthest))
+    message = message.replace(" or Input should be ", " or ")
+    where = ".".join(map(str, furthest))
     if not where:  # our own checks begin with the name
         where, _, _ = message.partition(":")
         return InvalidRequest(message, param=where if " " not in where else None)
     return InvalidRequest(f"{where}: {message}", param=where)
 
 
-def _is_alternative(part: int | str) -> bool:
-    return isinstance(part, str) and (part in ("str", "int") or "[" in part)
+def _place(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Where an error is, without pydantic's names of the types that the value may have."""
+    return tuple(part for part in loc if isinstance(part, int) or not _TYPE.search(part))

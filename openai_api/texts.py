@@ -2,23 +2,17 @@
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
 
 from backends.vocabulary import Vocabulary
 from speculation.protocol.response_fields import FinishReason
+from speculation.sampling.logprobs import TokenLogprobs
 from speculation.sampling.sampling import Sampling
 
 
 T = TypeVar("T")
-
-
-class LogProb(NamedTuple):
-    """The log probability of a committed token, and the likeliest tokens at its position with theirs."""
-
-    logprob: float
-    top: list[tuple[int, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +36,7 @@ class Piece:
     """Newly committed tokens. `logprobs`: one for each, if requested."""
 
     tokens: list[int]
-    logprobs: list[LogProb] | None = None
+    logprobs: list[TokenLogprobs] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,13 @@ class VerifierTexts:
             temperature=sampling.temperature,
             top_k=sampling.top_k,
             top_p=sampling.top_p,
+            min_p=sampling.min_p,
+            presence_penalty=sampling.presence_penalty,
+            frequency_penalty=sampling.frequency_penalty,
+            repetition_penalty=sampling.repetition_penalty,
+            logit_bias={str(token): bias for token, bias in sampling.logit_bias},
             seed=sampling.seed,
+            logprobs=text.logprobs,
             mode="target" if self._service.loader.loaded().drafting is None else "fused",
         )
         opened = self._service.open_text(request, None, caller)
@@ -88,4 +94,4 @@ class _Text:
 
 
 def _piece(answer: Answer) -> Piece:
-    return Piece(answer.tokens)
+    return Piece(answer.tokens, [each for each in answer.logprobs or () if each is not None] or None)
