@@ -206,7 +206,7 @@ def test_timings_and_draft_tokens_by_the_names_of_other_servers(client: openai.O
         ({"stream_options": {"include_usage": True}}, "stream_options", "without stream"),
         ({"echo": True, "logprobs": 1}, "echo", "leave echo or logprobs out"),
         ({"prompt": []}, "prompt", "empty"),
-        ({"stop": 3}, "stop", "string or a valid list"),
+        ({"stop": 3}, "stop", "string or a valid array"),
         ({"stop": ["a"] * 17}, "stop", "at most 16"),
         ({"prompt": [1, 99999]}, "prompt", "99999"),
         ({"prompt": "x" * 600}, None, "600|601"),
