@@ -7,11 +7,12 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
 
 import httpx
 
+from backends.vocabulary import Vocabulary
 from drafter_client.draft_sources import Drafting, DraftModel, Source, Undrafted
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
 from drafter_client.generation.counting import StatsCounter
@@ -38,6 +39,7 @@ from speculation.policy.experience import Experience
 from speculation.protocol.service_responses import ModelInfo
 from speculation.sampling.sampling import Sampling
 
+T = TypeVar("T")
 VERIFIER = "http://127.0.0.1:8000"
 BRANCHES = 6
 _PINGS = 3  # measurements of the round trip at the start
@@ -179,10 +181,19 @@ class Pair:
         """Name of the drafter on this machine; None: there is none."""
         return self._drafting.name
 
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The target's vocabulary. Encode with `encoding`: the verifier may have to do it, over a single connection."""
+        return self._drafting.vocabulary
+
+    def encoding(self, work: Callable[[Vocabulary], T]) -> T:
+        """Return the result of `work`, which encodes text. May be called from any thread."""
+        with self._encoding:
+            return work(self._drafting.vocabulary)
+
     def encode(self, prompt: str) -> list[int]:
         """Return the token ids of a prompt in the target's vocabulary. May be called from any thread."""
-        with self._encoding:
-            return self._drafting.vocabulary.encode(prompt)
+        return self.encoding(lambda vocabulary: vocabulary.encode(prompt))
 
     def chat(self, message: str, system: str | None = None) -> list[int]:
         """Return the token ids of a conversation with one user message, in the target's chat template.
@@ -195,8 +206,8 @@ class Pair:
         messages = [{"role": "user", "content": message}]
         if system is not None:
             messages.insert(0, {"role": "system", "content": system})
-        with self._encoding, Renderer() as renderer:
-            return chat_ids(template, self._drafting.vocabulary, messages, renderer)
+        with Renderer() as renderer:
+            return self.encoding(lambda vocabulary: chat_ids(template, vocabulary, messages, renderer))
 
     def generate(self, prompt: str | Sequence[int], options: Options = Options()) -> Generation:
         """Return an iterator of the events of a text that continues `prompt` (text or token ids).
