@@ -18,8 +18,9 @@ from openai_api.event_stream import EventStream, unless_disconnected
 from openai_api.formats import ChatFormat, CompletionFormat, Format
 from openai_api.generation import Order, TextsOfRequest
 from openai_api.parameters import read_request
+from openai_api.places import Places, TextInPlace
 from openai_api.requests import ChatRequest, CompletionRequest
-from openai_api.texts import Events, Target, TextRequest, TextSource
+from openai_api.texts import Target, TextRequest, TextSource
 from speculation.errors import InvalidRequest, NoChatTemplate, PromptTooLong, SpecPairError, UnknownModel
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -58,6 +59,7 @@ class Endpoints:
         self._source, self._clock, self._now = source, clock, now
         self._began = int(now())
         self._renderer = Renderer()
+        self.places = Places(source.most_texts, source.most_waiting, clock)
 
     def close(self) -> None:
         """End the process that renders chat templates."""
@@ -131,9 +133,7 @@ class Endpoints:
         template, said = target.chat_template, [each.for_template() for each in message.messages]
         _check_size("messages", sum(len(each["content"].encode()) for each in said), target)
         variables, renderer = message.chat_template_kwargs, self._renderer
-        return await self._source.encoding(
-            lambda vocabulary: chat_ids(template, vocabulary, said, renderer, variables)
-        )
+        return await self._source.encoding(lambda vocabulary: chat_ids(template, vocabulary, said, renderer, variables))
 
     async def _encode(self, name: str, text: str, target: Target, *, begin: bool = True) -> list[int]:
         _check_size(name, len(text.encode()), target)
@@ -167,14 +167,17 @@ class Endpoints:
         reply = await unless_disconnected(run.whole(), request.receive)
         return Response(status_code=499) if reply is None else JsonReply(reply.json_bytes())
 
-    async def _open(self, wanted: Sequence[TextRequest], caller: object) -> list[Events]:
-        texts: list[Events] = []
+    async def _open(self, wanted: Sequence[TextRequest], caller: object) -> list[TextInPlace]:
+        places = self.places.enter(len(wanted))
+        texts: list[TextInPlace] = []
         try:
-            for each in wanted:
-                texts.append(await self._source.open(each, caller))
+            for each, place in zip(wanted, places, strict=True):
+                texts.append(TextInPlace(await self._source.open(each, caller), place))
         except BaseException:
             for text in texts:
                 await text.aclose()
+            for place in places:
+                place.leave()
             raise
         return texts
 

@@ -7,7 +7,10 @@ from starlette.responses import Response
 from http_service.error_reply import error_reply
 from speculation.errors import PromptTooLong, SpecPairError, Unauthorized
 
-_CODES: dict[type[SpecPairError], str] = {PromptTooLong: "context_length_exceeded", Unauthorized: "invalid_api_key"}  # that programs look for
+_CODES: dict[type[SpecPairError], str] = {
+    PromptTooLong: "context_length_exceeded",
+    Unauthorized: "invalid_api_key",
+}  # that programs look for
 
 
 def error_body(error: SpecPairError) -> dict[str, Any]:

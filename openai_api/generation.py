@@ -159,8 +159,7 @@ class TextsOfRequest:
             num_draft_tokens=sum(each.drafted for each in counts),
             num_accepted_tokens=sum(each.accepted for each in counts),
             num_accepted_tokens_per_pos=[
-                sum(sum(each.accepted_per_position[at : at + 1]) for each in counts)
-                for at in range(places)
+                sum(sum(each.accepted_per_position[at : at + 1]) for each in counts) for at in range(places)
             ],
         )
 

@@ -87,7 +87,9 @@ class _Generation(_Request):
     ] = None
     repetition_penalty: Annotated[
         float | None,
-        Field(gt=0.0, le=100.0, description="Divides a positive logit of a token of prompt or output, else multiplies."),
+        Field(
+            gt=0.0, le=100.0, description="Divides a positive logit of a token of prompt or output, else multiplies."
+        ),
     ] = None
     logit_bias: Annotated[
         dict[str, Annotated[float, Field(ge=-100.0, le=100.0)]] | None,

@@ -11,7 +11,6 @@ from speculation.protocol.response_fields import FinishReason
 from speculation.sampling.logprobs import TokenLogprobs
 from speculation.sampling.sampling import Sampling
 
-
 T = TypeVar("T")
 
 
@@ -97,7 +96,13 @@ class TextSource(Protocol):
         """The result of `work`, which encodes text, in a thread: that may take long, or ask another machine."""
 
     async def open(self, text: TextRequest, caller: Any) -> Events:
-        """Begin a text. Raises errors of the request and of an overload here, before the first event is awaited.
+        """A text that begins when its first event is awaited. Raises what is wrong with the request.
 
-        Closing the iterator ends the text.
+        The text has to be closed.
         """
+
+    def most_texts(self) -> int:
+        """How many texts are generated at a time."""
+
+    def most_waiting(self) -> int:
+        """How many others may wait."""

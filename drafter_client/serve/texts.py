@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -13,12 +12,18 @@ from starlette.requests import Request
 
 from backends.base import BackendError
 from backends.vocabulary import Vocabulary
-from drafter_client.errors import BadOption, BadPrompt, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
+from drafter_client.errors import (
+    BadOption,
+    BadPrompt,
+    ConnectionLost,
+    DrafterError,
+    VerifierTimeout,
+    VerifierUnreachable,
+)
 from drafter_client.generation.generation import Finished, Generation, Tokens
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
-from drafter_client.serve.places import Places
 from http_service.request_body import read_body
 from openai_api.texts import DraftCounts, End, Piece, Target, TextRequest
 from speculation.errors import (
@@ -52,10 +57,9 @@ class PairTexts:
         texts: int,
         queue: int,
         max_body_bytes: int,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`texts`: how many are generated at a time, not more than the pair can. `queue`: how many may wait."""
-        self.places = Places(texts, queue, clock)
+        self._texts, self._queue = texts, queue
         self._pair, self._mode, self._max_body_bytes = pair, mode, max_body_bytes
         self._threads = ThreadPoolExecutor(texts, thread_name_prefix="text")
 
@@ -103,15 +107,19 @@ class PairTexts:
             logprobs=text.logprobs,
             mode=self._mode,
         )
-        return _Text(lambda: self._pair.generate(text.prompt_ids, options), self.places, self._threads)
+        return _Text(lambda: self._pair.generate(text.prompt_ids, options), self._threads)
+
+    def most_texts(self) -> int:
+        return self._texts
+
+    def most_waiting(self) -> int:
+        return self._queue
 
 
 class _Text:
     """The events of one text, which a thread generates; see `Events`."""
 
-    def __init__(self, begin: Callable[[], Generation], places: Places, threads: ThreadPoolExecutor) -> None:
-        """Raises Overloaded if too many texts wait for one of `places`."""
-        self._place = places.enter()
+    def __init__(self, begin: Callable[[], Generation], threads: ThreadPoolExecutor) -> None:
         self._begin, self._threads = begin, threads
         self._loop = asyncio.get_running_loop()
         self._came: asyncio.Queue[Piece | End | SpecPairError] = asyncio.Queue()
@@ -137,10 +145,8 @@ class _Text:
             await asyncio.to_thread(generation.close)  # waits for the request that is under way
         if self._work is not None:
             await self._work
-        self._place.leave()
 
     async def _events(self) -> AsyncIterator[Piece | End]:
-        await self._place.turn()
         self._work = asyncio.wrap_future(self._threads.submit(self._generate))
         while True:
             event = await self._came.get()

@@ -222,7 +222,6 @@ def test_what_is_wrong_is_a_400_that_names_the_parameter(
     assert set(error) >= {"message", "type", "param", "code"}
     assert param is None or error["param"].startswith(param)
 
-
     assert re.search(message, error["message"]), error["message"]
 
 

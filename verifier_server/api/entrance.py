@@ -9,21 +9,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from http_service.error_reply import error_reply
+from http_service.json_reply import JsonReply
 from speculation.errors import (
     InternalError,
     MethodNotAllowed,
-    ModelLoading,
     NotFound,
-    Overloaded,
     RequestError,
-    RequestTimeout,
     ShuttingDown,
     SpecPairError,
-    Unauthorized,
 )
 from verifier_server.api import routes
-from http_service.error_reply import error_reply
-from http_service.json_reply import JsonReply
 
 
 def add_to(app: FastAPI, stopping: Callable[[], bool]) -> None:

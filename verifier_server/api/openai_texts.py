@@ -15,6 +15,8 @@ from verifier_server.engine.requests import Answer
 from verifier_server.generation.generator import Answers, GeneratedText
 from verifier_server.service import Service
 
+WAITING_FOR_EACH_ROW = 4  # texts that may wait, for each one that is generated
+
 T = TypeVar("T")
 
 
@@ -54,19 +56,23 @@ class VerifierTexts:
             logprobs=text.logprobs,
             mode="target" if self._service.loader.loaded().drafting is None else "fused",
         )
-        opened = self._service.open_text(request, None, caller)
-        try:
-            return _Text(self._service, opened, self._service.texts.begin(opened))
-        except BaseException:
-            self._service.texts.forget(opened.session)
-            raise
+        return _Text(self._service, self._service.open_text(request, None, caller))
+
+    def most_texts(self) -> int:
+        models = self._service.loader.loaded()
+        rows = models.engine.backend.slots
+        return rows if models.drafting is None else min(rows, models.drafting.draft.slots)
+
+    def most_waiting(self) -> int:
+        return WAITING_FOR_EACH_ROW * self.most_texts()
 
 
 class _Text:
     """The events of one text; see `Events`."""
 
-    def __init__(self, service: Service, text: GeneratedText, answers: Answers) -> None:
-        self._service, self._text, self._answers = service, text, answers
+    def __init__(self, service: Service, text: GeneratedText) -> None:
+        self._service, self._text = service, text
+        self._answers: Answers | None = None  # None: it has not begun
 
     @property
     def counts(self) -> DraftCounts:
@@ -79,10 +85,13 @@ class _Text:
         return self._events()
 
     async def aclose(self) -> None:
-        self._answers.close()
+        if self._answers is not None:
+            self._answers.close()
+        self._text.leave()
         self._service.texts.forget(self._text.session)  # the client does not know its id
 
     async def _events(self) -> AsyncIterator[Piece | End]:
+        self._answers = self._service.texts.begin(self._text)
         while True:
             answer = await self._answers.next(None)
             assert answer is not None

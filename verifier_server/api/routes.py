@@ -5,6 +5,8 @@ import ipaddress
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from http_service.json_reply import JsonReply
+from http_service.request_body import read_body
 from speculation.errors import (
     Forbidden,
     ImplicitSessionRefused,
@@ -16,8 +18,6 @@ from speculation.errors import (
 from speculation.protocol import messages, response_fields, responses, service_responses
 from verifier_server.access import Caller
 from verifier_server.api.generate_responses import sampling_report, summary, text_events
-from http_service.json_reply import JsonReply
-from http_service.request_body import read_body
 from verifier_server.api.server_sent_events import HEADERS, HEARTBEAT, MEDIA_TYPE, CommittedStream
 from verifier_server.engine.requests import Answer, check_position
 from verifier_server.service import Service
