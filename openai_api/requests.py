@@ -88,7 +88,7 @@ class _Generation(_Request):
     repetition_penalty: Annotated[
         float | None,
         Field(
-            gt=0.0, le=100.0, description="Divides a positive logit of a token of prompt or output, else multiplies."
+            gt=0.0, le=100.0, description="Divides a positive logit of a token of prompt or output, multiplies others."
         ),
     ] = None
     logit_bias: Annotated[

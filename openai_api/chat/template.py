@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -87,10 +88,8 @@ class Renderer:
         if child is None:
             return 0
         assert child.stdin is not None and child.stdout is not None
-        try:
+        with suppress(BrokenPipeError):  # it has ended already, with a request unread
             child.stdin.close()  # the child's loop over its lines ends
-        except BrokenPipeError:
-            pass  # it has ended already, with a request unread
         try:
             return child.wait(DEADLINE)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Fixtures with OpenAI's endpoints on a real socket: the verifier's, with and without server-side drafting, and the drafter's."""
+"""Fixtures with OpenAI's endpoints on a real socket: the verifier's, with and without drafting, and the drafter's."""
 
 import socket
 import threading

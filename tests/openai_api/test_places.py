@@ -1,4 +1,4 @@
-"""Places for texts: never more than there are, in order of arrival, and refused with a time to wait beyond the queue."""
+"""Places for texts: never too many, in order of arrival, and beyond the queue a refusal with the time to wait."""
 
 import asyncio
 

@@ -1,5 +1,7 @@
 """Stop strings: nothing after the first one comes out, however the text is divided."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +13,7 @@ STOPS = st.lists(st.text(alphabet="abé", min_size=1, max_size=4), max_size=4)
 
 def _fed(text: str, stops: list[str], cuts: list[int]) -> tuple[str, bool]:
     stopper, out, bounds = StopStrings(stops), "", [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    for begin, end in zip(bounds, bounds[1:], strict=False):
+    for begin, end in pairwise(bounds):
         part, stopped = stopper.feed(text[begin:end])
         out += part
         if stopped:
