@@ -16,11 +16,12 @@ from uvicorn.config import STARTUP_FAILURE
 from backends.base import Backend
 from verifier_server.api import docs_page, entrance, operations
 from verifier_server.api.openapi import document
+from verifier_server.flags import from_environment
 from verifier_server.process.open_files import allow_files
 from verifier_server.process.shutdown import stop_signals
 from verifier_server.process.workers import refuse_workers
 from verifier_server.service import GRACE, Service
-from verifier_server.settings import Settings, SettingsError, from_environment
+from verifier_server.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     app: FastAPI
