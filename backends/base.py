@@ -35,10 +35,17 @@ class BackendError(Exception):
 
 
 class ModelLoadError(BackendError):
-    """The model could not be loaded. The message names the file or setting and says what to do.
+    """The model could not be loaded. The message names the file or setting and says what to do."""
 
-    If a setting is at fault, the message begins with its name, so that a program can put its own name for it there.
-    """
+    def __init__(self, message: str, setting: str | None = None) -> None:
+        """`setting`: the name of the setting at fault, as `LoadOptions` or a program's settings spell it; the message
+        begins with it."""
+        super().__init__(message)
+        self.setting = setting
+
+    def called(self, name: str) -> str:
+        """The message with `name`, a program's own name for the setting at fault, in place of the setting's."""
+        return name + str(self).removeprefix(self.setting or "")
 
 
 def first_line(error: BaseException) -> str:
@@ -129,7 +136,7 @@ class LoadOptions:
         """Raises ModelLoadError if any option in `names` differs from its default, since `engine` would ignore it."""
         for field in fields(self):
             if field.name in names and getattr(self, field.name) != field.default:
-                raise ModelLoadError(f"{field.name}: the {engine} backend has no such choice, leave it out")
+                raise ModelLoadError(f"{field.name}: the {engine} backend has no such choice, leave it out", field.name)
 
 
 class Backend(ABC):
@@ -161,7 +168,9 @@ class Backend(ABC):
     def __init__(self) -> None:
         """Raises ModelLoadError if the context is too short to serve anything."""
         if self.context_length < 2:
-            raise ModelLoadError(f"context is {self.context_length}, a prompt and an answer take at least 2 tokens")
+            raise ModelLoadError(
+                f"context is {self.context_length}, a prompt and an answer take at least 2 tokens", "context"
+            )
         self._lengths = [0] * self.slots
 
     def length(self, slot: int) -> int:

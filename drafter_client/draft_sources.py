@@ -180,4 +180,4 @@ def load_model(
         if texts == 1:
             raise
         reason = f"rows are for {texts} texts at a time (--concurrency), {branches} for each (--branches)"
-        raise ModelLoadError(f"{error}; {reason}") from None
+        raise ModelLoadError(f"{error}; {reason}", error.setting) from None

@@ -7,18 +7,14 @@ from starlette.responses import Response
 from http_service.error_reply import error_reply
 from speculation.errors import PromptTooLong, SpecPairError, Unauthorized
 
-# That programs look for.
+# Codes that programs look for.
 _CODES: dict[type[SpecPairError], str] = {PromptTooLong: "context_length_exceeded", Unauthorized: "invalid_api_key"}
-    PromptTooLong: "context_length_exceeded",
-    Unauthorized: "invalid_api_key",
-}  # that programs look for
 
 
 def error_body(error: SpecPairError) -> dict[str, Any]:
     """The JSON object of an error."""
     ours = error.body()["error"]
-    return {"error": {**ours, "code": # That programs look for.
-_CODES: dict[type[SpecPairError], str] = {PromptTooLong: "context_length_exceeded", Unauthorized: "invalid_api_key"}
+    return {"error": {**ours, "code": _CODES.get(type(error), error.code), "param": ours.get("param")}}
 
 
 def openai_error(error: SpecPairError) -> Response:

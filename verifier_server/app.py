@@ -19,11 +19,12 @@ from openai_api.endpoints import Endpoints
 from verifier_server.api import docs_page, entrance, operations
 from verifier_server.api.openai_texts import VerifierTexts
 from verifier_server.api.openapi import document
+from verifier_server.flags import from_environment
 from verifier_server.process.open_files import allow_files
 from verifier_server.process.shutdown import stop_signals
 from verifier_server.process.workers import refuse_workers
 from verifier_server.service import GRACE, Service
-from verifier_server.settings import Settings, SettingsError, from_environment
+from verifier_server.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     app: FastAPI

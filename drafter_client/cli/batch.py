@@ -47,7 +47,7 @@ def run_many(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
         file = None if options.output is None else stack.enter_context(ResultsFile(options.output))
         pair = stack.enter_context(pair_of(options, texts))
-        check_draft_n(pair, chosen.draft_n)
+        check_draft_n(pair, options)
         if options.chat and not pair.target.chat_template:
             pair.chat("")  # raises the error that every prompt would meet
         found: dict[int, Result] = {}

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from backends.shipped_models import DEFAULT_DRAFT, DEFAULT_TARGET
-from drafter_client.cli.shared_steps import drawing_options, engine_of, read_prompt, say_outage, show, wait_for
+from drafter_client.cli.shared_steps import api_key, drawing_options, engine_of, read_prompt, say_outage, show, wait_for
 from drafter_client.display.progress import loading
 from drafter_client.display.readout import Readout
 from drafter_client.draft_sources import load_model
@@ -29,7 +29,7 @@ def run_solo_command(options: argparse.Namespace) -> int:
     chosen = replace(drawing_options(options), mode=Mode.TARGET).settled()
     readout = Readout(as_json=options.json, stream=not options.no_stream, stats=options.stats)
     if options.which == "server":
-        verifier = {"api_key": options.api_key, "patience": options.patience}
+        verifier = {"api_key": api_key(options), "patience": options.patience}
         with Pair(options.verifier, None, **verifier, on_wait=wait_for(), on_outage=say_outage()) as pair:
             return show(pair.generate(prompt, chosen), readout)
     path = options.model or _SHIPPED[options.which]

@@ -105,6 +105,6 @@ def load_draft_model(
                 raise ModelLoadError(differs)
             draft = DraftModel(backend, backend.slots, size, clock)
         except BackendError as error:
-            raise ModelLoadError(f"{DRAFT_MODEL}{error}") from error
+            raise ModelLoadError(DRAFT_MODEL + settings.explained(error, of_draft=True)) from error
         on_failure.pop_all()
     return draft
