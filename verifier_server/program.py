@@ -10,10 +10,10 @@ import uvicorn
 from fastapi import FastAPI
 
 from command_line import start
+from http_service.listening import Server, bind_sockets
+from http_service.request_head_timeout import with_head_deadline
 from verifier_server.app import create_app
 from verifier_server.flags import from_flags
-from verifier_server.process.listening import Server, bind_sockets
-from verifier_server.process.request_head_timeout import with_head_deadline
 from verifier_server.settings import SettingsError
 
 KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that the client closes first

@@ -23,6 +23,7 @@ NAMES = Names(
     "drafter",
     settings=(
         *("verifier", "api_key", "patience", "max_tokens", "chat", "concurrency"),
+        *("host", "port", "texts", "queue", "drain"),
         *("mode", "remember", "draft_model", "draft_n", "branches", "translate", "lookup", "lockstep"),
         *("backend", *ENGINE, "temperature", "top_p", "top_k", "seed", "strategy", "threshold"),
     ),

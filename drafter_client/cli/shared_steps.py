@@ -98,6 +98,16 @@ def drawing_options(options: argparse.Namespace) -> Options:
     )
 
 
+def served_options(options: argparse.Namespace) -> Options:
+    """The options of all texts that `drafter serve` generates, from the flags."""
+    return Options(
+        mode=options.mode,
+        draft_n=None if options.draft_n == "auto" else options.draft_n,
+        lookup=options.lookup,
+        lockstep=options.lockstep,
+    )
+
+
 def text_options(options: argparse.Namespace) -> Options:
     """All options of a text, from the flags."""
     return replace(

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from drafter_client.options import Mode
+from drafter_client.options import Options
 from drafter_client.pair import Pair
 from drafter_client.serve.texts import PairTexts
 from openai_api import routes
@@ -21,10 +21,10 @@ TITLE = "specpair drafter"
 MOST_BYTES = 4 * 1024 * 1024  # of a request's body
 
 
-def create_app(pair: Pair, mode: Mode, texts: int, queue: int) -> FastAPI:
+def create_app(pair: Pair, options: Options, texts: int, queue: int) -> FastAPI:
     """The application in front of `pair`, which generates `texts` texts at a time. `queue`: how many may wait.
 
-    The pair is closed with the application.
+    `options`: how texts are drafted; a request says how they are sampled. The pair is closed with the application.
     """
 
     @asynccontextmanager
@@ -36,7 +36,7 @@ def create_app(pair: Pair, mode: Mode, texts: int, queue: int) -> FastAPI:
             source.close()
             endpoints.close()
 
-    source = PairTexts(pair, mode, texts, queue, MOST_BYTES)
+    source = PairTexts(pair, options, texts, queue, MOST_BYTES)
     endpoints = Endpoints(source)
     app = FastAPI(title=TITLE, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.texts = source

@@ -6,6 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -22,7 +23,7 @@ from drafter_client.errors import (
 )
 from drafter_client.generation.generation import Finished, Generation, Tokens
 from drafter_client.metrics.statistics import Stats
-from drafter_client.options import Mode, Options
+from drafter_client.options import Options
 from drafter_client.pair import Pair
 from http_service.request_body import read_body
 from openai_api.texts import DraftCounts, End, Piece, Target, TextRequest
@@ -53,14 +54,14 @@ class PairTexts:
     def __init__(
         self,
         pair: Pair,
-        mode: Mode,
+        options: Options,
         texts: int,
         queue: int,
         max_body_bytes: int,
     ) -> None:
         """`texts`: how many are generated at a time, not more than the pair can. `queue`: how many may wait."""
         self._texts, self._queue = texts, queue
-        self._pair, self._mode, self._max_body_bytes = pair, mode, max_body_bytes
+        self._pair, self._options, self._max_body_bytes = pair, options, max_body_bytes
         self._threads = ThreadPoolExecutor(texts, thread_name_prefix="text")
 
     def close(self) -> None:
@@ -93,7 +94,8 @@ class PairTexts:
                 context_length=self._pair.target.context_length,
             )
         sampling = text.sampling
-        options = Options(
+        options = replace(
+            self._options,
             max_tokens=room if text.max_tokens is None else text.max_tokens,
             temperature=sampling.temperature,
             top_k=sampling.top_k,
@@ -105,7 +107,6 @@ class PairTexts:
             logit_bias=dict(sampling.logit_bias),
             seed=sampling.seed,
             logprobs=text.logprobs,
-            mode=self._mode,
         )
         return _Text(lambda: self._pair.generate(text.prompt_ids, options), self._threads)
 
