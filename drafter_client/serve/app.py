@@ -14,7 +14,7 @@ from drafter_client.pair import Pair
 from drafter_client.serve.texts import PairTexts
 from openai_api import routes
 from openai_api.endpoints import Endpoints
-from openai_api.errors import openai_error
+from openai_api.messages.errors import openai_error
 from speculation.errors import InternalError, MethodNotAllowed, NotFound, RequestError, SpecPairError
 
 TITLE = "specpair drafter"
