@@ -120,8 +120,8 @@ def drafter_parser() -> Parser:
         usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nserve | solo | compare | report DIR   (each has its own --help)",
         description="Generate text with a verifier: a small model here drafts, the large one there decides. 'serve' "
         "offers that to programs as OpenAI's API, 'solo' runs one model alone, 'compare' tries every mode, 'report' "
-        "shows what --profile recorded. Lasting flags can also be variables (--verifier is DRAFTER_VERIFIER) or keys "
-        "in specpair.toml (verifier, in the table [drafter]).",
+        "shows what --profile recorded. Lasting flags can also be variables and keys in "
+        "specpair.toml: --verifier is DRAFTER_VERIFIER, and verifier in the table [drafter].",
         examples=(
             'drafter --verifier http://bigbox:8000 --prompt "def main():" --stats',
             'drafter --draft-model llama-1b.gguf --chat --prompt "Why is the sky blue?"',
