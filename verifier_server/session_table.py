@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from http_service.keys.access import Caller
 from speculation.errors import SessionConflict, UnknownSession
-from verifier_server.access import Caller
 from verifier_server.session_admission import SessionAdmission
 from verifier_server.sessions import Place, Session
 
@@ -88,14 +88,14 @@ class SessionTable:
         If an earlier request has opened a session of this id for the same text, the result is that session, or the
         made one in its place. A new session may displace one at rest. `latest`: whether it becomes the latest
         of `caller`. `grace`: seconds that it is kept at rest, if less than `ttl`. Raises SessionConflict, and
-        Overloaded with `retry_after`.
+        Overloaded or RateLimited with `retry_after`.
         """
         self.expire()
         session_id = session_id or secrets.token_hex(16)
         key = caller.owner, session_id
-        session, place = self._sessions.get(key), Place(caller.owner, caller.client, request, grace)
+        session, place = self._sessions.get(key), Place(caller.owner, caller.client, caller.key_name, request, grace)
         if session is None:
-            displaced = self._places.choose(caller.client, self.clock())
+            displaced = self._places.choose(caller.client, self.clock(), caller.limits.sessions)
             session = make(session_id)
             if displaced is not None:
                 self._drop(displaced)
@@ -121,7 +121,7 @@ class SessionTable:
         return new
 
     def _add(self, session: Session, place: Place) -> None:
-        session.place = place
+        session.place, place.counted = place, len(session.tokens)
         self._sessions[place.owner, session.id] = session
         self._places.add(session, self.clock())
 
@@ -129,7 +129,7 @@ class SessionTable:
     def in_use(self, session: Session) -> Iterator[None]:
         """Keep `session` in the table while a request on it is served, however long it queues.
 
-        Raises Overloaded if its client has too many other sessions in use.
+        Raises Overloaded or RateLimited if its client has too many other sessions in use.
         """
         self.use(session)
         try:
@@ -138,7 +138,7 @@ class SessionTable:
             self.leave(session)
 
     def use(self, session: Session) -> None:
-        """Begin a request on `session`. Raises Overloaded if its client has too many other sessions in use."""
+        """Begin a request on `session`. Raises Overloaded or RateLimited if its client has too many others in use."""
         if not session.place.requests and self._holds(session):
             self._places.use(session, self.clock())
         session.place.requests += 1

@@ -7,9 +7,9 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from backends.vocabulary import Vocabulary
+from http_service.keys.access import Caller
 from openai_api.texts import DraftCounts, End, Piece, Target, TextRequest
 from speculation.protocol.messages import GenerateRequest
-from verifier_server.access import Caller
 from verifier_server.api.routes import admitted, body_of
 from verifier_server.engine.requests import Answer
 from verifier_server.generation.generator import Answers, GeneratedText
