@@ -13,9 +13,10 @@ from speculation.sampling.sampling import Logits, Sampling, choose_reference
 from tests.drafter_client.support import drafts_of
 from tests.speculation import processed
 
-MODEL = ScriptedBackend()
+SCRIPT = Script(support=24, sharpness=1.5)  # so few ids that they repeat
+MODEL = ScriptedBackend(SCRIPT)
 PROMPT = [256, *b"text text"]
-BIAS = ((97, -100.0), (101, 8.0))
+BIAS = ((3, -100.0), (7, 2.0))
 PENALTIES = {"presence_penalty": 1.5, "frequency_penalty": 0.5, "repetition_penalty": 1.3}
 SAMPLINGS = pytest.mark.parametrize(
     "sampling",
@@ -37,20 +38,20 @@ def drafter_of(backend: ScriptedBackend, sampling: Sampling, **more: bool) -> Mo
 @SAMPLINGS
 @pytest.mark.parametrize("has_top_logits", [False, True], ids=["rows", "top logits"])
 def test_a_draft_equals_plain_decoding_with_the_processors(sampling: Sampling, has_top_logits: bool) -> None:
-    drafter = drafter_of(ScriptedBackend(has_top_logits=has_top_logits), sampling)
+    drafter = drafter_of(ScriptedBackend(SCRIPT, has_top_logits=has_top_logits), sampling)
     expected = processed.plain(MODEL.logits_after, PROMPT, 20, sampling)
     assert [each.token for each in drafts_of(drafter, PROMPT, 12)] == expected[:12]
     assert [each.token for each in drafts_of(drafter, [*PROMPT, *expected[:9]], 11)] == expected[9:]
-    unaware = ModelDrafter(ScriptedBackend(), sampling.unprocessed)
+    unaware = ModelDrafter(ScriptedBackend(SCRIPT), sampling.unprocessed)
     assert [each.token for each in drafts_of(unaware, PROMPT, 12)] != expected[:12]
 
 
 @SAMPLINGS
 def test_each_continuation_has_its_own_processed_row(sampling: Sampling) -> None:
-    drafter = drafter_of(ScriptedBackend(), sampling)
-    output = [101, 97]
+    drafter = drafter_of(ScriptedBackend(SCRIPT), sampling)
+    output = [7, 3]
     for round_ in range(3):
-        tails = [[], [101], [101, 101, round_], [97, 5]]
+        tails = [[], [7], [7, 7, round_], [3, 5]]
         found = drafter.expand([*PROMPT, *output], tails, True).predictions
         for tail, prediction in zip(tails, found, strict=True):
             row = row_after(sampling, output + tail)
@@ -61,13 +62,13 @@ def test_each_continuation_has_its_own_processed_row(sampling: Sampling) -> None
             row[prediction.token] = -np.inf
             if np.isfinite(row.max()):
                 assert prediction.runner_up == choose_reference(row, sampling, position)
-        output += [found[0].token, 101]
+        output += [found[0].token, 7]
 
 
 @pytest.mark.parametrize("context", [8, 16])
 def test_processors_see_the_text_before_the_window(context: int) -> None:
     sampling = Sampling(3, 0.9, 0, 1.0, 0.0, **PENALTIES)  # type: ignore[arg-type]
-    drafter = drafter_of(ScriptedBackend(context_length=context), sampling)
+    drafter = drafter_of(ScriptedBackend(SCRIPT, context_length=context), sampling)
     output: list[int] = []
     for _ in range(25):
         (found,) = drafter.expand([*PROMPT, *output], [[]], False).predictions
@@ -81,16 +82,16 @@ def test_processors_see_the_text_before_the_window(context: int) -> None:
 
 def test_a_prompt_may_be_read_in_pieces() -> None:
     sampling = Sampling(3, 0.9, 0, 1.0, 0.0, **PENALTIES)  # type: ignore[arg-type]
-    drafter = drafter_of(ScriptedBackend(), sampling)
+    drafter = drafter_of(ScriptedBackend(SCRIPT), sampling)
     for end in (3, 6, len(PROMPT)):
         drafter.expand(PROMPT[:end], [[]], False)
-    (found,) = drafter.expand([*PROMPT, 101], [[]], False).predictions
-    assert found.token == choose_reference(row_after(sampling, [101]), sampling, len(PROMPT) + 1)
+    (found,) = drafter.expand([*PROMPT, 7], [[]], False).predictions
+    assert found.token == choose_reference(row_after(sampling, [7]), sampling, len(PROMPT) + 1)
 
 
 @SAMPLINGS
 def test_drawn_draft_tokens_come_from_the_processed_distribution(sampling: Sampling) -> None:
-    drafter = drafter_of(ScriptedBackend(has_top_logits=True), sampling, draws=True)
+    drafter = drafter_of(ScriptedBackend(SCRIPT, has_top_logits=True), sampling, draws=True)
     output: list[int] = []
     for _ in range(10):
         (found,) = drafter.expand([*PROMPT, *output], [[]], False).predictions
@@ -103,7 +104,7 @@ def test_drawn_draft_tokens_come_from_the_processed_distribution(sampling: Sampl
 def test_views_of_a_shared_engine_get_whole_rows_within_the_pass() -> None:
     """A row that is fetched later may have to wait for the pass of another text."""
     sampling = Sampling(3, 0.9, presence_penalty=1.0)
-    shared = SharedEngine(ScriptedBackend(slots=2, has_top_logits=True))
+    shared = SharedEngine(ScriptedBackend(SCRIPT, slots=2, has_top_logits=True))
     first, second = shared.view(), shared.view()
     drafters = [ModelDrafter(view, sampling, prompt_len=len(PROMPT)) for view in (first, second)]
     expected = processed.plain(MODEL.logits_after, PROMPT, 6, sampling)
@@ -114,15 +115,15 @@ def test_views_of_a_shared_engine_get_whole_rows_within_the_pass() -> None:
 def test_the_strategy_decides_what_is_processed() -> None:
     """At temperature 0 min_p masks nothing, and so rows stay as they are."""
     sampling = Sampling(3, 0.9, min_p=0.5)
-    drafter = model_drafter(ScriptedBackend(), sampling, Strategy.DETERMINISTIC, 258, len(PROMPT))
+    drafter = model_drafter(ScriptedBackend(SCRIPT), sampling, Strategy.DETERMINISTIC, 258, len(PROMPT))
     found = [each.token for each in drafts_of(drafter, PROMPT, 6)]
     assert found == processed.plain(MODEL.logits_after, PROMPT, 6, Sampling())
 
 
 def test_a_smaller_vocabulary_of_the_draft_model_leaves_out_other_ids() -> None:
     sampling = Sampling(3, 0.0, presence_penalty=1.0, logit_bias=((299, 50.0),))
-    drafter = ModelDrafter(ScriptedBackend(), sampling, 300, prompt_len=len(PROMPT))
-    (found,) = drafter.expand([*PROMPT, 299, 101], [[290]], False).predictions
+    drafter = ModelDrafter(ScriptedBackend(SCRIPT), sampling, 300, prompt_len=len(PROMPT))
+    (found,) = drafter.expand([*PROMPT, 299, 7], [[290]], False).predictions
     assert 0 <= found.token < 258
 
 
