@@ -154,6 +154,8 @@ def _type(schema: Json) -> str:
         return _type(schema["allOf"][0])
     if "enum" in schema:
         return " or ".join(f"`{value}`" for value in schema["enum"])
+    if "prefixItems" in schema:
+        return f"array of {' and '.join(_type(each) for each in schema['prefixItems'])}"
     if schema.get("type") == "array":
         return f"array of {_type(schema['items'])}"
     if "additionalProperties" in schema and isinstance(schema["additionalProperties"], dict):
