@@ -117,6 +117,8 @@ def _operation(operation: Json) -> Iterator[str]:
     contents = operation["responses"]["200"]["content"]
     if "application/json" in contents:
         yield from ("", f"Response: {_type(contents['application/json']['schema'])}.")
+    if "text/plain" in contents:
+        yield from ("", "Response: plain text.")
     if "text/event-stream" in contents:
         yield from ("", "Server-sent events, of which the last is `end` or `error`:", "")
         for event in contents["text/event-stream"]["schema"]["oneOf"]:
