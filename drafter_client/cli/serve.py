@@ -1,8 +1,6 @@
 """The command `drafter serve`: OpenAI's API in front of a pair."""
 
 import argparse
-import logging
-import math
 import sys
 from contextlib import suppress
 
@@ -11,26 +9,42 @@ import uvicorn
 from command_line import start
 from command_line.errors import SettingsError
 from drafter_client.cli.shared_steps import check_draft_n, pair_of, served_options
+from drafter_client.observability.drafter_metrics import DrafterMetrics
 from drafter_client.serve.app import create_app
 from http_service.listening import Server, bind_sockets
+from http_service.observability import logs
+from http_service.observability.metrics import ServiceMetrics
 from http_service.request_head_timeout import with_head_deadline
 
 KEEP_ALIVE = 75  # seconds
+PATIENCE = 5  # seconds that requests have to end after the draining
 HEAD_PATIENCE = 10.0  # seconds within which the head of a request must be complete
 
 
 def run_serve(options: argparse.Namespace) -> int:
     """Serve until stopped. Returns the exit status: 1 when the port is in use."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s:     %(message)s")
+    logs.configure(options.log_format)
     try:
         sockets = bind_sockets(options.host, options.port)
     except SettingsError as error:
         print(f"drafter: {error}", file=sys.stderr)
         return 1
-    pair = pair_of(options, options.texts)
+    model = ""
+    metrics = ServiceMetrics(lambda: model)
+    counter = DrafterMetrics(metrics)
+    pair = pair_of(options, options.texts, counter, counter.outage)
+    model = pair.target.name
     try:
         check_draft_n(pair, options)
-        app = create_app(pair, served_options(options), options.texts, options.queue)
+        app = create_app(
+            pair,
+            served_options(options),
+            options.texts,
+            options.queue,
+            metrics,
+            drain=options.drain,
+            access_log=options.access_log,
+        )
     except BaseException:
         pair.close()
         raise
@@ -47,7 +61,7 @@ def run_serve(options: argparse.Namespace) -> int:
                 proxy_headers=False,  # uvicorn would trust X-Forwarded-For from every process on this machine
                 http=with_head_deadline(HEAD_PATIENCE),
                 timeout_keep_alive=KEEP_ALIVE,
-                timeout_graceful_shutdown=math.ceil(options.drain),
+                timeout_graceful_shutdown=PATIENCE,
                 access_log=False,
                 log_level="warning",
                 workers=1,

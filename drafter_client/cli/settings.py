@@ -23,7 +23,7 @@ NAMES = Names(
     "drafter",
     settings=(
         *("verifier", "api_key", "patience", "max_tokens", "chat", "concurrency"),
-        *("host", "port", "texts", "queue", "drain"),
+        *("host", "port", "texts", "queue", "drain", "log_format", "access_log"),
         *("mode", "remember", "draft_model", "draft_n", "branches", "translate", "lookup", "lockstep"),
         *("backend", *ENGINE, "temperature", "top_p", "top_k", "min_p", "seed", "strategy", "threshold"),
         *("presence_penalty", "frequency_penalty", "repetition_penalty"),

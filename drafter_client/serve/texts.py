@@ -6,6 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -25,6 +26,7 @@ from drafter_client.generation.generation import Finished, Generation, Tokens
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Options
 from drafter_client.pair import Pair
+from http_service.draining import Draining
 from http_service.request_body import read_body
 from openai_api.texts import DraftCounts, End, Piece, Target, TextRequest
 from speculation.errors import (
@@ -58,10 +60,12 @@ class PairTexts:
         texts: int,
         queue: int,
         max_body_bytes: int,
+        draining: Draining,
     ) -> None:
         """`texts`: how many are generated at a time, not more than the pair can. `queue`: how many may wait."""
         self._texts, self._queue = texts, queue
-        self._pair, self._options, self._max_body_bytes = pair, options, max_body_bytes
+        self._pair, self._options = pair, options
+        self._max_body_bytes, self._draining = max_body_bytes, draining
         self._threads = ThreadPoolExecutor(texts, thread_name_prefix="text")
 
     def close(self) -> None:
@@ -85,6 +89,7 @@ class PairTexts:
             raise reported(error) from error
 
     async def open(self, text: TextRequest, caller: Any) -> "_Text":
+        self._draining.check_new_text()
         room = self._pair.target.context_length - len(text.prompt_ids)
         if room <= 0:
             raise PromptTooLong(
@@ -148,7 +153,8 @@ class _Text:
             await self._work
 
     async def _events(self) -> AsyncIterator[Piece | End]:
-        self._work = asyncio.wrap_future(self._threads.submit(self._generate))
+        context = copy_context()  # that of the request, which metrics and logs name
+        self._work = asyncio.wrap_future(self._threads.submit(context.run, self._generate))
         while True:
             event = await self._came.get()
             if isinstance(event, SpecPairError):
