@@ -1,6 +1,5 @@
 """The program `verifier`: the verifier with its settings as flags."""
 
-import logging
 import os
 import signal
 import sys
@@ -12,6 +11,7 @@ from fastapi import FastAPI
 from command_line import start
 from http_service.keys import key_command
 from http_service.listening import Server, bind_sockets
+from http_service.observability import logs
 from http_service.request_head_timeout import with_head_deadline
 from verifier_server.app import create_app
 from verifier_server.flags import from_flags, keys_file
@@ -27,9 +27,10 @@ def main() -> int:
     the model cannot be loaded, or the keys cannot be changed."""
     if sys.argv[1:2] == ["key"]:
         return key_command.run("verifier", sys.argv[2:], keys_file)
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s:     %(message)s")
+    logs.configure("text")  # until the settings are read
     try:
         settings, address = from_flags(sys.argv[1:])
+        logs.configure(settings.log_format)
         app = create_app(settings, on_failure=lambda: os.kill(os.getpid(), signal.SIGINT))
     except SettingsError as error:
         print(f"verifier: {error}", file=sys.stderr)
@@ -52,6 +53,7 @@ def _config(app: FastAPI) -> uvicorn.Config:
         http=with_head_deadline(HEAD_PATIENCE),
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=PATIENCE,
-        access_log=False,
+        access_log=False,  # `ObservedRequests` writes the access lines
+        log_config=None,
         workers=1,
     )

@@ -65,9 +65,13 @@ def service_flags(parser: argparse.ArgumentParser) -> None:
         "--drain",
         metavar="SECONDS",
         type=between(0.0, 1e6),
-        default=30.0,
-        help="how long texts under way may take on when the program is told to stop (default: %(default)g)",
+        default=20.0,
+        help="how long texts under way may take on after SIGTERM, while new ones are refused (default: %(default)g)",
     )
+    group.add_argument(
+        "--log-format", choices=OneOf(["text", "json"]), default="text", help="log lines (default: %(default)s)"
+    )
+    group.add_argument("--access-log", action=Switch, default=False, help="log a line for each request (default: no)")
 
 
 def access_flags(parser: argparse.ArgumentParser) -> None:

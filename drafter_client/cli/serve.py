@@ -1,8 +1,6 @@
 """The command `drafter serve`: OpenAI's API in front of a pair."""
 
 import argparse
-import logging
-import math
 import sys
 from contextlib import suppress
 
@@ -11,26 +9,51 @@ import uvicorn
 from command_line import start
 from command_line.errors import SettingsError
 from drafter_client.cli.shared_steps import check_draft_n, pair_of, served_options
+from drafter_client.observability.drafter_metrics import DrafterMetrics
 from drafter_client.serve.app import create_app
+from http_service.keys.access import DRAFTER, Access
+from http_service.keys.accounts import Accounts
+from http_service.keys.gate import Gate
+from http_service.keys.key_file import KeyFileError
+from http_service.keys.key_store import KeyStore
 from http_service.listening import Server, bind_sockets
+from http_service.observability import logs
+from http_service.observability.metrics import ServiceMetrics
+from http_service.origins import Origins, read_origins
 from http_service.request_head_timeout import with_head_deadline
 
 KEEP_ALIVE = 75  # seconds
+PATIENCE = 5  # seconds that requests have to end after the draining
 HEAD_PATIENCE = 10.0  # seconds within which the head of a request must be complete
 
 
 def run_serve(options: argparse.Namespace) -> int:
-    """Serve until stopped. Returns the exit status: 1 when the port is in use."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s:     %(message)s")
+    """Serve until stopped. Returns the exit status: 1 when the port is in use, or a file of keys cannot be read."""
+    logs.configure(options.log_format)
     try:
+        gate = _gate(options)
         sockets = bind_sockets(options.host, options.port)
     except SettingsError as error:
         print(f"drafter: {error}", file=sys.stderr)
         return 1
-    pair = pair_of(options, options.texts)
+    model = ""
+    metrics = ServiceMetrics(lambda: model)
+    counter = DrafterMetrics(metrics)
+    pair = pair_of(options, options.texts, counter, counter.outage)
+    model = pair.target.name
     try:
         check_draft_n(pair, options)
-        app = create_app(pair, served_options(options), options.texts, options.queue)
+        app = create_app(
+            pair,
+            served_options(options),
+            options.texts,
+            options.queue,
+            metrics,
+            drain=options.drain,
+            access_log=options.access_log,
+            gate=gate,
+            origins=Origins(read_origins(options.cors_origins), options.settings.key("cors_origins")),
+        )
     except BaseException:
         pair.close()
         raise
@@ -38,7 +61,8 @@ def run_serve(options: argparse.Namespace) -> int:
     for bound in sockets:
         host, port = bound.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        print(f"{pair.target.name}{drafter}: http://{shown}:{port}/v1  (Ctrl-C ends it)", file=sys.stderr)
+        scheme = "https" if options.ssl_certfile else "http"
+        print(f"{pair.target.name}{drafter}: {scheme}://{shown}:{port}/v1  (Ctrl-C ends it)", file=sys.stderr)
     with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after its shutdown
         start.catch_interrupts()
         Server(
@@ -47,10 +71,23 @@ def run_serve(options: argparse.Namespace) -> int:
                 proxy_headers=False,  # uvicorn would trust X-Forwarded-For from every process on this machine
                 http=with_head_deadline(HEAD_PATIENCE),
                 timeout_keep_alive=KEEP_ALIVE,
-                timeout_graceful_shutdown=math.ceil(options.drain),
+                timeout_graceful_shutdown=PATIENCE,
                 access_log=False,
                 log_level="warning",
                 workers=1,
+                ssl_certfile=options.ssl_certfile,
+                ssl_keyfile=options.ssl_keyfile,
+                ssl_keyfile_password="",  # else it would be asked for on the terminal
             )
         ).run(sockets)
     return 0
+
+
+def _gate(options: argparse.Namespace) -> Gate:
+    """The keys and whom they admit. Raises SettingsError for a file of keys that cannot be read."""
+    key = options.serve_key
+    try:
+        keys = KeyStore(None if key is None else key.get_secret_value(), options.keys_file)
+    except KeyFileError as error:
+        raise SettingsError(f"{options.settings.key('keys_file')}: {error}") from None
+    return Gate(Access(keys, options.insecure, DRAFTER), Accounts())

@@ -6,6 +6,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from http_service.error_reply import error_reply
 from http_service.keys.access import Access, Caller
 from http_service.keys.accounts import Account, Accounts, Usage
+from http_service.observability.request_context import note_key
 from http_service.origins import Origins
 from speculation.errors import ForeignOrigin
 from speculation.protocol.service_responses import KeyUsage, UsageResponse
@@ -30,6 +31,7 @@ class Gate:
         address = request.client.host if request.client else None
         server = (scope.get("server") or (None,))[0]
         caller = self.access.identify(address, headers.get("authorization", ""), forwarded, server)
+        note_key(caller.key_name)
         in_flight: list[Account] | None = scope.get(_IN_FLIGHT)
         if scope["method"] == "POST" and in_flight == []:
             account = self.accounts.of(caller.key_name)

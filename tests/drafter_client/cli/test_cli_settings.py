@@ -69,10 +69,19 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "presence_penalty": (0.25, 0.5, 0.75),
     "frequency_penalty": (0.25, 0.5, 0.75),
     "host": ("a", "b", "c"),
+    "log_format": ("json", "text", "json"),
     "strategy": ("greedy", "deterministic", "probabilistic"),
     "threshold": (0.25, 0.5, 0.75),
 }
-SWITCHES = {"chat": False, "remember": True, "translate": False, "lookup": True, "lockstep": False, "compile": False}
+SWITCHES = {
+    "access_log": False,
+    "chat": False,
+    "remember": True,
+    "translate": False,
+    "lookup": True,
+    "lockstep": False,
+    "compile": False,
+}
 NEEDED = {
     "threshold": ["--strategy=threshold"],
     "concurrency": ["--prompt-file=x"],
