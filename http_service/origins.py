@@ -33,7 +33,9 @@ def read_origins(text: str) -> tuple[str, ...]:
             )
         scheme = origin.partition(":")[0]
         if origin.endswith(_PORTS[scheme]):
-            raise ValueError(f"{origin!r}: browsers leave out the port {_PORTS[scheme][1:]} there, so leave it out, too")
+            raise ValueError(
+                f"{origin!r}: browsers leave out the port {_PORTS[scheme][1:]} there, so leave it out, too"
+            )
     return origins
 
 

@@ -103,8 +103,10 @@ class SessionAdmission:
         self._update_over(session)
 
     def use(self, session: Session, now: float) -> None:
-        """Mark a session as in use: its first request begins. Raises Overloaded or RateLimited if its client has its quota
-        in use."""
+        """Mark a session as in use: its first request begins.
+
+        Raises Overloaded or RateLimited if its client has its quota in use.
+        """
         self.settle(now)
         client, everyone = self._groups(session)
         if session in everyone.lingering:

@@ -86,7 +86,9 @@ def _check_access(parser: Parser, options: argparse.Namespace) -> None:
         parser.error(f"{settings.key('serve_key')}: {wrong}")
     for name in ("serve_key", "keys_file"):
         if options.insecure and getattr(options, name) is not None:
-            parser.error(f"{settings.key('insecure')}: no key is needed then, but {settings.key(name)} gives one{_LEAVE}")
+            parser.error(
+                f"{settings.key('insecure')}: no key is needed then, but {settings.key(name)} gives one{_LEAVE}"
+            )
     if options.ssl_keyfile is not None and options.ssl_certfile is None:
         parser.error(f"{settings.key('ssl_keyfile')}: belongs to a certificate, give that with --ssl-certfile")
     for name in ("ssl_certfile", "ssl_keyfile"):
@@ -135,7 +137,8 @@ def drafter_parser() -> Parser:
     """The parser of `python -m drafter_client`."""
     parser = Parser(
         "drafter",
-        usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nserve | solo | compare | report DIR | key   (each has its own --help)",
+        usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\n"
+        "serve | solo | compare | report DIR | key   (each has its own --help)",
         description="Generate text with a verifier: a small model here drafts, the large one there decides. 'serve' "
         "offers that to programs as OpenAI's API, 'solo' runs one model alone, 'compare' tries every mode, 'report' "
         "shows what --profile recorded, 'key' makes keys for 'serve'. Lasting flags can also be variables and keys in "

@@ -54,9 +54,7 @@ class ServiceNames:
     giving: str  # what to do with the key
 
 
-VERIFIER = ServiceNames(
-    "verifier", "VERIFIER_API_KEY", "VERIFIER_INSECURE", "give the drafter the same with --api-key"
-)
+VERIFIER = ServiceNames("verifier", "VERIFIER_API_KEY", "VERIFIER_INSECURE", "give the drafter the same with --api-key")
 DRAFTER = ServiceNames(
     "drafter", "DRAFTER_SERVE_KEY", "DRAFTER_INSECURE", "give the program that asks the same as its API key"
 )

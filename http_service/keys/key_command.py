@@ -8,7 +8,16 @@ from command_line.errors import SettingsError
 from command_line.parser import OneOf, Parser
 from http_service.keys import key_file
 from http_service.keys.key_file import KeyFileError
-from http_service.keys.stored_key import BadKeyEntry, Limits, StoredKey, check_name, digest_of, entry_of, key_of, new_key
+from http_service.keys.stored_key import (
+    BadKeyEntry,
+    Limits,
+    StoredKey,
+    check_name,
+    digest_of,
+    entry_of,
+    key_of,
+    new_key,
+)
 
 ACTIONS = ("new", "list", "revoke")
 
@@ -18,16 +27,14 @@ def parser(program: str) -> Parser:
     made = Parser(
         f"{program} key",
         usage="new NAME [FLAGS]\nkey list [FLAGS]\nkey revoke NAME [FLAGS]",
-        description="Make an API key, list the keys, or revoke one. A new key is printed once; the file holds its hash. "
-        "A running service reads the file again when it has changed.",
+        description="Make an API key, list the keys, or revoke one. A new key is printed once, and the file holds its "
+        "hash. A running service reads the file again when it has changed.",
         examples=(
             f"{program} key new laptop --requests 8 --tokens-per-second 200 --keys-file keys.toml",
             f"{program} key revoke laptop",
         ),
     )
-    made.add_argument(
-        "--config", metavar="FILE", type=Path, help="file with settings that may name the file of keys"
-    )
+    made.add_argument("--config", metavar="FILE", type=Path, help="file with settings that may name the file of keys")
     made.add_argument("action", choices=OneOf(ACTIONS), help="what to do")
     made.add_argument("name", nargs="?", help="the name of a key: letters, digits, '.', '_' and '-'")
     made.add_argument("--keys-file", metavar="FILE", type=Path, help="file of keys (default: the setting keys_file)")
@@ -59,7 +66,9 @@ def run(program: str, arguments: Sequence[str], keys_file: Callable[[Path | None
     elif options.name is None:
         parsed.error(f"{options.action} wants the name of a key")
     if given and options.action != "new":
-        parsed.error(f"--{next(iter(given)).replace('_', '-')}: only a new key gets limits: change those of others in the file")
+        parsed.error(
+            f"--{next(iter(given)).replace('_', '-')}: only a new key gets limits: change those of others in the file"
+        )
     name: str = options.name or ""
     try:
         path = options.keys_file or keys_file(options.config)
@@ -100,4 +109,6 @@ def _table(keys: Sequence[StoredKey]) -> str:
         shown = ["-" if limit is None else f"{limit:g}" for limit in limits]
         rows.append((key.name, shown[0], shown[1], shown[2], "yes" if key.admin else "-"))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

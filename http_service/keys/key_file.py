@@ -1,8 +1,8 @@
 """The file of keys: TOML with a table for each key. What people wrote into it, comments too, stays as it is.
 
-    [laptop]
-    hash = "sha256:…"
-    sessions = 4
+[laptop]
+hash = "sha256:…"
+sessions = 4
 """
 
 import os

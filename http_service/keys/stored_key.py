@@ -92,7 +92,7 @@ def key_of(name: str, entry: Any) -> StoredKey:
     """The key of a table in the file. Raises BadKeyEntry."""
     check_name(name)
     if not isinstance(entry, dict):
-        raise BadKeyEntry(f"{name} is no table: write [{name}], and below it hash = \"sha256:…\"")
+        raise BadKeyEntry(f'{name} is no table: write [{name}], and below it hash = "sha256:…"')
     for field in entry:
         if field not in _FIELDS:
             meant = nearest(field, _FIELDS)
@@ -101,7 +101,9 @@ def key_of(name: str, entry: Any) -> StoredKey:
     given = entry.get("hash")
     found = _HASH.fullmatch(given) if isinstance(given, str) else None
     if found is None:
-        raise BadKeyEntry(f"[{name}] hash: must be sha256: and 64 hexadecimal digits, as the command 'key new' writes it")
+        raise BadKeyEntry(
+            f"[{name}] hash: must be sha256: and 64 hexadecimal digits, as the command 'key new' writes it"
+        )
     admin = entry.get("admin", False)
     if not isinstance(admin, bool):
         raise BadKeyEntry(f"[{name}] admin: must be true or false")
