@@ -11,6 +11,7 @@ from http_service.origins import Origins
 from speculation.errors import ForeignOrigin
 from speculation.protocol.service_responses import KeyUsage, UsageResponse
 
+_FORWARDED = (b"x-forwarded-for", b"forwarded")
 _IN_FLIGHT = "specpair.in_flight"  # key of the scope: the accounts that count the request as in flight
 
 
@@ -26,11 +27,15 @@ class Gate:
         A POST makes the service work. It counts against the limits of the caller's key, until its reply is sent.
         Raises RateLimited beyond them.
         """
-        scope, headers = request.scope, request.headers
-        forwarded = [*headers.getlist("x-forwarded-for"), *headers.getlist("forwarded")]
-        address = request.client.host if request.client else None
+        scope, authorization, forwarded = request.scope, b"", []
+        for name, value in scope["headers"]:  # one pass costs less than a look-up for each name
+            if name == b"authorization":
+                authorization = value
+            elif name in _FORWARDED:
+                forwarded.append(value.decode("latin-1"))
+        address = (scope.get("client") or (None,))[0]
         server = (scope.get("server") or (None,))[0]
-        caller = self.access.identify(address, headers.get("authorization", ""), forwarded, server)
+        caller = self.access.identify(address, authorization.decode("latin-1"), forwarded, server)
         note_key(caller.key_name)
         in_flight: list[Account] | None = scope.get(_IN_FLIGHT)
         if scope["method"] == "POST" and in_flight == []:
@@ -46,10 +51,8 @@ class Gate:
 
     def usage(self, caller: Caller) -> UsageResponse:
         """The usage that the caller may see: that of its key, or of all keys if its key is an admin's."""
-        if caller.key is not None and caller.key.admin:
-            shown = self.accounts.usage()
-        else:
-            shown = {caller.key_name: self.accounts.of(caller.key_name).usage}
+        own = {caller.key_name: self.accounts.of(caller.key_name).usage}
+        shown = self.accounts.usage() if caller.key is not None and caller.key.admin else own
         return UsageResponse(keys=[_reported(name, usage) for name, usage in shown.items()])
 
 

@@ -9,7 +9,7 @@ import hashlib
 import math
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from command_line.suggestion import nearest
@@ -39,11 +39,10 @@ class StoredKey:
     digest: bytes  # SHA-256 of the key, 32 bytes
     limits: Limits = Limits()
     admin: bool = False  # whether it may see the usage of all keys
+    owner: str = field(init=False)  # of the sessions that are opened with the key, which cannot be recovered from it
 
-    @property
-    def owner(self) -> str:
-        """The owner of the sessions that are opened with the key. The key cannot be recovered from it."""
-        return self.digest.hex()
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "owner", self.digest.hex())
 
 
 class BadKeyEntry(Exception):
@@ -93,9 +92,9 @@ def key_of(name: str, entry: Any) -> StoredKey:
     check_name(name)
     if not isinstance(entry, dict):
         raise BadKeyEntry(f'{name} is no table: write [{name}], and below it hash = "sha256:…"')
-    for field in entry:
-        if field not in _FIELDS:
-            meant = nearest(field, _FIELDS)
+    for given in entry:
+        if given not in _FIELDS:
+            meant = nearest(given, _FIELDS)
             hint = f"they are {', '.join(_FIELDS)}" if meant is None else f"did you mean {meant}?"
             raise BadKeyEntry(f"[{name}] has a field that no key has; {hint}")
     given = entry.get("hash")
