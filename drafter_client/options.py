@@ -14,14 +14,14 @@ from speculation.sampling import gumbel
 from speculation.sampling.logprobs import MOST_LOGPROBS
 from speculation.sampling.sampling import Sampling, bias_pairs
 
-PENALTIES = ("min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")  # off unless given
-_LATER = (*PENALTIES, "logit_bias", "logprobs")  # options that results and traces of earlier versions do not have
+_PENALTIES = ("min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")  # off unless given
+_LATER = (*_PENALTIES, "logit_bias", "logprobs")  # options that results and traces of earlier versions do not have
 _NUMBERS: dict[str, tuple[type, ...]] = {  # the options that are numbers, with the types that each takes
     "max_tokens": (int,),
     "temperature": (float, int),
     "top_k": (int,),
     "top_p": (float, int),
-    **dict.fromkeys(PENALTIES, (float, int)),
+    **dict.fromkeys(_PENALTIES, (float, int)),
     "logprobs": (int, NoneType),
     "seed": (int, NoneType),
     "threshold": (float, int, NoneType),
@@ -175,7 +175,7 @@ class Options:
             fields["explain"] = True
         if self.logprobs is not None:
             fields["logprobs"] = self.logprobs
-        for name in PENALTIES:
+        for name in _PENALTIES:
             if (value := getattr(self, name)) != getattr(_PLAIN, name):
                 fields[name] = value
         return fields | self._bias()
