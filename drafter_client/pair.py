@@ -4,16 +4,15 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
 
 import httpx
 
-from drafter_client.chat.prompt import chat_ids
+from backends.vocabulary import Vocabulary
 from drafter_client.draft_sources import Drafting, DraftModel, Source, Undrafted
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
 from drafter_client.generation.counting import StatsCounter
@@ -32,11 +31,15 @@ from drafter_client.modes.selection import ModeSelection
 from drafter_client.options import Mode, Options
 from drafter_client.text_run import TextRun
 from drafters.base import Drafter
+from openai_api.chat.prompt import chat_ids
+from openai_api.chat.template import Renderer
 from speculation.acceptance.strategies import Strategy
+from speculation.errors import NoChatTemplate
 from speculation.policy.experience import Experience
 from speculation.protocol.service_responses import ModelInfo
 from speculation.sampling.sampling import Sampling
 
+T = TypeVar("T")
 VERIFIER = "http://127.0.0.1:8000"
 BRANCHES = 6
 _PINGS = 3  # measurements of the round trip at the start
@@ -61,7 +64,7 @@ class _TextPlace(NamedTuple):
     """What one text at a time needs: a connection, and a function that makes the drafter of the text."""
 
     client: VerifierClient
-    make_drafter: Callable[[Sampling, Strategy], Drafter]
+    make_drafter: Callable[[Sampling, Strategy, int], Drafter]  # as in `Drafting.drafters`
 
 
 class Pair:
@@ -178,18 +181,33 @@ class Pair:
         """Name of the drafter on this machine; None: there is none."""
         return self._drafting.name
 
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The target's vocabulary. Encode with `encoding`: the verifier may have to do it, over a single connection."""
+        return self._drafting.vocabulary
+
+    def encoding(self, work: Callable[[Vocabulary], T]) -> T:
+        """Return the result of `work`, which encodes text. May be called from any thread."""
+        with self._encoding:
+            return work(self._drafting.vocabulary)
+
     def encode(self, prompt: str) -> list[int]:
         """Return the token ids of a prompt in the target's vocabulary. May be called from any thread."""
-        with self._encoding:
-            return self._drafting.vocabulary.encode(prompt)
+        return self.encoding(lambda vocabulary: vocabulary.encode(prompt))
 
     def chat(self, message: str, system: str | None = None) -> list[int]:
         """Return the token ids of a conversation with one user message, in the target's chat template.
 
         `system`: the system message; None: there is none. May be called from any thread. Raises NoChatTemplate.
         """
-        with self._encoding:
-            return chat_ids(self.target.chat_template, self._drafting.vocabulary, message, system)
+        template = self.target.chat_template
+        if not template:
+            raise NoChatTemplate("the target model has no chat template: leave --chat away, or serve an instruct model")
+        messages = [{"role": "user", "content": message}]
+        if system is not None:
+            messages.insert(0, {"role": "system", "content": system})
+        with Renderer() as renderer:
+            return self.encoding(lambda vocabulary: chat_ids(template, vocabulary, messages, renderer))
 
     def generate(self, prompt: str | Sequence[int], options: Options = Options()) -> Generation:
         """Return an iterator of the events of a text that continues `prompt` (text or token ids).
@@ -236,9 +254,10 @@ class Pair:
         with ExitStack() as stack:
             place = stack.enter_context(self._place())
             if self._observer is not None:
-                listeners.append(stack.enter_context(self._observer.run(stats, asdict(options))))
+                listeners.append(stack.enter_context(self._observer.run(stats, options.settings())))
             may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in self.modes
-            drafter = place.make_drafter(options.sampling, options.strategy) if may_draft else None
+            drawn = options.sampling, options.strategy, len(text.prompt_ids)
+            drafter = place.make_drafter(*drawn) if may_draft else None
             yield from TextRun(
                 place.client,
                 drafter,

@@ -18,12 +18,16 @@ from http_service.observability import logs
 from http_service.observability.observed_requests import ObservedRequests
 from http_service.observability.routes import Routes
 from http_service.shutdown import stop_signals
+from openai_api import routes as openai_routes
+from openai_api.endpoints import Endpoints
 from verifier_server.api import docs_page, entrance, operations
+from verifier_server.api.openai_texts import VerifierTexts
 from verifier_server.api.openapi import document
+from verifier_server.flags import from_environment
 from verifier_server.process.open_files import allow_files
 from verifier_server.process.workers import refuse_workers
 from verifier_server.service import GRACE, Service
-from verifier_server.settings import Settings, SettingsError, from_environment
+from verifier_server.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     app: FastAPI
@@ -61,6 +65,7 @@ def create_app(
             try:
                 yield
             finally:
+                endpoints.close()
                 service.stopping = received.app_ending = True
                 if received.numbers and not service.loader.wait(GRACE if len(received.numbers) == 1 else 0.0):
                     _log.warning("told to stop while the model loads: the verifier stops without waiting for the load")
@@ -75,9 +80,13 @@ def create_app(
     app.openapi = lambda: document.document(keyed)  # type: ignore[method-assign]
     app.state.service = service = Service(settings, backend, clock, draft)
     operations.add_to(app)
+    endpoints = Endpoints(VerifierTexts(service))
+    openai_routes.add_to(app, endpoints)
     docs_page.add_to(app)
     entrance.add_to(app, stopping=lambda: service.stopping)
-    routes = Routes([*(operation.path for operation in operations.OPERATIONS), "/docs", "/openapi.json"])
+    routes = Routes(
+        [*(operation.path for operation in operations.OPERATIONS), *openai_routes.PATHS, "/docs", "/openapi.json"]
+    )
     app.add_middleware(ObservedRequests, metrics=service.metrics, routes=routes, access_log=settings.access_log)
     return app
 

@@ -48,7 +48,8 @@ class Service:
     ) -> None:
         """`clock`: the engine's clock, in seconds. `backend`, `draft`: target and draft model, if loaded already."""
         self.settings = settings
-        self.access = Access(settings.api_key, settings.insecure)
+        key = settings.api_key
+        self.access = Access(None if key is None else key.get_secret_value(), settings.insecure)
         self.engine_client = EngineClient()
         self.metrics = ServiceMetrics(self._model_name, by_key=settings.metrics_by_key)
         self.draining = Draining(settings.drain_seconds, lambda: self.sessions.text_under_way())

@@ -1,61 +1,62 @@
 """Command lines of the drafter: which flags each command has, and which of them go together."""
 
 import argparse
-import os
-import sys
 from collections.abc import Sequence
 
+from backends.base import ModelLoadError
 from backends.registry import SHOWN
-from command_line.environment import UnknownVariable, variables
 from command_line.parser import OneOf, Parser
 from drafter_client.cli import flag_values, flags
+from drafter_client.cli.settings import ENGINE, parsed, print_if_asked
 from drafter_client.options import Mode
 from speculation.acceptance.strategies import Strategy
 
-# Flags of the engine here, and of a draft model that it runs.
-_OF_AN_ENGINE = ("--context", "--threads", "--gpu-layers", "--device", "--dtype", "--compile", "--tensor-parallel")
-_OF_A_MODEL = ("--draft-model", *_OF_AN_ENGINE, "--translate", "--no-lookup")
-COMMANDS = ("solo", "compare", "report")
+_OF_A_MODEL = ("draft_model", *ENGINE, "translate", "lookup")
+COMMANDS = ("serve", "solo", "compare", "report")
 SOLO = ("target", "draft", "server")  # the models that 'drafter solo' can run
-_VARIABLES = ("API_KEY",)  # without `flags.PREFIX`
-_HERE, _THERE = ("--model", "--backend", *_OF_AN_ENGINE), ("--verifier", "--api-key", "--patience")
-_OF_DRAFTING = (*_OF_A_MODEL, "--backend", "--branches", "--lockstep")
-_OF_MANY = ("--concurrency", "--output")
+_HERE, _THERE = ("model", "backend", *ENGINE), ("verifier", "api_key", "patience")
+_OF_DRAFTING = (*_OF_A_MODEL, "backend", "branches", "lockstep")
+_OF_MANY = ("concurrency", "output")
 _LEAVE = ", leave one of the two out"
 
 
 def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the flags of `python -m drafter_client`. Exits with status 2 for flags that do not go together."""
     parser = drafter_parser()
-    options = _parsed(parser, arguments)
+    options = parsed(parser, arguments)
     options.mode, options.strategy = Mode(options.mode), Strategy(options.strategy)
     _check_strategy(parser, options)
-    if options.mode is not Mode.AUTO and not options.remember:
-        parser.error(f"--no-remember: only --mode auto remembers, leave it out with --mode {options.mode}")
-    if options.mode in (Mode.FUSED, Mode.TARGET):
-        _refuse(parser, options, _OF_DRAFTING, f"with --mode {options.mode} nothing drafts here{_LEAVE}")
-        if options.mode is Mode.TARGET:
-            _refuse(parser, options, ["--draft-n"], f"with --mode {options.mode} nothing drafts{_LEAVE}")
-    else:
-        _check_lookup(parser, options)
+    _check_mode(parser, options)
     if options.prompt_file is None:
         _refuse(parser, options, _OF_MANY, "is for many prompts, give them with --prompt-file")
     else:
-        _refuse(parser, options, ["--baseline"], "is measured beside one text, compare many with 'drafter compare'")
+        _refuse(parser, options, ["baseline"], "is measured beside one text, compare many with 'drafter compare'")
         if options.output is not None:
-            _refuse(parser, options, ["--json"], f"--output writes the same lines{_LEAVE}")
-        _refuse(parser, options, ["--verbose"], "shows the decisions on one text, give it with --prompt")
+            _refuse(parser, options, ["json"], f"--output writes the same lines{_LEAVE}")
+        _refuse(parser, options, ["verbose"], "shows the decisions on one text, give it with --prompt")
+    print_if_asked(parser, options)
     return options
 
 
 def compare_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the flags of `python -m drafter_client compare`. Exits with status 2 for flags that do not go together."""
     parser = compare_parser()
-    options = _parsed(parser, arguments)
+    options = parsed(parser, arguments)
     _check_lookup(parser, options)
     if options.png is not None and options.no_png:
         parser.error("--png: --no-png says the contrary, leave one of the two out")
     options.mode, options.strategy = Mode.AUTO, Strategy.COUPLED
+    print_if_asked(parser, options)
+    return options
+
+
+def serve_options(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the flags of `python -m drafter_client serve`. Exits with status 2 for flags that do not go together."""
+    parser = serve_parser()
+    options = parsed(parser, arguments)
+    options.mode, options.strategy, options.profile = Mode(options.mode), Strategy.COUPLED, None
+    _check_mode(parser, options)
+    print_if_asked(parser, options)
     return options
 
 
@@ -64,62 +65,63 @@ def report_options(arguments: Sequence[str]) -> argparse.Namespace:
     return report_parser().parse(arguments)
 
 
-def _parsed(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the flags; the API key comes from the environment where no flag gives one."""
-    options = parser.parse(arguments)
-    try:
-        found = variables(flags.PREFIX, _VARIABLES, os.environ)
-    except UnknownVariable as error:
-        parser.error(str(error))
-    for name in found.unknown:
-        print(f"drafter: {name}: nothing reads this variable, and it is ignored", file=sys.stderr)
-    key = found.values.get("API_KEY")
-    parser.set_defaults(api_key=key)  # so that `_refuse` does not take it for a flag
-    options.api_key = key if options.api_key is None else options.api_key
-    return options
+def _check_mode(parser: Parser, options: argparse.Namespace) -> None:
+    mode = options.settings.assignment("mode")
+    if options.mode is not Mode.AUTO:
+        _refuse(parser, options, ["remember"], f"only --mode auto remembers, leave it out with {mode}")
+    if options.mode in (Mode.FUSED, Mode.TARGET):
+        _refuse(parser, options, _OF_DRAFTING, f"with {mode} nothing drafts here{_LEAVE}")
+        if options.mode is Mode.TARGET:
+            _refuse(parser, options, ["draft_n"], f"with {mode} nothing drafts{_LEAVE}")
+    else:
+        _check_lookup(parser, options)
 
 
 def _check_strategy(parser: Parser, options: argparse.Namespace) -> None:
-    lossy = options.strategy is Strategy.THRESHOLD
-    if lossy and options.threshold is None:
-        parser.error(
-            "--strategy threshold: give the probability above which a draft token is accepted, with --threshold"
-        )
-    if not lossy and options.threshold is not None:
-        parser.error(f"--threshold: --strategy {options.strategy} has none, leave one of the two out")
-    if options.translate and options.strategy.draws:
-        parser.error("--translate: translated drafts have no distribution, which --strategy probabilistic needs")
+    strategy = options.settings.assignment("strategy")
+    if options.strategy is not Strategy.THRESHOLD:
+        _refuse(parser, options, ["threshold"], f"{strategy} has none{_LEAVE}")
+    elif options.threshold is None:
+        parser.error(f"{strategy}: give the probability above which a draft token is accepted, with --threshold")
+    if options.strategy.draws:
+        _refuse(parser, options, ["translate"], f"translated drafts have no distribution, which {strategy} needs")
 
 
 def _check_lookup(parser: Parser, options: argparse.Namespace) -> None:
     if options.backend == flags.NGRAM:
-        _refuse(parser, options, _OF_A_MODEL, f"--backend ngram drafts without a model{_LEAVE}")
+        backend = options.settings.assignment("backend")
+        _refuse(parser, options, _OF_A_MODEL, f"{backend} drafts without a model{_LEAVE}")
 
 
-def with_flag(message: str) -> str:
-    """An engine's message that begins with the name of an option, with the flag in its place."""
-    for flag in _OF_AN_ENGINE:
-        name = flag[2:].replace("-", "_")
-        if message.startswith((f"{name}:", f"{name} ")):
-            return flag + message.removeprefix(name)
-    return message
+def explained(error: ModelLoadError, options: argparse.Namespace) -> str:
+    """An engine's message, in which the setting at fault has the name by which the user gave it."""
+    return str(error) if error.setting not in ENGINE else error.called(options.settings.key(error.setting))
 
 
 def _refuse(parser: Parser, options: argparse.Namespace, which: Sequence[str], reason: str) -> None:
-    """End with an error that gives `reason` if one of the flags `which` has another value than its default."""
-    for flag in which:
-        name = "lookup" if flag == "--no-lookup" else flag[2:].replace("-", "_")
-        if getattr(options, name) != parser.get_default(name):
-            parser.error(f"{flag}: {reason}")
+    """End with an error that gives `reason` if one of the flags `which` was given another value than its default.
+
+    A value from a variable or from the file is left out instead: it was not meant for this one command.
+    """
+    for name in which:
+        default = parser.get_default(name)
+        if getattr(options, name) == default:
+            continue
+        if not options.settings.lasting(name):
+            parser.error(f"{options.settings.key(name)}: {reason}")
+        options.settings.leave_out(name)
+        setattr(options, name, default)
 
 
 def drafter_parser() -> Parser:
     """The parser of `python -m drafter_client`."""
     parser = Parser(
         "drafter",
-        usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nsolo | compare | report DIR   (each has its own --help)",
-        description="Generate text with a verifier: a small model here drafts, the large one there decides. 'solo' "
-        "runs one model alone, 'compare' tries every mode, 'report' shows what --profile recorded.",
+        usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nserve | solo | compare | report DIR   (each has its own --help)",
+        description="Generate text with a verifier: a small model here drafts, the large one there decides. 'serve' "
+        "offers that to programs as OpenAI's API, 'solo' runs one model alone, 'compare' tries every mode, 'report' "
+        "shows what --profile recorded. Lasting flags can also be variables and keys in "
+        "specpair.toml: --verifier is DRAFTER_VERIFIER, and verifier in the table [drafter].",
         examples=(
             'drafter --verifier http://bigbox:8000 --prompt "def main():" --stats',
             'drafter --draft-model llama-1b.gguf --chat --prompt "Why is the sky blue?"',
@@ -127,6 +129,7 @@ def drafter_parser() -> Parser:
         ),
         commands=COMMANDS,
     )
+    parser.add_config_flags()
     flags.text_flags(parser, many=True)
     flags.verifier_flags(parser)
     flags.draft_flags(parser, modes=True)
@@ -139,15 +142,36 @@ def drafter_parser() -> Parser:
     return parser
 
 
+def serve_parser() -> Parser:
+    """The parser of `python -m drafter_client serve`."""
+    parser = Parser(
+        "drafter serve",
+        usage="[FLAGS]",
+        description="Serve OpenAI's API on this machine: programs that talk to it get the target's texts, with drafts "
+        "from the small model here.",
+        examples=(
+            "drafter serve --verifier http://bigbox:8000 --draft-model llama-1b.gguf",
+            "drafter serve --mode auto --port 9000 --texts 2",
+            'curl http://127.0.0.1:8080/v1/completions -d \'{"prompt": "def main():"}\'',
+        ),
+    )
+    parser.add_config_flags()
+    flags.service_flags(parser)
+    flags.verifier_flags(parser)
+    flags.draft_flags(parser, modes=True)
+    return parser
+
+
 def solo_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the flags of `python -m drafter_client solo`. Exits with status 2 for flags that do not go together."""
     parser = solo_parser()
-    options = _parsed(parser, arguments)
+    options = parsed(parser, arguments)
     there = options.which == "server"
     where = "the model runs on the verifier" if there else "the model runs here, 'solo server' asks a verifier"
     _refuse(parser, options, _HERE if there else _THERE, f"with 'solo {options.which}' {where}")
     if options.model is not None and options.which == "draft":
         parser.error("--model: 'solo draft' is the shipped draft model, leave one of the two out")
+    print_if_asked(parser, options)
     return options
 
 
@@ -163,6 +187,7 @@ def solo_parser() -> Parser:
             'drafter solo server --verifier http://bigbox:8000 --prompt "import os"',
         ),
     )
+    parser.add_config_flags()
     model = parser.add_argument_group("model")
     model.add_argument(
         "which",
@@ -192,6 +217,7 @@ def compare_parser() -> Parser:
             "drafter compare --prompt-file code.txt --prompt-file chat.jsonl --json",
         ),
     )
+    parser.add_config_flags()
     texts = parser.add_argument_group("texts")
     texts.add_argument(
         "--prompt-file",

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from backends.base import BackendError, LoadOptions
 from drafter_client.batch.prompts import Prompt, is_text, parse_prompts
 from drafter_client.cli.flags import NGRAM
@@ -20,7 +22,7 @@ from drafter_client.http.outages import Outage
 from drafter_client.metrics.statistics import SOLO
 from drafter_client.modes.memory import memory_file
 from drafter_client.options import Mode, Options
-from drafter_client.pair import Pair
+from drafter_client.pair import Observer, Pair
 from drafter_client.trace.writer import TraceFolder
 from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from speculation.errors import SpecPairError
@@ -29,27 +31,48 @@ INTERRUPTED = 130  # exit status of a program ended by Ctrl-C
 _OUTAGE_LINES = 10.0  # seconds between lines about the same outage
 
 
-def pair_of(options: argparse.Namespace, texts: int = 1) -> Pair:
-    """The pair that the flags describe. `texts`: how many texts it generates at a time."""
+def pair_of(
+    options: argparse.Namespace,
+    texts: int = 1,
+    observer: Observer | None = None,
+    on_outage: Callable[[Outage], None] | None = None,
+) -> Pair:
+    """The pair that the flags describe. `texts`: how many texts it generates at a time. `observer`: takes the events of
+    each text, in place of a trace. `on_outage`: called with each outage, too."""
+    say = say_outage()
+
+    def told(outage: Outage) -> None:
+        say(outage)
+        if on_outage is not None:
+            on_outage(outage)
+
+    trace = None if options.profile is None else TraceFolder(options.profile)
     return Pair(
         options.verifier,
         _source(options),
-        api_key=options.api_key,
+        api_key=api_key(options),
         branches=1 if options.lockstep or options.strategy not in DRAFTER_INVARIANT else options.branches,
         texts=texts,
-        observer=None if options.profile is None else TraceFolder(options.profile),
+        observer=observer or trace,
         memory=memory_file() if options.mode is Mode.AUTO and options.remember else None,
         patience=options.patience,
         on_wait=wait_for(),
-        on_outage=say_outage(),
+        on_outage=told,
     )
 
 
-def check_draft_n(pair: Pair, draft_n: int | None) -> None:
-    """Raise BadOption if `draft_n`, draft tokens a round, is more than the verifier judges at once."""
-    most = pair.target.max_drafts
-    if draft_n is not None and draft_n > most:
-        raise BadOption(f"--draft-n: must be at most {most}, as many as this verifier judges at once, got {draft_n}")
+def api_key(options: argparse.Namespace) -> str | None:
+    """The verifier's key, if one is given."""
+    key: SecretStr | None = options.api_key
+    return None if key is None else key.get_secret_value()
+
+
+def check_draft_n(pair: Pair, options: argparse.Namespace) -> None:
+    """Raise BadOption if the draft tokens a round are more than the verifier judges at once."""
+    most, asked = pair.target.max_drafts, options.draft_n
+    if asked != "auto" and asked > most:
+        key = options.settings.key("draft_n")
+        raise BadOption(f"{key}: must be at most {most}, as many as this verifier judges at once, got {asked}")
 
 
 def _source(options: argparse.Namespace) -> Source | None:
@@ -80,7 +103,22 @@ def drawing_options(options: argparse.Namespace) -> Options:
         temperature=options.temperature,
         top_k=options.top_k,
         top_p=options.top_p,
+        min_p=options.min_p,
+        presence_penalty=options.presence_penalty,
+        frequency_penalty=options.frequency_penalty,
+        repetition_penalty=options.repetition_penalty,
+        logit_bias=dict(options.logit_bias),
         seed=options.seed,
+    )
+
+
+def served_options(options: argparse.Namespace) -> Options:
+    """The options of all texts that `drafter serve` generates, from the flags."""
+    return Options(
+        mode=options.mode,
+        draft_n=None if options.draft_n == "auto" else options.draft_n,
+        lookup=options.lookup,
+        lockstep=options.lockstep,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.base import BackendError, EngineFailure, EngineLost, Entry, Logits, OutOfRoom, TopLogitsSpec
+from backends.base import BackendError, EngineFailure, EngineLost, Entry, Logits, OutOfRoom, Rows, TopLogitsSpec
 from backends.scripted import Script, ScriptedBackend
 from drafters.draft_model import ModelDrafter
 from drafters.shared_engine import SharedEngine, View
@@ -48,9 +48,9 @@ class Engine(ScriptedBackend):
         self._last = super()._forward(batch)
         return self._last
 
-    def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[list[TopLogits]]:
+    def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[Rows]:
         results, number = super()._extend_top_logits(batch, wanted), len(self.seen)
-        for top in (top for rows in results for top in rows):
+        for top in (top for rows in results for top in rows if isinstance(top, TopLogits)):
             top.full = self._only_while(number, top.full)
         return results
 
@@ -201,6 +201,16 @@ def test_whole_rows_and_top_logits_run_in_separate_passes(threads: ThreadPoolExe
     assert int(top.result(20)[-1].ids[0]) == int(expected(TEXTS[0]).argmax())
     assert np.array_equal(rows.result(20)[-1], expected(TEXTS[1]))
     assert [len(batch) for batch in scene.engine.seen] == [1, 1, 1]
+
+
+def test_whole_rows_that_were_wanted_stay_valid_after_passes_of_others() -> None:
+    engine = Engine(has_top_logits=True)
+    shared = SharedEngine(engine)
+    mine, other = shared.view(), shared.view()
+    rows = mine.extend_top_logits([Entry(0, 0, TEXTS[0], 2)], [TopLogitsSpec(None, 1.0, 200)])[0]
+    other.extend_top_logits([Entry(0, 0, TEXTS[1], 0)], [TopLogitsSpec(None, 1.0, 258)])
+    assert isinstance(rows, np.ndarray) and rows.shape == (len(TEXTS[0]) - 2, 200)
+    assert np.array_equal(rows[-1], expected(TEXTS[0])[:200]) and engine.fetched == 0
 
 
 @pytest.mark.parametrize("kind", [EngineFailure, OutOfRoom])
