@@ -202,20 +202,18 @@ class Pair:
         prompt_ids = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
         if not prompt_ids:  # some vocabularies have no begin token and drop spaces: a prompt of spaces becomes empty
             raise BadPrompt("the prompt is empty, as the model reads it: give at least one character that is no space")
-        size = self.target.vocabulary.size
-        for token in prompt_ids:
-            if not 0 <= token < size:  # the draft engine may read the prompt before the verifier can refuse it
-                raise BadPrompt(
-                    f"the prompt holds {token}, which is no token id of the target: its ids are 0 to {size - 1}"
-                )
+        if (wrong := self._no_id(prompt_ids)) is not None:  # a draft engine may read it before the verifier refuses it
+            raise BadPrompt(f"the prompt holds {wrong}")
         options = options.settled()
-        if options.mode not in (*self.modes, Mode.AUTO):
+        prediction = self._prediction(options)
+        if options.mode not in (*self.modes, Mode.AUTO) and (prediction is None or options.mode is not Mode.FUSED):
             raise BadOption(f"mode {options.mode}: {_MISSING.get(options.mode, 'the verifier does not offer it')}")
         stats = Stats(model=self.target.name, mode=options.mode, sampling=options.described())
+        stats.prediction_tokens = None if prediction is None else len(prediction)
         if len(prompt_ids) + options.max_tokens > self.target.context_length:
             stats.context = self.target.context_length
         text = TextSession(prompt_ids, stop=Stop(self._outages.stop))
-        run = self._write(text, options, stats)
+        run = self._write(text, options, prediction, stats)
         generation = Generation(run, self._drafting.vocabulary, text, options, stats)
         self._generations.add(generation)
         return generation
@@ -231,7 +229,27 @@ class Pair:
         """The mode that `auto` expects to be the fastest; None until that mode was measured over the present link."""
         return self._selection.fastest
 
-    def _write(self, text: TextSession, options: Options, stats: Stats) -> Run:
+    def _prediction(self, options: Options) -> list[int] | None:
+        """The token ids of the prediction in `options`; None: it has none. Raises BadOption."""
+        given = options.prediction
+        if given is None:
+            return None
+        if options.mode is Mode.FUSED and not self.target.predictions:
+            raise BadOption("prediction: this verifier is too old for one in mode fused: update it, or draft here")
+        if isinstance(given, str):
+            with self._encoding:
+                return self._drafting.vocabulary.encode(given, add_begin=False)
+        if (wrong := self._no_id(given)) is not None:
+            raise BadOption(f"the prediction holds {wrong}")
+        return list(given)
+
+    def _no_id(self, tokens: Sequence[int]) -> str | None:
+        """The first of `tokens` that is no token id of the target, in words; None: all are."""
+        size = self.target.vocabulary.size
+        wrong = next((token for token in tokens if not 0 <= token < size), None)
+        return None if wrong is None else f"{wrong}, which is no token id of the target: its ids are 0 to {size - 1}"
+
+    def _write(self, text: TextSession, options: Options, prediction: list[int] | None, stats: Stats) -> Run:
         listeners: list[Listener] = [StatsCounter(stats).take]
         with ExitStack() as stack:
             place = stack.enter_context(self._place())
@@ -249,6 +267,7 @@ class Pair:
                 self._outages,
                 text,
                 options,
+                prediction,
                 to_all(*listeners),
                 self._clock,
             ).tokens()

@@ -34,6 +34,7 @@ class TextRun:
     outages: Outages
     text: TextSession
     options: Options
+    prediction: list[int] | None  # token ids of `Options.prediction`
     tell: Listener
     clock: Callable[[], float]  # returns seconds
 
@@ -66,8 +67,9 @@ class TextRun:
                 self.client, begin, self.selection, self.probe, self._bounds, text, options, self.tell, self.clock
             )
         finally:
-            # Lockstep, a fixed draft length or a failed draft model would distort the rates for later runs.
-            if not options.lockstep_only and options.draft_n is None and self._draft_failure is None:
+            # Lockstep, a fixed draft length, a prediction or a failed draft model would distort the rates for later runs.
+            usual = not options.lockstep_only and options.draft_n is None and self.prediction is None
+            if usual and self._draft_failure is None:
                 self.selection.keep()
 
     def _begin(self, client: VerifierClient, options: Options) -> Run:
@@ -102,6 +104,7 @@ class TextRun:
                 length=options.draft_n,
                 mechanisms=LOCKSTEP if options.lockstep_only else Mechanisms(self_continue=target.self_continue),
                 lookup=options.lookup and not self.drafting.looks_up,
+                prediction=self.prediction,
                 estimates=estimates,
             )
 
@@ -109,4 +112,6 @@ class TextRun:
         request = options.request() | {"mode": str(options.mode)}
         if options.mode is Mode.FUSED and options.draft_n is not None:
             request["draft_n"] = options.draft_n
+        if options.mode is Mode.FUSED and self.prediction is not None and self.drafting.info.predictions:
+            request["prediction_ids"] = self.prediction
         return served(client, self.text, request, self._bounds, self.tell, self.clock)

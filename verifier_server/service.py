@@ -113,6 +113,7 @@ class Service:
             strategies=[str(strategy) for strategy in Strategy],
             self_continue=True,
             modes=["target"] if draft is None else ["target", "fused"],
+            predictions=True,
             draft_model=None if draft is None else draft.name,
             draft_pass_ms=None if draft is None else round(draft.step_ms, 3),
             noise=gumbel.NAME,
@@ -183,7 +184,8 @@ class Service:
     ) -> GeneratedText:
         """A text that `texts` can generate. Raises what `Generator.open` raises."""
         models = self.loader.loaded()
-        return self.texts.open(request, session_id, caller, models.engine, models.drafting)
+        drafting = models.predicting if request.predicts else models.drafting
+        return self.texts.open(request, session_id, caller, models.engine, drafting)
 
     def _removed(self, session: Session) -> None:
         self.texts.cancel(session, UnknownSession(f"session {session.id} was deleted while its text was written"))

@@ -19,6 +19,7 @@ _KEYS: dict[str, tuple[tuple[type, ...], str]] = {
     "top_k": ((int,), "a whole number"),
     "top_p": ((int, float), "a number"),
     "seed": ((int,), "a whole number"),
+    "prediction": ((str,), "text"),
 }
 _LONGEST = 60  # characters of an id that messages show
 _NOT_OPTIONS = ("prompt", "id", "system")
@@ -54,8 +55,8 @@ def parse_prompts(
 ) -> list[Prompt]:
     """The prompts in the file called `name`: JSON Lines if it ends in .jsonl, else text, a prompt a line.
 
-    An object has `prompt`, and may have `id`, `system`, `max_tokens`, `temperature`, `top_k`, `top_p` and `seed`, which
-    take precedence over `defaults`; null counts as missing. Raises BadPromptFile with the line at fault.
+    An object has `prompt`, and may have `id`, `system`, `max_tokens`, `temperature`, `top_k`, `top_p`, `seed` and
+    `prediction`, which take precedence over `defaults`; null counts as missing. Raises BadPromptFile with the line at fault.
     """
     prompts: list[Prompt] = []
     as_json = name.endswith(".jsonl")

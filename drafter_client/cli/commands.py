@@ -21,6 +21,7 @@ _VARIABLES = ("API_KEY",)  # without `flags.PREFIX`
 _HERE, _THERE = ("--model", "--backend", *_OF_AN_ENGINE), ("--verifier", "--api-key", "--patience")
 _OF_DRAFTING = (*_OF_A_MODEL, "--backend", "--branches", "--lockstep")
 _OF_MANY = ("--concurrency", "--output")
+_PREDICTION = ("--prediction", "--prediction-file")
 _LEAVE = ", leave one of the two out"
 
 
@@ -35,12 +36,15 @@ def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
     if options.mode in (Mode.FUSED, Mode.TARGET):
         _refuse(parser, options, _OF_DRAFTING, f"with --mode {options.mode} nothing drafts here{_LEAVE}")
         if options.mode is Mode.TARGET:
-            _refuse(parser, options, ["--draft-n"], f"with --mode {options.mode} nothing drafts{_LEAVE}")
+            _refuse(
+                parser, options, ["--draft-n", *_PREDICTION], f"with --mode {options.mode} nothing drafts{_LEAVE}"
+            )
     else:
         _check_lookup(parser, options)
     if options.prompt_file is None:
         _refuse(parser, options, _OF_MANY, "is for many prompts, give them with --prompt-file")
     else:
+        _refuse(parser, options, _PREDICTION, "is of one text: give it with --prompt, or in the lines of a *.jsonl file")
         _refuse(parser, options, ["--baseline"], "is measured beside one text, compare many with 'drafter compare'")
         if options.output is not None:
             _refuse(parser, options, ["--json"], f"--output writes the same lines{_LEAVE}")
@@ -87,6 +91,8 @@ def _check_strategy(parser: Parser, options: argparse.Namespace) -> None:
         )
     if not lossy and options.threshold is not None:
         parser.error(f"--threshold: --strategy {options.strategy} has none, leave one of the two out")
+    if options.strategy is Strategy.GREEDY:
+        _refuse(parser, options, _PREDICTION, f"--strategy {options.strategy} accepts no draft tokens{_LEAVE}")
     if options.translate and options.strategy.draws:
         parser.error("--translate: translated drafts have no distribution, which --strategy probabilistic needs")
 

@@ -69,6 +69,9 @@ def couples(stats: Stats) -> list[tuple[LabelledValue, LabelledValue]]:
         pairs.append(
             (("looked up", f"{stats.looked_up} draft tokens"), ("looked up, accepted", str(stats.looked_up_accepted)))
         )
+    if stats.prediction_tokens is not None:
+        taken = f"{stats.prediction_accepted} draft tokens"
+        pairs.append((("prediction, accepted", taken), ("prediction, rejected", str(stats.prediction_rejected))))
     if set(stats.schedules) - {Schedule.LOCKSTEP}:
         ready = share(stats.next_draft_ready / stats.mispredicted if stats.mispredicted else None)
         pairs.append((("mispredicted", f"{stats.mispredicted} tokens"), ("next draft ready", ready)))

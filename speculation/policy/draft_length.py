@@ -79,6 +79,14 @@ class DraftLength:
         """Most draft tokens that the verifier should judge for one request."""
         return min(self._auto_cap if self.fixed is None else self.fixed, self._max_drafts)
 
+    @property
+    def reach(self) -> int:
+        """Most draft tokens that the verifier should judge for one request whose tokens beyond `cap` are looked up.
+
+        Their chances alone limit them: they take no time to draft, and a good prediction is right for a long time.
+        """
+        return self.cap if self.fixed is not None else min(_LONGEST, self._max_drafts)
+
     def room(self, left: int) -> int:
         """Most draft tokens in a request when the text may have `left` more tokens; the last comes from the target."""
         return min(left - 1, self._max_drafts, _LONGEST)
@@ -92,7 +100,7 @@ class DraftLength:
         """
         if self.fixed is not None:
             return min(len(chances) - 1, since + self.cap)
-        count = worth_sending(latencies, chances, since, self.cap, self.prospects.price)
+        count = worth_sending(latencies, chances, since, self.reach, self.prospects.price)
         return max(count, *(at for at, must in enumerate(drawn or (), 1) if must), 0)
 
     def plan(
@@ -113,7 +121,8 @@ class DraftLength:
         draft comes.
         """
         if self.fixed is None:
-            return _best_plan(starts, chances, made, known, self.cap, waited_for, latencies, self.prospects)
+            most = self.cap, self.reach
+            return _best_plan(starts, chances, made, known, most, waited_for, latencies, self.prospects)
         skip, ahead = starts[0].position - known, len(starts) - 1
         missing = min(self.cap, room - skip) - (made - skip)
         if self.cap and missing > 0 and ahead:
@@ -196,7 +205,7 @@ def _best_plan(
     chances: Sequence[float],
     made: int,
     known: int,
-    cap: int,
+    most: tuple[int, int],
     waited_for: bool,
     latencies: LatencyModel,
     prospects: Prospects,
@@ -204,8 +213,9 @@ def _best_plan(
     """The plan of the greatest value; None where no draft pays. Arguments as for `DraftLength.plan`.
 
     A draft token gains its chance of acceptance, less the cost of verifying it. Waiting for it costs the tokens that
-    the verifier would have produced meanwhile. `cap`: most draft tokens judged at once.
+    the verifier would have produced meanwhile. `most`: draft tokens judged at once, `DraftLength.cap` and `reach`.
     """
+    cap, reach = most
     # Share of its gain that a draft token loses if it is left out of this request. It goes into the next one, unless
     # that is full without it.
     loss = 1.0
@@ -222,8 +232,8 @@ def _best_plan(
         if fresh < 0 or (not fresh and not waited_for):
             continue
         if skip not in worth:
-            worth[skip] = worths(latencies, chances, skip, cap, prospects.price)
-        gain = worth[skip][min(fresh, cap)]  # draft tokens beyond `cap` are not sent
+            worth[skip] = worths(latencies, chances, skip, reach, prospects.price)
+        gain = worth[skip][min(fresh, reach)]  # draft tokens beyond `reach` are not sent
         at_once = gain if at_once is None else at_once
         waiting = prospects.rate * (start.at - starts[0].at) - (start.position - starts[0].position)
         given = chances[min(starts[0].position - known, made)]

@@ -52,6 +52,27 @@ def make_session(
     return session
 
 
+def prediction_of(backend: Backend, request: messages.GenerateRequest) -> list[int] | None:
+    """Token ids of the request's prediction of the output; None: it has none.
+
+    Raises PromptTooLong for more tokens than the context holds, TokenOutOfRange, and InvalidRequest for invalid
+    Unicode.
+    """
+    if request.prediction is not None:
+        return encode_text(backend, "prediction", request.prediction, add_begin=False)
+    ids = request.prediction_ids
+    if ids is None:
+        return None
+    if len(ids) > backend.context_length:
+        raise PromptTooLong(
+            f"prediction_ids: {len(ids)} tokens are more than the context of {backend.context_length} holds: shorten "
+            "the prediction",
+            context_length=backend.context_length,
+        )
+    check_ids(backend, "prediction_ids", ids)
+    return ids
+
+
 def encode_text(
     backend: Backend, field: str, text: str, *, add_begin: bool = True, parse_control: bool = False
 ) -> list[int]:
