@@ -102,18 +102,18 @@ class CommittedText:
         """Open nodes with their chances, as `node_selection.expandable_nodes` returns them."""
         return expandable_nodes(self.tree, self._acceptance_model, deepest, beyond_fork)
 
-    def look_up(self, deepest: int, asked: Sequence[TreeNode], *, always: bool) -> bool:
+    def look_up(self, deepest: int, asked: Sequence[TreeNode], *, always: bool, worth: float = 0.0) -> bool:
         """Lengthen the likeliest path by looked-up draft tokens, to `deepest` tokens. Return whether it grew.
 
         `asked`: nodes behind which the draft model is drafting; the path is not lengthened there. `always`: also add
-        tokens that are less likely to be accepted than the draft model's next token. A second call in the same state
-        adds nothing.
+        tokens that are less likely to be accepted than the draft model's next token. Otherwise they may be less likely
+        by `worth` (0 to 1), which the time of a draft step is worth. A second call in the same state adds nothing.
         """
         if not self.looks_up:
             return False
         path = self.tree.main()
         tip, grew = self.tip(path), False
-        least = 0.0 if always else self._acceptance_model.optimistic_chance(self._acceptance_model.recent)
+        least = 0.0 if always else self._acceptance_model.optimistic_chance(self._acceptance_model.recent) - worth
         while len(path) < deepest and self.tree.is_open(tip) and tip not in asked:
             node = self._found(tip, [node.token for node in path])
             if node is None:

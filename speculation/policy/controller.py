@@ -316,7 +316,10 @@ class SpeculationController:
             return
         busy = now >= self._step_late_at()
         asked = self._step.nodes if self._step is not None and not busy else ()
-        if self.text.look_up(self._deepest(now, self._length.reach), asked, always=busy or not self._length.best):
+        # In a draft step's time a share of a pass is done, and a pass brings what stands behind the token, too.
+        worth = self._latencies.draft() / self._latencies.verify(0)
+        deepest, always = self._deepest(now, self._length.reach), busy or not self._length.best
+        if self.text.look_up(deepest, asked, always=always, worth=worth):
             self._cached_plan = None  # it was made for the shorter path
 
     def _step_late_at(self) -> float:
