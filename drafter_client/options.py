@@ -106,7 +106,9 @@ class Options:
         if self.mode is Mode.TARGET:
             raise BadOption("prediction: in mode target nothing is drafted; the mode fused needs no draft model for it")
         if self.strategy is Strategy.GREEDY:
-            raise BadOption(f"prediction: the strategy {self.strategy} accepts no draft tokens, so leave one of the two out")
+            raise BadOption(
+                f"prediction: the strategy {self.strategy} accepts no draft tokens, so leave one of the two out"
+            )
 
     def settled(self) -> "Options":
         """Return these options with a seed: the given one, else a random one."""

@@ -42,7 +42,7 @@ BRANCHES = 6
 _PINGS = 3  # measurements of the round trip at the start
 _MISSING = {
     Mode.FUSED: "this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
-    "VERIFIER_DRAFT_BACKEND=ngram), or choose another mode",
+    "VERIFIER_DRAFT_BACKEND=ngram), give a prediction, or choose another mode",
     Mode.REMOTE: "this pair has no drafter: make it with a draft source, or choose the mode fused or target",
 }
 
@@ -114,6 +114,7 @@ class Pair:
         self._closed = False
         self._experience = Experience()
         self._outages = Outages(patience, on_outage)
+        self._probes: dict[ModeSelection, LatencyProbe] = {}
         with ExitStack() as stack:
             client = VerifierClient(verifier, api_key=api_key, outages=self._outages, transport=transport)
             stack.enter_context(closing(client))
@@ -125,15 +126,22 @@ class Pair:
                 text_client.connection.connect()
                 self._free.put(_TextPlace(text_client, make_drafter))
             self._texts = self._free.qsize()
-            self._selection = ModeSelection(
-                self.modes,
-                self.target,
-                self._drafting.name,
-                client.least_round_trip_ms(_PINGS),
-                clock(),
-                None if memory is None else ModeMemory(Path(memory)),
+            link_ms, kept = client.least_round_trip_ms(_PINGS), None if memory is None else ModeMemory(Path(memory))
+            # Modes differ in other ways where texts are predicted, and such rates say nothing for other texts.
+            self._selection, self._predicting = (
+                ModeSelection(
+                    self._modes(predicted=predicted),
+                    self.target,
+                    self._drafting.name,
+                    link_ms,
+                    clock(),
+                    None if predicted else kept,
+                    predicted=predicted,
+                )
+                for predicted in (False, True)
             )
-            self._probe = stack.enter_context(closing(LatencyProbe(client.another(), self._selection, clock)))
+            for each in (self._selection, self._predicting):
+                self._probes[each] = stack.enter_context(closing(LatencyProbe(client.another(), each, clock)))
             self._open = stack.pop_all()
 
     def __enter__(self) -> "Pair":
@@ -206,7 +214,7 @@ class Pair:
             raise BadPrompt(f"the prompt holds {wrong}")
         options = options.settled()
         prediction = self._prediction(options)
-        if options.mode not in (*self.modes, Mode.AUTO) and (prediction is None or options.mode is not Mode.FUSED):
+        if options.mode not in (*self._modes(predicted=prediction is not None), Mode.AUTO):
             raise BadOption(f"mode {options.mode}: {_MISSING.get(options.mode, 'the verifier does not offer it')}")
         stats = Stats(model=self.target.name, mode=options.mode, sampling=options.described())
         stats.prediction_tokens = None if prediction is None else len(prediction)
@@ -220,9 +228,15 @@ class Pair:
 
     @property
     def modes(self) -> list[Mode]:
-        """The modes that this pair and its verifier offer, without `auto`."""
+        """The modes that this pair and its verifier offer, without `auto`. A verifier without a draft model offers
+        `fused` for texts with a prediction only."""
+        return self._modes(predicted=False)
+
+    def _modes(self, *, predicted: bool) -> list[Mode]:
+        """The modes for a text. `predicted`: whether it has a prediction."""
         local = [] if self._drafting.name is None else [Mode.REMOTE]
-        return local + [mode for mode in (Mode.FUSED, Mode.TARGET) if mode in self.target.modes]
+        there = [*self.target.modes, *([Mode.FUSED] if predicted and self.target.predictions else [])]
+        return local + [mode for mode in (Mode.FUSED, Mode.TARGET) if mode in there]
 
     @property
     def fastest(self) -> Mode | None:
@@ -231,8 +245,7 @@ class Pair:
 
     def _prediction(self, options: Options) -> list[int] | None:
         """The token ids of the prediction in `options`; None: it has none. Raises BadOption."""
-        given = options.prediction
-        if given is None:
+        if (given := options.prediction) is None:
             return None
         if options.mode is Mode.FUSED and not self.target.predictions:
             raise BadOption("prediction: this verifier is too old for one in mode fused: update it, or draft here")
@@ -255,14 +268,15 @@ class Pair:
             place = stack.enter_context(self._place())
             if self._observer is not None:
                 listeners.append(stack.enter_context(self._observer.run(stats, asdict(options))))
+            selection = self._selection if prediction is None else self._predicting
             may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in self.modes
             drafter = place.make_drafter(options.sampling, options.strategy) if may_draft else None
             yield from TextRun(
                 place.client,
                 drafter,
                 self._drafting,
-                self._selection,
-                self._probe,
+                selection,
+                self._probes[selection],
                 self._experience,
                 self._outages,
                 text,

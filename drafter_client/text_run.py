@@ -28,7 +28,7 @@ class TextRun:
     client: VerifierClient
     drafter: Drafter | None
     drafting: Drafting
-    selection: ModeSelection  # of the pair, whose link it knows
+    selection: ModeSelection  # of the pair, whose link it knows, for texts with a prediction or without
     probe: Callable[[], None]  # measures the link if that is due
     experience: Experience  # of the pair's texts
     outages: Outages
@@ -67,9 +67,8 @@ class TextRun:
                 self.client, begin, self.selection, self.probe, self._bounds, text, options, self.tell, self.clock
             )
         finally:
-            # Lockstep, a fixed draft length, a prediction or a failed draft model would distort the rates for later runs.
-            usual = not options.lockstep_only and options.draft_n is None and self.prediction is None
-            if usual and self._draft_failure is None:
+            # Lockstep, a fixed draft length or a failed draft model would distort the rates for later runs.
+            if not options.lockstep_only and options.draft_n is None and self._draft_failure is None:
                 self.selection.keep()
 
     def _begin(self, client: VerifierClient, options: Options) -> Run:

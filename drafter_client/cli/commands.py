@@ -36,15 +36,15 @@ def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
     if options.mode in (Mode.FUSED, Mode.TARGET):
         _refuse(parser, options, _OF_DRAFTING, f"with --mode {options.mode} nothing drafts here{_LEAVE}")
         if options.mode is Mode.TARGET:
-            _refuse(
-                parser, options, ["--draft-n", *_PREDICTION], f"with --mode {options.mode} nothing drafts{_LEAVE}"
-            )
+            _refuse(parser, options, ["--draft-n", *_PREDICTION], f"with --mode {options.mode} nothing drafts{_LEAVE}")
     else:
         _check_lookup(parser, options)
     if options.prompt_file is None:
         _refuse(parser, options, _OF_MANY, "is for many prompts, give them with --prompt-file")
     else:
-        _refuse(parser, options, _PREDICTION, "is of one text: give it with --prompt, or in the lines of a *.jsonl file")
+        _refuse(
+            parser, options, _PREDICTION, "is of one text: give it with --prompt, or in the lines of a *.jsonl file"
+        )
         _refuse(parser, options, ["--baseline"], "is measured beside one text, compare many with 'drafter compare'")
         if options.output is not None:
             _refuse(parser, options, ["--json"], f"--output writes the same lines{_LEAVE}")

@@ -104,9 +104,7 @@ class PredictedOutput:
 
     def _found(self, recent: Sequence[int], left: int, expected: int) -> tuple[int, int] | None:
         """(length, end) of the best match of the last tokens of `recent` in the prediction; None: there is none."""
-        near = [
-            end for end in _nearest(self._ends.get(recent[-1], ()), expected) if -_NEAR <= end - left <= _NEAR
-        ]
+        near = [end for end in _nearest(self._ends.get(recent[-1], ()), expected) if -_NEAR <= end - left <= _NEAR]
         far = _nearest(self._far_ends.get(tuple(recent[-_FAR:]), ()), expected)
         ends = dict.fromkeys((*near, *far))
         if not ends:

@@ -316,8 +316,9 @@ class SpeculationController:
             return
         busy = now >= self._step_late_at()
         asked = self._step.nodes if self._step is not None and not busy else ()
-        # In a draft step's time a share of a pass is done, and a pass brings what stands behind the token, too.
-        worth = self._latencies.draft() / self._latencies.verify(0)
+        # In a draft step's time a share of a pass is done, and a pass brings what stands behind the token, too. A fixed
+        # number of draft tokens is drafted at any cost.
+        worth = self._latencies.draft() / self._latencies.verify(0) if self._length.fixed is None else 0.0
         deepest, always = self._deepest(now, self._length.reach), busy or not self._length.best
         if self.text.look_up(deepest, asked, always=always, worth=worth):
             self._cached_plan = None  # it was made for the shorter path

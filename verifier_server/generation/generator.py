@@ -91,9 +91,7 @@ class Generator:
         position = session.prompt_len + len(request.committed_ids)
         if request.mode == "fused" and drafting is not None:
             counts = DraftCounts(drafting.draft.name, predicted=prediction is not None)
-            start = partial(
-                drafting.start, engine, session, request.draft_n, counts, position, prediction=prediction
-            )
+            start = partial(drafting.start, engine, session, request.draft_n, counts, position, prediction=prediction)
             text = GeneratedText(engine, session, position, start, counts)
         else:
             text = GeneratedText(engine, session, position, partial(_decode, engine, session, position), None)

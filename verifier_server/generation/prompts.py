@@ -58,18 +58,17 @@ def prediction_of(backend: Backend, request: messages.GenerateRequest) -> list[i
     Raises PromptTooLong for more tokens than the context holds, TokenOutOfRange, and InvalidRequest for invalid
     Unicode.
     """
+    field, ids = "prediction_ids", request.prediction_ids
     if request.prediction is not None:
-        return encode_text(backend, "prediction", request.prediction, add_begin=False)
-    ids = request.prediction_ids
+        field, ids = "prediction", encode_text(backend, "prediction", request.prediction, add_begin=False)
     if ids is None:
         return None
     if len(ids) > backend.context_length:
         raise PromptTooLong(
-            f"prediction_ids: {len(ids)} tokens are more than the context of {backend.context_length} holds: shorten "
-            "the prediction",
+            f"{field}: {len(ids)} tokens are more than the context of {backend.context_length} holds: shorten it",
             context_length=backend.context_length,
         )
-    check_ids(backend, "prediction_ids", ids)
+    check_ids(backend, field, ids)
     return ids
 
 
