@@ -107,7 +107,7 @@ class Options:
             raise BadOption("prediction: in mode target nothing is drafted; the mode fused needs no draft model for it")
         if self.strategy is Strategy.GREEDY:
             raise BadOption(
-                f"prediction: the strategy {self.strategy} accepts no draft tokens, so leave one of the two out"
+                f"prediction: the strategy {self.strategy} accepts no draft tokens, leave one of the two out"
             )
 
     def settled(self) -> "Options":

@@ -69,7 +69,8 @@ class VirtualDrafter:
 
         `overhead`: seconds that an exchange takes beside the network. `length`: fixed draft length; None: automatic.
         `lookup`: whether draft tokens are looked up in the text. `estimates`: what earlier texts have taught; None:
-        nothing. `prediction`: of the output, as token ids; None: there is none. `seed`: of the network's random numbers.
+        nothing. `prediction`: of the output, as token ids; None: there is none. `seed`: of the network's random
+        numbers.
         """
         self.course = Course()
         self.controller: SpeculationController | None = None

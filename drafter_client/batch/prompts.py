@@ -56,7 +56,8 @@ def parse_prompts(
     """The prompts in the file called `name`: JSON Lines if it ends in .jsonl, else text, a prompt a line.
 
     An object has `prompt`, and may have `id`, `system`, `max_tokens`, `temperature`, `top_k`, `top_p`, `seed` and
-    `prediction`, which take precedence over `defaults`; null counts as missing. Raises BadPromptFile with the line at fault.
+    `prediction`, which take precedence over `defaults`; null counts as missing. Raises BadPromptFile with the line at
+    fault.
     """
     prompts: list[Prompt] = []
     as_json = name.endswith(".jsonl")

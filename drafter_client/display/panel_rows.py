@@ -69,9 +69,6 @@ def couples(stats: Stats) -> list[tuple[LabelledValue, LabelledValue]]:
         pairs.append(
             (("looked up", f"{stats.looked_up} draft tokens"), ("looked up, accepted", str(stats.looked_up_accepted)))
         )
-    if stats.prediction_tokens is not None:
-        taken = f"{stats.prediction_accepted} draft tokens"
-        pairs.append((("prediction, accepted", taken), ("prediction, rejected", str(stats.prediction_rejected))))
     if set(stats.schedules) - {Schedule.LOCKSTEP}:
         ready = share(stats.next_draft_ready / stats.mispredicted if stats.mispredicted else None)
         pairs.append((("mispredicted", f"{stats.mispredicted} tokens"), ("next draft ready", ready)))
@@ -122,6 +119,8 @@ def lines(stats: Stats) -> list[LabelledValue]:
     if stats.schedules:
         sources = [f"{stats.sources[source]} {name}" for source, name in SOURCES.items() if stats.sources[source]]
         rows += [("tokens", ", ".join(sources)), ("schedule", _schedules(stats))]
+    if stats.prediction_tokens is not None:
+        rows.append(("prediction", f"{stats.prediction_accepted} accepted, {stats.prediction_rejected} rejected"))
     if stats.turns:
         rows += [("modes", ", ".join(f"{turn.mode} {turn.tokens}" for turn in stats.turns)), ("why", stats.why)]
     if stats.resumed:

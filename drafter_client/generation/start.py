@@ -52,7 +52,8 @@ def speculate(
     tokens in each verify request; None: the controller chooses it. `mechanisms`: what the pair may use, for example
     self-continuation. `lookup`: also draft by prompt lookup, where that is likelier to be accepted than the model's
     draft. `prediction`: token ids that the whole generated text may have, from which draft tokens are taken in the same
-    way; None: there is no prediction. `estimates`: what earlier texts have taught, to which this text adds; None: nothing.
+    way; None: there is no prediction. `estimates`: what earlier texts have taught, to which this text adds; None:
+    nothing.
 
     For the strategy `probabilistic` the drafter has to sample its draft tokens from the probabilities that it sends
     (`ModelDrafter(…, draws=True)`); draft tokens without probabilities count as drafted with probability 1. Raises

@@ -9,9 +9,9 @@ costs nothing while the verifier is busy anyway (`verifier_timeline`). So a veri
 when the verifier becomes free. In lockstep that is after drafting. While another request is in flight, it is before the
 response to that one; on a link with a long round trip, several requests leave in a row. With the time left, the drafter
 prepares drafts behind likely recovered tokens, so that after a rejection the next draft is often ready (SpecEdge, arXiv
-2505.17052; SSD, arXiv 2603.03251; PEARL, arXiv 2408.11850). Tokens found by lookup in the text (`ngram`), or in the client's
-prediction of the output (`predicted_output`), cost no time. They are drafted where they are likelier to be accepted
-than the draft model's next token.
+2505.17052; SSD, arXiv 2603.03251; PEARL, arXiv 2408.11850). Tokens found by lookup cost no time: in the text (`ngram`),
+or in the client's prediction of the output (`predicted_output`). They are drafted where they are likelier to be
+accepted than the draft model's next token, or so little less that its time is worth more.
 """
 
 from collections.abc import Sequence

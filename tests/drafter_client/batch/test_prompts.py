@@ -63,7 +63,7 @@ def test_a_bad_text_file_is_refused_with_the_line(data: bytes, complaint: str) -
     assert str(raised.value) == complaint
 
 
-KEYS = "prompt, id, system, max_tokens, temperature, top_k, top_p, seed"
+KEYS = "prompt, id, system, max_tokens, temperature, top_k, top_p, seed, prediction"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A prediction of the text in mode fused: the text is the target's, and a good prediction is accepted in long drafts."""
+"""A prediction of the text in mode fused: the text is the target's; a good prediction is accepted in long drafts."""
 
 import json
 from collections.abc import Iterator, Sequence
