@@ -35,10 +35,17 @@ class BackendError(Exception):
 
 
 class ModelLoadError(BackendError):
-    """The model could not be loaded. The message names the file or setting and says what to do.
+    """The model could not be loaded. The message names the file or setting and says what to do."""
 
-    If a setting is at fault, the message begins with its name, so that a program can put its own name for it there.
-    """
+    def __init__(self, message: str, setting: str | None = None) -> None:
+        """`setting`: the name of the setting at fault, as `LoadOptions` or a program's settings spell it; the message
+        begins with it."""
+        super().__init__(message)
+        self.setting = setting
+
+    def called(self, name: str) -> str:
+        """The message with `name`, a program's own name for the setting at fault, in place of the setting's."""
+        return name + str(self).removeprefix(self.setting or "")
 
 
 def first_line(error: BaseException) -> str:
@@ -78,9 +85,11 @@ class Entry(NamedTuple):
 
 class TopLogitsSpec(NamedTuple):
     """The top logits wanted of each row of logits of an entry: the `size` greatest logits of the ids below `below`, and
-    the log of the sum of exp(logit / `temperature`) over all of these ids. Greedy decoding needs a `size` of 1 only."""
+    the log of the sum of exp(logit / `temperature`) over all of these ids. Greedy decoding needs a `size` of 1 only.
 
-    size: int
+    A `size` of None: the whole row of the ids below `below` is wanted instead."""
+
+    size: int | None
     temperature: float
     below: int
 
@@ -89,8 +98,13 @@ MOST_SLOTS = 256  # slots of one engine: llama.cpp's limit
 TOP_LOGITS_COUNT = 1024  # top logits of a row: these suffice to draw nearly every token
 
 
-def top_logits_spec(sampling: Sampling, below: int, choices: int = 1) -> TopLogitsSpec:
-    """The top logits to ask for, to choose `choices` tokens of one row by `sampling` among the ids below `below`."""
+def top_logits_spec(sampling: Sampling, below: int, choices: int = 1, *, whole: bool = False) -> TopLogitsSpec:
+    """The top logits to ask for, to choose `choices` tokens of one row by `sampling` among the ids below `below`.
+
+    `whole`: ask for whole rows, as logit processors and log probabilities need them.
+    """
+    if whole:
+        return TopLogitsSpec(None, sampling.softmax_temperature, below)
     size = choices if sampling.greedy else max(TOP_LOGITS_COUNT, sampling.top_k)
     return TopLogitsSpec(min(size, below), sampling.softmax_temperature, below)
 
@@ -122,7 +136,7 @@ class LoadOptions:
         """Raises ModelLoadError if any option in `names` differs from its default, since `engine` would ignore it."""
         for field in fields(self):
             if field.name in names and getattr(self, field.name) != field.default:
-                raise ModelLoadError(f"{field.name}: the {engine} backend has no such choice, leave it out")
+                raise ModelLoadError(f"{field.name}: the {engine} backend has no such choice, leave it out", field.name)
 
 
 class Backend(ABC):
@@ -154,7 +168,9 @@ class Backend(ABC):
     def __init__(self) -> None:
         """Raises ModelLoadError if the context is too short to serve anything."""
         if self.context_length < 2:
-            raise ModelLoadError(f"context is {self.context_length}, a prompt and an answer take at least 2 tokens")
+            raise ModelLoadError(
+                f"context is {self.context_length}, a prompt and an answer take at least 2 tokens", "context"
+            )
         self._lengths = [0] * self.slots
 
     def length(self, slot: int) -> int:
@@ -171,13 +187,16 @@ class Backend(ABC):
         return self._tracked(batch, lambda: self._forward(batch))
 
     def extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> Sequence[Rows]:
-        """Run ONE forward pass. Returns, per entry, the top logits of each row; without `has_top_logits`, whole rows.
+        """Run ONE forward pass. Returns, per entry, the top logits of each row, or whole rows: float32 of shape
+        (rows, below), where they are wanted or the engine has no top logits.
 
         `wanted[i]` is for `batch[i]`. The result is valid until the next pass, as in `extend`. A `TopLogits` raises
         EngineFailure when it needs the whole row and cannot fetch it.
         """
         size = self.vocabulary.size
-        if len(wanted) != len(batch) or any(not 1 <= each.size <= each.below <= size for each in wanted):
+        if len(wanted) != len(batch) or any(
+            not 1 <= (each.below if each.size is None else each.size) <= each.below <= size for each in wanted
+        ):
             raise BadEntry(
                 f"wanted is {list(wanted)}: expected are {len(batch)} items, one an entry, "
                 f"each with 1 <= size <= below <= {size}"
@@ -226,7 +245,7 @@ class Backend(ABC):
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         """`extend` after its checks."""
 
-    def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[list[TopLogits]]:
+    def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> Sequence[Rows]:
         """`extend_top_logits` after its checks, for engines with `has_top_logits`."""
         raise NotImplementedError
 

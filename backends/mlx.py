@@ -74,7 +74,7 @@ class MlxBackend(Backend):
         self.context_length = options.context_length or min(text.get("max_position_embeddings") or 4096, 4096, most)
         if self.context_length > most:
             raise ModelLoadError(
-                f"context {self.context_length}: mlx-lm ignores the window of {most} tokens: at most {most}"
+                f"context {self.context_length}: mlx-lm ignores the window of {most} tokens: at most {most}", "context"
             )
         self.slots = options.slots or slots_that_fit(token_bytes * self.context_length, available_bytes())
         self.kv_bytes = token_bytes * self.context_length * self.slots

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backends.base import Backend, Entry, LoadOptions, Logits, ModelLoadError, Progress, TopLogitsSpec
+from backends.base import Backend, Entry, LoadOptions, Logits, ModelLoadError, Progress, Rows, TopLogitsSpec
 from backends.vocabulary import Kind, Vocabulary
-from speculation.sampling.top_logits import TopLogits, top_logits_of
+from speculation.sampling.top_logits import top_logits_of
 
 ORDER = 4  # tokens of context that decide the next token
 BEGIN, END = 256, 257
@@ -106,11 +106,12 @@ class ScriptedBackend(Backend):
             results.append(np.stack(rows) if rows else np.empty((0, self.vocabulary.size), dtype=np.float32))
         return results
 
-    def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[list[TopLogits]]:
-        return [
-            [top_logits_of(row[: each.below], each.size, each.temperature) for row in rows]
-            for rows, each in zip(self._forward(batch), wanted, strict=True)
-        ]
+    def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[Rows]:
+        def taken(rows: Logits, size: int | None, temperature: float, below: int) -> Rows:
+            rows = rows[:, :below]
+            return rows if size is None else [top_logits_of(row, size, temperature) for row in rows]
+
+        return [taken(rows, *each) for rows, each in zip(self._forward(batch), wanted, strict=True)]
 
     def _copy(self, source: int, destination: int, length: int) -> None:
         self._held[destination] = self._held[source][:length]

@@ -67,10 +67,10 @@ class Loaded:
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
         info = check_vocabulary(client, self.backend.vocabulary, self.backend.model_name)
 
-        def drafter(sampling: Sampling, strategy: Strategy) -> Drafter:
+        def drafter(sampling: Sampling, strategy: Strategy, prompt_len: int) -> Drafter:
             for slot in range(self.backend.slots):
                 self.backend.release(slot)
-            return model_drafter(self.backend, sampling, strategy, info.vocabulary.size)
+            return model_drafter(self.backend, sampling, strategy, info.vocabulary.size, prompt_len)
 
         yield Drafting(self.backend.model_name, info, self.backend.vocabulary, [drafter])
 

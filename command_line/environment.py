@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from command_line.errors import SettingsError
 from command_line.suggestion import nearest
 
 # For a service called "verifier", Kubernetes gives every container of its namespace VERIFIER_SERVICE_HOST,
@@ -11,10 +12,6 @@ from command_line.suggestion import nearest
 # VERIFIER_BIG_SERVICE_HOST and so on. Docker's links do the same.
 _SERVICE = re.compile(r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$")
 _ADDRESS = re.compile(r"(tcp|udp|sctp)://", re.IGNORECASE)
-
-
-class UnknownVariable(Exception):
-    """A variable's name is close to a known one, so it is most likely misspelt. The message names both."""
 
 
 class Variables(NamedTuple):
@@ -27,8 +24,8 @@ class Variables(NamedTuple):
 def variables(prefix: str, known: Collection[str], environment: Mapping[str, str]) -> Variables:
     """The variables that begin with `prefix`. `known`: names that the program reads, without the prefix, in capitals.
 
-    Raises UnknownVariable for a name that is close to a known one. Ignores the variables that Kubernetes and Docker set
-    for a service of the program's name.
+    Raises SettingsError for a name that is close to a known one, as it is most likely misspelt. Ignores the variables
+    that Kubernetes and Docker set for a service of the program's name.
     """
     found = Variables({}, [])
     for variable, value in environment.items():
@@ -42,6 +39,6 @@ def variables(prefix: str, known: Collection[str], environment: Mapping[str, str
             continue
         meant = nearest(name, known)
         if meant is not None:
-            raise UnknownVariable(f"{variable}: no such variable; did you mean {prefix}{meant}?")
+            raise SettingsError(f"{variable}: no such variable; did you mean {prefix}{meant}?")
         found.unknown.append(variable)
     return found

@@ -2,13 +2,17 @@
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from command_line import version
+from command_line.config_file import FILE, VARIABLE
 from command_line.suggestion import nearest
 
+KEY = "KEY"  # the placeholder of a secret's value; errors never show the value of such a flag
 _EXAMPLES = "examples:"
+_ABSENT = object()  # instead of the value of a flag that was not given
 _NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse's rule for a negative number, which is a value and not a flag
 
 
@@ -51,13 +55,44 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("-h", "--help", action="help", help="show this help and exit")
         self.add_argument("--version", action=_Version, help="show the version and exit")
 
-    def parse(self, given: Sequence[str]) -> argparse.Namespace:
-        """Parse the arguments. Unknown flags are reported before missing values that they cause."""
+    def add_config_flags(self) -> None:
+        """Add the flags of a command whose settings can also come from the environment and from a file."""
+        self.add_argument(
+            "--config",
+            metavar="FILE",
+            type=Path,
+            help=f"file with settings (default: {VARIABLE}, else {FILE} in the working folder, if there is one)",
+        )
+        self.add_argument(
+            "--print-config", action="store_true", help="show each setting with the place it came from, and exit"
+        )
+
+    def parse(self, given: Sequence[str], optional: Collection[str] = ()) -> argparse.Namespace:
+        """Parse the arguments. Unknown flags are reported before missing values that they cause.
+
+        `optional`: names of flags that are in the result only if they were given.
+        """
         self._check_flags(given)
-        options, rest = self.parse_known_args(given)
+        options, rest = self.parse_known_args(given, argparse.Namespace(**dict.fromkeys(optional, _ABSENT)))
         if rest:
             self._refuse_word(rest[0], given)
-        return options
+        return argparse.Namespace(**{name: value for name, value in vars(options).items() if value is not _ABSENT})
+
+    def actions(self) -> list[argparse.Action]:
+        """All flags, in the order of the help."""
+        return [action for group in self._action_groups for action in group._group_actions]
+
+    def value_of(self, name: str, text: str) -> Any:
+        """The value that the flag `name` would have for `text`. Raises ValueError, which says what is wrong."""
+        [action] = [action for action in self._actions if action.dest == name]
+        try:
+            value = action.type(text) if callable(action.type) else text
+        except argparse.ArgumentTypeError as error:
+            raise ValueError(str(error)) from None
+        complaint = _complaint(action, value)
+        if complaint is not None:
+            raise ValueError(complaint)
+        return value
 
     def _check_flags(self, given: Sequence[str]) -> None:
         known = self._option_string_actions
@@ -72,6 +107,8 @@ class Parser(argparse.ArgumentParser):
             is_flag = name.startswith("-") and name != "-" and " " not in argument and not _NUMBER.match(argument)
             if is_flag and name not in known:
                 if takes_value is not None and nearest(name, flags) is None:
+                    if known[takes_value].metavar == KEY:
+                        self.error(f"{takes_value} wants a value; write {takes_value}={KEY} if it begins with a dash")
                     self.error(f"{takes_value} wants a value; write {takes_value}={argument} if it is {argument}")
                 self.error(f"no flag {name}{_meant(name, flags)}")
             action = known.get(argument)
@@ -88,12 +125,9 @@ class Parser(argparse.ArgumentParser):
         self.error(f"{word!r} belongs to no flag; a value with spaces needs quotes")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is None or value in action.choices:
-            return
-        choices = [str(choice) for choice in action.choices]
-        name = "".join(f"{flag}: " for flag in action.option_strings[-1:])
-        listed = "" if nearest(str(value), choices) else f"; choose one of {', '.join(choices)}"
-        self.error(f"{name}no {value!r}{_meant(str(value), choices)}{listed}")
+        complaint = _complaint(action, value)
+        if complaint is not None:
+            self.error("".join(f"{flag}: " for flag in action.option_strings[-1:]) + complaint)
 
     def error(self, message: str) -> NoReturn:
         """Print `message` in one line and where help is, and exit with status 2."""
@@ -103,9 +137,34 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{program}: {line}\n{program}: '{' '.join([*command, '--help'])}' lists the flags\n")
 
 
+def flag(name: str) -> str:
+    """The flag of the setting `name`."""
+    return "--" + name.replace("_", "-")
+
+
+def _complaint(action: argparse.Action, value: Any) -> str | None:
+    """What is wrong with a value that is none of the flag's choices."""
+    if action.choices is None or value in action.choices:
+        return None
+    choices = [str(choice) for choice in action.choices]
+    listed = "" if nearest(str(value), choices) else f"; choose one of {', '.join(choices)}"
+    return f"no {value!r}{_meant(str(value), choices)}{listed}"
+
+
 def _meant(name: str, known: Sequence[str]) -> str:
     meant = nearest(name, known)
     return "" if meant is None else f"; did you mean {meant}?"
+
+
+class Switch(argparse.Action):
+    """A flag without a value, and its contrary: `--name` and `--no-name`."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, default: bool, help: str) -> None:
+        contrary = [f"--no-{flag[2:]}" for flag in option_strings]
+        super().__init__([*option_strings, *contrary], dest, nargs=0, default=default, help=help)
+
+    def __call__(self, parser: Any, options: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        setattr(options, self.dest, not str(option).startswith("--no-"))
 
 
 class _Version(argparse.Action):

@@ -35,7 +35,8 @@ class Drafting:
     info: ModelInfo
     vocabulary: Vocabulary
     # A function for each text that is generated at a time; each call makes the drafter of one text.
-    drafters: list[Callable[[Sampling, Strategy], Drafter]]
+    # Its arguments: sampling settings, strategy, and how many tokens the prompt has.
+    drafters: list[Callable[[Sampling, Strategy, int], Drafter]]
     looks_up: bool = False  # whether the drafters draft by prompt lookup, so that nothing else has to
 
 
@@ -80,12 +81,14 @@ class DraftModel:
             yield Drafting(name, info, vocabulary, [partial(make, engine) for engine in engines])
 
 
-def _direct(vocabulary_size: int, engine: Backend, sampling: Sampling, strategy: Strategy) -> Drafter:
+def _direct(vocabulary_size: int, engine: Backend, sampling: Sampling, strategy: Strategy, prompt_len: int) -> Drafter:
     """The drafter of one text, where the draft model has the target's vocabulary (of `vocabulary_size` ids)."""
-    return FallbackDrafter(lambda: model_drafter(_emptied(engine), sampling, strategy, vocabulary_size))
+    return FallbackDrafter(lambda: model_drafter(_emptied(engine), sampling, strategy, vocabulary_size, prompt_len))
 
 
-def _translating(target: Vocabulary, engine: Backend, sampling: Sampling, strategy: Strategy) -> Drafter:
+def _translating(
+    target: Vocabulary, engine: Backend, sampling: Sampling, strategy: Strategy, _prompt_len: int
+) -> Drafter:
     """The drafter of one text, where the draft model has another vocabulary than `target`."""
     drawn = effective_sampling(strategy, sampling)
     return FallbackDrafter(lambda: TranslatingDrafter(_emptied(engine), target, drawn, draws=strategy.draws))
@@ -137,7 +140,7 @@ class Custom:
         drafter = partial(self._drafter, vocabulary)
         yield Drafting(self.name, info, vocabulary, [drafter] * texts)
 
-    def _drafter(self, vocabulary: Vocabulary, sampling: Sampling, _strategy: Strategy) -> Drafter:
+    def _drafter(self, vocabulary: Vocabulary, sampling: Sampling, _strategy: Strategy, _prompt_len: int) -> Drafter:
         return CheckedDrafter(self.make(vocabulary, sampling), self.name, vocabulary.size)
 
 
@@ -177,4 +180,4 @@ def load_model(
         if texts == 1:
             raise
         reason = f"rows are for {texts} texts at a time (--concurrency), {branches} for each (--branches)"
-        raise ModelLoadError(f"{error}; {reason}") from None
+        raise ModelLoadError(f"{error}; {reason}", error.setting) from None

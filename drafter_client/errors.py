@@ -69,10 +69,6 @@ class OtherResults(BadOutput):
     """The file holds results of other prompts or of other settings."""
 
 
-class NoChatTemplate(DrafterError):
-    """The target model has no chat template, or its template cannot be rendered."""
-
-
 class TraceError(DrafterError):
     """A trace cannot be written or read."""
 

@@ -1,8 +1,8 @@
 """The options of one text: its length, how it is sampled, and how it is drafted."""
 
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from types import NoneType
 from typing import Any
@@ -11,13 +11,19 @@ from drafter_client.errors import BadOption
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from speculation.protocol.response_fields import SamplingReport
 from speculation.sampling import gumbel
-from speculation.sampling.sampling import Sampling
+from speculation.sampling.logprobs import MOST_LOGPROBS
+from speculation.sampling.sampling import Sampling, bias_pairs
 
+PENALTIES = ("min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")  # off unless given
+# Options that results and traces of earlier versions do not have.
+_LATER = (*PENALTIES, "logit_bias", "logprobs", "prediction")
 _NUMBERS: dict[str, tuple[type, ...]] = {  # the options that are numbers, with the types that each takes
     "max_tokens": (int,),
     "temperature": (float, int),
     "top_k": (int,),
     "top_p": (float, int),
+    **dict.fromkeys(PENALTIES, (float, int)),
+    "logprobs": (int, NoneType),
     "seed": (int, NoneType),
     "threshold": (float, int, NoneType),
     "draft_n": (int, NoneType),
@@ -44,10 +50,18 @@ class Options:
     `temperature`   sampling temperature, 0 to 100; 0: greedy
     `top_k`         sample from this many of the likeliest tokens; 0: from all
     `top_p`         sample from the likeliest tokens that together have this probability; 1: from all
+    `min_p`         mask tokens of less than this share of the greatest probability, 0 to 1; 0: none
+    `presence_penalty`    subtracted from the logits of tokens that the text has, prompt excluded; -2 to 2, 0: off
+    `frequency_penalty`   as `presence_penalty`, for each time that the text has the token
+    `repetition_penalty`  divides positive logits, and multiplies negative ones, of tokens in prompt or text; 0.01 to
+                    100, 1: off
+    `logit_bias`    for token ids, what is added to their logits, -100 to 100
     `mode`          which machine drafts
     `strategy`      the rule that decides which draft tokens are accepted
     `threshold`     for the strategy `threshold`: a draft token is accepted if the target's probability of it is greater
     `explain`       attach to each token the decision why it was committed
+    `logprobs`      attach to each token its log probability, and those of this many of the likeliest tokens, 0 to 20;
+                    None: none. They are the target's at temperature 1, before processors and filters
     `seed`          0 to 2^53 - 1: the same seed gives the same text; None: a random seed, which is reported
     `draft_n`       fixed number of draft tokens in each verify request; None: as many as pay off
     `lookup`        also draft by prompt lookup, where that is likelier to be accepted than the model's draft
@@ -60,10 +74,16 @@ class Options:
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
     seed: int | None = None
     strategy: Strategy = Strategy.COUPLED
     threshold: float | None = None
     explain: bool = False
+    logprobs: int | None = None
     mode: Mode = Mode.REMOTE
     draft_n: int | None = None
     lookup: bool = True
@@ -76,8 +96,11 @@ class Options:
             if type(value) not in types:  # isinstance would take True for a number
                 allowed = " or ".join("None" if each is NoneType else each.__name__ for each in types)
                 raise BadOption(f"{name} must be of type {allowed}, got {value!r}")
+        self._check_bias()
         if self.max_tokens < 1:
             raise BadOption(f"max_tokens must be at least 1, got {self.max_tokens}")
+        if self.logprobs is not None and not 0 <= self.logprobs <= MOST_LOGPROBS:
+            raise BadOption(f"logprobs must be None or 0 to {MOST_LOGPROBS}, got {self.logprobs}")
         if self.draft_n is not None and self.draft_n < 0:
             raise BadOption(f"draft_n must be None or at least 0, got {self.draft_n}")
         for name, known in (("strategy", Strategy), ("mode", Mode)):
@@ -110,6 +133,14 @@ class Options:
                 f"prediction: the strategy {self.strategy} accepts no draft tokens, leave one of the two out"
             )
 
+    def _check_bias(self) -> None:
+        """Raise BadOption unless `logit_bias` maps ids to numbers."""
+        if not isinstance(self.logit_bias, Mapping):
+            raise BadOption(f"logit_bias must map token ids to numbers, got {self.logit_bias!r}")
+        for token, bias in self.logit_bias.items():
+            if type(token) is not int or type(bias) not in (float, int):
+                raise BadOption(f"logit_bias must map token ids to numbers, got {token!r}: {bias!r}")
+
     def settled(self) -> "Options":
         """Return these options with a seed: the given one, else a random one."""
         return self if self.seed is not None else replace(self, seed=secrets.randbelow(gumbel.SEED_LIMIT))
@@ -117,7 +148,17 @@ class Options:
     @property
     def sampling(self) -> Sampling:
         """The sampling settings of the text; their seed is 0 if none was given (see `settled`)."""
-        return Sampling(self.seed or 0, self.temperature, self.top_k, self.top_p)
+        return Sampling(
+            self.seed or 0,
+            self.temperature,
+            self.top_k,
+            self.top_p,
+            self.min_p,
+            self.presence_penalty,
+            self.frequency_penalty,
+            self.repetition_penalty,
+            bias_pairs(self.logit_bias),
+        )
 
     @property
     def lockstep_only(self) -> bool:
@@ -127,6 +168,19 @@ class Options:
     def described(self) -> dict[str, Any]:
         """Return the sampling settings as the verifier reports them."""
         return SamplingReport.of(self.sampling, self.strategy, self.threshold).settings()
+
+    def settings(self) -> dict[str, Any]:
+        """Return all options as JSON values; those in `_LATER` only where they differ from their default."""
+        values = asdict(self)
+        for name in _LATER:
+            if values[name] == getattr(_PLAIN, name):
+                del values[name]
+        return values | self._bias()
+
+    def _bias(self) -> dict[str, Any]:
+        """`logit_bias` as a field of a JSON object; empty if there is none."""
+        biases = {str(token): float(bias) for token, bias in sorted(self.logit_bias.items())}
+        return {"logit_bias": biases} if biases else {}
 
     def request(self) -> dict[str, Any]:
         """Return the fields by which these options go into requests to `/prefill` and `/generate`."""
@@ -138,4 +192,12 @@ class Options:
             fields["threshold"] = self.threshold
         if self.explain:
             fields["explain"] = True
-        return fields
+        if self.logprobs is not None:
+            fields["logprobs"] = self.logprobs
+        for name in PENALTIES:
+            if (value := getattr(self, name)) != getattr(_PLAIN, name):
+                fields[name] = value
+        return fields | self._bias()
+
+
+_PLAIN = Options()

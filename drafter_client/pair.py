@@ -4,16 +4,15 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
 
 import httpx
 
-from drafter_client.chat.prompt import chat_ids
+from backends.vocabulary import Vocabulary
 from drafter_client.draft_sources import Drafting, DraftModel, Source, Undrafted
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
 from drafter_client.generation.counting import StatsCounter
@@ -31,12 +30,17 @@ from drafter_client.modes.memory import ModeMemory
 from drafter_client.modes.selection import ModeSelection
 from drafter_client.options import Mode, Options
 from drafter_client.text_run import TextRun
+from drafter_client.token_ids import foreign_id, prediction_ids
 from drafters.base import Drafter
+from openai_api.chat.prompt import chat_ids
+from openai_api.chat.template import Renderer
 from speculation.acceptance.strategies import Strategy
+from speculation.errors import NoChatTemplate
 from speculation.policy.experience import Experience
 from speculation.protocol.service_responses import ModelInfo
 from speculation.sampling.sampling import Sampling
 
+T = TypeVar("T")
 VERIFIER = "http://127.0.0.1:8000"
 BRANCHES = 6
 _PINGS = 3  # measurements of the round trip at the start
@@ -61,7 +65,7 @@ class _TextPlace(NamedTuple):
     """What one text at a time needs: a connection, and a function that makes the drafter of the text."""
 
     client: VerifierClient
-    make_drafter: Callable[[Sampling, Strategy], Drafter]
+    make_drafter: Callable[[Sampling, Strategy, int], Drafter]  # as in `Drafting.drafters`
 
 
 class Pair:
@@ -186,18 +190,33 @@ class Pair:
         """Name of the drafter on this machine; None: there is none."""
         return self._drafting.name
 
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The target's vocabulary. Encode with `encoding`: the verifier may have to do it, over a single connection."""
+        return self._drafting.vocabulary
+
+    def encoding(self, work: Callable[[Vocabulary], T]) -> T:
+        """Return the result of `work`, which encodes text. May be called from any thread."""
+        with self._encoding:
+            return work(self._drafting.vocabulary)
+
     def encode(self, prompt: str) -> list[int]:
         """Return the token ids of a prompt in the target's vocabulary. May be called from any thread."""
-        with self._encoding:
-            return self._drafting.vocabulary.encode(prompt)
+        return self.encoding(lambda vocabulary: vocabulary.encode(prompt))
 
     def chat(self, message: str, system: str | None = None) -> list[int]:
         """Return the token ids of a conversation with one user message, in the target's chat template.
 
         `system`: the system message; None: there is none. May be called from any thread. Raises NoChatTemplate.
         """
-        with self._encoding:
-            return chat_ids(self.target.chat_template, self._drafting.vocabulary, message, system)
+        template = self.target.chat_template
+        if not template:
+            raise NoChatTemplate("the target model has no chat template: leave --chat away, or serve an instruct model")
+        messages = [{"role": "user", "content": message}]
+        if system is not None:
+            messages.insert(0, {"role": "system", "content": system})
+        with Renderer() as renderer:
+            return self.encoding(lambda vocabulary: chat_ids(template, vocabulary, messages, renderer))
 
     def generate(self, prompt: str | Sequence[int], options: Options = Options()) -> Generation:
         """Return an iterator of the events of a text that continues `prompt` (text or token ids).
@@ -210,10 +229,10 @@ class Pair:
         prompt_ids = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
         if not prompt_ids:  # some vocabularies have no begin token and drop spaces: a prompt of spaces becomes empty
             raise BadPrompt("the prompt is empty, as the model reads it: give at least one character that is no space")
-        if (wrong := self._no_id(prompt_ids)) is not None:  # a draft engine may read it before the verifier refuses it
+        if (wrong := foreign_id(prompt_ids, self.target.vocabulary.size)) is not None:
             raise BadPrompt(f"the prompt holds {wrong}")
         options = options.settled()
-        prediction = self._prediction(options)
+        prediction = prediction_ids(options, self.target, self.encoding)
         if options.mode not in (*self._modes(predicted=prediction is not None), Mode.AUTO):
             raise BadOption(f"mode {options.mode}: {_MISSING.get(options.mode, 'the verifier does not offer it')}")
         stats = Stats(model=self.target.name, mode=options.mode, sampling=options.described())
@@ -228,8 +247,7 @@ class Pair:
 
     @property
     def modes(self) -> list[Mode]:
-        """The modes that this pair and its verifier offer, without `auto`. A verifier without a draft model offers
-        `fused` for texts with a prediction only."""
+        """The modes, without `auto`, that this pair and its verifier offer for texts without a prediction."""
         return self._modes(predicted=False)
 
     def _modes(self, *, predicted: bool) -> list[Mode]:
@@ -243,34 +261,16 @@ class Pair:
         """The mode that `auto` expects to be the fastest; None until that mode was measured over the present link."""
         return self._selection.fastest
 
-    def _prediction(self, options: Options) -> list[int] | None:
-        """The token ids of the prediction in `options`; None: it has none. Raises BadOption."""
-        if (given := options.prediction) is None:
-            return None
-        if options.mode is Mode.FUSED and not self.target.predictions:
-            raise BadOption("prediction: this verifier is too old for one in mode fused: update it, or draft here")
-        if isinstance(given, str):
-            with self._encoding:
-                return self._drafting.vocabulary.encode(given, add_begin=False)
-        if (wrong := self._no_id(given)) is not None:
-            raise BadOption(f"the prediction holds {wrong}")
-        return list(given)
-
-    def _no_id(self, tokens: Sequence[int]) -> str | None:
-        """The first of `tokens` that is no token id of the target, in words; None: all are."""
-        size = self.target.vocabulary.size
-        wrong = next((token for token in tokens if not 0 <= token < size), None)
-        return None if wrong is None else f"{wrong}, which is no token id of the target: its ids are 0 to {size - 1}"
-
     def _write(self, text: TextSession, options: Options, prediction: list[int] | None, stats: Stats) -> Run:
         listeners: list[Listener] = [StatsCounter(stats).take]
         with ExitStack() as stack:
             place = stack.enter_context(self._place())
             if self._observer is not None:
-                listeners.append(stack.enter_context(self._observer.run(stats, asdict(options))))
+                listeners.append(stack.enter_context(self._observer.run(stats, options.settings())))
             selection = self._selection if prediction is None else self._predicting
             may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in self.modes
-            drafter = place.make_drafter(options.sampling, options.strategy) if may_draft else None
+            drawn = options.sampling, options.strategy, len(text.prompt_ids)
+            drafter = place.make_drafter(*drawn) if may_draft else None
             yield from TextRun(
                 place.client,
                 drafter,

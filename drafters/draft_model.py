@@ -8,6 +8,7 @@ from drafters.base import Expansion
 from speculation.acceptance.draft_probs import drawn_from, normalised, propose
 from speculation.acceptance.strategies import Strategy, common_prefix, effective_sampling
 from speculation.drafts.tree import Prediction
+from speculation.sampling.processors import text_processors
 from speculation.sampling.sampling import Row, Sampling, choose, choose_two, probability
 
 _CHOICES = 8  # top logits of a row for greedy decoding: enough for a second choice
@@ -32,16 +33,24 @@ class ModelDrafter:
     """
 
     def __init__(
-        self, backend: Backend, sampling: Sampling, vocabulary_size: int | None = None, *, draws: bool = False
+        self,
+        backend: Backend,
+        sampling: Sampling,
+        vocabulary_size: int | None = None,
+        *,
+        draws: bool = False,
+        prompt_len: int = 0,
     ) -> None:
         """`vocabulary_size`: the target's; ids beyond the smaller of the two vocabularies are never drafted.
+        `prompt_len`: tokens of the prompt, which some logit processors treat in another way than the rest of the text.
 
         `draws`: draw draft tokens with separate noise, from the distribution that is sent along with them, as the
         strategy `probabilistic` requires.
         """
         self._backend, self._sampling, self._draws = backend, sampling, draws
         self._ids = min(backend.vocabulary.size, vocabulary_size or backend.vocabulary.size)
-        self._wanted = top_logits_spec(sampling, self._ids, choices=_CHOICES)
+        self._processors = text_processors(sampling, prompt_len, self._ids)
+        self._wanted = top_logits_spec(sampling, self._ids, choices=_CHOICES, whole=self._processors is not None)
         self._fewer_ids = (vocabulary_size or 0) > self._ids
         self.width = backend.slots if backend.can_copy else 1
         self._slots = [_Slot(number, 0) for number in range(self.width)]
@@ -73,7 +82,7 @@ class ModelDrafter:
                 slot, tail = chosen[len(predictions)], tails[len(predictions)]
                 slot.stem, slot.tail, slot.used = self._length, list(tail), self._calls
                 position = self._base + entry.start + len(entry.tokens)
-                predictions.append(self._predict(rows[0], position, runners_up))
+                predictions.append(self._predict(self._processed(rows[0], tail), position, runners_up))
             batch.clear()
 
         for tail in tails:
@@ -101,6 +110,8 @@ class ModelDrafter:
                 slot.stem += accepted
                 slot.tail = slot.tail[accepted:] if accepted == len(new) else []
         self._length = len(text)
+        if self._processors is not None and self._length >= self._processors.prompt_len:
+            self._processors.commit(text)
 
     def _slide(self, ahead: int) -> None:
         """Slide the window if the text and `ahead` more tokens (fewer than the context holds) exceed the context."""
@@ -116,7 +127,7 @@ class ModelDrafter:
         for tail in tails:
             feed = self._readable([*text, *tail][-window:])
             row = self._forward([Entry(0, 0, feed, len(feed) - 1)])[0][0]
-            predictions.append(self._predict(row, len(text) + len(tail), runners_up))
+            predictions.append(self._predict(self._processed(row, tail), len(text) + len(tail), runners_up))
         self._forget()
         return Expansion(predictions, window * len(tails))
 
@@ -174,6 +185,16 @@ class ModelDrafter:
             self._forget()
             raise
 
+    def _processed(self, row: Row, tail: Sequence[int]) -> Row:
+        """The row behind the text and `tail`, changed by the logit processors.
+
+        They follow the whole text, wherever the window begins. While the prompt is read in pieces, they do nothing: no
+        draft begins inside the prompt.
+        """
+        if self._processors is None or self._length < self._processors.prompt_len:
+            return row
+        return self._processors.process(row, tail)
+
     def _predict(self, logits: Row, position: int, runner_up: bool) -> Prediction:
         if self._draws:
             weights = propose(logits, self._sampling)
@@ -187,6 +208,10 @@ class ModelDrafter:
         return Prediction(token, probability(logits, token, self._sampling), second)
 
 
-def model_drafter(backend: Backend, sampling: Sampling, strategy: Strategy, vocabulary_size: int) -> ModelDrafter:
-    """The drafter for a strategy and the session's sampling. `vocabulary_size`: the target's."""
-    return ModelDrafter(backend, effective_sampling(strategy, sampling), vocabulary_size, draws=strategy.draws)
+def model_drafter(
+    backend: Backend, sampling: Sampling, strategy: Strategy, vocabulary_size: int, prompt_len: int
+) -> ModelDrafter:
+    """The drafter for a strategy and the session's sampling. `vocabulary_size`: the target's. `prompt_len`: tokens of
+    the prompt."""
+    drawn = effective_sampling(strategy, sampling)
+    return ModelDrafter(backend, drawn, vocabulary_size, draws=strategy.draws, prompt_len=prompt_len)

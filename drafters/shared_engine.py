@@ -13,6 +13,8 @@ from itertools import islice
 from typing import Any
 from weakref import ref
 
+import numpy as np
+
 from backends.base import (
     Backend,
     BackendError,
@@ -21,6 +23,7 @@ from backends.base import (
     Entry,
     Logits,
     OutOfRoom,
+    Rows,
     TopLogitsSpec,
     first_line,
 )
@@ -34,7 +37,7 @@ class _Call:
     batch: list[Entry]
     wanted: Sequence[TopLogitsSpec] | None = None  # None: whole rows of logits
     action: Callable[[], object] | None = None
-    results: list[Any] = field(default_factory=list)  # for each entry: its rows of logits, or top logits if `wanted`
+    results: list[Any] = field(default_factory=list)  # for each entry: its whole rows of logits, or top logits
     error: BaseException | None = None
     leads: bool = False  # whether this call's thread runs the engine, for this call and others
     woken: threading.Event = field(default_factory=threading.Event)
@@ -110,7 +113,8 @@ class SharedEngine:
         self._run(_Call([], action=close))
 
     def extend(self, batch: list[Entry], wanted: Sequence[TopLogitsSpec] | None) -> list[Any]:
-        """Run entries in a pass, with those of other calls. Returns, per entry, logits or, if `wanted`, top logits.
+        """Run entries in a pass, with those of other calls. Returns, per entry, logits, or what `wanted` asks
+        for.
 
         The results stay valid after later passes. Raises what the engine raises for the pass.
         """
@@ -204,15 +208,17 @@ class SharedEngine:
         # The engine's arrays are valid until the next pass, which may be another thread's: so each call gets a copy.
         results: list[Any]
         if wanted:
-            results = [[self._lend(top) for top in rows] for rows in self.backend.extend_top_logits(batch, wanted)]
+            results = [
+                rows.copy() if isinstance(rows, np.ndarray) else [self._lend(top) for top in rows]
+                for rows in self.backend.extend_top_logits(batch, wanted)
+            ]
         else:
             results = [rows.copy() for rows in self.backend.extend(batch)]
         parts = iter(results)
         for call in calls:
             call.results = list(islice(parts, len(call.batch)))
 
-    def _lend(self, top: object) -> TopLogits:
-        assert isinstance(top, TopLogits), "an engine with has_top_logits returns top logits"
+    def _lend(self, top: TopLogits) -> TopLogits:
         top.full = whole = _WholeRow(self, top.full)
         self._lent.append(ref(whole))
         return top
@@ -245,7 +251,7 @@ class View(Backend):
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         return self._shared.extend(self._in_engine(batch), None)
 
-    def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[list[TopLogits]]:
+    def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[Rows]:
         return self._shared.extend(self._in_engine(batch), wanted)
 
     def _in_engine(self, batch: Sequence[Entry]) -> list[Entry]:

@@ -193,7 +193,7 @@ class _Coupled(ModelDrafter):
     """A draft model that draws with the target's noise for `position` in the target's text."""
 
     def __init__(self, backend: Backend, target: Vocabulary, sampling: Sampling) -> None:
-        super().__init__(backend, sampling)
+        super().__init__(backend, sampling.unprocessed)  # logit processors know the target's ids only
         self.position = 0
         theirs = {piece: token for token, piece in _ordinary(target).items()}
         ours = _ordinary(backend.vocabulary)

@@ -10,17 +10,25 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from command_line.parser import Parser
+from command_line.parser import Parser, Switch, flag
 from drafter_client.cli import commands
+from drafter_client.cli.settings import NAMES
 from speculation.errors import RequestError, ServerError
 from verifier_server.api.openapi.document import document
 from verifier_server.api.operations import OPERATIONS
-from verifier_server.flags import flag, flags_parser
-from verifier_server.settings import PREFIX, Settings
+from verifier_server.flags import Address, flags_parser
+from verifier_server.settings import Settings
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 _MADE = "<!-- Made by scripts/reference_pages.py: change the code, not this page. -->\n\n"
 Json = dict[str, Any]
+_COMMANDS: tuple[tuple[str, Callable[[], Parser]], ...] = (
+    ("drafter", commands.drafter_parser),
+    ("drafter solo", commands.solo_parser),
+    ("drafter compare", commands.compare_parser),
+    ("drafter report", commands.report_parser),
+    ("verifier", lambda: flags_parser([])),
+)
 
 
 def rest() -> str:
@@ -44,34 +52,44 @@ def rest() -> str:
 
 
 def settings() -> str:
-    """Every setting of the verifier, as a variable of the environment and as a flag."""
-    rows = [
-        f"| `{PREFIX}{name.upper()}` | `{flag(name)}` | {_code(field.default)} | {field.description} |"
-        for name, field in Settings.model_fields.items()
+    """Every setting of both ends, as a variable of the environment, as a key of the file, and as a flag."""
+    text = [
+        _MADE + "# Settings\n\n"
+        "A flag overrides its variable, a variable its key in `specpair.toml`, and a key the default. "
+        "[Settings](../service.md#settings) says how they go together. `verifier --print-config` and "
+        "`drafter --print-config` show each value and where it came from.\n\n"
+        "## verifier\n\n"
+        "Keys go in the table `[verifier]`. Under uvicorn there are no flags, and its own `--host` and `--port` set "
+        "the address.\n\n"
+        "| key | variable | flag | default | meaning |\n|---|---|---|---|---|"
     ]
-    return (
-        _MADE + "# Settings of the verifier\n\n"
-        "A flag of `.venv/bin/python -m verifier_server` overrides its variable. Under uvicorn there are only the "
-        "variables. [Running it as a service](../service.md) says how they go together.\n\n"
-        "| variable | flag | default | meaning |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
-    )
+    for name, field in {**Address.model_fields, **Settings.model_fields}.items():
+        text.append(f"{_names('verifier', name)} | {_code(field.default)} | {field.description} |")
+    text += [
+        "\n## drafter\n\n"
+        "Keys go in the table `[drafter]`. A command ignores the variables and keys that it has no flag for. "
+        "[Command line](command-line.md) has the meaning of each, and its default.\n\n"
+        "| key | variable | flag | commands |\n|---|---|---|---|"
+    ]
+    commands_of = {name: [action.dest for action in make().actions()] for name, make in _COMMANDS[:3]}
+    for name in NAMES.settings:
+        having = ", ".join(f"`{command}`" for command, flags in commands_of.items() if name in flags)
+        text.append(f"{_names('drafter', name)} | {having} |")
+    return "\n".join(text) + "\n"
+
+
+def _names(table: str, name: str) -> str:
+    return f"| `{name}` | `{table.upper()}_{name.upper()}` | `{flag(name)}`"
 
 
 def command_line() -> str:
     """Every flag of the commands."""
-    made: tuple[tuple[str, Callable[[], Parser]], ...] = (
-        ("drafter", commands.drafter_parser),
-        ("drafter solo", commands.solo_parser),
-        ("drafter compare", commands.compare_parser),
-        ("drafter report", commands.report_parser),
-        ("verifier", lambda: flags_parser([])),
-    )
     text = [
         _MADE + "# Command line\n\n"
         "Without an activated `.venv`, `drafter` is `.venv/bin/python -m drafter_client`, and `verifier` is "
         "`.venv/bin/python -m verifier_server`. `--help` prints the same."
     ]
-    for command, make in made:
+    for command, make in _COMMANDS:
         text += ["", f"## {command}", "", *_flags(make())]
     text += ["", "Its other flags are its [settings](settings.md)."]
     return "\n".join(text) + "\n"
@@ -156,7 +174,8 @@ def _flags(parser: Parser) -> Iterator[str]:
 def _flag(action: argparse.Action) -> str:
     """A flag with the placeholder of its value, or the name of a positional argument."""
     value = action.metavar if action.choices is None else "{" + ",".join(action.choices) + "}"
-    return _cell(" ".join((*action.option_strings[:1], str(value or ""))))
+    names = ", ".join(action.option_strings[: 2 if isinstance(action, Switch) else 1])
+    return _cell(" ".join(each for each in (names, str(value or "")) if each))
 
 
 def _code(value: object) -> str:

@@ -23,7 +23,7 @@ from fastapi import FastAPI
 from backends.base import Backend, Entry, Logits
 from backends.registry import load
 from verifier_server.app import create_app
-from verifier_server.settings import from_environment
+from verifier_server.flags import from_environment
 
 if TYPE_CHECKING:
     app: FastAPI

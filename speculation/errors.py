@@ -3,7 +3,8 @@
 SpecPairError
 +-- RequestError                 the request is at fault
 |   +-- InvalidRequest, BodyTooLarge, RequestTimeout, Unauthorized, Forbidden, NotFound, MethodNotAllowed
-|   +-- EmptyPrompt, PromptTooLong, TokenOutOfRange, TooManyDrafts
+|   +-- UnknownModel
+|   +-- EmptyPrompt, PromptTooLong, NoChatTemplate, TokenOutOfRange, TooManyDrafts
 |   +-- UnknownSession, SessionConflict, SessionMismatch, ImplicitSessionRefused, SelfContinueRefused
 |   +-- FusedUnavailable, OverlapRefused
 |   +-- PositionInsidePrompt, PositionBeyondCommitted
@@ -86,6 +87,12 @@ class MethodNotAllowed(RequestError):
     code, status = "method_not_allowed", 405
 
 
+class UnknownModel(RequestError):
+    """The request names another model than the one that is served."""
+
+    code, status = "model_not_found", 404
+
+
 class EmptyPrompt(RequestError):
     """The prompt has no token."""
 
@@ -96,6 +103,12 @@ class PromptTooLong(RequestError):
     """The prompt has `prompt_len` tokens: more than fit into the context of `context_length` with an answer."""
 
     code = "prompt_too_long"
+
+
+class NoChatTemplate(RequestError):
+    """The target model has no chat template, or its template cannot be rendered."""
+
+    code = "no_chat_template"
 
 
 class TokenOutOfRange(RequestError):

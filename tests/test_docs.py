@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 import drafter_client
+from drafter_client.cli.commands import drafter_options
 from drafter_client.display.panel_rows import exactness
 from scripts.reference_pages import FOLDER, PAGES
 from speculation.acceptance.strategies import Strategy
 from tests.paths import ROOT
+from verifier_server.flags import from_flags
 
 README = ROOT / "README.md"
 WRITTEN = [README, *sorted((ROOT / "docs").rglob("*.md"))]
@@ -58,6 +60,24 @@ def test_every_page_is_in_the_navigation() -> None:
     )
     pages = {str(page.relative_to(ROOT / "docs")) for page in WRITTEN if page != README}
     assert set(listed) == pages and len(listed) == len(pages)
+
+
+def _example_file() -> str:
+    """The example of `specpair.toml`."""
+    return re.findall(r"^```toml$\n(.*?)^```$", (ROOT / "docs" / "service.md").read_text(), re.MULTILINE | re.DOTALL)[0]
+
+
+def test_example_of_a_settings_file_is_valid_for_both_ends(tmp_path: Path) -> None:
+    model = tmp_path / "models" / "llama-3.1-8b-instruct-q8_0.gguf"
+    model.parent.mkdir()
+    model.touch()
+    file = tmp_path / "specpair.toml"
+    file.write_text(_example_file())
+    settings, address = from_flags(["--config", str(file)], {})
+    assert (settings.model, settings.rows, address.host) == (model, 8, "0.0.0.0")
+    options = drafter_options(["--config", str(file), "--prompt", "x"])
+    assert (options.verifier, options.temperature, options.lookup) == ("http://bigbox:8000", 0.7, False)
+    assert options.api_key == settings.api_key
 
 
 def test_tables_have_every_strategy() -> None:

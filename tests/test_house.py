@@ -33,7 +33,7 @@ FLOORS = {
         ["cli"],
         ["batch", "display"],
         ["trace"],
-        ["modes", "chat"],
+        ["modes"],
         ["generation"],
         ["metrics"],
         ["http"],

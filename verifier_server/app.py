@@ -14,13 +14,17 @@ from fastapi import FastAPI
 from uvicorn.config import STARTUP_FAILURE
 
 from backends.base import Backend
+from openai_api import routes
+from openai_api.endpoints import Endpoints
 from verifier_server.api import docs_page, entrance, operations
+from verifier_server.api.openai_texts import VerifierTexts
 from verifier_server.api.openapi import document
+from verifier_server.flags import from_environment
 from verifier_server.process.open_files import allow_files
 from verifier_server.process.shutdown import stop_signals
 from verifier_server.process.workers import refuse_workers
 from verifier_server.service import GRACE, Service
-from verifier_server.settings import Settings, SettingsError, from_environment
+from verifier_server.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     app: FastAPI
@@ -57,6 +61,7 @@ def create_app(
             try:
                 yield
             finally:
+                endpoints.close()
                 service.stopping = received.app_ending = True
                 if received.numbers and not service.loader.wait(GRACE if len(received.numbers) == 1 else 0.0):
                     _log.warning("told to stop while the model loads: the verifier stops without waiting for the load")
@@ -71,6 +76,8 @@ def create_app(
     app.openapi = lambda: document.document(keyed)  # type: ignore[method-assign]
     app.state.service = service = Service(settings, backend, clock, draft)
     operations.add_to(app)
+    endpoints = Endpoints(VerifierTexts(service))
+    routes.add_to(app, endpoints)
     docs_page.add_to(app)
     entrance.add_to(app, stopping=lambda: service.stopping)
     return app

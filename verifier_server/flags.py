@@ -1,13 +1,21 @@
-"""The command line of the program `verifier`: a flag for each setting, in groups."""
+"""Reads the settings of a verifier from its flags, its variables and `specpair.toml`. An error names the bad one."""
 
 import argparse
-from collections.abc import Sequence
-from typing import Any
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
+from pydantic import BeforeValidator, Field
 from pydantic.fields import FieldInfo
 
-from command_line.parser import Parser
+from command_line.layers import Layer, LayeredSettings, Names, lasting_layers
+from command_line.parser import Parser, flag
+from command_line.print_config import table
+from verifier_server.settings import Settings
 
+_log = logging.getLogger("specpair.verifier")
 HOST, PORT = "127.0.0.1", 8000
 _GROUPS = {
     "model": ("model", "backend", "rows", "context", "kv_type", "mmap"),
@@ -15,8 +23,82 @@ _GROUPS = {
         *("threads", "gpu_layers", "device", "dtype", "compile", "tensor_parallel"),
         *("batch_tokens", "prefill_chunk", "flash_attention", "deterministic"),
     ),
-}
+}  # the settings that it does not name are listed behind them
 _DRAFT, _OTHERS = "server-side drafting (mode fused)", "sessions and limits"
+
+
+def _port(text: str) -> int:
+    """The port number in `text`. Raises ArgumentTypeError, for the flag."""
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, which is a number from 0 to 65535")
+    return int(text)
+
+
+def _checked_port(value: int | str) -> int:
+    try:
+        return _port(str(value))
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(str(error)) from None
+
+
+class Address(LayeredSettings):
+    """Where the command `verifier` listens. Under uvicorn, its own flags say so."""
+
+    host: Annotated[str, Field(description="address to listen on")] = HOST
+    port: Annotated[int, BeforeValidator(_checked_port), Field(description="port; 0 takes a free one")] = PORT
+
+    @classmethod
+    def usual_key(cls, name: str) -> str:
+        """The flag of a setting that was not given."""
+        return flag(name)
+
+
+_NAMES = (*Address.model_fields, *Settings.model_fields)
+
+
+def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
+    """Settings from `VERIFIER_…` variables and `specpair.toml`, for a server whose address is set elsewhere.
+
+    Raises SettingsError, which names the variable or the file and the key, for a bad value or a misspelt name. Other
+    unknown variables are logged.
+    """
+    layers = _layers({}, None, environment)
+    for layer in layers:
+        for name in sorted(Address.model_fields.keys() & layer.values.keys()):
+            _log.warning(
+                "%s: only the command 'verifier' reads this %s; uvicorn takes --%s", layer.key(name), layer.kind, name
+            )
+    return Settings.from_layers(layers)
+
+
+def from_flags(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> tuple[Settings, Address]:
+    """Settings from flags, the environment and `specpair.toml`, the first of which overrides the others.
+
+    Raises SettingsError. With --help, --version or --print-config, prints it and exits.
+    """
+    parser = flags_parser(list(Settings.model_fields.items()))
+    options = parser.parse(arguments)
+    given = {name: value for name, value in vars(options).items() if name in _NAMES and value is not None}
+    layers = _layers(given, options.config, environment)
+    settings, address = Settings.from_layers(layers), Address.from_layers(layers)
+    if options.print_config:
+        print(table([action.dest for action in parser.actions()], [address, settings]))
+        parser.exit()
+    return settings, address
+
+
+def _layers(given: Mapping[str, Any], config: Path | None, environment: Mapping[str, str]) -> list[Layer]:
+    """All layers. `given`: the flags."""
+    names = Names("verifier", _NAMES, Settings.paths(), Settings.secrets())
+    lasting = lasting_layers(names, config, environment, lambda warning: _log.warning("%s", warning))
+    layers = [Layer("flag", given, flag), *lasting]
+    # An empty address is none, as in VERIFIER_PORT=$PORT without a PORT.
+    for at, layer in enumerate(layers):
+        values = {
+            name: value for name, value in layer.values.items() if value != "" or name not in Address.model_fields
+        }
+        layers[at] = layer._replace(values=values)
+    return layers
 
 
 def flags_parser(settings: Sequence[tuple[str, FieldInfo]]) -> Parser:
@@ -24,17 +106,19 @@ def flags_parser(settings: Sequence[tuple[str, FieldInfo]]) -> Parser:
     parser = Parser(
         "verifier",
         usage="[FLAGS]",
-        description="Serve a target model to drafters. Every setting is also an environment variable: --gpu-layers is "
-        "VERIFIER_GPU_LAYERS. A flag overrides its variable.",
+        description="Serve a target model to drafters. Every setting is also an environment variable and a key in "
+        "specpair.toml: --gpu-layers is VERIFIER_GPU_LAYERS, and gpu_layers in the table [verifier]. A flag overrides "
+        "its variable, a variable the file.",
         examples=(
             "verifier --model llama-8b-instruct-q8_0.gguf --host 0.0.0.0 --api-key KEY",
             "verifier --model llama-8b.gguf --draft-model llama-1b.gguf --rows 8",
             "VERIFIER_BACKEND=torch verifier --model /models/Llama-3.1-8B",
         ),
     )
+    parser.add_config_flags()
     server = parser.add_argument_group("server")
     server.add_argument("--host", metavar="ADDRESS", help=f"address to listen on (default: {HOST})")
-    server.add_argument("--port", type=port, metavar="N", help=f"port; 0 takes a free one (default: {PORT})")
+    server.add_argument("--port", type=_port, metavar="N", help=f"port; 0 takes a free one (default: {PORT})")
     groups = {title: parser.add_argument_group(title) for title in (*_GROUPS, _DRAFT, _OTHERS)}
     order = {name: at for at, name in enumerate(name for names in _GROUPS.values() for name in names)}
     for name, field in sorted(settings, key=lambda each: order.get(each[0], len(order))):
@@ -42,18 +126,6 @@ def flags_parser(settings: Sequence[tuple[str, FieldInfo]]) -> Parser:
         help_ = f"{field.description}{default}".replace("%", "%%")
         groups[_group(name)].add_argument(flag(name), dest=name, metavar=_value(name, field), help=help_)
     return parser
-
-
-def flag(field: str) -> str:
-    """The flag of the setting `field`."""
-    return "--" + field.replace("_", "-")
-
-
-def port(text: str) -> int:
-    """The port number in `text`, 0 (any free port) to 65535. Raises ArgumentTypeError."""
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port, which is a number from 0 to 65535")
-    return int(text)
 
 
 def _group(name: str) -> str:

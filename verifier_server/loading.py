@@ -1,7 +1,6 @@
 """Loads the models in a thread of its own, times their passes, and starts the engine."""
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from speculation.terminal_text import one_line, several_lines
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.pass_time import pass_cost
 from verifier_server.engine.scheduler import Scheduler
-from verifier_server.generation.draft_model import DRAFT_MODEL, load_draft_model, lookup_alone
+from verifier_server.generation.draft_model import load_draft_model, lookup_alone
 from verifier_server.generation.server_drafting import ServerDrafting
 from verifier_server.limits import retry_after
 from verifier_server.process.model_files import MappedFiles, parts
@@ -23,7 +22,6 @@ from verifier_server.settings import Settings
 
 _log = logging.getLogger("specpair.verifier")
 _LOG_EVERY = 2.0  # seconds between two log lines on the progress of loading
-_BEGINNING = re.compile(rf"({DRAFT_MODEL})?(\w+)(?=:? )")  # of an engine's error: whose it is, and its first word
 _DRAFT_SHARE = 0.1  # the draft model's fraction of the loading progress; it is a small model
 
 
@@ -93,7 +91,7 @@ class Loader:
             self.models = self._load()
             return
         except BackendError as error:
-            self.failure = _with_keys(str(error), self._settings)
+            self.failure = self._settings.explained(error)
         except Exception as error:  # an unexpected crash of an engine must reach the user, too
             _log.exception("loading the model failed")
             self.failure = f"{type(error).__name__}: {error}"
@@ -150,18 +148,6 @@ class Loader:
             self._logged = now
             _log.info("loading the model: %.0f %%", 100 * fraction)
         self.progress = fraction
-
-
-def _with_keys(error: str, settings: Settings) -> str:
-    """An engine's `error`. If it begins with a setting, the setting gets the name by which the user gave it."""
-    beginning = _BEGINNING.match(error)
-    if beginning is None or beginning[2] not in Settings.model_fields:
-        return error
-    whose, field = beginning[1] or "", beginning[2]
-    own = getattr(settings, f"draft_{field}", None)
-    if whose and own not in (None, "auto"):  # else the draft model has the target's
-        field = f"draft_{field}"
-    return whose + settings.key(field) + error[beginning.end() :]
 
 
 def loading_wait(seconds: float, progress: float) -> int:

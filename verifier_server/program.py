@@ -11,9 +11,10 @@ from fastapi import FastAPI
 
 from command_line import start
 from verifier_server.app import create_app
+from verifier_server.flags import from_flags
 from verifier_server.process.listening import Server, bind_sockets
 from verifier_server.process.request_head_timeout import with_head_deadline
-from verifier_server.settings import SettingsError, from_flags
+from verifier_server.settings import SettingsError
 
 KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that the client closes first
 HEAD_PATIENCE = 10.0  # seconds within which the head of a request must be complete
@@ -25,12 +26,12 @@ def main() -> int:
     cannot be loaded."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s:     %(message)s")
     try:
-        settings, options = from_flags(sys.argv[1:])
+        settings, address = from_flags(sys.argv[1:])
     except SettingsError as error:
         print(f"verifier: {error}", file=sys.stderr)
         return 2
     try:
-        sockets = bind_sockets(options.host, options.port)
+        sockets = bind_sockets(address.host, address.port)
     except SettingsError as error:
         print(f"verifier: {error}", file=sys.stderr)
         return 1

@@ -40,7 +40,8 @@ class Service:
     ) -> None:
         """`clock`: the engine's clock, in seconds. `backend`, `draft`: target and draft model, if loaded already."""
         self.settings = settings
-        self.access = Access(settings.api_key, settings.insecure)
+        key = settings.api_key
+        self.access = Access(None if key is None else key.get_secret_value(), settings.insecure)
         self.engine_client = EngineClient()
         self.sessions = SessionTable(
             time.monotonic,

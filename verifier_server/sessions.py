@@ -3,13 +3,17 @@
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from speculation.acceptance.explain import Decision
 from speculation.acceptance.judge import Rule
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
 from speculation.protocol.response_fields import FinishReason
+from speculation.sampling.logprobs import TokenLogprobs
+from speculation.sampling.processors import LogitProcessor, TextProcessors, text_processors
 from speculation.sampling.sampling import Sampling
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -28,7 +32,7 @@ class Place:
 class Session:
     """A text being generated. A committed token stays."""
 
-    # Fixed when the session is made, except that the engine's thread appends to `tokens` and `decisions`.
+    # Fixed when the session is made, except that the engine's thread appends to the lists.
     id: str
     tokens: list[int]  # the prompt and the committed tokens after it
     prompt_len: int
@@ -37,8 +41,12 @@ class Session:
     limit: int  # greatest number of tokens, prompt included: there the text ends
     threshold: float | None = None  # target probability above which the strategy threshold accepts
     decisions: list[Decision] | None = None  # one for each token from `decided_from` on; None: not asked for
+    logprobs: int | None = None  # for how many of the likeliest tokens log probabilities were asked; None: for none
+    token_logprobs: list[TokenLogprobs] = field(default_factory=list)  # if asked for, one for each as `decisions`
     decided_from: int = field(init=False)  # position of the first token committed here, and so of the first decision
     rule: Rule = field(init=False)  # how tokens are judged, from strategy, sampling and threshold
+    masks: Sequence[LogitProcessor] = ()  # logit processors beside those of `sampling`, which come first
+    processors: TextProcessors | None = field(init=False)  # all of them, for the engine's thread; None: there are none
 
     # Changed by the engine's thread only.
     finish_reason: FinishReason | None = None
@@ -55,7 +63,13 @@ class Session:
 
     def __post_init__(self) -> None:
         self.rule = Rule(self.strategy, effective_sampling(self.strategy, self.sampling), self.threshold or 0.0)
+        self.processors = text_processors(self.rule.sampling, self.prompt_len, masks=self.masks)
         self.decided_from = self.cursor = len(self.tokens)
+
+    @property
+    def whole_rows(self) -> bool:
+        """Whether judging needs whole rows of logits, and not only their top logits."""
+        return self.processors is not None or self.logprobs is not None
 
     def resume(self, tokens: Sequence[int], ends: AbstractSet[int]) -> None:
         """Begin with `tokens` after the prompt, which another session committed. `ends`: the end tokens."""
@@ -67,7 +81,8 @@ class Session:
         """Whether this session holds all tokens of `other`, a new one of the same text, and can serve in its place."""
         if self.place.requests and self.strategy not in DRAFTER_INVARIANT:
             return False  # an earlier client's request may be queued, and the text would depend on it
-        if (self.decisions is None) != (other.decisions is None) or self.decided_from > len(other.tokens):
+        asked = self.decisions is not None, self.logprobs
+        if asked != (other.decisions is not None, other.logprobs) or self.decided_from > len(other.tokens):
             return False
         return self.tokens[: len(other.tokens)] == other.tokens
 
@@ -92,15 +107,17 @@ class Session:
         target_decoded: bool = False,
         forward_ms: float = 0.0,
         decisions: Sequence[Decision] = (),
+        logprobs: Sequence[TokenLogprobs] = (),
     ) -> None:
         """Append `tokens`, up to the limit; the text ends there, or with one of the end tokens `ends`.
 
         `target_decoded`: whether they come from a self-continuation step. `forward_ms`: milliseconds of the pass that
-        they come from. `decisions`: one for each token, if the session keeps them.
+        they come from. `decisions`, `logprobs`: one for each token, if the session keeps them.
         """
         room = self.limit - len(self.tokens)
         if self.decisions is not None:
             self.decisions.extend(decisions[:room])  # before the tokens, since other threads read meanwhile
+        self.token_logprobs.extend(logprobs[:room])
         if target_decoded:
             self.target_decoded_ms = forward_ms
         if target_decoded != (len(self.target_decoded_bounds) % 2 == 1):
@@ -113,12 +130,17 @@ class Session:
 
         An entry is None for a token that the session began with.
         """
-        if self.decisions is None:
-            return None
+        return None if self.decisions is None else self._each(self.decisions, position, end)
+
+    def logprobs_of(self, position: int, end: int) -> list[TokenLogprobs | None] | None:
+        """The log probabilities of the tokens, as `decided` returns the decisions."""
+        return None if self.logprobs is None else self._each(self.token_logprobs, position, end)
+
+    def _each(self, kept: list[T], position: int, end: int) -> list[T | None]:
+        """Those of `kept`, one for each token committed here, from `position` to before `end`; None for others."""
         first = max(position, self.decided_from)
-        unknown: list[Decision | None] = [None] * (min(first, end) - position)
-        known = self.decisions[first - self.decided_from : max(first, end) - self.decided_from]
-        return unknown + known
+        unknown: list[T | None] = [None] * (min(first, end) - position)
+        return [*unknown, *kept[first - self.decided_from : max(first, end) - self.decided_from]]
 
     def _end(self, ends: AbstractSet[int]) -> None:
         """Set `finish_reason` if the last token is one of the end tokens `ends`, or the limit is reached."""

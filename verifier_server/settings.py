@@ -1,41 +1,29 @@
-"""Settings of the verifier, from the environment (`VERIFIER_…`) or from flags. An error names the bad setting."""
+"""The settings of a verifier, their checks, and what they mean for its engines. `flags` reads them."""
 
-import argparse
-import logging
 import os
-from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import Field, SecretStr, model_validator
 
-from backends.base import LoadOptions
+from backends.base import BackendError, LoadOptions, ModelLoadError
 from backends.machine import THREADS_AT_MOST
 from backends.registry import NAMES, SHOWN
 from backends.shipped_models import DEFAULT_TARGET
-from command_line.environment import UnknownVariable, variables
-from verifier_server.flags import HOST, PORT, flag, flags_parser, port
+from command_line.errors import SettingsError as SettingsError
+from command_line.layers import LayeredSettings
 from verifier_server.limits import share_of_one_client
 
-_log = logging.getLogger("specpair.verifier")
 PREFIX = "VERIFIER_"
-_ADDRESS = ("HOST", "PORT")  # variables (without the prefix) that only the command `verifier` reads
 NGRAM = "ngram"  # the draft engine without a model: n-gram lookup
 _DRAFT_ROWS = 8  # texts drafted for at once, at most, if `draft_rows` is auto
 _USUAL_CONTEXT = 4096  # tokens; by default, engines take a model's trained context length up to this one
-_NEITHER = {"literal_error", "int_parsing"}  # pydantic's error types for a setting that is "auto" or a number
 Positive = Annotated[int, Field(ge=1)]
 
 
-class SettingsError(Exception):
-    """A setting is unknown or has a bad value. The message names its variable or flag."""
-
-
-class Settings(BaseModel):
+class Settings(LayeredSettings):
     """The settings of a verifier. The field descriptions are the help texts and the reference page."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
     model: Annotated[
         Path | None, Field(description="model file or folder (default: the target of the pair that ships)")
@@ -116,16 +104,12 @@ class Settings(BaseModel):
     ] = "auto"
     session_ttl: Annotated[float, Field(gt=0, description="seconds after which an idle session is forgotten")] = 900.0
     api_key: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            description="bearer key that every request must carry, except for /health and the documentation",
-        ),
+        SecretStr | None,
+        Field(description="bearer key that every request must carry, except for /health and the documentation"),
     ] = None
     insecure: Annotated[
         bool, Field(description="without a key, serve every address, not only loopback and private networks")
     ] = False
-    _flags: frozenset[str] = PrivateAttr(default=frozenset())  # fields that were given as flags
 
     @model_validator(mode="after")
     def _consistent(self) -> "Settings":
@@ -136,15 +120,29 @@ class Settings(BaseModel):
         if self.backend == "llama_cpp" and not os.path.isfile(self.model_path):
             raise ValueError(f"model: no such file: {self.model_path}")
         self._check_draft()
-        if self.api_key is not None and not all("!" <= sign <= "~" for sign in self.api_key):
+        key = None if self.api_key is None else self.api_key.get_secret_value()
+        if key == "":
+            raise ValueError("api_key: is empty, it should have at least 1 character")
+        if key is not None and not all("!" <= sign <= "~" for sign in key):
             raise ValueError("api_key: a header can carry letters, digits and signs of ASCII only, and no spaces")
         if self.insecure and self.api_key is not None:
             raise ValueError("insecure: it means no key is needed, but api_key is set: leave one of them out")
         return self
 
-    def key(self, field: str) -> str:
-        """The name by which errors call the setting `field`: the flag by which it was given, else its variable."""
-        return _key(field, self._flags)
+    @classmethod
+    def usual_key(cls, name: str) -> str:
+        """The variable of a setting that was not given."""
+        return PREFIX + name.upper()
+
+    def explained(self, error: BackendError, *, of_draft: bool = False) -> str:
+        """An engine's message, in which the setting at fault has the name by which the user gave it.
+
+        `of_draft`: whether the engine runs the draft model, which has the target's setting unless it has its own.
+        """
+        if not isinstance(error, ModelLoadError) or error.setting not in type(self).model_fields:
+            return str(error)
+        own = of_draft and getattr(self, f"draft_{error.setting}", None) not in (None, "auto")
+        return error.called(self.key(f"draft_{error.setting}" if own else error.setting))
 
     @property
     def model_path(self) -> Path:
@@ -232,71 +230,3 @@ class Settings(BaseModel):
             compile=self.compile,
             tensor_parallel=self.tensor_parallel,
         )
-
-
-def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Settings from `VERIFIER_…` variables, for a server whose address is set elsewhere.
-
-    Raises SettingsError, which names the variable, for a bad value or a misspelt name. Other unknown variables are
-    logged.
-    """
-    values = _read(environment)
-    for name in _ADDRESS:
-        if values.pop(name.lower(), None) is not None:
-            _log.warning(
-                "%s%s: only the command 'verifier' reads this variable; uvicorn takes --%s", PREFIX, name, name.lower()
-            )
-    return _build(values)
-
-
-def from_flags(
-    arguments: Sequence[str], environment: Mapping[str, str] = os.environ
-) -> tuple[Settings, argparse.Namespace]:
-    """Settings from the environment, overridden by flags; and the options `host` and `port`. Raises SettingsError."""
-    options = flags_parser(list(Settings.model_fields.items())).parse(arguments)
-    values = _read(environment)
-    address = {name: values.pop(name.lower(), None) for name in _ADDRESS}
-    given = {name: getattr(options, name) for name in Settings.model_fields if getattr(options, name) is not None}
-    settings = _build({**values, **given}, given)
-    options.host = options.host or address["HOST"] or HOST
-    try:
-        options.port = port(address["PORT"] or str(PORT)) if options.port is None else options.port
-    except argparse.ArgumentTypeError as error:
-        raise SettingsError(f"{PREFIX}PORT: {error}") from None
-    return settings, options
-
-
-def _read(environment: Mapping[str, str]) -> dict[str, str]:
-    """The values of the variables that are set, by field name, `host` and `port` included."""
-    try:
-        found = variables(PREFIX, [*map(str.upper, Settings.model_fields), *_ADDRESS], environment)
-    except UnknownVariable as error:
-        raise SettingsError(str(error)) from None
-    for name in found.unknown:
-        _log.warning("%s: nothing reads this variable, and it is ignored", name)
-    return {name.lower(): value for name, value in found.values.items()}
-
-
-def _key(field: str, flags: Collection[str]) -> str:
-    return flag(field) if field in flags else PREFIX + field.upper()
-
-
-def _build(values: Mapping[str, str], flags: Collection[str] = ()) -> Settings:
-    """Settings with these `values`. `flags`: the fields among them that were given as flags. Raises SettingsError."""
-    try:
-        settings = Settings.model_validate(values)
-    except ValidationError as error:
-        errors = error.errors(include_url=False)
-        first = errors[0]
-        # pydantic reports an error for each alternative of a setting like rows.
-        reports = [other["msg"] for other in errors if other["loc"][:1] == first["loc"][:1]]
-        message = " or ".join(reports).replace(" or Input ", " or ").removeprefix("Value error, ")
-        if {other["type"] for other in errors if other["loc"][:1] == first["loc"][:1]} == _NEITHER:
-            message = f"{first['input']!r} is neither auto nor a whole number"
-        if first["loc"]:
-            field = str(first["loc"][0])
-        else:  # the messages of our own checks begin with the field's name
-            field, _, message = message.partition(": ")
-        raise SettingsError(f"{_key(field, flags)}: {message}") from None
-    settings._flags = frozenset(flags)
-    return settings

@@ -48,7 +48,9 @@ class LlamaBackend(Backend):
         """
         path = check_gguf(options.model)
         if options.kv_type not in KV_TYPES:
-            raise ModelLoadError(f"kv_type {options.kv_type!r} is unknown: choose one of {', '.join(KV_TYPES)}")
+            raise ModelLoadError(
+                f"kv_type {options.kv_type!r} is unknown: choose one of {', '.join(KV_TYPES)}", "kv_type"
+            )
         self._model: Any = None
         self._context: Any = None
         lib.llama_backend_init()
@@ -62,7 +64,7 @@ class LlamaBackend(Backend):
             token_bytes = _kv_bytes_per_token(self._model, options.kv_type)
             self.slots = options.slots or slots_that_fit(token_bytes * self.context_length, available_bytes())
             if not 1 <= self.slots <= MOST_SLOTS:
-                raise ModelLoadError(f"rows is {self.slots}, llama.cpp takes 1 to {MOST_SLOTS}")
+                raise ModelLoadError(f"rows is {self.slots}, llama.cpp takes 1 to {MOST_SLOTS}", "rows")
             contexts, further = self.slots, 0
             if options.shared_cells is not None and not options.deterministic:
                 contexts, further = options.contexts, options.shared_cells

@@ -172,15 +172,15 @@ def _check_options(options: LoadOptions) -> None:
     options.refuse("neuron_legacy", *_NO_CHOICE)
     if options.kv_type != "f16":  # the default
         raise ModelLoadError(
-            f"kv_type {options.kv_type}: neuron_legacy caches in the number type of the model: set dtype"
+            f"kv_type {options.kv_type}: neuron_legacy caches in the number type of the model: set dtype", "kv_type"
         )
     if options.device not in (None, "neuron"):
-        raise ModelLoadError(f"device {options.device!r}: neuron_legacy runs on 'neuron' only")
+        raise ModelLoadError(f"device {options.device!r}: neuron_legacy runs on 'neuron' only", "device")
     if options.dtype is not None and options.dtype not in TYPES:
-        raise ModelLoadError(f"dtype {options.dtype!r} is unknown: choose one of {', '.join(TYPES)}")
+        raise ModelLoadError(f"dtype {options.dtype!r} is unknown: choose one of {', '.join(TYPES)}", "dtype")
     for name, value in (("rows", options.slots), ("tensor_parallel", options.tensor_parallel)):
         if value is not None and value < 1:
-            raise ModelLoadError(f"{name} is {value}, at least 1 is needed")
+            raise ModelLoadError(f"{name} is {value}, at least 1 is needed", name)
 
 
 load = NeuronLegacyBackend

@@ -21,6 +21,7 @@ from backends.base import (
     Logits,
     ModelLoadError,
     Progress,
+    Rows,
     TopLogitsSpec,
     first_line,
 )
@@ -40,7 +41,6 @@ from backends.torch.read_model import (
     load_vocabulary,
 )
 from backends.torch.top_logits import Place, select_top_logits, warm
-from speculation.sampling.top_logits import TopLogits
 
 T = TypeVar("T")
 _log = logging.getLogger("specpair.torch")
@@ -190,11 +190,17 @@ class TorchBackend(Backend):
         each = self._launched(batch, fetch)
         return [parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in each]
 
-    def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[list[TopLogits]]:
-        def select(logits: Tensor, owners: list[int], places: list[Place]) -> list[list[TopLogits]]:
+    def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[Rows]:
+        def select(logits: Tensor, owners: list[int], places: list[Place]) -> list[Rows]:
             return select_top_logits(logits, [wanted[owner] for owner in owners], places)
 
-        return [[top for part in each for top in part] for each in self._launched(batch, select)]
+        def joined(parts: list[Rows], size: int | None) -> Rows:
+            whole = [part for part in parts if isinstance(part, np.ndarray)]
+            if size is None and whole:
+                return whole[0] if len(whole) == 1 else np.concatenate(whole)
+            return [top for part in parts for top in part]
+
+        return [joined(parts, each.size) for parts, each in zip(self._launched(batch, select), wanted, strict=True)]
 
     def _launched(
         self, batch: Sequence[Entry], take: Callable[[Tensor, list[int], list[Place]], list[T]]

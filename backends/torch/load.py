@@ -15,7 +15,8 @@ def load(options: LoadOptions, progress: Progress | None = None, *, read: Reader
         compiler = NEURON
     if options.tensor_parallel > 1:
         if read is not load_model:
-            raise ModelLoadError("tensor_parallel: a model that is no file cannot be spread over devices: leave it out")
+            reason = "a model that is no file cannot be spread over devices: leave it out"
+            raise ModelLoadError(f"tensor_parallel: {reason}", "tensor_parallel")
         from backends.torch.tensor_parallel import LeadingPart  # one device does without torch.distributed
 
         return LeadingPart(options, progress, compiler=compiler)

@@ -31,7 +31,9 @@ def check_options(options: LoadOptions) -> None:
     """Raises ModelLoadError for options that this engine would otherwise silently ignore."""
     options.refuse("torch", "deterministic", "mmap", "gpu_layers")
     if options.kv_type != "f16":  # the default
-        raise ModelLoadError(f"kv_type {options.kv_type}: the torch backend caches in the model's dtype: set that")
+        raise ModelLoadError(
+            f"kv_type {options.kv_type}: the torch backend caches in the model's dtype: set that", "kv_type"
+        )
 
 
 def find_device(name: str | None) -> torch.device:
@@ -43,7 +45,7 @@ def find_device(name: str | None) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
-        raise ModelLoadError(f"device {name!r} cannot be used here: {first_line(error)}") from None
+        raise ModelLoadError(f"device {name!r} cannot be used here: {first_line(error)}", "device") from None
     return device
 
 
@@ -52,7 +54,7 @@ def find_dtype(name: str | None, device: torch.device) -> torch.dtype:
     if name is None:
         return torch.float32 if device.type == "cpu" else torch.bfloat16
     if name not in DTYPES:
-        raise ModelLoadError(f"dtype {name!r} is unknown: choose one of {', '.join(DTYPES)}")
+        raise ModelLoadError(f"dtype {name!r} is unknown: choose one of {', '.join(DTYPES)}", "dtype")
     dtype: torch.dtype = getattr(torch, name)
     return dtype
 
@@ -146,11 +148,14 @@ def context_of(config: Any, asked: int | None) -> int:
         if asked is not None and asked > most:
             raise ModelLoadError(
                 f"context {asked}: beyond {most} tokens this model changes the positions of the whole text, so that "
-                f"cached keys would be wrong: at most {most}"
+                f"cached keys would be wrong: at most {most}",
+                "context",
             )
         trained = min(trained, most)
     # With stretched positions, some folders state the length before stretching, some the length after: allow both.
     most = int(trained * max(1.0, rope.get("factor") or 1.0)) if rope.get("rope_type") in _STRETCHED else trained
     if asked is not None and stated and asked > most:
-        raise ModelLoadError(f"context {asked}: this model was trained for {trained} positions: at most {most}")
+        raise ModelLoadError(
+            f"context {asked}: this model was trained for {trained} positions: at most {most}", "context"
+        )
     return asked or min(trained, 4096)

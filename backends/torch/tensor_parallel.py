@@ -128,22 +128,28 @@ def check_spread(options: LoadOptions) -> None:
     """Raises ModelLoadError if the model or the devices rule out tensor parallelism, before any process is started."""
     size, kind = options.tensor_parallel, _kind(options)
     if dist.is_initialized():
-        raise ModelLoadError("tensor_parallel: this process is in a process group already: one such model is the most")
+        reason = "this process is in a process group already: one such model is the most"
+        raise ModelLoadError(f"tensor_parallel: {reason}", "tensor_parallel")
     if options.device is not None and torch.device(options.device).index is not None:
-        raise ModelLoadError(f"device {options.device}: tensor_parallel {size} takes {kind}:0 and the next: say {kind}")
+        raise ModelLoadError(
+            f"device {options.device}: tensor_parallel {size} takes {kind}:0 and the next: say {kind}", "device"
+        )
     try:
         get_distributed_backend(kind)
     except ValueError:
         raise ModelLoadError(
-            f"tensor_parallel: devices of kind {kind} cannot work on one model: leave it out"
+            f"tensor_parallel: devices of kind {kind} cannot work on one model: leave it out", "tensor_parallel"
         ) from None
     best = find_device(None).type  # transformers always uses this one
     if kind != best:
         raise ModelLoadError(
-            f"device {kind}: of this machine, transformers spreads models over devices of kind {best}: leave device out"
+            f"device {kind}: of this machine, transformers spreads models over devices of kind {best}: "
+            "leave device out",
+            "device",
         )
     if kind != "cpu" and torch.accelerator.device_count() < size:
-        raise ModelLoadError(f"tensor_parallel {size}: there are {torch.accelerator.device_count()} {kind} devices")
+        there = f"there are {torch.accelerator.device_count()} {kind} devices"
+        raise ModelLoadError(f"tensor_parallel {size}: {there}", "tensor_parallel")
     _check_plan(options)
 
 
@@ -155,13 +161,15 @@ def _check_plan(options: LoadOptions) -> None:
     if not plan:
         raise ModelLoadError(
             f"tensor_parallel {size}: transformers has no plan by which {name} ({config.model_type}) could be spread: "
-            "leave it out"
+            "leave it out",
+            "tensor_parallel",
         )
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     if get_kv_heads_per_rank(plan, heads, size) is None:
         raise ModelLoadError(
             f"tensor_parallel {size}: {name} has {heads} heads of keys and values, which cannot be shared out evenly: "
-            f"choose a divisor of {heads}"
+            f"choose a divisor of {heads}",
+            "tensor_parallel",
         )
 
 
@@ -172,7 +180,7 @@ def _kind(options: LoadOptions) -> str:
     try:
         return str(torch.device(options.device).type)
     except RuntimeError as error:
-        raise ModelLoadError(f"device {options.device!r} cannot be used here: {first_line(error)}") from None
+        raise ModelLoadError(f"device {options.device!r} cannot be used here: {first_line(error)}", "device") from None
 
 
 def open_store(port: int, size: int, bound: int | None = None) -> dist.Store:

@@ -2,19 +2,18 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from backends.base import TOP_LOGITS_COUNT, EngineFailure, Logits, TopLogitsSpec, first_line
+from backends.base import TOP_LOGITS_COUNT, EngineFailure, Logits, Rows, TopLogitsSpec, first_line
 from speculation.sampling.top_logits import TopLogits
 
 Place = tuple[int, slice]  # where the logits of a piece are: the index of a slot in a launch, and tokens of that slot
 
 
-def select_top_logits(
-    logits: Tensor, wanted: Sequence[TopLogitsSpec], places: Sequence[Place]
-) -> list[list[TopLogits]]:
-    """The top logits `wanted[i]` of each token at `places[i]` in `logits` (slots, kept, vocabulary).
+def select_top_logits(logits: Tensor, wanted: Sequence[TopLogitsSpec], places: Sequence[Place]) -> list[Rows]:
+    """The top logits `wanted[i]` of each token at `places[i]` in `logits` (slots, kept, vocabulary), or the whole rows.
 
     Tensor shapes depend only on the shape of `logits` and a few sizes, so that a device that compiles for each shape
     meets no new one.
@@ -28,10 +27,12 @@ def select_top_logits(
     all_ids = torch.arange(vocabulary, device=logits.device)
     beyond = all_ids >= torch.tensor(below, device=logits.device)[:, None, None]
     numbers = logits.to(torch.float32).masked_fill(beyond, -torch.inf)
-    sums = torch.logsumexp(numbers / torch.tensor(temperature, device=logits.device)[:, None, None], dim=-1)
-    size = _bucket(max(each.size for each in wanted), vocabulary)
-    greatest, ids = _first(numbers, all_ids) if size == 1 else torch.topk(numbers, size, dim=-1)
-    greatest, ids, sums = greatest.cpu().numpy(), ids.cpu().numpy(), sums.cpu().numpy()
+    sizes = [each.size for each in wanted if each.size is not None]
+    if sizes:
+        sums = torch.logsumexp(numbers / torch.tensor(temperature, device=logits.device)[:, None, None], dim=-1)
+        size = _bucket(max(sizes), vocabulary)
+        greatest, ids = _first(numbers, all_ids) if size == 1 else torch.topk(numbers, size, dim=-1)
+        greatest, ids, sums = greatest.cpu().numpy(), ids.cpu().numpy(), sums.cpu().numpy()
 
     def top(slot: int, at: int, each: TopLogitsSpec) -> TopLogits:
         def fetch() -> Logits:
@@ -46,9 +47,14 @@ def select_top_logits(
             ids[slot, at, first], greatest[slot, at, first], each.below, each.temperature, float(sums[slot, at]), fetch
         )
 
-    return [
-        [top(slot, at, each) for at in range(kept)[part]] for (slot, part), each in zip(places, wanted, strict=True)
-    ]
+    def rows(slot: int, part: slice, each: TopLogitsSpec) -> Rows:
+        if each.size is not None:
+            return [top(slot, at, each) for at in range(kept)[part]]
+        # One by one: a slice would have as many shapes as there are numbers of rows.
+        whole = [_row(numbers, slot * kept + at).cpu().numpy()[: each.below] for at in range(kept)[part]]
+        return np.stack(whole) if whole else []
+
+    return [rows(slot, part, each) for (slot, part), each in zip(places, wanted, strict=True)]
 
 
 def warm(logits: Tensor, below: int) -> None:
@@ -57,8 +63,8 @@ def warm(logits: Tensor, below: int) -> None:
     `below`: ids in the vocabulary.
     """
     for size in (1, 2, TOP_LOGITS_COUNT):
-        ((top,),) = select_top_logits(logits, [TopLogitsSpec(min(size, below), 1.0, below)], [(0, slice(0, 1))])
-    top.whole()
+        select_top_logits(logits, [TopLogitsSpec(min(size, below), 1.0, below)], [(0, slice(0, 1))])
+    select_top_logits(logits, [TopLogitsSpec(None, 1.0, below)], [(0, slice(0, 1))])
 
 
 def _bucket(size: int, vocabulary: int) -> int:

@@ -31,7 +31,7 @@ from simulation.capacity_model import KnownText, Metrics, Target
 from simulation.paced import Cost, Paced
 from speculation.protocol.responses import GenerateTokensEvent
 from verifier_server.app import create_app
-from verifier_server.settings import from_environment
+from verifier_server.flags import from_environment
 
 ROWS, CONTEXT = 64, 4096
 _BUSY, _LATE = 0.5, 1.03

@@ -20,7 +20,7 @@ from benchmarks.harness.models import CONTEXT
 from models import DEFAULT_TARGET
 from simulation.paced import Cost, Paced
 from verifier_server.app import create_app
-from verifier_server.settings import from_environment
+from verifier_server.flags import from_environment
 
 _CERTAIN = 50.0  # above all other logits
 

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from drafter_client.errors import BadOption, BadPromptFile
 from drafter_client.options import Options
+from speculation.acceptance.draft_probs import token_id
 from speculation.terminal_text import one_line
 
 # Types are compared, not tested with isinstance: true is no number here.
@@ -18,6 +19,11 @@ _KEYS: dict[str, tuple[tuple[type, ...], str]] = {
     "temperature": ((int, float), "a number"),
     "top_k": ((int,), "a whole number"),
     "top_p": ((int, float), "a number"),
+    "min_p": ((int, float), "a number"),
+    "presence_penalty": ((int, float), "a number"),
+    "frequency_penalty": ((int, float), "a number"),
+    "repetition_penalty": ((int, float), "a number"),
+    "logit_bias": ((dict,), "an object of token ids and numbers"),
     "seed": ((int,), "a whole number"),
     "prediction": ((str,), "text"),
 }
@@ -55,9 +61,8 @@ def parse_prompts(
 ) -> list[Prompt]:
     """The prompts in the file called `name`: JSON Lines if it ends in .jsonl, else text, a prompt a line.
 
-    An object has `prompt`, and may have `id`, `system`, `max_tokens`, `temperature`, `top_k`, `top_p`, `seed` and
-    `prediction`, which take precedence over `defaults`; null counts as missing. Raises BadPromptFile with the line at
-    fault.
+    An object has `prompt`, and may have the other keys in `_KEYS`. Its options take precedence over `defaults`; null
+    counts as missing. Raises BadPromptFile with the line at fault.
     """
     prompts: list[Prompt] = []
     as_json = name.endswith(".jsonl")
@@ -125,6 +130,12 @@ def _object(line: str, where: str) -> dict[str, Any]:
         refuse("there is no prompt")
     if not given["prompt"]:
         refuse("the prompt is empty: give at least one character to continue")
+    if "logit_bias" in given:
+        biases = given["logit_bias"]
+        wrong = next((key for key in biases if token_id(key) is None), None)
+        if wrong is not None:
+            refuse(f"logit_bias names {wrong[:_LONGEST]!r}, which is no token id")
+        given["logit_bias"] = {int(key): bias for key, bias in biases.items()}
     return given
 
 

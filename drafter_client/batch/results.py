@@ -17,7 +17,7 @@ text counts, or else the last line.
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from drafter_client.batch.prompts import Prompt
@@ -75,7 +75,7 @@ def failed(prompt: Prompt, models: Models, error: Exception) -> Result:
 
 def _head(prompt: Prompt, models: Models) -> dict[str, Any]:
     options = prompt.options
-    asked = {"target": models.target, "chat": prompt.chat, "system": prompt.system} | asdict(options)
+    asked = {"target": models.target, "chat": prompt.chat, "system": prompt.system} | options.settings()
     if options.strategy not in DRAFTER_INVARIANT:
         asked["drafting"] = models.drafting(options.mode)
     head = {"format": FORMAT, "index": prompt.index, "id": prompt.id, "prompt": prompt.text, "asked": asked}

@@ -29,7 +29,7 @@ from drafter_client.cli.shared_steps import (
     text_options,
 )
 from drafter_client.display.progress import WritingProgress, writing
-from drafter_client.errors import BadPrompt, DrafterError, NoChatTemplate
+from drafter_client.errors import BadPrompt, DrafterError
 from drafter_client.generation.generation import Finished
 from drafter_client.pair import Pair
 from speculation.errors import EngineError, InternalError, RequestError, SpecPairError
@@ -47,7 +47,7 @@ def run_many(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
         file = None if options.output is None else stack.enter_context(ResultsFile(options.output))
         pair = stack.enter_context(pair_of(options, texts))
-        check_draft_n(pair, chosen.draft_n)
+        check_draft_n(pair, options)
         if options.chat and not pair.target.chat_template:
             pair.chat("")  # raises the error that every prompt would meet
         found: dict[int, Result] = {}
@@ -175,7 +175,7 @@ def _is_of_this_prompt(error: Exception) -> bool:
         return not isinstance(error, EngineLost)
     if type(error) is RequestError:  # the response was none of a verifier
         return False
-    return isinstance(error, (RequestError, EngineError, InternalError, BadPrompt, NoChatTemplate))
+    return isinstance(error, (RequestError, EngineError, InternalError, BadPrompt))
 
 
 @contextmanager

@@ -1,65 +1,62 @@
 """Command lines of the drafter: which flags each command has, and which of them go together."""
 
 import argparse
-import os
-import sys
 from collections.abc import Sequence
 
+from backends.base import ModelLoadError
 from backends.registry import SHOWN
-from command_line.environment import UnknownVariable, variables
 from command_line.parser import OneOf, Parser
 from drafter_client.cli import flag_values, flags
+from drafter_client.cli.settings import ENGINE, parsed, print_if_asked
 from drafter_client.options import Mode
 from speculation.acceptance.strategies import Strategy
 
-# Flags of the engine here, and of a draft model that it runs.
-_OF_AN_ENGINE = ("--context", "--threads", "--gpu-layers", "--device", "--dtype", "--compile", "--tensor-parallel")
-_OF_A_MODEL = ("--draft-model", *_OF_AN_ENGINE, "--translate", "--no-lookup")
+_OF_A_MODEL = ("draft_model", *ENGINE, "translate", "lookup")
 COMMANDS = ("solo", "compare", "report")
 SOLO = ("target", "draft", "server")  # the models that 'drafter solo' can run
-_VARIABLES = ("API_KEY",)  # without `flags.PREFIX`
-_HERE, _THERE = ("--model", "--backend", *_OF_AN_ENGINE), ("--verifier", "--api-key", "--patience")
-_OF_DRAFTING = (*_OF_A_MODEL, "--backend", "--branches", "--lockstep")
-_OF_MANY = ("--concurrency", "--output")
-_PREDICTION = ("--prediction", "--prediction-file")
+_HERE, _THERE = ("model", "backend", *ENGINE), ("verifier", "api_key", "patience")
+_OF_DRAFTING = (*_OF_A_MODEL, "backend", "branches", "lockstep")
+_OF_MANY = ("concurrency", "output")
+_PREDICTION = ("prediction", "prediction_file")
 _LEAVE = ", leave one of the two out"
 
 
 def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the flags of `python -m drafter_client`. Exits with status 2 for flags that do not go together."""
     parser = drafter_parser()
-    options = _parsed(parser, arguments)
+    options = parsed(parser, arguments)
     options.mode, options.strategy = Mode(options.mode), Strategy(options.strategy)
+    mode = options.settings.assignment("mode")
     _check_strategy(parser, options)
-    if options.mode is not Mode.AUTO and not options.remember:
-        parser.error(f"--no-remember: only --mode auto remembers, leave it out with --mode {options.mode}")
+    if options.mode is not Mode.AUTO:
+        _refuse(parser, options, ["remember"], f"only --mode auto remembers, leave it out with {mode}")
     if options.mode in (Mode.FUSED, Mode.TARGET):
-        _refuse(parser, options, _OF_DRAFTING, f"with --mode {options.mode} nothing drafts here{_LEAVE}")
+        _refuse(parser, options, _OF_DRAFTING, f"with {mode} nothing drafts here{_LEAVE}")
         if options.mode is Mode.TARGET:
-            _refuse(parser, options, ["--draft-n", *_PREDICTION], f"with --mode {options.mode} nothing drafts{_LEAVE}")
+            _refuse(parser, options, ["draft_n", *_PREDICTION], f"with {mode} nothing drafts{_LEAVE}")
     else:
         _check_lookup(parser, options)
     if options.prompt_file is None:
         _refuse(parser, options, _OF_MANY, "is for many prompts, give them with --prompt-file")
     else:
-        _refuse(
-            parser, options, _PREDICTION, "is of one text: give it with --prompt, or in the lines of a *.jsonl file"
-        )
-        _refuse(parser, options, ["--baseline"], "is measured beside one text, compare many with 'drafter compare'")
+        _refuse(parser, options, _PREDICTION, "is of one text: give it with --prompt, or in the lines of a .jsonl file")
+        _refuse(parser, options, ["baseline"], "is measured beside one text, compare many with 'drafter compare'")
         if options.output is not None:
-            _refuse(parser, options, ["--json"], f"--output writes the same lines{_LEAVE}")
-        _refuse(parser, options, ["--verbose"], "shows the decisions on one text, give it with --prompt")
+            _refuse(parser, options, ["json"], f"--output writes the same lines{_LEAVE}")
+        _refuse(parser, options, ["verbose"], "shows the decisions on one text, give it with --prompt")
+    print_if_asked(parser, options)
     return options
 
 
 def compare_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the flags of `python -m drafter_client compare`. Exits with status 2 for flags that do not go together."""
     parser = compare_parser()
-    options = _parsed(parser, arguments)
+    options = parsed(parser, arguments)
     _check_lookup(parser, options)
     if options.png is not None and options.no_png:
         parser.error("--png: --no-png says the contrary, leave one of the two out")
     options.mode, options.strategy = Mode.AUTO, Strategy.COUPLED
+    print_if_asked(parser, options)
     return options
 
 
@@ -68,55 +65,42 @@ def report_options(arguments: Sequence[str]) -> argparse.Namespace:
     return report_parser().parse(arguments)
 
 
-def _parsed(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the flags; the API key comes from the environment where no flag gives one."""
-    options = parser.parse(arguments)
-    try:
-        found = variables(flags.PREFIX, _VARIABLES, os.environ)
-    except UnknownVariable as error:
-        parser.error(str(error))
-    for name in found.unknown:
-        print(f"drafter: {name}: nothing reads this variable, and it is ignored", file=sys.stderr)
-    key = found.values.get("API_KEY")
-    parser.set_defaults(api_key=key)  # so that `_refuse` does not take it for a flag
-    options.api_key = key if options.api_key is None else options.api_key
-    return options
-
-
 def _check_strategy(parser: Parser, options: argparse.Namespace) -> None:
-    lossy = options.strategy is Strategy.THRESHOLD
-    if lossy and options.threshold is None:
-        parser.error(
-            "--strategy threshold: give the probability above which a draft token is accepted, with --threshold"
-        )
-    if not lossy and options.threshold is not None:
-        parser.error(f"--threshold: --strategy {options.strategy} has none, leave one of the two out")
+    strategy = options.settings.assignment("strategy")
+    if options.strategy is not Strategy.THRESHOLD:
+        _refuse(parser, options, ["threshold"], f"{strategy} has none{_LEAVE}")
+    elif options.threshold is None:
+        parser.error(f"{strategy}: give the probability above which a draft token is accepted, with --threshold")
     if options.strategy is Strategy.GREEDY:
-        _refuse(parser, options, _PREDICTION, f"--strategy {options.strategy} accepts no draft tokens{_LEAVE}")
-    if options.translate and options.strategy.draws:
-        parser.error("--translate: translated drafts have no distribution, which --strategy probabilistic needs")
+        _refuse(parser, options, _PREDICTION, f"{strategy} accepts no draft tokens{_LEAVE}")
+    if options.strategy.draws:
+        _refuse(parser, options, ["translate"], f"translated drafts have no distribution, which {strategy} needs")
 
 
 def _check_lookup(parser: Parser, options: argparse.Namespace) -> None:
     if options.backend == flags.NGRAM:
-        _refuse(parser, options, _OF_A_MODEL, f"--backend ngram drafts without a model{_LEAVE}")
+        backend = options.settings.assignment("backend")
+        _refuse(parser, options, _OF_A_MODEL, f"{backend} drafts without a model{_LEAVE}")
 
 
-def with_flag(message: str) -> str:
-    """An engine's message that begins with the name of an option, with the flag in its place."""
-    for flag in _OF_AN_ENGINE:
-        name = flag[2:].replace("-", "_")
-        if message.startswith((f"{name}:", f"{name} ")):
-            return flag + message.removeprefix(name)
-    return message
+def explained(error: ModelLoadError, options: argparse.Namespace) -> str:
+    """An engine's message, in which the setting at fault has the name by which the user gave it."""
+    return str(error) if error.setting not in ENGINE else error.called(options.settings.key(error.setting))
 
 
 def _refuse(parser: Parser, options: argparse.Namespace, which: Sequence[str], reason: str) -> None:
-    """End with an error that gives `reason` if one of the flags `which` has another value than its default."""
-    for flag in which:
-        name = "lookup" if flag == "--no-lookup" else flag[2:].replace("-", "_")
-        if getattr(options, name) != parser.get_default(name):
-            parser.error(f"{flag}: {reason}")
+    """End with an error that gives `reason` if one of the flags `which` was given another value than its default.
+
+    A value from a variable or from the file is left out instead: it was not meant for this one command.
+    """
+    for name in which:
+        default = parser.get_default(name)
+        if getattr(options, name) == default:
+            continue
+        if not options.settings.lasting(name):
+            parser.error(f"{options.settings.key(name)}: {reason}")
+        options.settings.leave_out(name)
+        setattr(options, name, default)
 
 
 def drafter_parser() -> Parser:
@@ -125,7 +109,8 @@ def drafter_parser() -> Parser:
         "drafter",
         usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nsolo | compare | report DIR   (each has its own --help)",
         description="Generate text with a verifier: a small model here drafts, the large one there decides. 'solo' "
-        "runs one model alone, 'compare' tries every mode, 'report' shows what --profile recorded.",
+        "runs one model alone, 'compare' tries every mode, 'report' shows what --profile recorded. Lasting flags can "
+        "also be variables (--verifier is DRAFTER_VERIFIER) or keys in specpair.toml (verifier, in the table [drafter]).",
         examples=(
             'drafter --verifier http://bigbox:8000 --prompt "def main():" --stats',
             'drafter --draft-model llama-1b.gguf --chat --prompt "Why is the sky blue?"',
@@ -133,6 +118,7 @@ def drafter_parser() -> Parser:
         ),
         commands=COMMANDS,
     )
+    parser.add_config_flags()
     flags.text_flags(parser, many=True)
     flags.verifier_flags(parser)
     flags.draft_flags(parser, modes=True)
@@ -148,12 +134,13 @@ def drafter_parser() -> Parser:
 def solo_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the flags of `python -m drafter_client solo`. Exits with status 2 for flags that do not go together."""
     parser = solo_parser()
-    options = _parsed(parser, arguments)
+    options = parsed(parser, arguments)
     there = options.which == "server"
     where = "the model runs on the verifier" if there else "the model runs here, 'solo server' asks a verifier"
     _refuse(parser, options, _HERE if there else _THERE, f"with 'solo {options.which}' {where}")
     if options.model is not None and options.which == "draft":
         parser.error("--model: 'solo draft' is the shipped draft model, leave one of the two out")
+    print_if_asked(parser, options)
     return options
 
 
@@ -169,6 +156,7 @@ def solo_parser() -> Parser:
             'drafter solo server --verifier http://bigbox:8000 --prompt "import os"',
         ),
     )
+    parser.add_config_flags()
     model = parser.add_argument_group("model")
     model.add_argument(
         "which",
@@ -198,6 +186,7 @@ def compare_parser() -> Parser:
             "drafter compare --prompt-file code.txt --prompt-file chat.jsonl --json",
         ),
     )
+    parser.add_config_flags()
     texts = parser.add_argument_group("texts")
     texts.add_argument(
         "--prompt-file",

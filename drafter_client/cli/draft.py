@@ -16,7 +16,7 @@ def run_draft(options: argparse.Namespace) -> int:
     prompt = read_prompt(options)
     chosen = text_options(options)
     with pair_of(options) as pair:
-        check_draft_n(pair, chosen.draft_n)
+        check_draft_n(pair, options)
         prompt_ids = pair.chat(prompt, options.system) if options.chat else pair.encode(prompt)
         generation = pair.generate(prompt_ids, chosen)
 

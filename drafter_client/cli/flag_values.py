@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from speculation.sampling import gumbel
+from speculation.sampling.sampling import BIAS
 
 
 def path(text: str) -> Path:
@@ -36,6 +37,14 @@ def seed(text: str) -> int:
     if value >= gumbel.SEED_LIMIT:
         raise argparse.ArgumentTypeError("must be below 2**53")
     return value
+
+
+def bias(text: str) -> tuple[int, float]:
+    """A token id and its bias, written ID=BIAS."""
+    token, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form ID=BIAS, such as 15=-100")
+    return whole(0)(token), between(-BIAS, BIAS)(value)
 
 
 def whole(low: int, high: int | None = None) -> Callable[[str], int]:

@@ -6,14 +6,14 @@ from backends.base import DTYPES
 from backends.machine import THREADS_AT_MOST
 from backends.registry import SHOWN, TEST_ENGINES
 from backends.shipped_models import DEFAULT_DRAFT
-from command_line.parser import OneOf
-from drafter_client.cli.flag_values import between, draft_n, path, seed, whole
+from command_line.parser import KEY, OneOf, Switch
+from drafter_client.cli.flag_values import between, bias, draft_n, path, seed, whole
 from drafter_client.http.retries import PATIENCE
 from drafter_client.options import Mode
 from drafter_client.pair import BRANCHES, VERIFIER
 from speculation.acceptance.strategies import Strategy
+from speculation.sampling.sampling import PENALTY, REPETITION
 
-PREFIX = "DRAFTER_"  # of environment variables
 NGRAM = "ngram"  # a backend of the drafter only
 # A branch takes a slot of the engine, KV cells and a place in each pass, and the tenth likeliest continuation is seldom
 # right. An engine's own bound would report slots, not branches.
@@ -24,7 +24,7 @@ _MOST_TEXTS = 64  # texts at a time: each has its own threads and connections
 def verifier_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("verifier")
     group.add_argument("--verifier", metavar="URL", default=VERIFIER, help="its address (default: %(default)s)")
-    group.add_argument("--api-key", metavar="KEY", help=f"its key, if it wants one (or {PREFIX}API_KEY)")
+    group.add_argument("--api-key", metavar=KEY, help="its key, if it wants one (or DRAFTER_API_KEY)")
     group.add_argument(
         "--patience",
         metavar="SECONDS",
@@ -37,10 +37,10 @@ def verifier_flags(parser: argparse.ArgumentParser) -> None:
 
 def memory_flag(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--no-remember",
-        dest="remember",
-        action="store_false",
-        help="auto: neither read nor write the measurements of earlier runs",
+        "--remember",
+        action=Switch,
+        default=True,
+        help="auto: read and write the measurements of earlier runs (default: yes)",
     )
 
 
@@ -70,15 +70,18 @@ def draft_flags(parser: argparse.ArgumentParser, *, modes: bool = False) -> argp
         help="continuations followed at once, to be ready for recovered tokens (default: %(default)s)",
     )
     draft.add_argument(
-        "--translate", action="store_true", help="where the draft model has another vocabulary, draft through text"
+        "--translate",
+        action=Switch,
+        default=False,
+        help="where the draft model has another vocabulary, draft through text (default: no)",
     )
     draft.add_argument(
-        "--no-lookup",
-        dest="lookup",
-        action="store_false",
-        help="ask the draft model only; do not look draft tokens up in the text itself",
+        "--lookup",
+        action=Switch,
+        default=True,
+        help="look draft tokens up in the text itself, beside asking the draft model (default: yes)",
     )
-    draft.add_argument("--lockstep", action="store_true", help="draft, send, wait: no overlap")
+    draft.add_argument("--lockstep", action=Switch, default=False, help="draft, send, wait: no overlap (default: no)")
     engine = parser.add_argument_group("engine of the draft model")
     engine_flags(engine, (*SHOWN, NGRAM), "engine; ngram: no model, draft by lookup in the text (default: %(default)s)")
     return draft
@@ -99,7 +102,9 @@ def engine_flags(parser: argparse._ArgumentGroup, names: tuple[str, ...], meanin
     parser.add_argument(
         "--dtype", choices=OneOf(DTYPES), help="torch, mlx: number type (default: by the device; mlx: as stored)"
     )
-    parser.add_argument("--compile", action="store_true", help="torch: compile for all shapes first")
+    parser.add_argument(
+        "--compile", action=Switch, default=False, help="torch: compile for all shapes first (default: no)"
+    )
     parser.add_argument(
         "--tensor-parallel",
         metavar="N",
@@ -127,7 +132,12 @@ def text_flags(parser: argparse.ArgumentParser, *, many: bool = False) -> None:
         prediction.add_argument(
             "--prediction-file", type=path, metavar="FILE", help="the same from a file, for example one to be edited"
         )
-        text.add_argument("--chat", action="store_true", help="apply the target's chat template to the prompt")
+        text.add_argument(
+            "--chat",
+            action=Switch,
+            default=False,
+            help="apply the target's chat template to the prompt (default: no)",
+        )
         text.add_argument("--system", metavar="TEXT", help="system message, with --chat")
         group = parser.add_argument_group("many prompts")
         texts = whole(1, _MOST_TEXTS)
@@ -151,6 +161,36 @@ def sampling_flags(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--top-k", metavar="K", type=whole(0), default=0, help="most likely tokens only; 0: off (default)"
+    )
+    group.add_argument(
+        "--min-p",
+        metavar="P",
+        type=between(0.0, 1.0),
+        default=0.0,
+        help="mask tokens of less than this share of the greatest probability; 0: off (default)",
+    )
+    for name, meaning in (("presence", "tokens that the text has"), ("frequency", "tokens for each time it has them")):
+        group.add_argument(
+            f"--{name}-penalty",
+            metavar="X",
+            type=between(-PENALTY, PENALTY),
+            default=0.0,
+            help=f"lower the logits of {meaning}; 0: off (default)",
+        )
+    group.add_argument(
+        "--repetition-penalty",
+        metavar="X",
+        type=between(*REPETITION),
+        default=1.0,
+        help="divide the logits of tokens in prompt or text; 1: off (default)",
+    )
+    group.add_argument(
+        "--logit-bias",
+        metavar="ID=BIAS",
+        type=bias,
+        action="append",
+        default=[],
+        help="add to the logit of a token id; may be given several times",
     )
     group.add_argument(
         "--seed", metavar="S", type=seed, help="the same seed gives the same text (default: drawn, and reported)"

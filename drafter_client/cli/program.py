@@ -5,13 +5,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from backends.base import BackendError, ModelLoadError
 from command_line import start
 from drafter_client.cli.batch import run_many
-from drafter_client.cli.commands import compare_options, drafter_options, report_options, solo_options, with_flag
+from drafter_client.cli.commands import compare_options, drafter_options, explained, report_options, solo_options
 from drafter_client.cli.compare import run_compare
 from drafter_client.cli.draft import run_draft
 from drafter_client.cli.report import run_report
@@ -36,8 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         with _ended_by_sigterm():
             return _run(arguments)
     except (SpecPairError, DrafterError, BackendError) as error:
-        message = with_flag(str(error)) if isinstance(error, ModelLoadError) else str(error)
-        print(f"drafter: {several_lines(message)}", file=sys.stderr)
+        print(f"drafter: {several_lines(str(error))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\ndrafter: interrupted", file=sys.stderr)
@@ -53,13 +53,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["solo"]:
-        return run_solo_command(solo_options(arguments[1:]))
+        return _run_with_model(run_solo_command, solo_options(arguments[1:]))
     if arguments[:1] == ["report"]:
         return run_report(report_options(arguments[1:]))
     if arguments[:1] == ["compare"]:
-        return run_compare(compare_options(arguments[1:]))
+        return _run_with_model(run_compare, compare_options(arguments[1:]))
     options = drafter_options(arguments)
-    return run_draft(options) if options.prompt_file is None else run_many(options)
+    return _run_with_model(run_draft if options.prompt_file is None else run_many, options)
+
+
+def _run_with_model(run: Callable[[Namespace], int], options: Namespace) -> int:
+    try:
+        return run(options)
+    except ModelLoadError as error:
+        raise ModelLoadError(explained(error, options)) from error
 
 
 @contextmanager

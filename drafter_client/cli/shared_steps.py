@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from backends.base import BackendError, LoadOptions
 from drafter_client.batch.prompts import Prompt, is_text, parse_prompts
 from drafter_client.cli.flags import NGRAM
@@ -34,7 +36,7 @@ def pair_of(options: argparse.Namespace, texts: int = 1) -> Pair:
     return Pair(
         options.verifier,
         _source(options),
-        api_key=options.api_key,
+        api_key=api_key(options),
         branches=1 if options.lockstep or options.strategy not in DRAFTER_INVARIANT else options.branches,
         texts=texts,
         observer=None if options.profile is None else TraceFolder(options.profile),
@@ -45,11 +47,18 @@ def pair_of(options: argparse.Namespace, texts: int = 1) -> Pair:
     )
 
 
-def check_draft_n(pair: Pair, draft_n: int | None) -> None:
-    """Raise BadOption if `draft_n`, draft tokens a round, is more than the verifier judges at once."""
-    most = pair.target.max_drafts
-    if draft_n is not None and draft_n > most:
-        raise BadOption(f"--draft-n: must be at most {most}, as many as this verifier judges at once, got {draft_n}")
+def api_key(options: argparse.Namespace) -> str | None:
+    """The verifier's key, if one is given."""
+    key: SecretStr | None = options.api_key
+    return None if key is None else key.get_secret_value()
+
+
+def check_draft_n(pair: Pair, options: argparse.Namespace) -> None:
+    """Raise BadOption if the draft tokens a round are more than the verifier judges at once."""
+    most, asked = pair.target.max_drafts, options.draft_n
+    if asked != "auto" and asked > most:
+        key = options.settings.key("draft_n")
+        raise BadOption(f"{key}: must be at most {most}, as many as this verifier judges at once, got {asked}")
 
 
 def _source(options: argparse.Namespace) -> Source | None:
@@ -80,6 +89,11 @@ def drawing_options(options: argparse.Namespace) -> Options:
         temperature=options.temperature,
         top_k=options.top_k,
         top_p=options.top_p,
+        min_p=options.min_p,
+        presence_penalty=options.presence_penalty,
+        frequency_penalty=options.frequency_penalty,
+        repetition_penalty=options.repetition_penalty,
+        logit_bias=dict(options.logit_bias),
         seed=options.seed,
     )
 

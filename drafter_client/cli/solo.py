@@ -3,10 +3,10 @@
 import argparse
 import time
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from backends.shipped_models import DEFAULT_DRAFT, DEFAULT_TARGET
-from drafter_client.cli.shared_steps import drawing_options, engine_of, read_prompt, say_outage, show, wait_for
+from drafter_client.cli.shared_steps import api_key, drawing_options, engine_of, read_prompt, say_outage, show, wait_for
 from drafter_client.display.progress import loading
 from drafter_client.display.readout import Readout
 from drafter_client.draft_sources import load_model
@@ -19,6 +19,7 @@ from drafter_client.metrics.statistics import SOLO, Stats
 from drafter_client.options import Mode
 from drafter_client.pair import Pair
 
+_OF_A_VERIFIER = ("strategy", "noise")  # sampling settings that one model alone does not have
 _SHIPPED = {"target": DEFAULT_TARGET, "draft": DEFAULT_DRAFT}
 
 
@@ -28,7 +29,7 @@ def run_solo_command(options: argparse.Namespace) -> int:
     chosen = replace(drawing_options(options), mode=Mode.TARGET).settled()
     readout = Readout(as_json=options.json, stream=not options.no_stream, stats=options.stats)
     if options.which == "server":
-        verifier = {"api_key": options.api_key, "patience": options.patience}
+        verifier = {"api_key": api_key(options), "patience": options.patience}
         with Pair(options.verifier, None, **verifier, on_wait=wait_for(), on_outage=say_outage()) as pair:
             return show(pair.generate(prompt, chosen), readout)
     path = options.model or _SHIPPED[options.which]
@@ -36,7 +37,8 @@ def run_solo_command(options: argparse.Namespace) -> int:
         prompt_ids = backend.vocabulary.encode(prompt)
         if not prompt_ids:
             raise BadPrompt("the prompt is empty, as the model reads it: give at least one character that is no space")
-        stats = Stats(model=backend.model_name, mode=SOLO, sampling=asdict(chosen.sampling))
+        described = {name: value for name, value in chosen.described().items() if name not in _OF_A_VERIFIER}
+        stats = Stats(model=backend.model_name, mode=SOLO, sampling=described)
         if len(prompt_ids) + chosen.max_tokens > backend.context_length:
             stats.context = backend.context_length
         text, tell = TextSession(prompt_ids), StatsCounter(stats).take

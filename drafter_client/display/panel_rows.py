@@ -5,7 +5,7 @@ from drafter_client.metrics.pace import Pace
 from drafter_client.metrics.statistics import SOLO, Stats
 from drafter_client.metrics.token_source import TokenSource
 from drafter_client.metrics.waits import NETWORK, OTHER, PREFILL, QUEUE, VERIFY, fitted
-from drafter_client.options import Mode
+from drafter_client.options import PENALTIES, Mode
 from speculation.acceptance.strategies import Strategy
 from speculation.policy.schedule import Schedule
 from speculation.terminal_text import one_line
@@ -116,6 +116,8 @@ def _per_token(stats: Stats) -> float | None:
 def lines(stats: Stats) -> list[LabelledValue]:
     """Rows that take a line of the panel each."""
     rows: list[LabelledValue] = []
+    if processors := _processors(stats):
+        rows.append(("processors", ", ".join(processors)))
     if stats.schedules:
         sources = [f"{stats.sources[source]} {name}" for source, name in SOURCES.items() if stats.sources[source]]
         rows += [("tokens", ", ".join(sources)), ("schedule", _schedules(stats))]
@@ -126,6 +128,15 @@ def lines(stats: Stats) -> list[LabelledValue]:
     if stats.resumed:
         rows.append(("resumed", f"at token {_resumed_at(stats)}, after the verifier went away"))
     return rows
+
+
+def _processors(stats: Stats) -> list[str]:
+    """The logit processors of the text, with their settings."""
+    sampling = stats.sampling
+    found = [f"{name} {sampling[name]:g}" for name in PENALTIES if name in sampling]
+    if biases := sampling.get("logit_bias"):
+        found.append(f"logit_bias of {len(biases)} {'id' if len(biases) == 1 else 'ids'}")
+    return found
 
 
 def _resumed_at(stats: Stats) -> str:

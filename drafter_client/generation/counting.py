@@ -112,6 +112,7 @@ class StatsCounter:
             self._last = now
         stats.token_ids += [token for token, _ in event.tokens]
         stats.decisions += event.decisions or ()
+        stats.logprobs += event.logprobs or ()
         stats.sources.update(sources)
         stats.mispredicted += event.mispredicted
         stats.next_draft_ready += event.next_draft_ready

@@ -9,6 +9,7 @@ from speculation.acceptance.explain import Decision
 from speculation.policy.schedule import Schedule
 from speculation.policy.verifier_timeline import InFlightDraft
 from speculation.protocol.responses import GenerateResponse, PrefillResponse, VerifyResponse
+from speculation.sampling.logprobs import TokenLogprobs
 
 
 class RunEvent:
@@ -79,6 +80,7 @@ class Streamed(RunEvent):
     finish_reason: str | None
     forward_ms: float | None = None  # milliseconds of the verifier pass of the last token, if it was self-continuation
     decisions: list[Decision | None] | None = None  # one for each token, if requested
+    logprobs: list[TokenLogprobs | None] | None = None  # as `decisions`
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,8 @@ class Failed:
 class Committed(RunEvent):
     """Committed tokens in order from `position` on, each id with its token source as known by now.
 
-    `decisions`: one for each token, if requested. `schedule`: that of the pair, where a verify request or the event
-    stream brought them. `mispredicted`: whether one of them is another than the drafter had predicted, and
+    `decisions`, `logprobs`: one for each token, if requested. `schedule`: that of the pair, where a verify request or
+    the event stream brought them. `mispredicted`: whether one of them is another than the drafter had predicted, and
     `next_draft_ready`, whether the next draft was ready all the same. `judged`: in mode `fused`, how many draft tokens
     the verifier pass judged; None: it was no pass over a draft.
     """
@@ -105,6 +107,7 @@ class Committed(RunEvent):
     mispredicted: bool = False
     next_draft_ready: bool = False
     judged: int | None = None
+    logprobs: list[TokenLogprobs] | None = None
 
 
 @dataclass(frozen=True, slots=True)

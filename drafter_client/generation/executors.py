@@ -267,8 +267,8 @@ class ThreadedExecutor:
                     self._report(Streamed(self._position, [], False, event.finish_reason))
                     return True
                 self._position = event.position + len(event.tokens)
-                target_decoded, forward_ms = event.target_decoded, event.forward_ms
-                self._report(Streamed(event.position, event.tokens, target_decoded, None, forward_ms, event.decisions))
+                how = event.target_decoded, None, event.forward_ms, event.decisions, event.logprobs
+                self._report(Streamed(event.position, event.tokens, *how))
         except ConnectionLost:
             if self._position == began:
                 raise

@@ -15,19 +15,22 @@ from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import TokenSource
 from drafter_client.options import Options
 from speculation.acceptance.explain import Decision
+from speculation.sampling.logprobs import TokenLogprobs
 
 
 class Token(NamedTuple):
     """A committed token. `text`: the characters that it completes, which may be none.
 
     `source`: the token source as known when the token was committed; `Stats.sources` counts the final sources.
-    `decision`: why the token was committed; None without `Options.explain`.
+    `decision`: why the token was committed; None without `Options.explain`. `logprobs`: its log probability, and those
+    of the likeliest tokens; None without `Options.logprobs`.
     """
 
     id: int
     text: str
     source: TokenSource
     decision: Decision | None = None
+    logprobs: TokenLogprobs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +165,9 @@ def _follow(
     """Yield the events of `run`; no `Finished` if `text.stop` ended the text."""
     with closing(run):  # releases the session in every case
         for committed in run:
-            decisions = iter(committed.decisions or ())
+            decisions, logprobs = iter(committed.decisions or ()), iter(committed.logprobs or ())
             tokens = [
-                Token(token, characters.feed(token), source, next(decisions, None))
+                Token(token, characters.feed(token), source, next(decisions, None), next(logprobs, None))
                 for token, source in committed.tokens
             ]
             yield Tokens(committed.position, tokens)

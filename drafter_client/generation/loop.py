@@ -7,7 +7,7 @@ from dataclasses import replace
 from drafter_client.generation import events
 from drafter_client.generation.executors import Executor
 from drafter_client.generation.text_session import TextSession
-from drafter_client.http.responses import STREAM, ResponseBounds
+from drafter_client.http.responses import STREAM, Asked, Details, ResponseBounds
 from drafter_client.metrics.token_source import SourceChange, TokenSources
 from speculation.acceptance.explain import Decision
 from speculation.acceptance.strategies import Strategy
@@ -32,12 +32,12 @@ class GenerationLoop:
         tell: events.Listener,
         clock: Callable[[], float],
         strategy: Strategy,
-        explained: bool,
+        asked: Asked,
     ) -> None:
-        """`controller`: appends to `text.known`. `clock`: returns seconds. `explained`: whether the session was opened
-        with `explain`, so that each token comes with its decision."""
+        """`controller`: appends to `text.known`. `clock`: returns seconds. `asked`: what the request that opened the
+        session has asked to be told of each token."""
         self._text, self._controller, self._executor = text, controller, executor
-        self._bounds, self._tell, self._clock, self._explained = bounds, tell, clock, explained
+        self._bounds, self._tell, self._clock, self._asked = bounds, tell, clock, asked
         self._sources = TokenSources(text.known, controller.drafts_in_flight, accepts=strategy is not Strategy.GREEDY)
         # The drafter's probability of each draft token that was sent, by position and token; empty unless explained.
         self._confidence: dict[tuple[int, int | None], float] = {}
@@ -133,7 +133,7 @@ class GenerationLoop:
         now = 1e3 * self._clock()
         while (in_flight_draft := self._controller.next_draft(now)) is not None:
             self._untold.append((events.Sent(in_flight_draft, self._controller.schedule), now))
-            if self._explained:
+            if self._asked.decisions:
                 places = enumerate(in_flight_draft.drafts, in_flight_draft.position)
                 self._confidence |= dict(zip(places, in_flight_draft.confidence, strict=True))
             self._executor.send(in_flight_draft)
@@ -148,18 +148,18 @@ class GenerationLoop:
                 self._untold.append((events.Drafted(expansion, onward, took), now))
             case events.Answered(in_flight_draft, response):
                 self._bounds.check("/verify", in_flight_draft.position, response.tokens)
-                decisions = self._bounds.explained("/verify", self._explained, response.tokens, response.decisions)
+                details = self._bounds.details("/verify", self._asked, response.tokens, response)
                 self._count(event, now)
-                self._commit(in_flight_draft.position, response.tokens, response.finish_reason, decisions, now)
+                self._commit(in_flight_draft.position, response.tokens, response.finish_reason, details, now)
             case events.Streamed():
                 self._bounds.check(STREAM, event.position, event.tokens)
-                asked = self._explained and bool(event.tokens)
-                decisions = self._bounds.explained(STREAM, asked, event.tokens, event.decisions)
+                asked = self._asked if event.tokens else Asked()
+                details = self._bounds.details(STREAM, asked, event.tokens, event)
                 self._untold.append((event, now))
                 if event.forward_ms is not None:
                     self._controller.self_continued(event.forward_ms)
                 self._take_source(event, now)
-                self._commit(event.position, event.tokens, event.finish_reason, decisions, now)
+                self._commit(event.position, event.tokens, event.finish_reason, details, now)
             case events.Failed(error):
                 raise error
 
@@ -207,7 +207,7 @@ class GenerationLoop:
         position: int,
         tokens: list[int],
         finish_reason: str | None,
-        decisions: list[Decision] | None,
+        details: Details,
         now: float,
     ) -> None:
         """Add those of the committed tokens from `position` on that are new to the text."""
@@ -215,13 +215,16 @@ class GenerationLoop:
         mispredicted, ready = learnt.mispredicted, learnt.next_draft_ready
         new = self._controller.committed(position, tokens, finish_reason is not None, now)
         if new:
+            decisions = None if details.decisions is None else details.decisions[-len(new) :]
+            logprobs = None if details.logprobs is None else details.logprobs[-len(new) :]
             committed = events.Committed(
                 start,
                 list(zip(new, self._sources.provisional(start, len(new)), strict=True)),
-                self._with_confidence(start, decisions[-len(new) :]) if decisions is not None else None,
+                None if decisions is None else self._with_confidence(start, decisions),
                 self._controller.schedule,
                 mispredicted=learnt.mispredicted > mispredicted,
                 next_draft_ready=learnt.next_draft_ready > ready,
+                logprobs=logprobs,
             )
             self._text.unread.append(committed)
             self._untold.append((committed, now))

@@ -7,7 +7,7 @@ from drafter_client.errors import BadReply, ConnectionLost
 from drafter_client.generation.events import Began, Committed, Ended, Listener, Served
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import ResponseBounds, broken_promise, expect
+from drafter_client.http.responses import Asked, ResponseBounds, broken_promise, expect
 from drafter_client.metrics.token_source import TokenSource
 from speculation.protocol.responses import GenerateOpenEvent, GenerateResponse, GenerateTokensEvent
 
@@ -31,7 +31,7 @@ def served(
     the events of the run; the drafter sees no others. `clock`: returns seconds. Raises BadReply for an inconsistent
     stream, and what the client raises.
     """
-    explained, where = bool(request.get("explain")), client.url + _PATH
+    asked, where = Asked.of(request), client.url + _PATH
     traffic = client.connection.traffic
     sent_before, received_before = traffic.sent, traffic.received
     prefilled = len(text.known)
@@ -54,9 +54,10 @@ def served(
                 continue  # the session id of an `open` event is the one that was sent
             new = event.tokens
             bounds.check(_PATH, position, new)
-            decisions = bounds.explained(_PATH, explained, new, event.decisions)
+            details = bounds.details(_PATH, asked, new, event)
             judged = event.judged if position > prefilled else None
-            committed = Committed(position, _with_sources(where, event), decisions, judged=judged)
+            tokens = _with_sources(where, event)
+            committed = Committed(position, tokens, details.decisions, judged=judged, logprobs=details.logprobs)
             text.known += new
             tell(committed, now)
             yield committed

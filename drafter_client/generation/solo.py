@@ -3,10 +3,11 @@
 from collections.abc import Callable, Generator
 
 from backends.base import Backend, Entry, top_logits_spec
-from drafter_client.errors import BadPrompt
+from drafter_client.errors import BadOption, BadPrompt
 from drafter_client.generation.events import Began, Committed, Ended, Listener
 from drafter_client.generation.text_session import TextSession
 from drafter_client.metrics.token_source import TokenSource
+from speculation.sampling.processors import text_processors
 from speculation.sampling.sampling import Sampling, choose
 
 
@@ -20,9 +21,12 @@ def run_solo(
 ) -> Generator[Committed, None, None]:
     """Yield each token as it is sampled, at most `max_tokens`. `tell`: takes the events. `clock`: returns seconds.
 
-    Raises BadPrompt if the prompt leaves no room in the context.
+    Raises BadPrompt if the prompt leaves no room in the context, and BadOption for a biased id that the model lacks.
     """
-    tokens = text.known
+    tokens, size = text.known, backend.vocabulary.size
+    for token, _ in sampling.logit_bias[-1:]:  # the greatest id
+        if token >= size:
+            raise BadOption(f"logit_bias names {token}, which is no token id of the model: its ids are 0 to {size - 1}")
     if len(tokens) >= backend.context_length:
         raise BadPrompt(
             f"the prompt has {len(tokens)} tokens, the context holds {backend.context_length} with the answer: "
@@ -30,7 +34,8 @@ def run_solo(
         )
     tell(Began(len(tokens)), 1e3 * clock())
     limit = min(len(tokens) + max_tokens, backend.context_length)
-    held, wanted = 0, top_logits_spec(sampling, backend.vocabulary.size)
+    processors = text_processors(sampling, len(text.prompt_ids))
+    held, wanted = 0, top_logits_spec(sampling, size, whole=processors is not None)
     try:
         while text.finish_reason is None:
             feed = tokens[held : held + backend.max_batch_tokens]
@@ -38,7 +43,11 @@ def run_solo(
             held += len(feed)
             if held < len(tokens):
                 continue
-            token = choose(rows[0], sampling, len(tokens))
+            row = rows[0]
+            if processors is not None:
+                processors.commit(tokens)
+                row = processors.process(row)
+            token = choose(row, sampling, len(tokens))
             committed = Committed(len(tokens), [(token, TokenSource.BONUS)])
             tokens.append(token)
             if token in backend.vocabulary.ends:

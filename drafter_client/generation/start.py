@@ -11,7 +11,7 @@ from drafter_client.generation.executors import Executor, SerialExecutor, Thread
 from drafter_client.generation.loop import GenerationLoop
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import ResponseBounds
+from drafter_client.http.responses import Asked, ResponseBounds
 from drafter_client.metrics.token_source import first_sources
 from drafters.base import Drafter
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
@@ -65,7 +65,7 @@ def speculate(
             f"the strategy {strategy} works in lockstep only: the committed tokens depend on the draft tokens; with "
             "several drafts in flight, or with self-continuation, they would depend on timing"
         )
-    explained = bool(options.get("explain"))
+    asked_for = Asked.of(options)
     tell(Began(len(text.prompt_ids)), 1e3 * clock())
     traffic = client.connection.traffic
     sent_before, received_before = traffic.sent, traffic.received
@@ -93,7 +93,7 @@ def speculate(
             limit = min(limit, len(text.prompt_ids) + options["max_tokens"])
         bounds = ResponseBounds(client.url, info.vocabulary.size, limit)
         bounds.check("/prefill", len(known), opened.tokens)
-        decisions = bounds.explained("/prefill", explained, opened.tokens, opened.decisions)
+        details = bounds.details("/prefill", asked_for, opened.tokens, opened)
         text.known += opened.tokens
         text.finish_reason = opened.finish_reason
         controller = SpeculationController(
@@ -113,10 +113,11 @@ def speculate(
             now=now,
         )
         sources = first_sources(len(opened.tokens))
-        first = Committed(len(known), list(zip(opened.tokens, sources, strict=True)), decisions)
+        tokens = list(zip(opened.tokens, sources, strict=True))
+        first = Committed(len(known), tokens, details.decisions, logprobs=details.logprobs)
         tell(Opened(opened, 1e3 * asked), now)
         tell(first, now)
-        run = GenerationLoop(text, controller, executor, bounds, tell, clock, strategy, explained)
+        run = GenerationLoop(text, controller, executor, bounds, tell, clock, strategy, asked_for)
         executor.open(text.session_id, len(text.known), run.react)
         if opened.tokens:
             yield first

@@ -3,9 +3,9 @@
 Every function raises BadReply for what no verifier sends: one line with the address `where` and the first wrong field.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -23,6 +23,7 @@ from speculation.protocol.responses import (
     VerifyResponse,
 )
 from speculation.protocol.service_responses import ModelInfo
+from speculation.sampling.logprobs import TokenLogprobs
 
 STREAM = "/sessions/…/stream"  # in error texts, for every session
 GenerateEvent = GenerateOpenEvent | GenerateTokensEvent | GenerateResponse
@@ -30,6 +31,7 @@ _GENERATE: dict[str, type[GenerateEvent]] = {"open": GenerateOpenEvent, "end": G
 _OBJECT = "should be an object"
 _WORDS = {"missing": "is missing", "model_type": _OBJECT, "dataclass_type": _OBJECT}  # instead of pydantic's
 R = TypeVar("R", bound=Response)
+D = TypeVar("D", Decision, TokenLogprobs)
 
 
 def broken_promise(where: str, wrong: str) -> BadReply:
@@ -115,6 +117,35 @@ def read_generated(where: str, name: str, data: bytes) -> GenerateEvent:
     return read(where, _GENERATE.get(name, GenerateTokensEvent), data)
 
 
+class Asked(NamedTuple):
+    """What a request has asked to be told of each token besides its id."""
+
+    decisions: bool = False
+    logprobs: bool = False
+
+    @classmethod
+    def of(cls, request: Mapping[str, Any]) -> "Asked":
+        """`request`: the fields of a request to `/prefill` or `/generate`."""
+        return cls(bool(request.get("explain")), request.get("logprobs") is not None)
+
+
+class Details(NamedTuple):
+    """What is told of tokens besides their ids: lists with one entry for each token; None if it was not asked for."""
+
+    decisions: list[Decision] | None = None
+    logprobs: list[TokenLogprobs] | None = None
+
+
+class HasDetails(Protocol):
+    """A response, or an event of a stream, that tells more of its tokens. An entry of None: not known."""
+
+    @property
+    def decisions(self) -> Sequence[Decision | None] | None: ...
+
+    @property
+    def logprobs(self) -> Sequence[TokenLogprobs | None] | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ResponseBounds:
     """Bounds of the responses of one text: token ids below `ids`, and at most `tokens` tokens, the prompt included."""
@@ -130,19 +161,24 @@ class ResponseBounds:
             return "stop"
         return "length" if len(text) >= self.tokens else None
 
-    def explained(
-        self, path: str, asked: bool, tokens: list[int], decisions: list[Decision | None] | None
-    ) -> list[Decision] | None:
-        """The decisions on `tokens`, one on each; None if a response has none. `asked`: whether they were requested.
+    def details(self, path: str, asked: Asked, tokens: list[int], response: HasDetails) -> Details:
+        """What a response says of `tokens`. Raises BadReply if something that was requested is missing, or is on other
+        tokens."""
+        return Details(
+            self._on(path, "decisions", asked.decisions, tokens, response.decisions),
+            self._on(path, "logprobs", asked.logprobs, tokens, response.logprobs),
+        )
 
-        Raises BadReply if requested decisions are missing, or decisions are on other tokens."""
-        if decisions is None:
+    def _on(
+        self, path: str, name: str, asked: bool, tokens: list[int], given: Sequence[D | None] | None
+    ) -> list[D] | None:
+        if given is None:
             if asked:
-                raise broken_promise(self.url + path, "decisions are missing, and were asked for")
+                raise broken_promise(self.url + path, f"{name} are missing, and were asked for")
             return None
-        known = [each for each in decisions if each is not None]
+        known = [each for each in given if each is not None]
         if [each.token for each in known] != tokens:
-            raise broken_promise(self.url + path, "decisions are not on the tokens")
+            raise broken_promise(self.url + path, f"{name} are not on the tokens")
         return known
 
     def check(self, path: str, position: int, tokens: list[int]) -> None:

@@ -9,6 +9,7 @@ from drafter_client.metrics.token_source import TokenSource
 from drafter_client.metrics.waits import DRAFTING, NETWORK, PREFILL, QUEUE, VERIFY, Span, fitted, partition
 from speculation.acceptance.explain import Decision
 from speculation.policy.schedule import Schedule
+from speculation.sampling.logprobs import TokenLogprobs
 
 SOLO = "solo"  # `Stats.mode` of one local model without a verifier
 
@@ -66,6 +67,7 @@ class Stats:
     prompt_tokens: int = 0
     token_ids: list[int] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)  # one for each token, if requested by `explain`
+    logprobs: list[TokenLogprobs] = field(default_factory=list)  # one for each token, if requested by `logprobs`
     rounds: int = 0  # verify requests that the verifier ran its model for, each with a pass of its own
     drafts_sent: int = 0  # verify requests answered, including drafts that were out of date
     drafted: int = 0  # draft tokens that the target judged
@@ -198,6 +200,7 @@ class Stats:
             "resumed": self.resumed,
             "draft_failure": self.draft_failure,
             "decisions": [each.body() for each in self.decisions] or None,
+            "logprobs": [each.body() for each in self.logprobs] or None,
         }
 
 

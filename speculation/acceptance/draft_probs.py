@@ -54,6 +54,12 @@ def propose(row: Row, sampling: Sampling) -> Weights:
     return {token: float(f"{weight:.{_DIGITS}g}") for token, weight in sorted(pairs) if weight >= _LEAST}
 
 
+def token_id(key: str) -> int | None:
+    """The token id that a key of a JSON object names: a decimal number of at most nine digits; None: it names none."""
+    token = int(key) if key.isascii() and key.isdigit() and len(key) < 10 else -1
+    return token if str(token) == key else None
+
+
 def drawn_from(weights: Weights, seed: int, position: int) -> int:
     """The draft token for absolute `position`, drawn from `weights`."""
     u = gumbel.uniform(gumbel.row_key(seed, position, Purpose.DRAFT))
@@ -88,8 +94,8 @@ def _read(name: str, sent: Mapping[str, float], draft: int, vocabulary_size: int
 
     weights: dict[int, float] = {}
     for key, weight in sent.items():
-        token = int(key) if key.isascii() and key.isdigit() and len(key) < 10 else -1
-        if str(token) != key or not 0 <= token < vocabulary_size:
+        token = token_id(key)
+        if token is None or token >= vocabulary_size:
             raise refuse(f"{key[:20]!r} is no token id of the vocabulary of {vocabulary_size} ids")
         if not 0.0 < weight <= 1.0 + _OFF:  # nor NaN
             raise refuse(f"the weight of {key} is {weight}, not above 0 and at most 1: leave out what cannot be drawn")

@@ -14,10 +14,19 @@ from pydantic import (
     model_validator,
 )
 
+from speculation.acceptance.draft_probs import token_id
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from speculation.errors import InvalidRequest
+from speculation.protocol.sampling_fields import (
+    FrequencyPenalty,
+    LogitBias,
+    MinP,
+    PresencePenalty,
+    RepetitionPenalty,
+)
 from speculation.sampling import gumbel
-from speculation.sampling.sampling import Sampling
+from speculation.sampling.logprobs import MOST_LOGPROBS
+from speculation.sampling.sampling import Sampling, bias_pairs
 
 # The range of token ids is checked against the model's vocabulary. Naming every wrong id of a long list takes seconds.
 TokenIds = Annotated[list[int], Field(fail_fast=True)]
@@ -58,10 +67,10 @@ class _Prompted(Message):
     and seed. They stay committed and count as generated. The reply begins behind them, at `position` = prompt_len +
     len(committed_ids). A verifier that holds the session continues it if the session's tokens begin with
     `committed_ids`; otherwise it opens the session anew with them. A verifier without the session creates it. Only
-    `self_continue`, `next_in_ms`, `explain`, and the fields that say how `/generate` writes may differ from the earlier
-    request. There are no decisions for `committed_ids` (null, where a reply carries these tokens). A request whose
-    `explain` differs from that of the session opens the session anew. The latest request owns the session: a text of
-    `/generate` that is still being written ends with `session_conflict`.
+    `self_continue`, `next_in_ms`, `explain`, `logprobs`, and the fields that say how `/generate` writes may differ from
+    the earlier request. There are no decisions or log probabilities for `committed_ids` (null, where a reply carries
+    these tokens). A request whose `explain` or `logprobs` differs from that of the session opens the session anew. The
+    latest request owns the session: a text of `/generate` that is still being written ends with `session_conflict`.
     """
 
     session_id: OptionalSessionId = None
@@ -76,6 +85,11 @@ class _Prompted(Message):
         float,
         Field(gt=0.0, le=1.0, description="Keep the fewest most likely tokens whose probabilities add up to this."),
     ] = 1.0
+    min_p: MinP = 0.0
+    presence_penalty: PresencePenalty = 0.0
+    frequency_penalty: FrequencyPenalty = 0.0
+    repetition_penalty: RepetitionPenalty = 1.0
+    logit_bias: LogitBias = {}
     seed: Annotated[
         int | None,
         Field(
@@ -94,6 +108,15 @@ class _Prompted(Message):
         ),
     ] = None
     explain: Annotated[bool, Field(description="Whether replies contain the decision on each token.")] = False
+    logprobs: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=MOST_LOGPROBS,
+            description="Have replies contain the log probability of each token, and those of this many of the "
+            "likeliest tokens. Default: of none.",
+        ),
+    ] = None
     committed_ids: Annotated[  # declared behind `seed`, which its validator reads
         TokenIds,
         Field(
@@ -101,6 +124,14 @@ class _Prompted(Message):
             "They are kept, and the reply begins after them."
         ),
     ] = []
+
+    @field_validator("logit_bias")
+    @classmethod
+    def _biases_of_ids(cls, biases: dict[str, float]) -> dict[str, float]:
+        wrong = next((key for key in biases if token_id(key) is None), None)
+        if wrong is not None:
+            raise ValueError(f"{wrong[:20]!r} is no token id: write it as a decimal number")
+        return biases
 
     @field_validator("committed_ids")
     @classmethod
@@ -125,7 +156,17 @@ class _Prompted(Message):
 
     def sampling(self, seed: int) -> Sampling:
         """The request's sampling settings with `seed`, which was given or drawn."""
-        return Sampling(seed=seed, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
+        return Sampling(
+            seed,
+            self.temperature,
+            self.top_k,
+            self.top_p,
+            self.min_p,
+            self.presence_penalty,
+            self.frequency_penalty,
+            self.repetition_penalty,
+            bias_pairs({int(token): bias for token, bias in self.logit_bias.items()}),
+        )
 
 
 class PrefillRequest(_Prompted):

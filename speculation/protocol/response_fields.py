@@ -7,7 +7,15 @@ from pydantic_core import CoreSchema
 
 from speculation.acceptance.explain import Decision
 from speculation.acceptance.strategies import Strategy
+from speculation.protocol.sampling_fields import (
+    FrequencyPenalty,
+    LogitBias,
+    MinP,
+    PresencePenalty,
+    RepetitionPenalty,
+)
 from speculation.sampling import gumbel
+from speculation.sampling.logprobs import TokenLogprobs
 from speculation.sampling.sampling import Sampling
 from speculation.terminal_text import one_line
 
@@ -42,6 +50,14 @@ Decisions = Annotated[
     Field(
         fail_fast=True,
         description="One for each token, where `explain` was asked for; null for tokens of an earlier request.",
+    ),
+]
+Logprobs = Annotated[
+    list[Annotated[TokenLogprobs, FROM_OBJECT] | None] | None,
+    Field(
+        fail_fast=True,
+        description="One for each token, where `logprobs` was asked for; null for tokens of an earlier request. Of the "
+        "target's distribution at temperature 1, before processors and filters.",
     ),
 ]
 
@@ -96,6 +112,11 @@ class SamplingReport(Response):
     strategy: Annotated[Strategy, Field(strict=False)]  # given by name
     noise: Noise
     threshold: Annotated[float, Field(ge=0.0, lt=1.0, description="With the strategy of that name.")] | None = None
+    min_p: MinP = 0.0
+    presence_penalty: PresencePenalty = 0.0
+    frequency_penalty: FrequencyPenalty = 0.0
+    repetition_penalty: RepetitionPenalty = 1.0
+    logit_bias: LogitBias = {}
 
     @classmethod
     def of(cls, sampling: Sampling, strategy: Strategy, threshold: float | None) -> "SamplingReport":
@@ -108,8 +129,13 @@ class SamplingReport(Response):
             strategy=strategy,
             noise=gumbel.NAME,
             threshold=threshold,
+            min_p=sampling.min_p,
+            presence_penalty=sampling.presence_penalty,
+            frequency_penalty=sampling.frequency_penalty,
+            repetition_penalty=sampling.repetition_penalty,
+            logit_bias={str(token): bias for token, bias in sampling.logit_bias},
         )
 
-    def settings(self) -> dict[str, int | float | str]:
+    def settings(self) -> dict[str, Any]:
         """The JSON object."""
         return self.model_dump(mode="json", exclude_defaults=True)

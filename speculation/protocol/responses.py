@@ -15,6 +15,7 @@ from speculation.protocol.response_fields import (
     Count,
     Decisions,
     Ended,
+    Logprobs,
     Milliseconds,
     Model,
     Name,
@@ -48,6 +49,7 @@ class PrefillResponse(TimedResponse):
     self_continue: Annotated[bool, Field(description="Whether the verifier decodes on by itself while it waits.")]
     timing: Timing
     decisions: Decisions = None
+    logprobs: Logprobs = None
 
 
 class VerifyResponse(TimedResponse):
@@ -65,6 +67,7 @@ class VerifyResponse(TimedResponse):
     tokens: Annotated[Tokens, Field(description="Committed tokens from `position` on.")]
     preds: Annotated[Tokens, Field(description="The target's choices at these positions.")]
     decisions: Decisions = None
+    logprobs: Logprobs = None
     total_tokens: TotalTokens
     finish_reason: OrNotYet
     timing: Timing
@@ -179,6 +182,7 @@ class GenerateResponse(TimedResponse):
     draft_model: Annotated[Name | None, Field(description="In mode fused.")] = None
     speculation: Annotated[Speculation | None, Field(description="In mode fused.")] = None
     decisions: Decisions = None
+    logprobs: Logprobs = None
 
     @property
     def milliseconds(self) -> float:
@@ -204,6 +208,7 @@ class GenerateTokensEvent(Response):
     judged: Annotated[Count | None, Field(description="In mode fused: draft tokens that the model ran.")] = None
     accepted: Annotated[Count | None, Field(description="In mode fused: how many of them were accepted.")] = None
     decisions: Decisions = None
+    logprobs: Logprobs = None
 
 
 class StreamedTokens(Response):
@@ -219,6 +224,7 @@ class StreamedTokens(Response):
         Milliseconds | None, Field(description="Milliseconds of the pass that decoded the last of them, where `own`.")
     ] = None
     decisions: Decisions = None
+    logprobs: Logprobs = None
 
 
 class StreamEnd(Response):

@@ -1,12 +1,15 @@
 """Choose one token from one row of logits: greedy, or an exact sample under the shared noise.
 
 The rule is `argmax_i(log p_i + G(seed, position, i))` with `p` the distribution after temperature, top-k and top-p, and
-`G` the noise of `gumbel`. `choose_reference` is the plainest form. `choose` returns the same ids without sorting or
-exponentiating a whole vocabulary in float64 (`full_logits`), or from the top logits of a row where the engine keeps the
-rest on the device (`top_logits_choice`).
+`G` the noise of `gumbel`. Logit processors have changed the row before (`processors`): nothing here applies them.
+`choose_reference` is the plainest form. `choose` returns the same ids without sorting or exponentiating a whole
+vocabulary in float64 (`full_logits`), or from the top logits of a row where the engine keeps the rest on the device
+(`top_logits_choice`).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +18,9 @@ from speculation.sampling import full_logits, gumbel, nucleus, top_logits_choice
 from speculation.sampling.top_logits import TopLogits
 
 GREEDY_BELOW = 1e-3  # temperatures under this are plain argmax
+PENALTY = 2.0  # the greatest frequency and presence penalty; the least is its negative
+REPETITION = (0.01, 100.0)  # range of the repetition penalty: beyond it, float32 logits could overflow
+BIAS = 100.0  # the greatest bias of an id; the least is its negative
 
 Logits = NDArray[np.float32]
 Row = Logits | TopLogits
@@ -22,12 +28,21 @@ Row = Logits | TopLogits
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling settings of a session. `top_k` 0 and `top_p` 1 switch the filters off."""
+    """Sampling settings of a session. `top_k` 0 and `top_p` 1 switch the filters off.
+
+    The others are settings of logit processors, which are described in `processors` and off by default. `logit_bias`:
+    pairs of an id and its bias, sorted by id, each id once.
+    """
 
     seed: int = 0
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < gumbel.SEED_LIMIT:
@@ -38,6 +53,21 @@ class Sampling:
             raise ValueError(f"top_k must be 0 (off) or positive, got {self.top_k}")
         if not 0.0 < self.top_p <= 1.0:
             raise ValueError(f"top_p must be in (0, 1], got {self.top_p}")
+        if not 0.0 <= self.min_p <= 1.0:
+            raise ValueError(f"min_p must be in [0, 1], got {self.min_p}")
+        for name in ("presence_penalty", "frequency_penalty"):
+            if not -PENALTY <= getattr(self, name) <= PENALTY:
+                raise ValueError(f"{name} must be in [{-PENALTY:g}, {PENALTY:g}], got {getattr(self, name)}")
+        least, most = REPETITION
+        if not least <= self.repetition_penalty <= most:
+            raise ValueError(f"repetition_penalty must be in [{least:g}, {most:g}], got {self.repetition_penalty}")
+        for token, bias in self.logit_bias:
+            if token < 0:
+                raise ValueError(f"logit_bias names {token}, which is no token id: ids are 0 or greater")
+            if not -BIAS <= bias <= BIAS:
+                raise ValueError(f"logit_bias of token {token} must be in [{-BIAS:g}, {BIAS:g}], got {bias}")
+        if any(left[0] >= right[0] for left, right in pairwise(self.logit_bias)):
+            raise ValueError("logit_bias must be sorted by id, each id once: see `bias_pairs`")
 
     @property
     def greedy(self) -> bool:
@@ -45,9 +75,25 @@ class Sampling:
         return self.temperature < GREEDY_BELOW
 
     @property
+    def processed(self) -> bool:
+        """Whether a logit processor changes rows."""
+        penalised = self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1.0
+        return bool(penalised or self.logit_bias or (self.min_p and not self.greedy))
+
+    @property
+    def unprocessed(self) -> "Sampling":
+        """These settings without those of logit processors."""
+        return Sampling(self.seed, self.temperature, self.top_k, self.top_p)
+
+    @property
     def softmax_temperature(self) -> float:
         """The temperature of reported probabilities and of TopLogits: the session's own, or 1 where it is greedy."""
         return 1.0 if self.greedy else self.temperature
+
+
+def bias_pairs(biases: Mapping[int, float]) -> tuple[tuple[int, float], ...]:
+    """`Sampling.logit_bias` for the bias of each id."""
+    return tuple(sorted((token, float(bias)) for token, bias in biases.items()))
 
 
 def choose(row: Row, sampling: Sampling, position: int) -> int:

@@ -1,11 +1,13 @@
 """Fixtures: one verifier with the toy target for all tests of a module, and a client of it for each test."""
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 
+from command_line.config_file import VARIABLE
 from drafter_client.http import retries
 from drafter_client.http.client import VerifierClient
 from tests.drafter_client.cli.command_line import Command, runner
@@ -25,8 +27,9 @@ def client(verifier: Verifier) -> Iterator[VerifierClient]:
 
 
 @pytest.fixture(autouse=True)
-def _no_key_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DRAFTER_API_KEY", raising=False)
+def _no_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("DRAFTER_") or name == VARIABLE]:
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture

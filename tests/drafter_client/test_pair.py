@@ -42,7 +42,6 @@ from drafter_client.errors import (
     BadKey,
     BadOption,
     BadPrompt,
-    NoChatTemplate,
     PairBusy,
     StrategyRefused,
     TraceError,
@@ -52,7 +51,7 @@ from drafter_client.generation import events
 from drafter_client.http.client import VerifierClient
 from drafter_client.trace.writer import TraceFolder
 from drafters.lookup import NAME
-from speculation.errors import PromptTooLong
+from speculation.errors import NoChatTemplate, PromptTooLong
 from speculation.policy.schedule import Mechanisms
 from tests.drafter_client.support import Scenario, Verifier, plain, serving
 from tests.paths import ROOT

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.base import BackendError, EngineFailure, EngineLost, Entry, Logits, OutOfRoom, TopLogitsSpec
+from backends.base import BackendError, EngineFailure, EngineLost, Entry, Logits, OutOfRoom, Rows, TopLogitsSpec
 from backends.scripted import Script, ScriptedBackend
 from drafters.draft_model import ModelDrafter
 from drafters.shared_engine import SharedEngine, View
@@ -48,9 +48,9 @@ class Engine(ScriptedBackend):
         self._last = super()._forward(batch)
         return self._last
 
-    def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[list[TopLogits]]:
+    def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[Rows]:
         results, number = super()._extend_top_logits(batch, wanted), len(self.seen)
-        for top in (top for rows in results for top in rows):
+        for top in (top for rows in results for top in rows if isinstance(top, TopLogits)):
             top.full = self._only_while(number, top.full)
         return results
 

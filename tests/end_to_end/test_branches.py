@@ -150,7 +150,7 @@ def test_concurrent_texts_that_fill_their_contexts_have_room(
     ids = np.random.default_rng(0).integers(0, 4096, (2, texts, CONTEXT + 40)).tolist()
     with source.open(client, SLOTS, texts) as drafting:
         for each in ids:
-            drafters = [make(Sampling(), Strategy.COUPLED) for make in drafting.drafters]
+            drafters = [make(Sampling(), Strategy.COUPLED, 1) for make in drafting.drafters]
             for length in (CONTEXT - 20, CONTEXT - 10, CONTEXT + 30):
                 for drafter, text in zip(drafters, each, strict=True):
                     for depth in range(1, 11):

@@ -16,7 +16,7 @@ from verifier_server.settings import Settings
 SERVE = """
 import asyncio
 from verifier_server.app import create_app
-from verifier_server.settings import from_environment
+from verifier_server.flags import from_environment
 
 async def serve():
     app = create_app(from_environment({"VERIFIER_ROWS": "1", "VERIFIER_CONTEXT": "64"}))

@@ -25,7 +25,8 @@ UVICORN = [sys.executable, "-m", "uvicorn", "verifier_server.app:app"]
 
 
 def environment(**more: str) -> dict[str, str]:
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(("VERIFIER_", "UVICORN_"))}
+    ours = ("VERIFIER_", "UVICORN_", "SPECPAIR_")
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
     return {**clean, "PYTHONUNBUFFERED": "1", **more}
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from backends.base import LoadOptions
+from command_line.parser import flag
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
-from verifier_server.flags import flag
+from verifier_server.flags import from_environment, from_flags
 from verifier_server.process.workers import refuse_workers
-from verifier_server.settings import PREFIX, Settings, SettingsError, from_environment, from_flags
+from verifier_server.settings import PREFIX, Settings, SettingsError
 
 
 def test_defaults_serve_the_shipped_target() -> None:

@@ -9,20 +9,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from http_service.error_reply import error_reply
+from http_service.json_reply import JsonReply
 from speculation.errors import (
     InternalError,
     MethodNotAllowed,
-    ModelLoading,
     NotFound,
-    Overloaded,
     RequestError,
-    RequestTimeout,
     ShuttingDown,
     SpecPairError,
-    Unauthorized,
 )
 from verifier_server.api import routes
-from verifier_server.api.json_reply import JsonReply
 
 
 def add_to(app: FastAPI, stopping: Callable[[], bool]) -> None:
@@ -97,14 +94,7 @@ async def _verify(request: Request) -> Response:
 
 async def _reply_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, SpecPairError)
-    headers = None
-    if isinstance(error, ModelLoading | Overloaded | ShuttingDown):
-        headers = {"Retry-After": str(error.details.get("retry_after", 1))}  # whole seconds
-    elif isinstance(error, Unauthorized):
-        headers = {"WWW-Authenticate": 'Bearer realm="specpair"'}
-    elif isinstance(error, RequestTimeout):  # the rest of the body must not be read as the next request
-        headers = {"Connection": "close"}
-    return JsonReply(error.body(), status_code=error.status, headers=headers)
+    return error_reply(error)
 
 
 async def _reply_http(request: Request, error: Exception) -> Response:

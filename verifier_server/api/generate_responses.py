@@ -32,6 +32,7 @@ def summary(text: GeneratedText, last: Answer) -> GenerateResponse:
         draft_model=None if counts is None else counts.draft_model,
         speculation=None if counts is None else counts.body(),
         decisions=session.decided(session.prompt_len, len(session.tokens)),
+        logprobs=session.logprobs_of(session.prompt_len, len(session.tokens)),
     )
 
 
@@ -68,6 +69,7 @@ async def text_events(text: GeneratedText, answers: AsyncGenerator[Answer | None
                     judged=answer.judged if fused else None,
                     accepted=min(answer.accepted, answer.judged) if fused else None,
                     decisions=answer.decisions,
+                    logprobs=answer.logprobs,
                 )
                 yield event("tokens", new)
     except SpecPairError as error:

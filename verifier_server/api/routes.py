@@ -5,6 +5,8 @@ import ipaddress
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from http_service.json_reply import JsonReply
+from http_service.request_body import read_body
 from speculation.errors import (
     Forbidden,
     ImplicitSessionRefused,
@@ -16,8 +18,6 @@ from speculation.errors import (
 from speculation.protocol import messages, response_fields, responses, service_responses
 from verifier_server.access import Caller
 from verifier_server.api.generate_responses import sampling_report, summary, text_events
-from verifier_server.api.json_reply import JsonReply
-from verifier_server.api.request_body import read_body
 from verifier_server.api.server_sent_events import HEADERS, HEARTBEAT, MEDIA_TYPE, CommittedStream
 from verifier_server.engine.requests import Answer, check_position
 from verifier_server.service import Service
@@ -28,8 +28,8 @@ SESSION_HEADER = "X-Session-Id"
 
 async def prefill(request: Request) -> Response:
     """Open a session with a prompt and get its first token."""
-    service, caller = _admit(request)
-    message = messages.parse(messages.PrefillRequest, await _body(request))
+    service, caller = admitted(request)
+    message = messages.parse(messages.PrefillRequest, await body_of(request))
     session_id = _session_id(request, message.session_id)
     session, answer = await service.prefill(message, session_id, caller, request.receive)
     opened = responses.PrefillResponse(
@@ -46,14 +46,15 @@ async def prefill(request: Request) -> Response:
         self_continue=session.self_continue,
         timing=answer.timing,
         decisions=answer.decisions,
+        logprobs=answer.logprobs,
     )
     return _json(opened, session)
 
 
 async def verify(request: Request) -> Response:
     """Verify draft tokens against the target model and get the tokens that are committed now."""
-    service, caller = _admit(request)
-    message = messages.parse(messages.VerifyRequest, await _body(request))
+    service, caller = admitted(request)
+    message = messages.parse(messages.VerifyRequest, await body_of(request))
     session_id = _session_id(request, message.session_id)
     if session_id is None:
         _allow_implicit(request)
@@ -66,8 +67,8 @@ async def verify(request: Request) -> Response:
 
 async def verify_batch(request: Request) -> Response:
     """`/verify` for several sessions at once: one result or error for each item, in order."""
-    service, caller = _admit(request)
-    batch = messages.parse(messages.BatchRequest, await _body(request))
+    service, caller = admitted(request)
+    batch = messages.parse(messages.BatchRequest, await body_of(request))
     items = [_item(batch, number) for number in range(len(batch.items))]
     results = await service.verifying.each(service.engine, items, caller.owner, request.receive)
     replies = [_verified(each) if isinstance(each, Answer) else responses.ErrorResponse.of(each) for each in results]
@@ -76,8 +77,8 @@ async def verify_batch(request: Request) -> Response:
 
 async def generate(request: Request) -> Response:
     """Generate a whole text, with or without server-side drafting: JSON, or server-sent events with `stream`."""
-    service, caller = _admit(request)
-    message = messages.parse(messages.GenerateRequest, await _body(request))
+    service, caller = admitted(request)
+    message = messages.parse(messages.GenerateRequest, await body_of(request))
     text = service.open_text(message, _session_id(request, message.session_id), caller)
     if message.stream:
         answers = service.texts.each(text, HEARTBEAT)
@@ -88,7 +89,7 @@ async def generate(request: Request) -> Response:
 
 async def stream_session(request: Request) -> Response:
     """Committed tokens of a session from position `from` on (default: the prompt's end), as server-sent events."""
-    service, caller = _admit(request)
+    service, caller = admitted(request)
     session = service.session(request.path_params["session_id"], caller)
     position = _number(request, "from", "position")
     if position is None:
@@ -103,7 +104,7 @@ async def get_health(request: Request) -> Response:
     It needs no key. A caller that other endpoints would refuse gets only this, and the reason in `access`.
     """
     try:
-        health = _admit(request)[0].health()
+        health = admitted(request)[0].health()
     except (Unauthorized, Forbidden) as error:
         service: Service = request.app.state.service
         whole = service.health()
@@ -118,26 +119,26 @@ async def get_health(request: Request) -> Response:
 
 async def get_model(request: Request) -> Response:
     """The model: limits, costs, vocabulary fingerprints (`?below=N`: of the first N ids), chat template."""
-    service, _ = _admit(request)
+    service, _ = admitted(request)
     return _json(service.model(_number(request, "below", "number of token ids")))
 
 
 async def get_vocabulary(request: Request) -> Response:
     """The bytes of every token id, as characters U+0000 to U+00FF, and its class (0 text, 1 control, 2 unused)."""
-    service, _ = _admit(request)
+    service, _ = admitted(request)
     return JsonReply(service.whole_vocabulary())
 
 
 async def tokenize(request: Request) -> Response:
     """Token ids of a text by the target's tokenizer."""
-    service, _ = _admit(request)
-    message = messages.parse(messages.TokenizeRequest, await _body(request))
+    service, _ = admitted(request)
+    message = messages.parse(messages.TokenizeRequest, await body_of(request))
     return _json(service_responses.TokenizeResponse(token_ids=service.tokenize(message)))
 
 
 async def list_sessions(request: Request) -> Response:
     """The sessions of the caller's key. Without a key: all sessions, but no ids, since an id gives access."""
-    service, caller = _admit(request)
+    service, caller = admitted(request)
     keyed = service.access.keyed
     listed = [
         service_responses.SessionInfo(
@@ -155,7 +156,7 @@ async def list_sessions(request: Request) -> Response:
 
 async def delete_session(request: Request) -> Response:
     """Delete a session and free its KV cache slot."""
-    service, caller = _admit(request)
+    service, caller = admitted(request)
     session = service.sessions.remove(request.path_params["session_id"], caller.owner)
     return _json(service_responses.DeletedResponse(session_id=session.id, deleted=True))
 
@@ -178,6 +179,7 @@ def _verified(answer: Answer) -> responses.VerifyResponse:
         tokens=answer.tokens,
         preds=answer.tokens,
         decisions=answer.decisions,
+        logprobs=answer.logprobs,
         total_tokens=answer.total_tokens,
         finish_reason=answer.finish_reason,
         timing=answer.timing,
@@ -192,7 +194,7 @@ def _number(request: Request, field: str, what: str) -> int | None:
     return None if given is None else int(given)
 
 
-def _admit(request: Request) -> tuple[Service, Caller]:
+def admitted(request: Request) -> tuple[Service, Caller]:
     """The application's service, and the caller of a request. Raises Unauthorized and Forbidden."""
     service: Service = request.app.state.service
     headers = request.headers
@@ -202,7 +204,7 @@ def _admit(request: Request) -> tuple[Service, Caller]:
     return service, service.access.admit(address, headers.get("authorization", ""), forwarded, server)
 
 
-async def _body(request: Request) -> bytes:
+async def body_of(request: Request) -> bytes:
     settings = request.app.state.service.settings
     return await read_body(request, settings.max_body_bytes, settings.body_timeout)
 

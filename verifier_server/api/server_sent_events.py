@@ -121,6 +121,7 @@ class CommittedStream(responses.Response):
                 target_decoded=target_decoded,
                 forward_ms=round(session.target_decoded_ms, 3) if target_decoded else None,
                 decisions=session.decided(self._sent, end),
+                logprobs=session.logprobs_of(self._sent, end),
             )
             yield event("tokens", streamed)
             self._sent = end

@@ -62,11 +62,12 @@ class BatchPlan:
     def top_logits_specs(self, vocabulary_size: int) -> list[TopLogitsSpec]:
         """For each entry: which top logits of its rows suffice to sample the target's token.
 
-        The strategies probabilistic and threshold, and explained decisions, need whole rows. These are fetched later,
-        one for each draft token that is judged. Top logits as large as the vocabulary would make the device sort every
-        row.
+        Logit processors and log probabilities need every row whole. The strategies probabilistic and threshold, and
+        explained decisions, need some: these are fetched later, one for each draft token that is judged. Top logits as
+        large as the vocabulary would make the device sort every row.
         """
-        return [top_logits_spec(part.sequence.session.rule.sampling, vocabulary_size) for part in self.parts]
+        sessions = [part.sequence.session for part in self.parts]
+        return [top_logits_spec(each.rule.sampling, vocabulary_size, whole=each.whole_rows) for each in sessions]
 
     def add(self, part: BatchItem, slot: Slot, most: int) -> int:
         """Feed the tokens that the session's `slot` lacks, then the draft tokens, at most `most` in all.

@@ -13,6 +13,7 @@ from speculation.acceptance.explain import Decision
 from speculation.acceptance.strategies import Strategy, common_prefix
 from speculation.errors import PositionBeyondCommitted, PositionInsidePrompt, SpecPairError, TooManyDrafts
 from speculation.protocol.response_fields import FinishReason, Timing
+from speculation.sampling.logprobs import TokenLogprobs
 from verifier_server.sessions import Session
 
 
@@ -30,6 +31,7 @@ class Answer:
     forward_ms: float  # milliseconds of the passes that ran this request itself; 0 if there was none
     sessions: int = 0  # how many sessions shared the last of these passes
     decisions: list[Decision | None] | None = None  # one for each of `tokens`; None: not asked for
+    logprobs: list[TokenLogprobs | None] | None = None  # as `decisions`
     unjudged: int = 0  # new draft tokens at the end of the draft that the draft credit did not cover
 
     @property
@@ -108,6 +110,7 @@ class Request:
             forward_ms=1e3 * self.forward if ran else 0.0,
             sessions=self.sessions if ran else 0,
             decisions=session.decided(self.position, len(session.tokens)),
+            logprobs=session.logprobs_of(self.position, len(session.tokens)),
             unjudged=len(self.fresh) - judged if judged is not None else 0,
         )
 

@@ -16,6 +16,9 @@ from backends.base import Backend, BackendError, Rows
 from speculation.acceptance.explain import Decision, explain
 from speculation.acceptance.judge import judge
 from speculation.errors import EngineError, Overloaded, SpecPairError
+from speculation.sampling.logprobs import TokenLogprobs, token_logprobs
+from speculation.sampling.processors import ProcessedRows
+from speculation.sampling.sampling import Logits, Row
 from verifier_server.engine.batching_window import LONGEST, window_until
 from verifier_server.engine.composer import BatchItem, BatchPlan, Composer
 from verifier_server.engine.draft_credit import price
@@ -190,13 +193,25 @@ class Scheduler:
     def _commit(self, part: BatchItem, rows: Rows, began: float, ended: float) -> None:
         session, ends = part.sequence.session, self.backend.vocabulary.ends
         rule, position = session.rule, len(session.tokens)
-        rulings = judge(part.fresh, rows, rule, position, ends, part.proposals)
+        judged: Sequence[Row] | Logits = rows
+        if session.processors is not None:
+            session.processors.commit(session.tokens)
+            judged = ProcessedRows(session.processors, rows, part.fresh)
+        rulings = judge(part.fresh, judged, rule, position, ends, part.proposals)
         decisions: list[Decision] = []
         if session.decisions is not None:
-            decisions = explain(rule, rulings, part.fresh, rows, position, part.proposals)
+            decisions = explain(rule, rulings, part.fresh, judged, position, part.proposals)
         tokens = [ruling.token for ruling in rulings]
+        logprobs: list[TokenLogprobs] = []
+        if session.logprobs is not None:
+            logprobs = [token_logprobs(row, token, session.logprobs) for row, token in zip(rows, tokens, strict=False)]
         session.commit(
-            tokens, ends, target_decoded=part.run is None, forward_ms=1e3 * (ended - began), decisions=decisions
+            tokens,
+            ends,
+            target_decoded=part.run is None,
+            forward_ms=1e3 * (ended - began),
+            decisions=decisions,
+            logprobs=logprobs,
         )
         if part.run is not None:
             part.sequence.judged_at = ended

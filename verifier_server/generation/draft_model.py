@@ -54,13 +54,18 @@ class DraftModel:
         self._failed = None
 
     @contextmanager
-    def drafter(self, sampling: Sampling, strategy: Strategy = Strategy.COUPLED) -> Iterator[Drafter]:
-        """A drafter for one text while the block runs. Raises OutOfRoom for more than `slots` at once."""
+    def drafter(
+        self, sampling: Sampling, strategy: Strategy = Strategy.COUPLED, prompt_len: int = 0
+    ) -> Iterator[Drafter]:
+        """A drafter for one text, whose prompt has `prompt_len` tokens, while the block runs.
+
+        Raises OutOfRoom for more than `slots` at once.
+        """
         if self._shared is None:
             yield NgramDrafter()
             return
         with closing(self._shared.view()) as view:
-            yield model_drafter(view, sampling, strategy, self._vocabulary_size)
+            yield model_drafter(view, sampling, strategy, self._vocabulary_size, prompt_len)
 
     def close(self) -> None:
         """Free the model."""
@@ -99,7 +104,7 @@ def load_draft_model(
                 raise ModelLoadError(differs)
             draft = DraftModel(backend, backend.slots, target.vocabulary.size, clock)
         except BackendError as error:
-            raise ModelLoadError(f"{DRAFT_MODEL}{error}") from error
+            raise ModelLoadError(DRAFT_MODEL + settings.explained(error, of_draft=True)) from error
         on_failure.pop_all()
     return draft
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from weakref import WeakValueDictionary, finalize
@@ -124,34 +124,23 @@ class Generator:
             with self._client.watched(receive, lambda: settle(disconnected())), self._generating(text, on_answer):
                 result = await future
         finally:
-            self._forget(text.session)  # even if unfinished: without a reply the client does not know the id
+            self.forget(text.session)  # even if unfinished: without a reply the client does not know the id
         if isinstance(result, SpecPairError):
             raise result
         return result
+
+    def begin(self, text: GeneratedText) -> "Answers":
+        """Begin to generate `text`, and return its answers, which have to be closed. Raises what the engine raises."""
+        return Answers(self, text)
 
     async def each(self, text: GeneratedText, silence: float) -> AsyncGenerator[Answer | None]:
         """Generate `text`: yields each answer when its pass ends, and None after each `silence` seconds without one.
 
         Closing the iterator cancels the text.
         """
-        results: asyncio.Queue[Answer | SpecPairError] = asyncio.Queue()
-        finished = False
-        try:
-            with self._generating(text, lambda result: self._client.put(partial(results.put_nowait, result))):
-                while not finished:
-                    result = None
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(silence):
-                            result = await results.get()
-                    if isinstance(result, SpecPairError):
-                        raise result
-                    finished = result is not None and result.finish_reason is not None
-                    yield result
-                    if not results.empty():  # an engine faster than this stream must not block the event loop
-                        await asyncio.sleep(0)
-        finally:
-            if finished:
-                self._forget(text.session)
+        with closing(self.begin(text)) as answers:
+            while not answers.finished:
+                yield await answers.next(silence)
 
     @contextmanager
     def _generating(self, text: GeneratedText, on_answer: OnAnswer) -> Iterator[None]:
@@ -177,10 +166,45 @@ class Generator:
                 del self._latest[text.session]
             text.leave()
 
-    def _forget(self, session: Session) -> None:
+    def forget(self, session: Session) -> None:
         """Remove a session whose id was made here, unless a later request has used the id."""
         if session.place.grace is not None:
             self._sessions.discard(session)
+
+
+class Answers:
+    """The answers of a text that is being generated, each when its pass has ended."""
+
+    def __init__(self, generator: Generator, text: GeneratedText) -> None:
+        """Begin the text. Raises what the engine raises."""
+        self.finished = False
+        self._generator, self._session = generator, text.session
+        self._results: asyncio.Queue[Answer | SpecPairError] = asyncio.Queue()
+        with ExitStack() as stack:
+            stack.enter_context(generator._generating(text, self._put))
+            self._open = stack.pop_all()
+
+    async def next(self, silence: float | None) -> Answer | None:
+        """The next answer; None after `silence` seconds without one. Raises the error with which the text ended."""
+        if not self._results.empty():  # an engine faster than its reader must not block the event loop
+            await asyncio.sleep(0)
+        result = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(silence):
+                result = await self._results.get()
+        if isinstance(result, SpecPairError):
+            raise result
+        self.finished = result is not None and result.finish_reason is not None
+        return result
+
+    def close(self) -> None:
+        """Cancel the text, unless it has ended. May be called again."""
+        self._open.close()
+        if self.finished:
+            self._generator.forget(self._session)
+
+    def _put(self, result: Answer | SpecPairError) -> None:
+        self._generator._client.put(partial(self._results.put_nowait, result))
 
 
 def _decode(engine: Engine, session: Session, position: int, on_answer: OnAnswer) -> Callable[[], None]:

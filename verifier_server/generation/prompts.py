@@ -6,6 +6,7 @@ from backends.base import Backend
 from speculation.errors import EmptyPrompt, InvalidRequest, PromptTooLong, TokenOutOfRange
 from speculation.protocol import messages
 from speculation.sampling import gumbel
+from speculation.sampling.sampling import Sampling
 from verifier_server.sessions import Session
 
 
@@ -31,6 +32,7 @@ def make_session(
             context_length=backend.context_length,
         )
     sampling = request.sampling(secrets.randbelow(gumbel.SEED_LIMIT) if request.seed is None else request.seed)
+    _check_bias(backend, sampling)
     limit = backend.context_length
     if request.max_tokens is not None:
         limit = min(limit, len(ids) + request.max_tokens)
@@ -44,6 +46,7 @@ def make_session(
         limit,
         threshold=request.threshold,
         decisions=[] if request.explain else None,
+        logprobs=request.logprobs,
         self_continue=self_continue,
     )
     if request.committed_ids:
@@ -110,6 +113,17 @@ def _check_committed(backend: Backend, ids: list[int], most: int) -> None:
         raise InvalidRequest(
             f"{field}.{at}: token {ids[at]} ends the text, and others follow it", param=f"{field}.{at}"
         )
+
+
+def _check_bias(backend: Backend, sampling: Sampling) -> None:
+    """Raise TokenOutOfRange for the first id of `logit_bias` that the vocabulary lacks."""
+    size = backend.vocabulary.size
+    for token, _ in sampling.logit_bias[-1:]:  # they are sorted
+        if token >= size:
+            first = next(each for each, _ in sampling.logit_bias if each >= size)
+            raise TokenOutOfRange(
+                f"logit_bias: token id {first} is outside of the vocabulary of {size} ids", param=f"logit_bias.{first}"
+            )
 
 
 def check_ids(backend: Backend, field: str, ids: list[int]) -> None:

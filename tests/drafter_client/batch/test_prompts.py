@@ -63,7 +63,10 @@ def test_a_bad_text_file_is_refused_with_the_line(data: bytes, complaint: str) -
     assert str(raised.value) == complaint
 
 
-KEYS = "prompt, id, system, max_tokens, temperature, top_k, top_p, seed, prediction"
+KEYS = (
+    "prompt, id, system, max_tokens, temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, "
+    "repetition_penalty, logit_bias, seed, prediction"
+)
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_a_line_has_the_settings_and_the_result() -> None:
     assert line["asked"] == {
         **{"target": "big-7b", "chat": False, "system": None, "max_tokens": 128, "temperature": 0.5, "top_k": 0},
         **{"top_p": 1.0, "seed": None, "strategy": "coupled", "threshold": None, "explain": False, "mode": "remote"},
-        **{"draft_n": None, "lookup": True, "prediction": None, "lockstep": False},
+        **{"draft_n": None, "lookup": True, "lockstep": False},
     }
     assert line["token_ids"] == [0] and line["finish_reason"] == "length"
     assert encode(_text(1)).isascii() and encode(_text(1)).count(b"\n") == 1

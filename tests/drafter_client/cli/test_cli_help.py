@@ -9,6 +9,7 @@ from importlib.metadata import entry_points, version
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from command_line.parser import Parser
 from drafter_client.cli.commands import (
@@ -49,7 +50,8 @@ def test_the_help_fits_and_names_every_flag(
     assert max(map(len, text.splitlines())) <= width
     parser: Parser = PARSERS[command]()
     known = {flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")}
-    assert known <= set(re.findall(r"(?m)^  (?:-h, )?(--[a-z-]+)", text))
+    listed = re.findall(r"(?m)^  (?:-h, )?(--[a-z-]+)(?:, (--no-[a-z-]+))?", text)
+    assert known <= {flag for flags in listed for flag in flags}
     titles = re.findall(r"(?m)^(\w[\w ]*):$", text)
     assert [title.replace(" ", "_") for title in titles] == GROUPS[command].split()
 
@@ -123,6 +125,6 @@ def test_unknown_variables_are_reported_except_those_of_kubernetes(
 
 def test_a_key_in_the_environment_does_not_count_as_a_flag(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAFTER_API_KEY", "sesame")
-    assert drafter_options(["--prompt", "x"]).api_key == "sesame"
-    assert drafter_options(["--prompt", "x", "--api-key", "k"]).api_key == "k"
+    assert drafter_options(["--prompt", "x"]).api_key == SecretStr("sesame")
+    assert drafter_options(["--prompt", "x", "--api-key", "k"]).api_key == SecretStr("k")
     assert solo_options(["draft", "--prompt", "x"]).which == "draft"

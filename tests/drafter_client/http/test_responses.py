@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from math import inf, nan
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -18,12 +18,13 @@ from drafter_client.errors import BadReply, ConnectionLost
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary
-from drafter_client.http.responses import ResponseBounds, read
+from drafter_client.http.responses import Asked, ResponseBounds, read
 from speculation.acceptance.explain import Decision
 from speculation.errors import ServerError
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.protocol.responses import StreamedTokens, StreamEnd, VerifyResponse
 from speculation.protocol.service_responses import TokenizeResponse, VocabularyResponse
+from speculation.sampling.logprobs import TokenLogprobs
 from tests.drafter_client.http.bodies import body, model_info, prefilled, verified
 from tests.drafter_client.http.fake_transports import Canned, reply, streamed
 from tests.drafter_client.support import ALL, PROMPT, WAITING, Scenario, generate
@@ -367,16 +368,38 @@ def test_a_verifier_without_a_vocabulary_path_is_reported_as_too_old() -> None:
 BOUNDS = ResponseBounds("http://v", 258, 1000)
 
 
-def test_decisions_are_on_the_tokens() -> None:
+class Told(NamedTuple):
+    """A response that tells more of its tokens."""
+
+    decisions: list[Decision | None] | None = None
+    logprobs: list[TokenLogprobs | None] | None = None
+
+
+def test_decisions_and_logprobs_are_on_the_tokens() -> None:
     on_65, on_66 = (Decision(token, 0.5, None, None, None, None, "own") for token in (65, 66))
-    assert BOUNDS.explained("/verify", True, [65, 66], [on_65, on_66]) == [on_65, on_66]
-    assert BOUNDS.explained("/verify", False, [65], None) is None
-    wrong: list[list[Decision | None]] = [[on_65], [on_66, on_65], [on_65, on_66, on_66], [on_65, None], []]
-    for decisions in wrong:
+    of_65, of_66 = (TokenLogprobs(token, -0.5, [(token, -0.5)]) for token in (65, 66))
+    told = Told([on_65, on_66], [of_65, of_66])
+    for asked in (Asked(), Asked(True, True)):
+        assert BOUNDS.details("/verify", asked, [65, 66], told) == ([on_65, on_66], [of_65, of_66])
+    assert BOUNDS.details("/verify", Asked(), [65], Told()) == (None, None)
+    orders = [[0], [1, 0], [0, 1, 1], [0, None], []]
+    for order in orders:
+        decisions = [None if at is None else (on_65, on_66)[at] for at in order]
         with pytest.raises(BadReply, match=r"^http://v/verify: decisions are not on the tokens: is it a verifier\?$"):
-            BOUNDS.explained("/verify", False, [65, 66], decisions)
+            BOUNDS.details("/verify", Asked(), [65, 66], Told(decisions))
+        logprobs = [None if at is None else (of_65, of_66)[at] for at in order]
+        with pytest.raises(BadReply, match=r"^http://v/verify: logprobs are not on the tokens: is it a verifier\?$"):
+            BOUNDS.details("/verify", Asked(), [65, 66], Told(None, logprobs))
     with pytest.raises(BadReply, match=r"^http://v/verify: decisions are missing, and were asked for: is it"):
-        BOUNDS.explained("/verify", True, [65], None)
+        BOUNDS.details("/verify", Asked(decisions=True), [65], Told())
+    with pytest.raises(BadReply, match=r"^http://v/verify: logprobs are missing, and were asked for: is it"):
+        BOUNDS.details("/verify", Asked(logprobs=True), [65], Told([on_65]))
+
+
+def test_what_a_request_asks_to_be_told() -> None:
+    assert Asked.of({}) == Asked.of({"explain": False, "logprobs": None}) == Asked(False, False)
+    assert Asked.of({"explain": True}) == Asked(True, False)
+    assert Asked.of({"logprobs": 0}) == Asked(False, True), "of no other token, but of the committed one"
 
 
 JUNK = st.one_of(

@@ -154,7 +154,7 @@ def test_too_large_body_without_content_length_is_refused(steady: LiveServer) ->
     chunks = (b" " * 1000 for _ in range(66))
     response = steady.http.post("/verify", content=chunks)
     assert response.status_code == 413
-    assert response.json()["error"]["message"] == "the body is larger than the 65536 bytes this verifier takes"
+    assert response.json()["error"]["message"] == "the body is larger than the 65536 bytes this server takes"
     check_still_serving(steady)
 
 

@@ -11,9 +11,10 @@ from backends.base import Backend, EngineFailure, Entry, LoadOptions, Logits, Mo
 from backends.scripted import ScriptedBackend
 from speculation.protocol.service_responses import HealthResponse
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from verifier_server.flags import from_flags
 from verifier_server.loading import loading_wait
 from verifier_server.service import Service
-from verifier_server.settings import Settings, from_flags
+from verifier_server.settings import Settings
 
 REQUESTS: list[tuple[str, str, Any]] = [
     ("POST", "/prefill", {"prompt": "x"}),
@@ -132,9 +133,15 @@ def test_setting_at_fault_has_the_name_that_the_user_gave(
     assert service.health() == HealthResponse(status="failed", reason=reason)
 
 
-def test_engine_option_of_the_target_is_named_as_the_target_s_in_an_error_of_the_draft_model(slow: SlowLoad) -> None:
+def test_engine_option_of_the_target_is_named_as_the_target_s_in_an_error_of_the_draft_model(
+    slow: SlowLoad, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The draft model has the target's device unless it was given its own."""
-    slow.failure = ModelLoadError("the draft model: device 'x' cannot be used here")
+
+    def refuse(*_: object) -> Backend:
+        raise ModelLoadError("device 'x' cannot be used here", "device")
+
+    monkeypatch.setattr("verifier_server.generation.draft_model.load", refuse)
     slow.go_on.set()
     service = Service(from_flags(["--backend=scripted", "--draft-model=3", "--device=x"], {})[0])
     service.loader.start()

@@ -1,12 +1,14 @@
 """Chat prompts: the target's template is rendered as intended, and no message can forge a role."""
 
 import re
+from collections.abc import Iterator
 
 import pytest
 
 from backends.vocabulary import Kind, Vocabulary
-from drafter_client.chat.prompt import chat_ids
-from drafter_client.errors import NoChatTemplate
+from openai_api.chat import prompt
+from openai_api.chat.template import Renderer
+from speculation.errors import InvalidRequest, NoChatTemplate
 
 CONTROLS = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 BEGIN, END, START, STOP = range(256, 260)
@@ -32,6 +34,20 @@ class ChatVocabulary(Vocabulary):
 
 
 VOCABULARY = ChatVocabulary()
+RENDERER = Renderer()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _ended() -> Iterator[None]:
+    with RENDERER:
+        yield
+
+
+def chat_ids(template: str, vocabulary: Vocabulary, user: str, system: str | None = None) -> list[int]:
+    messages = [{"role": "user", "content": user}]
+    if system is not None:
+        messages.insert(0, {"role": "system", "content": system})
+    return prompt.chat_ids(template, vocabulary, messages, RENDERER)
 
 
 def _spelled(ids: list[int]) -> str:
@@ -85,12 +101,6 @@ def test_message_with_control_spelling_is_otherwise_encoded_the_same() -> None:
     assert spelt == plain[:at] + list(b"</s>") + plain[at + 1 :]
 
 
-@pytest.mark.parametrize("template", [None, ""])
-def test_missing_template_is_refused_with_advice(template: str | None) -> None:
-    with pytest.raises(NoChatTemplate, match="no chat template: leave --chat away, or serve an instruct model"):
-        chat_ids(template, VOCABULARY, "Hello")
-
-
 @pytest.mark.parametrize(
     ("template", "reason"),
     [
@@ -118,7 +128,7 @@ def test_failing_template_raises_the_reason(template: str, reason: str) -> None:
     ids=["loops", "a power"],
 )
 def test_endless_template_is_killed(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_client.chat.template.DEADLINE", 2.0)
+    monkeypatch.setattr("openai_api.chat.template.DEADLINE", 2.0)
     with pytest.raises(NoChatTemplate, match="chat template cannot be rendered: it takes longer than 2 s"):
         chat_ids(template, VOCABULARY, "Hello")
 
@@ -162,3 +172,25 @@ def test_vocabulary_without_letters_is_accepted() -> None:
             return []
 
     assert chat_ids(CHATML, EmptyVocabulary(), "Hello") == []
+
+
+def test_a_conversation_is_rendered_in_its_order() -> None:
+    said = [("system", "Be brief"), ("user", "Hi"), ("assistant", "Yes?"), ("user", "Bye </s>")]
+    ids = prompt.chat_ids(CHATML, VOCABULARY, [{"role": role, "content": text} for role, text in said], RENDERER)
+    expected = "".join(f"[<|im_start|>]{role}\n{text}[<|im_end|>]\n" for role, text in said)
+    assert _spelled(ids) == f"[<s>]{expected}[<|im_start|>]assistant\n"
+
+
+def test_control_token_beside_the_content_is_refused() -> None:
+    messages = [{"role": "user", "name": "a<|im_end|>", "content": "Hi"}]
+    with pytest.raises(InvalidRequest, match=r"messages\.0: it spells out the control token <\|im_end\|>"):
+        prompt.chat_ids(CHATML, VOCABULARY, messages, RENDERER)
+
+
+def test_renderer_serves_on_after_a_template_that_failed_or_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NoChatTemplate, match="division"):
+        RENDERER.render("{{ 1 / 0 }}", {})
+    monkeypatch.setattr("openai_api.chat.template.DEADLINE", 1.0)
+    with pytest.raises(NoChatTemplate, match="longer than 1 s"):
+        RENDERER.render("{{ 9 ** (9 ** (9 ** 9)) }}", {})
+    assert RENDERER.render("{{ a }}", {"a": "b\nc"}) == "b\nc"

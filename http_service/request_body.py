@@ -17,7 +17,7 @@ async def read_body(request: Request, limit: int, patience: float, slowest: floa
     """
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
-        raise BodyTooLarge(f"the body has {declared} bytes, this verifier takes at most {limit}", limit=limit)
+        raise BodyTooLarge(f"the body has {declared} bytes, this server takes at most {limit}", limit=limit)
     body, more = bytearray(), True
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -29,7 +29,7 @@ async def read_body(request: Request, limit: int, patience: float, slowest: floa
                     raise InvalidRequest("the connection was closed before the body was complete")
                 body += message.get("body", b"")
                 if len(body) > limit:
-                    raise BodyTooLarge(f"the body is larger than the {limit} bytes this verifier takes", limit=limit)
+                    raise BodyTooLarge(f"the body is larger than the {limit} bytes this server takes", limit=limit)
                 more = message.get("more_body", False)
                 if more:
                     deadline.reschedule(began + patience + len(body) / slowest)

@@ -1,0 +1,114 @@
+"""The drafter's settings: flags that can also be variables (`DRAFTER_…`) or keys in `specpair.toml`, by layers."""
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, SecretStr, create_model
+
+from command_line.errors import SettingsError
+from command_line.layers import Layer, LayeredSettings, Names, lasting_layers
+from command_line.parser import Parser, Switch, flag
+from command_line.print_config import table
+from drafter_client.cli.flags import NGRAM
+from speculation.terminal_text import several_lines
+
+# Flags of the engine here.
+ENGINE = ("context", "threads", "gpu_layers", "device", "dtype", "compile", "tensor_parallel")
+# The flags that can last: not those of one text or of its output. A command takes those that it has a flag for.
+NAMES = Names(
+    "drafter",
+    settings=(
+        *("verifier", "api_key", "patience", "max_tokens", "chat", "concurrency"),
+        *("mode", "remember", "draft_model", "draft_n", "branches", "translate", "lookup", "lockstep"),
+        *("backend", *ENGINE, "temperature", "top_p", "top_k", "seed", "strategy", "threshold"),
+    ),
+    paths=("draft_model",),
+    secrets=("api_key",),
+)
+
+
+class DrafterSettings(LayeredSettings):
+    """The settings of a command of the drafter. Its fields are made from the command's flags."""
+
+    @classmethod
+    def usual_key(cls, name: str) -> str:
+        """The flag of a setting that was not given."""
+        return flag(name)
+
+
+def parsed(parser: Parser, arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> argparse.Namespace:
+    """The flags of a command, and as `settings` the `DrafterSettings` that say where the lasting ones came from.
+
+    A flag that was not given has the value of its variable, else of its key in the file, else its default. Exits with
+    status 2 and an error that names the flag, the variable, or the file and the key.
+    """
+    flags = {action.dest: action for action in parser.actions() if action.dest in NAMES.settings}
+    options = parser.parse(arguments, optional=flags)
+    given = {name: value for name, value in vars(options).items() if name in flags}
+    try:
+        lasting = lasting_layers(NAMES, options.config, environment, _warn)
+        layers = [Layer("flag", given, partial(_flag, given)), *lasting]
+        options.settings = _model(parser, flags).from_layers(_of_engine(layers, flags))
+    except SettingsError as error:
+        parser.error(str(error))
+    for name in flags:
+        setattr(options, name, getattr(options.settings, name))
+    return options
+
+
+def print_if_asked(parser: Parser, options: argparse.Namespace) -> None:
+    """With --print-config, print the settings of the command, and exit."""
+    if options.print_config:
+        print(table([action.dest for action in parser.actions()], [options.settings]))
+        parser.exit()
+
+
+def _flag(given: Mapping[str, Any], name: str) -> str:
+    """The flag of the setting `name`, as it was given."""
+    return flag(f"no_{name}" if given[name] is False else name)
+
+
+def _warn(warning: str) -> None:
+    print(f"drafter: {several_lines(warning)}", file=sys.stderr)
+
+
+def _model(parser: Parser, flags: Mapping[str, argparse.Action]) -> type[DrafterSettings]:
+    """The settings of a command with the flags `flags`, which say how their values are read."""
+    fields: dict[str, Any] = {}
+    for name, action in flags.items():
+        kind: Any = Annotated[Any, BeforeValidator(partial(_value, parser, name))]
+        if isinstance(action, Switch):
+            kind = bool
+        elif name in NAMES.secrets:
+            kind = SecretStr | None
+        fields[name] = (kind, action.default)
+    return create_model("DrafterSettings", __base__=DrafterSettings, **fields)
+
+
+def _value(parser: Parser, name: str, value: Any) -> Any:
+    return parser.value_of(name, value) if isinstance(value, str) else value
+
+
+def _of_engine(layers: Sequence[Layer], flags: Mapping[str, argparse.Action]) -> list[Layer]:
+    """The layers without what is for another engine than the command's.
+
+    These are settings of an engine in a variable or in the file, where the engine that the same layer or a lower one
+    names is overridden by a higher one; and lookup as the engine, for a command that runs a model.
+    """
+    models_only = "backend" in flags and NGRAM not in (flags["backend"].choices or ())
+    if models_only:
+        layers = [_without(layer, "backend") if layer.values.get("backend") == NGRAM else layer for layer in layers]
+    named = [layer.values.get("backend") for layer in layers]
+    in_force = next(filter(None, named), None)
+    meant = [next(filter(None, named[at:]), in_force) for at in range(len(layers))]
+    return [
+        layer if engine == in_force else _without(layer, *ENGINE) for layer, engine in zip(layers, meant, strict=True)
+    ]
+
+
+def _without(layer: Layer, *names: str) -> Layer:
+    return layer._replace(values={name: value for name, value in layer.values.items() if name not in names})

@@ -1,0 +1,1 @@
+"""`drafter serve`: OpenAI's endpoints in front of a pair."""

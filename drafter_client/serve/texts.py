@@ -1,0 +1,206 @@
+"""A pair as a source of texts for OpenAI's endpoints: several at a time, others wait in order."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+
+from backends.base import BackendError
+from backends.vocabulary import Vocabulary
+from drafter_client.errors import (
+    BadOption,
+    BadPrompt,
+    ConnectionLost,
+    DrafterError,
+    VerifierTimeout,
+    VerifierUnreachable,
+)
+from drafter_client.generation.generation import Finished, Generation, Tokens
+from drafter_client.metrics.statistics import Stats
+from drafter_client.options import Mode, Options
+from drafter_client.pair import Pair
+from http_service.request_body import read_body
+from openai_api.texts import DraftCounts, End, Piece, Target, TextRequest
+from speculation.errors import (
+    EngineError,
+    InternalError,
+    InvalidRequest,
+    PromptTooLong,
+    ServerError,
+    SpecPairError,
+)
+
+_log = logging.getLogger("specpair.drafter")
+_BODY_SECONDS = 10.0  # in which a body must be there, plus one for each 32 KiB of it
+
+T = TypeVar("T")
+
+
+class VerifierAway(ServerError):
+    """The verifier did not answer, for longer than the drafter waits for it."""
+
+    code, status = "verifier_away", 502
+
+
+class PairTexts:
+    """The texts of one pair; see `TextSource`. Used in the event loop."""
+
+    def __init__(
+        self,
+        pair: Pair,
+        mode: Mode,
+        texts: int,
+        queue: int,
+        max_body_bytes: int,
+    ) -> None:
+        """`texts`: how many are generated at a time, not more than the pair can. `queue`: how many may wait."""
+        self._texts, self._queue = texts, queue
+        self._pair, self._mode, self._max_body_bytes = pair, mode, max_body_bytes
+        self._threads = ThreadPoolExecutor(texts, thread_name_prefix="text")
+
+    def close(self) -> None:
+        """Wait for the threads. Close the pair before, so that its texts end."""
+        self._threads.shutdown()
+
+    def admit(self, request: Request) -> None:
+        return None
+
+    async def body(self, request: Request) -> bytes:
+        return await read_body(request, self._max_body_bytes, _BODY_SECONDS)
+
+    def target(self) -> Target:
+        target = self._pair.target
+        return Target(target.name, self._pair.vocabulary, target.context_length, target.chat_template)
+
+    async def encoding(self, work: Callable[[Vocabulary], T]) -> T:
+        try:
+            return await asyncio.to_thread(self._pair.encoding, work)
+        except DrafterError as error:
+            raise reported(error) from error
+
+    async def open(self, text: TextRequest, caller: Any) -> "_Text":
+        room = self._pair.target.context_length - len(text.prompt_ids)
+        if room <= 0:
+            raise PromptTooLong(
+                f"the prompt has {len(text.prompt_ids)} tokens, the context holds {self._pair.target.context_length} "
+                "with the answer: shorten the prompt",
+                prompt_len=len(text.prompt_ids),
+                context_length=self._pair.target.context_length,
+            )
+        sampling = text.sampling
+        options = Options(
+            max_tokens=room if text.max_tokens is None else text.max_tokens,
+            temperature=sampling.temperature,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
+            min_p=sampling.min_p,
+            presence_penalty=sampling.presence_penalty,
+            frequency_penalty=sampling.frequency_penalty,
+            repetition_penalty=sampling.repetition_penalty,
+            logit_bias=dict(sampling.logit_bias),
+            seed=sampling.seed,
+            logprobs=text.logprobs,
+            mode=self._mode,
+            prediction=None if self._mode is Mode.TARGET else text.prediction,
+        )
+        return _Text(lambda: self._pair.generate(text.prompt_ids, options), self._threads)
+
+    def most_texts(self) -> int:
+        return self._texts
+
+    def most_waiting(self) -> int:
+        return self._queue
+
+
+class _Text:
+    """The events of one text, which a thread generates; see `Events`."""
+
+    def __init__(self, begin: Callable[[], Generation], threads: ThreadPoolExecutor) -> None:
+        self._begin, self._threads = begin, threads
+        self._loop = asyncio.get_running_loop()
+        self._came: asyncio.Queue[Piece | End | SpecPairError] = asyncio.Queue()
+        self._lock = threading.Lock()
+        self._generation: Generation | None = None
+        self._closed = False
+        self._work: asyncio.Future[None] | None = None  # the thread
+
+    @property
+    def counts(self) -> DraftCounts:
+        generation = self._generation
+        return DraftCounts() if generation is None else _counts(generation.stats)
+
+    def __aiter__(self) -> AsyncIterator[Piece | End]:
+        return self._events()
+
+    async def aclose(self) -> None:
+        with self._lock:
+            self._closed = True
+            generation = self._generation
+        if generation is not None:
+            generation.wait_no_more()
+            await asyncio.to_thread(generation.close)  # waits for the request that is under way
+        if self._work is not None:
+            await self._work
+
+    async def _events(self) -> AsyncIterator[Piece | End]:
+        self._work = asyncio.wrap_future(self._threads.submit(self._generate))
+        while True:
+            event = await self._came.get()
+            if isinstance(event, SpecPairError):
+                raise event
+            yield event
+            if isinstance(event, End):
+                return
+
+    def _generate(self) -> None:
+        """Generate the text. Runs in a thread of its own."""
+        try:
+            with self._lock:
+                if self._closed:
+                    return
+                self._generation = generation = self._begin()
+            for event in generation:
+                if isinstance(event, Tokens):
+                    self._tell(_piece(event))
+                elif isinstance(event, Finished):
+                    self._tell(End("stop" if event.finish_reason == "stop" else "length"))
+        except (SpecPairError, DrafterError, BackendError) as error:
+            self._tell(reported(error))
+        except Exception as error:  # a fault must end the text, not the wait for it
+            _log.exception("generating a text failed")
+            self._tell(InternalError(f"a fault of the drafter ({type(error).__name__}): see its log"))
+
+    def _tell(self, event: Piece | End | SpecPairError) -> None:
+        with suppress(RuntimeError):  # the event loop has ended, and nobody reads any more
+            self._loop.call_soon_threadsafe(self._came.put_nowait, event)
+
+
+def reported(error: SpecPairError | DrafterError | BackendError) -> SpecPairError:
+    """The error of a text as the endpoints report it."""
+    if isinstance(error, SpecPairError):
+        return error
+    if isinstance(error, (BadOption, BadPrompt)):
+        return InvalidRequest(str(error))
+    if isinstance(error, (VerifierUnreachable, ConnectionLost, VerifierTimeout)):
+        return VerifierAway(str(error))
+    return EngineError(str(error))
+
+
+def _piece(event: Tokens) -> Piece:
+    logprobs = [token.logprobs for token in event.tokens if token.logprobs is not None]
+    return Piece([token.id for token in event.tokens], logprobs or None)
+
+
+def _counts(stats: Stats) -> DraftCounts:
+    return DraftCounts(
+        stats.rounds,
+        stats.drafted,
+        stats.accepted,
+        prediction_accepted=stats.prediction_accepted,
+        prediction_rejected=stats.prediction_rejected,
+    )

@@ -1,0 +1,197 @@
+"""OpenAI's endpoints, for one source of texts."""
+
+import functools
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from http_service.json_reply import JsonReply
+from openai_api import replies
+from openai_api.chat.prompt import chat_ids
+from openai_api.chat.template import Renderer
+from openai_api.errors import openai_error
+from openai_api.event_stream import EventStream, unless_disconnected
+from openai_api.formats import ChatFormat, CompletionFormat, Format
+from openai_api.generation import Order, TextsOfRequest
+from openai_api.parameters import read_request
+from openai_api.places import Places, TextInPlace
+from openai_api.requests import ChatRequest, CompletionRequest
+from openai_api.texts import Target, TextRequest, TextSource
+from speculation.errors import InvalidRequest, NoChatTemplate, PromptTooLong, SpecPairError, UnknownModel
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+E = TypeVar("E", bound="Endpoints")
+
+
+def _reports_errors(
+    endpoint: Callable[[E, Request], Awaitable[Response]],
+) -> Callable[[E, Request], Awaitable[Response]]:
+    @functools.wraps(endpoint)
+    async def reporting(self: E, request: Request) -> Response:
+        try:
+            return await endpoint(self, request)
+        except SpecPairError as error:
+            return openai_error(error)
+
+    return reporting
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    ids: list[int]
+    text: str = ""  # what the reply begins with
+
+
+class Endpoints:
+    """The endpoints as methods. Close them with the application."""
+
+    def __init__(
+        self,
+        source: TextSource,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`clock`: in seconds. `now`: the time in seconds since 1970."""
+        self._source, self._clock, self._now = source, clock, now
+        self._began = int(now())
+        self._renderer = Renderer()
+        self.places = Places(source.most_texts, source.most_waiting, clock)
+
+    def close(self) -> None:
+        """End the process that renders chat templates."""
+        self._renderer.close()
+
+    @_reports_errors
+    async def list_models(self, request: Request) -> Response:
+        """The model that is served."""
+        self._source.admit(request)
+        return JsonReply(replies.Models(object="list", data=[self._model()]).json_bytes())
+
+    @_reports_errors
+    async def get_model(self, request: Request) -> Response:
+        """The model that is served, if the path names it."""
+        self._source.admit(request)
+        self._check_model(request.path_params["model"])
+        return JsonReply(self._model().json_bytes())
+
+    @_reports_errors
+    async def complete(self, request: Request) -> Response:
+        """Continue one or several prompts: JSON, or server-sent events with `stream`."""
+        began, caller = self._clock(), self._source.admit(request)
+        message = read_request(CompletionRequest, await self._source.body(request))
+        self._check_model(message.model)
+        target = self._source.target()
+        prompts = [await self._prompt(each, target, bool(message.echo)) for each in message.prompts()]
+        prefixes = [prompt.text for prompt in prompts for _ in range(message.choices)]
+        form = CompletionFormat(target.vocabulary, message.logprobs is not None, prefixes)
+        return await self._generate(request, message, target, form, [prompt.ids for prompt in prompts], caller, began)
+
+    @_reports_errors
+    async def chat(self, request: Request) -> Response:
+        """Answer a conversation: JSON, or server-sent events with `stream`."""
+        began, caller = self._clock(), self._source.admit(request)
+        message = read_request(ChatRequest, await self._source.body(request))
+        self._check_model(message.model)
+        target = self._source.target()
+        form = ChatFormat(target.vocabulary, bool(message.logprobs))
+        prompt = await self._conversation(message, target)
+        return await self._generate(request, message, target, form, [prompt], caller, began)
+
+    def _model(self) -> replies.Model:
+        target = self._source.target()
+        return replies.Model(
+            id=target.name,
+            object="model",
+            created=self._began,
+            owned_by="specpair",
+            max_model_len=target.context_length,
+        )
+
+    def _check_model(self, name: str | None) -> None:
+        served = self._source.target().name
+        if name not in (None, "", served):
+            raise UnknownModel(f"model: {str(name)[:80]!r} is not served here, {served!r} is", param="model")
+
+    async def _prompt(self, given: str | list[int], target: Target, echo: bool) -> _Prompt:
+        if isinstance(given, str):
+            return _Prompt(await self._encode("prompt", given, target), given if echo else "")
+        size = target.vocabulary.size
+        for token in given:
+            if not 0 <= token < size:
+                raise InvalidRequest(f"prompt: {token} is no token id of this model: 0 to {size - 1}", param="prompt")
+        return _Prompt(given, target.vocabulary.decode(given).decode(errors="replace") if echo else "")
+
+    async def _conversation(self, message: ChatRequest, target: Target) -> list[int]:
+        if not target.chat_template:
+            raise NoChatTemplate(
+                f"{target.name} has no chat template: send a prompt to /v1/completions, or serve an instruct model"
+            )
+        template, said = target.chat_template, [each.for_template() for each in message.messages]
+        _check_size("messages", sum(len(each["content"].encode()) for each in said), target)
+        variables, renderer = message.chat_template_kwargs, self._renderer
+        return await self._source.encoding(lambda vocabulary: chat_ids(template, vocabulary, said, renderer, variables))
+
+    async def _encode(self, name: str, text: str, target: Target, *, begin: bool = True) -> list[int]:
+        _check_size(name, len(text.encode()), target)
+        return await self._source.encoding(lambda vocabulary: vocabulary.encode(text, add_begin=begin))
+
+    async def _generate(
+        self,
+        request: Request,
+        message: CompletionRequest | ChatRequest,
+        target: Target,
+        form: Format,
+        prompts: Sequence[list[int]],
+        caller: object,
+        began: float,
+    ) -> Response:
+        prediction = None
+        if message.prediction is not None:
+            prediction = await self._encode("prediction", message.prediction.text, target, begin=False)
+        wanted = [
+            TextRequest(ids, message.sampling(choice), message.limit, message.top_logprobs_wanted, prediction)
+            for ids in prompts
+            for choice in range(message.choices)
+        ]
+        order = Order(
+            form, target.name, target.vocabulary, message.stops, sum(map(len, prompts)), message.include_usage
+        )
+        texts = await self._open(wanted, caller)
+        run = TextsOfRequest(order, texts, began, self._clock, int(self._now()))
+        if message.stream:
+            return EventStream(run.events())
+        reply = await unless_disconnected(run.whole(), request.receive)
+        return Response(status_code=499) if reply is None else JsonReply(reply.json_bytes())
+
+    async def _open(self, wanted: Sequence[TextRequest], caller: object) -> list[TextInPlace]:
+        places = self.places.enter(len(wanted))
+        texts: list[TextInPlace] = []
+        try:
+            for each, place in zip(wanted, places, strict=True):
+                texts.append(TextInPlace(await self._source.open(each, caller), place))
+        except BaseException:
+            for text in texts:
+                await text.aclose()
+            for place in places:
+                place.leave()
+            raise
+        return texts
+
+
+def _check_size(name: str, size: int, target: Target) -> None:
+    """Raise PromptTooLong if `size` bytes are too many even in the vocabulary's longest tokens.
+
+    To encode megabytes takes seconds.
+    """
+    least = size // target.vocabulary.longest
+    if least >= target.context_length:
+        raise PromptTooLong(
+            f"{name}: {size} bytes are more than {least} tokens, the context holds {target.context_length}: shorten it",
+            prompt_len=least,
+            context_length=target.context_length,
+            param=name,
+        )

@@ -1,0 +1,172 @@
+"""One request for texts: its choices as they grow, and the replies that are made of them."""
+
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from backends.vocabulary import Vocabulary
+from openai_api.errors import error_body
+from openai_api.formats import Format
+from openai_api.output import Delta, Output
+from openai_api.replies import (
+    CompletionTokensDetails,
+    FinishReason,
+    Reply,
+    SpecDecode,
+    Timings,
+    Usage,
+    rate,
+)
+from openai_api.running import Running
+from openai_api.texts import End, Events
+from speculation.errors import SpecPairError
+
+HEARTBEAT = 3.0  # seconds of silence before a comment shows that the connection is alive
+COMMENT = b":\n\n"
+DONE = b"data: [DONE]\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a request wants of its texts, and how its replies are written."""
+
+    format: Format
+    model: str
+    vocabulary: Vocabulary
+    stops: Sequence[str]
+    prompt_tokens: int  # of all prompts, each counted once
+    include_usage: bool
+
+
+class TextsOfRequest:
+    """Generates the texts of one request, and makes its reply or its chunks."""
+
+    def __init__(
+        self, order: Order, texts: Sequence[Events], began: float, clock: Callable[[], float], created: int
+    ) -> None:
+        """`began`: when the request came, on `clock`, in seconds. `created`: the time in seconds since 1970."""
+        self._order, self._texts, self._began, self._clock = order, texts, began, clock
+        self._outputs = [Output(order.vocabulary, order.stops) for _ in texts]
+        self._common = {
+            "id": order.format.id_prefix + uuid.uuid4().hex,
+            "created": created,
+            "model": order.model,
+        }
+        self._first: float | None = None  # when the first token came
+        self._open = len(texts)  # texts that have not ended
+
+    async def whole(self) -> Reply:
+        """The reply, when all texts have ended. Raises the SpecPairError of a text."""
+        said = [Delta("", []) for _ in self._texts]
+        reasons: list[FinishReason] = ["length"] * len(said)
+        async with Running(self._texts) as running:
+            async for at, delta, reason in self._deltas(running):
+                if delta is not None:
+                    said[at] = Delta(said[at].text + delta.text, [*said[at].tokens, *delta.tokens])
+                if reason is not None:
+                    reasons[at] = reason
+        ended = {"usage": self._usage(), "timings": self._timings(), "spec_decode": self._spec_decode()}
+        return self._order.format.whole(self._common | ended, list(zip(said, reasons, strict=True)))
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """The server-sent events of a stream. An error of a text is its last event."""
+        form, common = self._order.format, self._common
+        if self._order.include_usage:
+            common = common | {"usage": None}
+        for at in range(len(self._texts)):
+            first = form.begin(common, at)
+            if first is not None:
+                yield _event(first)
+        try:
+            async with Running(self._texts) as running:
+                async for at, delta, reason in self._deltas(running):
+                    if delta is None:
+                        yield COMMENT
+                    elif delta.text or delta.tokens or reason is not None:
+                        ended = {} if self._open else {"timings": self._timings(), "spec_decode": self._spec_decode()}
+                        yield _event(form.chunk(common | ended, at, delta, reason))
+        except SpecPairError as error:
+            yield b"data: %s\n\n" % _json(error_body(error))
+            return
+        if self._order.include_usage:
+            yield _event(form.usage_chunk(self._common | {"usage": self._usage()}))
+        yield DONE
+
+    async def _deltas(self, running: Running) -> AsyncIterator[tuple[int, Delta | None, FinishReason | None]]:
+        """What the choices grow by: the choice, and with its last part why it ended. None: silence."""
+        done = [False] * len(self._texts)
+        while self._open:
+            found = await running.next(HEARTBEAT)
+            if found is None:
+                yield 0, None, None
+                continue
+            at, event = found
+            if done[at]:
+                continue  # it came after a stop string
+            output = self._outputs[at]
+            reason: FinishReason | None = None
+            if isinstance(event, End):
+                delta = output.end()
+                reason = "stop" if output.stopped else event.finish_reason
+            else:
+                self._first = self._clock() if self._first is None else self._first
+                delta = output.take(event)
+                if output.stopped:
+                    reason = "stop"
+                    running.end(at)
+            if reason is not None:
+                done[at] = True
+                self._open -= 1
+            yield at, delta, reason
+
+    def _usage(self) -> Usage:
+        counts = [text.counts for text in self._texts]
+        generated = sum(output.count for output in self._outputs)
+        return Usage(
+            prompt_tokens=self._order.prompt_tokens,
+            completion_tokens=generated,
+            total_tokens=self._order.prompt_tokens + generated,
+            completion_tokens_details=CompletionTokensDetails(
+                accepted_prediction_tokens=sum(each.prediction_accepted for each in counts),
+                rejected_prediction_tokens=sum(each.prediction_rejected for each in counts),
+            ),
+        )
+
+    def _timings(self) -> Timings:
+        now, generated = self._clock(), sum(output.count for output in self._outputs)
+        first = now if self._first is None else self._first
+        prompt_ms, predicted_ms = 1e3 * (first - self._began), 1e3 * (now - first)
+        counts = [text.counts for text in self._texts]
+        return Timings(
+            prompt_n=self._order.prompt_tokens,
+            prompt_ms=round(prompt_ms, 3),
+            prompt_per_second=rate(self._order.prompt_tokens, prompt_ms),
+            predicted_n=generated,
+            predicted_ms=round(predicted_ms, 3),
+            predicted_per_token_ms=round(predicted_ms / generated, 3) if generated else None,
+            predicted_per_second=rate(generated, predicted_ms),
+            draft_n=sum(each.drafted for each in counts),
+            draft_n_accepted=sum(each.accepted for each in counts),
+        )
+
+    def _spec_decode(self) -> SpecDecode:
+        counts = [text.counts for text in self._texts]
+        places = max((len(each.accepted_per_position) for each in counts), default=0)
+        return SpecDecode(
+            num_drafts=sum(each.rounds for each in counts),
+            num_draft_tokens=sum(each.drafted for each in counts),
+            num_accepted_tokens=sum(each.accepted for each in counts),
+            num_accepted_tokens_per_pos=[
+                sum(sum(each.accepted_per_position[at : at + 1]) for each in counts) for at in range(places)
+            ],
+        )
+
+
+def _event(reply: Reply) -> bytes:
+    return b"data: %s\n\n" % reply.json_bytes()
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,87 @@
+"""The text of one choice as it grows: characters of the tokens, cut at a stop string, with log probabilities."""
+
+import codecs
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from backends.vocabulary import Vocabulary
+from openai_api.stop_strings import StopStrings
+from openai_api.texts import Piece
+from speculation.sampling.logprobs import TokenLogprobs
+
+
+class TokenPart(NamedTuple):
+    """A token of the text that is sent. `logprob`: None if none was requested."""
+
+    id: int
+    begin: int  # characters of the text before it
+    end: int  # characters of the text with it
+    logprob: TokenLogprobs | None
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What the text has grown by. `tokens`: those whose characters are complete with it."""
+
+    text: str = ""
+    tokens: list[TokenPart] = field(default_factory=list)
+
+
+class Output:
+    """The text of one choice.
+
+    `stopped` says whether a stop string has ended it, `count` how many tokens it has, the one that completed a stop
+    string and an end token included.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, stops: Sequence[str]) -> None:
+        self.stopped = False
+        self.count = 0
+        self._vocabulary = vocabulary
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._stops = StopStrings(stops)
+        self._decoded = self._sent = 0  # characters
+        self._waiting: deque[TokenPart] = deque()  # tokens with characters that were not sent yet
+
+    def take(self, piece: Piece) -> Delta:
+        """Take in new tokens; those after a stop string are dropped."""
+        text = ""
+        logprobs: Sequence[TokenLogprobs | None] = piece.logprobs or [None] * len(piece.tokens)
+        for token, logprob in zip(piece.tokens, logprobs, strict=True):
+            text += self._add(token, logprob)
+            if self.stopped:
+                break
+        return self._delta(text)
+
+    def end(self) -> Delta:
+        """Take in the end of the text. An unfinished character becomes U+FFFD."""
+        if self.stopped:
+            return Delta()
+        rest = self._decoder.decode(b"", final=True)
+        self._decoded += len(rest)
+        fed = self._stops.feed(rest)
+        self.stopped = fed.stopped
+        return self._delta(fed.text if fed.stopped else fed.text + self._stops.end())
+
+    def _add(self, token: int, logprob: TokenLogprobs | None) -> str:
+        """Take in one token; returns the characters that can be sent now."""
+        self.count += 1
+        known = token < self._vocabulary.size  # the target's vocabulary may be larger than a drafter's
+        part = self._decoder.decode(self._vocabulary.decode([token]) if known else b"\xff")
+        if token not in self._vocabulary.ends:
+            self._waiting.append(TokenPart(token, self._decoded, self._decoded + len(part), logprob))
+        self._decoded += len(part)
+        fed = self._stops.feed(part)
+        self.stopped = fed.stopped
+        return fed.text
+
+    def _delta(self, text: str) -> Delta:
+        self._sent += len(text)
+        tokens = []
+        while self._waiting and (
+            self._waiting[0].begin < self._sent if self.stopped else self._waiting[0].end <= self._sent
+        ):
+            tokens.append(self._waiting.popleft())
+        return Delta(text, tokens)

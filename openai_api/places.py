@@ -1,0 +1,113 @@
+"""Places for texts: so many are generated at a time, so many wait in order, and others are refused."""
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+from openai_api.texts import DraftCounts, End, Events, Piece
+from speculation.errors import Overloaded
+
+_KEEP = 0.9  # weight of the earlier texts in the mean time of a text
+
+
+class Places:
+    """The places. Used in the event loop."""
+
+    def __init__(self, count: Callable[[], int], queue: Callable[[], int], clock: Callable[[], float]) -> None:
+        """`count`: how many texts are generated at a time. `queue`: how many may wait. `clock`: in seconds."""
+        self._count, self._queue, self._clock = count, queue, clock
+        self.taken = 0
+        self._waiting: deque[Place] = deque()
+        self._mean = 0.0  # seconds that a text took, fading; 0: none has ended yet
+
+    @property
+    def waiting(self) -> int:
+        """How many texts wait for a place."""
+        return len(self._waiting)
+
+    @property
+    def full(self) -> bool:
+        """Whether another request would be refused."""
+        return self.taken >= self._count() and self.waiting >= self._queue()
+
+    def enter(self, texts: int = 1) -> "list[Place]":
+        """Places for the texts of one request, or in the queue. They have to be left.
+
+        The queue is looked at once for the whole request, so that one with many texts is not refused for ever. Raises
+        Overloaded, with `retry_after` in seconds, if the queue is full.
+        """
+        if self.full:
+            wait = max(1, math.ceil(self._mean * (self.waiting + 1) / max(1, self._count())))
+            raise Overloaded(
+                f"{self.taken} texts are being generated and {self.waiting} wait: try again later", retry_after=wait
+            )
+        entered = [Place(self) for _ in range(texts)]
+        self._waiting.extend(entered)
+        self._fill()
+        return entered
+
+    def left(self, place: "Place") -> None:
+        """Take a place back. `Place.leave` calls it."""
+        if place.began is None:
+            self._waiting.remove(place)
+            return
+        took = self._clock() - place.began
+        self._mean = took if not self._mean else _KEEP * self._mean + (1.0 - _KEEP) * took
+        self.taken -= 1
+        self._fill()
+
+    def _fill(self) -> None:
+        while self._waiting and self.taken < self._count():
+            self.taken += 1
+            self._waiting.popleft().begin(self._clock())
+
+
+class Place:
+    """The place of one text, or its place in the queue."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self.began: float | None = None  # when its turn came, in seconds; None: it waits
+        self._turn = asyncio.Event()
+        self._left = False
+
+    async def turn(self) -> None:
+        """Wait until the text may begin."""
+        await self._turn.wait()
+
+    def begin(self, now: float) -> None:
+        """Let the text begin. `Places` calls it."""
+        self.began = now
+        self._turn.set()
+
+    def leave(self) -> None:
+        """Give the place to the next text. May be called again."""
+        if not self._left:
+            self._left = True
+            self._places.left(self)
+
+
+class TextInPlace:
+    """The events of a text that begins when its turn comes; see `Events`."""
+
+    def __init__(self, text: Events, place: Place) -> None:
+        self._text, self._place = text, place
+
+    @property
+    def counts(self) -> DraftCounts:
+        return self._text.counts
+
+    def __aiter__(self) -> AsyncIterator[Piece | End]:
+        return self._events()
+
+    async def aclose(self) -> None:
+        try:
+            await self._text.aclose()
+        finally:
+            self._place.leave()
+
+    async def _events(self) -> AsyncIterator[Piece | End]:
+        await self._place.turn()
+        async for event in self._text:
+            yield event

@@ -1,0 +1,258 @@
+"""The requests of OpenAI's endpoints, as far as they are supported. `parameters` says what happens to others."""
+
+import secrets
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from openai_api.seeds import seed_of
+from speculation.errors import InvalidRequest
+from speculation.sampling import gumbel
+from speculation.sampling.sampling import Sampling
+
+MOST_CHOICES = 128
+MOST_STOPS = 16
+LongestStop = Annotated[str, Field(min_length=1, max_length=1024)]
+Logprobs = Annotated[int, Field(ge=0, le=20)]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class TextPart(_Request):
+    """A part of a message."""
+
+    type: Literal["text"]
+    text: str
+
+
+Content = Annotated[str | list[TextPart], Field(description="A string, or parts of text, which are joined.")]
+
+
+class StreamOptions(_Request):
+    include_usage: Annotated[bool | None, Field(description="Whether the last chunk before [DONE] has the usage.")] = (
+        None
+    )
+    include_obfuscation: Annotated[bool | None, Field(description="Taken, without effect.")] = None
+
+
+class Prediction(_Request):
+    """What the client expects the text to be."""
+
+    type: Literal["content"]
+    content: Content
+
+    @property
+    def text(self) -> str:
+        return joined(self.content)
+
+
+class _Generation(_Request):
+    """What both endpoints have."""
+
+    model: Annotated[
+        str | None, Field(description="The name that `/v1/models` lists. Default: the model that is served.")
+    ] = None
+    max_tokens: Annotated[int | None, Field(ge=1, description="The most tokens to generate.")] = None
+    temperature: Annotated[
+        float | None, Field(ge=0.0, le=100.0, description="0 takes the most likely token. Default: 1.")
+    ] = None
+    top_p: Annotated[
+        float | None,
+        Field(gt=0.0, le=1.0, description="Keep the fewest most likely tokens whose probabilities add up to this."),
+    ] = None
+    top_k: Annotated[
+        int | None, Field(ge=-1, description="Keep this many of the most likely tokens; 0 and -1 keep all.")
+    ] = None
+    min_p: Annotated[
+        float | None,
+        Field(ge=0.0, le=1.0, description="Drop tokens less likely than this share of the likeliest one."),
+    ] = None
+    seed: Annotated[
+        int | None,
+        Field(description="Determines all random choices. Any integer. Default: one is drawn for each choice."),
+    ] = None
+    n: Annotated[int | None, Field(ge=1, le=MOST_CHOICES, description="How many texts. The first has the seed.")] = None
+    stop: Annotated[
+        LongestStop | Annotated[list[LongestStop], Field(max_length=MOST_STOPS)] | None,
+        Field(description="The text ends before the first of these strings."),
+    ] = None
+    presence_penalty: Annotated[
+        float | None, Field(ge=-2.0, le=2.0, description="Subtracted from the logit of each token of the output.")
+    ] = None
+    frequency_penalty: Annotated[
+        float | None,
+        Field(ge=-2.0, le=2.0, description="Subtracted from a token's logit for each time it is in the output."),
+    ] = None
+    repetition_penalty: Annotated[
+        float | None,
+        Field(
+            gt=0.0, le=100.0, description="Divides a positive logit of a token of prompt or output, multiplies others."
+        ),
+    ] = None
+    logit_bias: Annotated[
+        dict[str, Annotated[float, Field(ge=-100.0, le=100.0)]] | None,
+        Field(description="Added to logits, by token id."),
+    ] = None
+    prediction: Annotated[
+        Prediction | None, Field(description="What the text is expected to be: draft tokens are taken from it.")
+    ] = None
+    stream: Annotated[bool | None, Field(description="Whether to reply with server-sent events.")] = None
+    stream_options: Annotated[StreamOptions | None, Field(description="Only with `stream`.")] = None
+
+    @field_validator("logit_bias")
+    @classmethod
+    def _ids(cls, bias: dict[str, float] | None) -> dict[str, float] | None:
+        for token in bias or ():
+            if not (token.isascii() and token.isdigit() and len(token) < 10):
+                raise ValueError(f"{token[:20]!r} is not a token id")
+        return bias
+
+    @model_validator(mode="after")
+    def _streamed(self) -> "_Generation":
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options: there are none without stream")
+        return self
+
+    @property
+    def choices(self) -> int:
+        """How many texts are wanted."""
+        return 1 if self.n is None else self.n
+
+    @property
+    def stops(self) -> list[str]:
+        """The stop strings."""
+        return [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with the usage."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    def sampling(self, choice: int) -> Sampling:
+        """How the tokens of a choice are drawn."""
+        seed = secrets.randbelow(gumbel.SEED_LIMIT) if self.seed is None else seed_of(self.seed, choice)
+        return Sampling(
+            seed=seed,
+            temperature=1.0 if self.temperature is None else self.temperature,
+            top_k=max(0, self.top_k or 0),
+            top_p=1.0 if self.top_p is None else self.top_p,
+            min_p=self.min_p or 0.0,
+            presence_penalty=self.presence_penalty or 0.0,
+            frequency_penalty=self.frequency_penalty or 0.0,
+            repetition_penalty=1.0 if self.repetition_penalty is None else self.repetition_penalty,
+            logit_bias=tuple(sorted((int(token), bias) for token, bias in (self.logit_bias or {}).items() if bias)),
+        )
+
+
+class CompletionRequest(_Generation):
+    """A text that continues a prompt."""
+
+    prompt: Annotated[
+        str | list[str] | list[int] | list[list[int]],
+        Field(description="Text, token ids, or a list of either: each is continued."),
+    ]
+    echo: Annotated[bool | None, Field(description="Whether the text begins with the prompt.")] = None
+    logprobs: Annotated[
+        Logprobs | None, Field(description="Report log probabilities, and so many of the likeliest tokens.")
+    ] = None
+
+    @model_validator(mode="after")
+    def _echoed(self) -> "CompletionRequest":
+        if self.echo and self.logprobs is not None:
+            raise ValueError("echo: log probabilities of the prompt are not computed, leave echo or logprobs out")
+        return self
+
+    @property
+    def limit(self) -> int | None:
+        """The most tokens of a text. OpenAI's default."""
+        return 16 if self.max_tokens is None else self.max_tokens
+
+    @property
+    def top_logprobs_wanted(self) -> int | None:
+        return self.logprobs
+
+    def prompts(self) -> list[str | list[int]]:
+        """The prompts, each text or token ids. Raises InvalidRequest if there is none."""
+        given: Any = self.prompt
+        prompts = [given] if isinstance(given, str) or (given and isinstance(given[0], int)) else list(given)
+        if not prompts:
+            raise InvalidRequest("prompt: the list is empty, give at least one prompt", param="prompt")
+        return prompts
+
+
+class Function(_Request):
+    name: str
+    arguments: str
+
+
+class ToolCall(_Request):
+    id: str
+    type: Literal["function"]
+    function: Function
+
+
+class Message(_Request):
+    """A message of a conversation."""
+
+    role: Annotated[
+        Literal["system", "developer", "user", "assistant", "tool"],
+        Field(description="Who says it; `developer` counts as `system`."),
+    ]
+    content: Annotated[Content | None, Field(description="Null only for an assistant that called tools.")] = None
+    name: Annotated[str | None, Field(description="Passed on to the chat template.")] = None
+    tool_calls: Annotated[list[ToolCall] | None, Field(description="Passed on to the chat template.")] = None
+    tool_call_id: Annotated[str | None, Field(description="Passed on to the chat template.")] = None
+    refusal: Annotated[None, Field(description="Only null.")] = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "Message":
+        if self.content is None and not (self.role == "assistant" and self.tool_calls):
+            raise ValueError("content: a string or parts of text, missing here")
+        return self
+
+    def for_template(self) -> dict[str, Any]:
+        """The message as chat templates know it."""
+        given = self.model_dump(exclude_none=True)
+        role = "system" if self.role == "developer" else self.role
+        return {**given, "role": role, "content": joined(self.content or "")}
+
+
+class ChatRequest(_Generation):
+    """The assistant's answer to a conversation."""
+
+    messages: Annotated[list[Message], Field(min_length=1, description="The conversation, the oldest first.")]
+    max_completion_tokens: Annotated[
+        int | None, Field(ge=1, description="The most tokens to generate. Default: as many as the context holds.")
+    ] = None
+    logprobs: Annotated[bool | None, Field(description="Whether log probabilities are reported.")] = None
+    top_logprobs: Annotated[
+        Logprobs | None, Field(description="How many of the likeliest tokens are reported, with `logprobs`.")
+    ] = None
+    chat_template_kwargs: Annotated[
+        dict[str, Any] | None, Field(description="Further variables of the chat template.")
+    ] = None
+
+    @model_validator(mode="after")
+    def _together(self) -> "ChatRequest":
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ValueError("top_logprobs: only with logprobs")
+        both = self.max_tokens, self.max_completion_tokens
+        if None not in both and both[0] != both[1]:
+            raise ValueError(f"max_tokens: {both[0]}, but max_completion_tokens is {both[1]}: give one of them")
+        return self
+
+    @property
+    def limit(self) -> int | None:
+        """The most tokens of a text; None: as many as the context holds."""
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    @property
+    def top_logprobs_wanted(self) -> int | None:
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+
+def joined(content: str | list[TextPart]) -> str:
+    """The text of a message."""
+    return content if isinstance(content, str) else "".join(part.text for part in content)

@@ -1,0 +1,16 @@
+"""The paths of OpenAI's endpoints."""
+
+from fastapi import FastAPI
+
+from openai_api.endpoints import Endpoints
+
+
+def add_to(app: FastAPI, endpoints: Endpoints) -> None:
+    """Register the endpoints."""
+    for method, path, endpoint in (
+        ("GET", "/v1/models", endpoints.list_models),
+        ("GET", "/v1/models/{model:path}", endpoints.get_model),
+        ("POST", "/v1/completions", endpoints.complete),
+        ("POST", "/v1/chat/completions", endpoints.chat),
+    ):
+        app.add_api_route(path, endpoint, methods=[method])

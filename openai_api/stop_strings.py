@@ -1,0 +1,48 @@
+"""Ends a text before the first stop string, however its characters are spread over the tokens."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Fed(NamedTuple):
+    """The characters that can be sent now, and whether a stop string has ended the text behind them."""
+
+    text: str
+    stopped: bool
+
+
+class StopStrings:
+    """Takes a text in parts and gives it back up to the first stop string.
+
+    Characters that may be the beginning of a stop string are held back until the next part shows whether they are. The
+    result does not depend on how the text is divided: the stop string that is complete first ends the text, and of
+    several that are complete with the same character, the one that began first.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        """`stops`: strings of at least one character; none: the text passes as it is."""
+        self._stops = tuple(stops)
+        self._longest = max(map(len, stops), default=0)
+        self._held = ""
+
+    def feed(self, text: str) -> Fed:
+        """Take the next part of the text. Not to be called after the text was stopped."""
+        if not self._stops:
+            return Fed(text, False)
+        seen = self._held + text
+        found = [(at + len(stop), at) for stop in self._stops if (at := seen.find(stop)) >= 0]
+        if found:
+            self._held = ""
+            return Fed(seen[: min(found)[1]], True)
+        keep = next(size for size in range(min(self._longest - 1, len(seen)), -1, -1) if self._may_begin(seen, size))
+        self._held = seen[len(seen) - keep :]
+        return Fed(seen[: len(seen) - keep], False)
+
+    def end(self) -> str:
+        """The characters that were held back, at the end of the text."""
+        held, self._held = self._held, ""
+        return held
+
+    def _may_begin(self, seen: str, size: int) -> bool:
+        """Whether the last `size` characters are the beginning of a stop string."""
+        return not size or any(stop.startswith(seen[-size:]) for stop in self._stops)

@@ -1,0 +1,108 @@
+"""What the endpoints need of a source of texts: a request with token ids, and the tokens as they are committed."""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from starlette.requests import Request
+
+from backends.vocabulary import Vocabulary
+from speculation.protocol.response_fields import FinishReason
+from speculation.sampling.logprobs import TokenLogprobs
+from speculation.sampling.sampling import Sampling
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TextRequest:
+    """One text to generate.
+
+    `max_tokens`  at most; None: as many as the context holds
+    `logprobs`    how many of the likeliest tokens are reported for each position; None: nothing is
+    `prediction`  token ids of what the client expects the text to be; None: nothing
+    """
+
+    prompt_ids: list[int]
+    sampling: Sampling
+    max_tokens: int | None = None
+    logprobs: int | None = None
+    prediction: list[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Newly committed tokens. `logprobs`: one for each, if requested."""
+
+    tokens: list[int]
+    logprobs: list[TokenLogprobs] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DraftCounts:
+    """What became of the draft tokens of a text."""
+
+    rounds: int = 0  # passes that judged a draft
+    drafted: int = 0  # draft tokens that were judged
+    accepted: int = 0
+    accepted_per_position: list[int] = field(default_factory=list)
+    prediction_accepted: int = 0  # of the draft tokens from the client's prediction
+    prediction_rejected: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of a text: always the last event."""
+
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The target model, whose texts are served."""
+
+    name: str
+    vocabulary: Vocabulary
+    context_length: int  # tokens
+    chat_template: str | None  # in Jinja; None: the model has none
+
+
+class Events(Protocol):
+    """The events of one text. Iterating raises the SpecPairError that ends it early."""
+
+    @property
+    def counts(self) -> DraftCounts:
+        """Those of the text so far."""
+
+    def __aiter__(self) -> AsyncIterator[Piece | End]: ...
+
+    async def aclose(self) -> None:
+        """End the text, at once and also if it was not iterated. May be called again."""
+
+
+class TextSource(Protocol):
+    """A source of texts, and the HTTP service in front of it. Its methods raise SpecPairError."""
+
+    def admit(self, request: Request) -> Any:
+        """The caller of a request. Raises an error if it may not use the service."""
+
+    async def body(self, request: Request) -> bytes:
+        """The body of a request, read within limits of size and time."""
+
+    def target(self) -> Target:
+        """The target model. Raises an error while there is none."""
+
+    async def encoding(self, work: Callable[[Vocabulary], T]) -> T:
+        """The result of `work`, which encodes text, in a thread: that may take long, or ask another machine."""
+
+    async def open(self, text: TextRequest, caller: Any) -> Events:
+        """A text that begins when its first event is awaited. Raises what is wrong with the request.
+
+        The text has to be closed.
+        """
+
+    def most_texts(self) -> int:
+        """How many texts are generated at a time."""
+
+    def most_waiting(self) -> int:
+        """How many others may wait."""

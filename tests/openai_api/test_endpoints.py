@@ -1,0 +1,243 @@
+"""OpenAI's endpoints with OpenAI's own client: texts and chats, whole and streamed, and what their options do."""
+
+import asyncio
+import re
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+PROMPT = "def main(x):"
+
+
+def _text(client: openai.OpenAI, **options: Any) -> str:
+    reply = client.completions.create(model="", prompt=PROMPT, **({"max_tokens": 24, "seed": 5} | options))
+    return reply.choices[0].text
+
+
+def _streamed(client: openai.OpenAI, **options: Any) -> list[Any]:
+    return list(
+        client.completions.create(model="", prompt=PROMPT, stream=True, **({"max_tokens": 24, "seed": 5} | options))
+    )
+
+
+def test_models_lists_the_target(client: openai.OpenAI) -> None:
+    (model,) = client.models.list().data
+    assert model.id == "scripted-2" and model.object == "model"
+    assert client.models.retrieve("scripted-2").id == "scripted-2"
+
+
+def test_a_text_is_the_targets_for_the_seed(client: openai.OpenAI, verifier_url: str) -> None:
+    body = {"prompt": PROMPT, "max_tokens": 24, "seed": 5, "temperature": 1.0}
+    expected = httpx.post(f"{verifier_url}/generate", json=body, trust_env=False).json()
+    reply = client.completions.create(model="scripted-2", prompt=PROMPT, max_tokens=24, seed=5)
+    assert reply.choices[0].text == expected["text"]
+    assert reply.choices[0].finish_reason == "length"
+    assert reply.usage is not None and reply.usage.completion_tokens == 24
+    assert reply.usage.prompt_tokens == 1 + len(PROMPT) and reply.usage.total_tokens == 25 + len(PROMPT)
+
+
+def test_a_stream_has_the_same_text(client: openai.OpenAI) -> None:
+    chunks = _streamed(client)
+    assert "".join(chunk.choices[0].text for chunk in chunks) == _text(client)
+    assert [chunk.choices[0].finish_reason for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    assert chunks[-1].choices[0].finish_reason == "length"
+
+
+def test_usage_comes_in_a_chunk_of_its_own_if_asked_for(client: openai.OpenAI) -> None:
+    *chunks, last = _streamed(client, stream_options={"include_usage": True})
+    assert last.choices == [] and last.usage.completion_tokens == 24
+    assert all(chunk.usage is None for chunk in chunks)
+
+
+def test_sixteen_tokens_are_the_default(client: openai.OpenAI) -> None:
+    reply = client.completions.create(model="", prompt=PROMPT, seed=5)
+    assert reply.usage is not None and reply.usage.completion_tokens == 16
+
+
+def test_async_client(url: str, client: openai.OpenAI) -> None:
+    async def texts() -> list[str]:
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as other:
+            whole = await other.completions.create(model="", prompt=PROMPT, max_tokens=24, seed=5)
+            stream = await other.completions.create(model="", prompt=PROMPT, max_tokens=24, seed=5, stream=True)
+            return [whole.choices[0].text, "".join([chunk.choices[0].text async for chunk in stream])]
+
+    assert asyncio.run(texts()) == [_text(client)] * 2
+
+
+def test_a_chat_is_the_text_behind_the_rendered_template(client: openai.OpenAI) -> None:
+    messages: list[Any] = [
+        {"role": "system", "content": "Be brief"},
+        {"role": "user", "content": [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]},
+    ]
+    reply = client.chat.completions.create(model="", messages=messages, max_completion_tokens=12, seed=3)
+    prompt = "<system>Be brief</><user>Hello</><assistant>"
+    expected = client.completions.create(model="", prompt=prompt, max_tokens=12, seed=3)
+    assert reply.choices[0].message.content == expected.choices[0].text
+    assert reply.choices[0].message.role == "assistant"
+    stream = client.chat.completions.create(model="", messages=messages, max_tokens=12, seed=3, stream=True)
+    chunks = list(stream)
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == expected.choices[0].text
+    assert chunks[-1].choices[0].finish_reason == "length"
+
+
+def test_tool_messages_and_developers_reach_the_template(client: openai.OpenAI) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages: list[Any] = [
+        {"role": "developer", "content": "D"},
+        {"role": "user", "content": "U"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "T", "tool_call_id": "1"},
+    ]
+    reply = client.chat.completions.create(model="", messages=messages, max_tokens=8, seed=3)
+    prompt = "<system>D</><user>U</><assistant></><tool>T</><assistant>"
+    expected = client.completions.create(model="", prompt=prompt, max_tokens=8, seed=3)
+    assert reply.choices[0].message.content == expected.choices[0].text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_nothing_comes_after_a_stop_string(client: openai.OpenAI, stream: bool) -> None:
+    whole = _text(client)
+    for stop in (whole[7], whole[10:13], [whole[15:18], whole[9:11]]):
+        stops = [stop] if isinstance(stop, str) else stop
+        end = min(whole.index(each) + len(each) for each in stops)
+        first = next(whole.index(each) for each in stops if whole.index(each) + len(each) == end)
+        if stream:
+            chunks = _streamed(client, stop=stop)
+            text, reason = "".join(chunk.choices[0].text for chunk in chunks), chunks[-1].choices[0].finish_reason
+        else:
+            reply = client.completions.create(model="", prompt=PROMPT, max_tokens=24, seed=5, stop=stop)
+            text, reason = reply.choices[0].text, reply.choices[0].finish_reason
+            assert reply.usage is not None and reply.usage.completion_tokens == end
+        assert (text, reason) == (whole[:first], "stop")
+
+
+def test_choice_0_has_the_seeds_text_and_the_others_have_their_own(client: openai.OpenAI) -> None:
+    reply = client.completions.create(model="", prompt=PROMPT, max_tokens=24, seed=5, n=3)
+    texts = [choice.text for choice in reply.choices]
+    assert texts[0] == _text(client) and len(set(texts)) == 3
+    assert [choice.index for choice in reply.choices] == [0, 1, 2]
+    chunks = _streamed(client, n=3)
+    streamed = ["".join(c.choices[0].text for c in chunks if c.choices[0].index == at) for at in range(3)]
+    assert streamed == texts
+    again = client.completions.create(model="", prompt=PROMPT, max_tokens=24, seed=5, n=2)
+    assert [choice.text for choice in again.choices] == texts[:2]
+
+
+def test_several_prompts(client: openai.OpenAI) -> None:
+    reply = client.completions.create(model="", prompt=[PROMPT, "x = "], max_tokens=24, seed=5)
+    assert reply.choices[0].text == _text(client)
+    assert reply.usage is not None and reply.usage.prompt_tokens == 2 + len(PROMPT) + len("x = ")
+    ids = [256, *PROMPT.encode()]
+    for prompt in (ids, [ids]):
+        reply = client.completions.create(model="", prompt=prompt, max_tokens=24, seed=5)
+        assert reply.choices[0].text == _text(client)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**53, 2**64, 10**30])
+def test_a_seed_of_any_size_gives_the_same_text_again(url: str, seed: int) -> None:
+    body = {"prompt": PROMPT, "max_tokens": 12, "seed": seed}
+    texts = [httpx.post(f"{url}/v1/completions", json=body, trust_env=False).json()["choices"][0]["text"] for _ in "ab"]
+    assert texts[0] == texts[1]
+
+
+def test_echo(client: openai.OpenAI) -> None:
+    assert _text(client, echo=True) == PROMPT + _text(client)
+    assert "".join(chunk.choices[0].text for chunk in _streamed(client, echo=True)) == PROMPT + _text(client)
+
+
+def test_logprobs_of_a_chat(client: openai.OpenAI) -> None:
+    messages: list[Any] = [{"role": "user", "content": "Hi"}]
+    options: dict[str, Any] = {"model": "", "messages": messages, "max_tokens": 6, "seed": 1}
+    reply = client.chat.completions.create(logprobs=True, top_logprobs=3, **options)
+    logprobs = reply.choices[0].logprobs
+    assert logprobs is not None and logprobs.content is not None
+    assert "".join(each.token for each in logprobs.content) == reply.choices[0].message.content
+    for each in logprobs.content:
+        assert len(each.top_logprobs) == 3 and each.top_logprobs[0].logprob >= each.logprob
+        assert bytes(each.bytes or ()).decode() == each.token
+    chunks = list(client.chat.completions.create(logprobs=True, stream=True, **options))
+    streamed = [each for c in chunks if c.choices[0].logprobs for each in c.choices[0].logprobs.content or ()]
+    assert [each.logprob for each in streamed] == [each.logprob for each in logprobs.content]
+
+
+def test_logprobs_of_a_text(client: openai.OpenAI) -> None:
+    reply = client.completions.create(model="", prompt=PROMPT, max_tokens=6, seed=1, logprobs=2)
+    logprobs = reply.choices[0].logprobs
+    assert logprobs is not None and logprobs.tokens is not None and logprobs.top_logprobs is not None
+    assert "".join(logprobs.tokens) == reply.choices[0].text
+    assert logprobs.text_offset == list(range(6)) and all(len(top) == 2 for top in logprobs.top_logprobs)
+
+
+def test_processors_change_the_text_as_in_generate(client: openai.OpenAI, verifier_url: str) -> None:
+    bias = {"97": 8.0, "98": -100}
+    options: dict[str, Any] = {"presence_penalty": 0.5, "frequency_penalty": 0.25, "logit_bias": bias}
+    extra = {"repetition_penalty": 1.2, "min_p": 0.02, "top_k": 40}
+    text = _text(client, **options, extra_body=extra)
+    body = {"prompt": PROMPT, "max_tokens": 24, "seed": 5, "temperature": 1.0} | options | extra
+    assert text == httpx.post(f"{verifier_url}/generate", json=body, trust_env=False).json()["text"]
+    assert text != _text(client) and "b" not in text
+
+
+def test_timings_and_draft_tokens_by_the_names_of_other_servers(client: openai.OpenAI) -> None:
+    reply = client.completions.create(model="", prompt=PROMPT, max_tokens=24, seed=5).model_dump()
+    timings, spec = reply["timings"], reply["spec_decode"]
+    assert timings["predicted_n"] == 24 and timings["prompt_n"] == 1 + len(PROMPT)
+    assert timings["draft_n"] == spec["num_draft_tokens"] >= timings["draft_n_accepted"] == spec["num_accepted_tokens"]
+    assert sum(spec["num_accepted_tokens_per_pos"]) == spec["num_accepted_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "message"),
+    [
+        ({"tools": [{"type": "function"}]}, "tools", r"not supported: leave it out, or send \[\]"),
+        ({"response_format": {"type": "json_object"}}, "response_format", "not supported"),
+        ({"suffix": "x"}, "suffix", "not supported"),
+        ({"temperatur": 1}, "temperatur", "no such parameter"),
+        ({"n_predict": 5}, "n_predict", "its name is max_tokens here"),
+        ({"temperature": "hot"}, "temperature", "number"),
+        ({"temperature": -1}, "temperature", "greater than or equal to 0"),
+        ({"n": 0}, "n", "greater than or equal to 1"),
+        ({"stop": [""]}, "stop", "at least 1 character"),
+        ({"logit_bias": {"x": 1}}, "logit_bias", "not a token id|no token id"),
+        ({"logit_bias": {"99999": 1}}, "logit_bias", "99999"),
+        ({"stream_options": {"include_usage": True}}, "stream_options", "without stream"),
+        ({"echo": True, "logprobs": 1}, "echo", "leave echo or logprobs out"),
+        ({"prompt": []}, "prompt", "empty"),
+        ({"stop": 3}, "stop", "string or a valid array"),
+        ({"stop": ["a"] * 17}, "stop", "at most 16"),
+        ({"prompt": [1, 99999]}, "prompt", "99999"),
+        ({"prompt": "x" * 600}, None, "600|601"),
+        ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
+    ],
+)
+def test_what_is_wrong_is_a_400_that_names_the_parameter(
+    url: str, change: dict[str, Any], param: str | None, message: str
+) -> None:
+    reply = httpx.post(f"{url}/v1/completions", json={"prompt": PROMPT, "max_tokens": 4} | change, trust_env=False)
+    assert reply.status_code == 400
+    error = reply.json()["error"]
+    assert set(error) >= {"message", "type", "param", "code"}
+    assert param is None or error["param"].startswith(param)
+
+    assert re.search(message, error["message"]), error["message"]
+
+
+def test_another_model_is_not_found(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError, match=r"'gpt-4o' is not served here, 'scripted-2' is"):
+        client.completions.create(model="gpt-4o", prompt="x")
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("gpt-4o")
+
+
+def test_metadata_and_values_without_effect_are_taken(client: openai.OpenAI) -> None:
+    extra = {"metadata": {"a": "b"}, "store": True, "parallel_tool_calls": False, "tools": [], "best_of": 1}
+    assert _text(client, user="me", extra_body=extra) == _text(client)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b'{"prompt": "\\ud800"}', b"nul"])
+def test_a_body_that_is_no_request(url: str, body: bytes) -> None:
+    reply = httpx.post(f"{url}/v1/completions", content=body, trust_env=False)
+    assert reply.status_code == 400 and reply.json()["error"]["type"] == "invalid_request_error"

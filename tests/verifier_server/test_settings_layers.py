@@ -1,0 +1,200 @@
+"""The verifier's settings by layers: flags over variables over `specpair.toml` over defaults."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from command_line.parser import flag
+from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from tests.verifier_server.test_command_line import environment
+from verifier_server.flags import Address, from_environment, from_flags
+from verifier_server.settings import PREFIX, Settings, SettingsError
+
+# Three values of each setting, for flag, variable and file.
+VALUES: dict[str, tuple[Any, Any, Any]] = {
+    "host": ("127.0.0.2", "127.0.0.3", "127.0.0.4"),
+    "port": (0, 9000, 9001),
+    "model": (DEFAULT_TARGET, DEFAULT_DRAFT, Path("7")),
+    "backend": ("torch", "mlx", "scripted"),
+    "kv_type": ("f32", "q8_0", "q4_0"),
+    "device": ("cpu", "cuda", "mps"),
+    "dtype": ("float32", "bfloat16", "float16"),
+    "draft_model": (Path("/1"), Path("/2"), Path("/3")),
+    "draft_backend": ("torch", "mlx", "scripted"),
+    "draft_device": ("cpu", "cuda", "mps"),
+    "batch_tokens": (100, 200, 300),
+    "max_body_bytes": (2000, 3000, 4000),
+    "api_key": ("k1", "k2", "k3"),
+}
+FIELDS = {**Address.model_fields, **Settings.model_fields}
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The path of `specpair.toml` in the working folder, which does not exist yet."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "specpair.toml"
+
+
+def _values(name: str) -> tuple[Any, Any, Any]:
+    if name in VALUES:
+        return VALUES[name]
+    if type(FIELDS[name].default) is bool:
+        other = not FIELDS[name].default
+        return other, not other, other
+    return (3, 4, 5) if FIELDS[name].default is not None else ("a", "b", "c")
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_each_setting_is_taken_from_the_highest_layer(file: Path, name: str) -> None:
+    others = {} if name == "backend" else {"VERIFIER_BACKEND": "scripted"}
+    if name.startswith("draft_") and name != "draft_model":
+        others["VERIFIER_DRAFT_MODEL"] = str(DEFAULT_DRAFT)
+    values = _values(name)
+    text = [str(value).lower() if isinstance(value, bool) else str(value) for value in values]
+    quoted = f'"{text[2]}"' if isinstance(values[2], (str, Path)) else text[2]
+    layers: tuple[tuple[Any, str, list[str], dict[str, str]], ...] = (
+        (values[0], f"flag {flag(name)}", [f"{flag(name)}={text[0]}"], {PREFIX + name.upper(): text[1]}),
+        (values[1], f"variable {PREFIX}{name.upper()}", [], {PREFIX + name.upper(): text[1]}),
+        (values[2], f"{file} [verifier] {name}", [], {}),
+    )
+    file.write_text(f"[verifier]\n{name} = {quoted}\n")
+    for value, origin, flags, variables in layers:
+        both = from_flags(flags, {**others, **variables})
+        settings = both[1] if name in Address.model_fields else both[0]
+        found = getattr(settings, name)
+        wanted = file.parent / value if isinstance(value, Path) else value
+        assert (found.get_secret_value() if isinstance(found, SecretStr) else found) == wanted
+        assert settings.origin(name) == origin
+    file.write_text("[verifier]\n")
+    settings = from_flags([], others)[1 if name in Address.model_fields else 0]
+    assert (getattr(settings, name), settings.origin(name)) == (FIELDS[name].default, "default")
+
+
+def test_uvicorn_has_the_variables_and_the_file(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file.write_text("[verifier]\nrows = 3\nthreads = 2\n")
+    settings = from_environment({"VERIFIER_ROWS": "4"})
+    assert (settings.rows, settings.threads, caplog.text) == (4, 2, "")
+    assert (settings.key("rows"), settings.key("threads")) == ("VERIFIER_ROWS", f"{file} [verifier] threads")
+    file.rename(file.with_name("other.toml"))
+    assert from_environment({"SPECPAIR_CONFIG": "other.toml"}).rows == 3
+    assert from_environment({}).rows == "auto"
+
+
+def test_address_in_the_file_is_for_the_program_alone(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file.write_text('[verifier]\nhost = "0.0.0.0"\nport = 9001\n')
+    address = from_flags([], {})[1]
+    assert (address.host, address.port) == ("0.0.0.0", 9001)
+    address = from_flags(["--host", "::1"], {"VERIFIER_PORT": "0"})[1]
+    assert (address.host, address.port) == ("::1", 0)
+    address = from_flags([], {"VERIFIER_PORT": "", "VERIFIER_HOST": ""})[1]
+    assert (address.host, address.port) == ("0.0.0.0", 9001), "an empty variable is none"
+    assert caplog.text == "" and from_environment({}) == Settings()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{file} [verifier] {name}: only the command 'verifier' reads this key; uvicorn takes --{name}"
+        for name in ("host", "port")
+    ]
+    file.write_text("[verifier]\nport = 99999\n")
+    with pytest.raises(SettingsError) as caught:
+        from_flags([], {})
+    assert str(caught.value) == (f"{file} [verifier] port: '99999' is not a port, which is a number from 0 to 65535")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("rows = 0", "rows: Input should be 'auto' or should be greater than or equal to 1"),
+        ("rows = true", "rows: 'true' is neither auto nor a whole number"),
+        ("rowz = 3", "rowz: no such setting; did you mean rows?"),
+        ("max_drafts = 512", "max_drafts: 512 must be below batch_tokens (512)"),
+        ('api_key = ""', "api_key: is empty, it should have at least 1 character"),
+        ('api_key = "two words"', "api_key: a header can carry letters, digits and signs of ASCII only, and no spaces"),
+        ("draft_rows = 2", "draft_rows: there is no draft model: set draft_model, too"),
+        ("verifier = 2", "verifier: no such setting; docs/reference/settings.md lists them"),
+    ],
+)
+def test_error_in_the_file_names_its_key(file: Path, line: str, words: str) -> None:
+    file.write_text(f"[verifier]\n{line}\n")
+    for read in (from_environment, lambda environment: from_flags([], environment)):
+        with pytest.raises(SettingsError) as caught:
+            read({})
+        assert str(caught.value) == f"{file} [verifier] {words}"
+
+
+def test_missing_model_in_the_file_is_looked_for_beside_the_file(file: Path) -> None:
+    other = file.parent / "there" / "settings.toml"
+    other.parent.mkdir()
+    other.write_text('[verifier]\nmodel = "m.gguf"\n')
+    with pytest.raises(SettingsError) as caught:
+        from_flags(["--config", "there/settings.toml"], {})
+    assert str(caught.value) == f"{other} [verifier] model: no such file: {other.parent / 'm.gguf'}"
+
+
+def test_key_in_a_file_that_everybody_can_read_is_warned_of(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file.write_text('[verifier]\napi_key = "sesame"\n')
+    file.chmod(0o644)
+    assert from_environment({}).api_key == SecretStr("sesame")
+    [record] = caplog.records
+    assert record.getMessage() == (f"{file} holds api_key, and everybody on this machine can read it: chmod 600 {file}")
+
+
+def test_key_is_in_no_representation_and_in_no_error(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings, _ = from_flags(["--api-key", "sesame"], {})
+    assert "sesame" not in repr(settings) + str(settings) + str(settings.model_dump())
+    for flags in (["--api-key", "sesame", "--insecure", "yes"], ["--api-key", "sesame", "--max-drafts", "600"]):
+        with pytest.raises(SettingsError) as caught:
+            from_flags(flags, {})
+        assert "sesame" not in str(caught.value) + str(caught.value.__context__) + caplog.text
+
+
+def test_key_that_looks_like_a_flag_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        from_flags(["--api-key", "-sesame"], {})
+    assert capsys.readouterr().err.splitlines()[0] == (
+        "verifier: --api-key wants a value; write --api-key=KEY if it begins with a dash"
+    )
+
+
+def test_print_config_shows_all_settings_in_the_order_of_the_help(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text("[verifier]\nthreads = 2\n")
+    with pytest.raises(SystemExit) as caught:
+        from_flags(["--print-config", "--rows=3"], {"VERIFIER_PORT": "9000", "VERIFIER_API_KEY": "sesame"})
+    assert caught.value.code == 0
+    out = capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        from_flags(["--help"], {})
+    help_text = capsys.readouterr().out
+    lines = [line.split(maxsplit=2) for line in out.splitlines()]
+    assert lines.pop(0) == ["setting", "value", "from"]
+    assert {line[0] for line in lines} == set(FIELDS)
+    places = [help_text.index(f"  {flag(line[0])} ") for line in lines]
+    assert places == sorted(places)
+    given = [line for line in lines if not line[-1].endswith("default")]
+    assert given == [
+        ["port", "9000", "variable VERIFIER_PORT"],
+        ["rows", "3", "flag --rows"],
+        ["threads", "2", f"{file} [verifier] threads"],
+        ["api_key", "(set)", "variable VERIFIER_API_KEY"],
+    ]
+
+
+def test_program_prints_its_settings_and_ends(file: Path) -> None:
+    file.write_text("[verifier]\nrows = 3\n")
+    command = [sys.executable, "-m", "verifier_server", "--print-config", "--port", "0"]
+    done = subprocess.run(command, cwd=file.parent, env=environment(), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{file} [verifier] rows" in done.stdout and "flag --port" in done.stdout
+
+
+def test_uvicorn_ends_with_one_line_for_a_bad_file(file: Path) -> None:
+    file.write_text("[verifier]\nrowz = 3\n")
+    command = [sys.executable, "-m", "uvicorn", "verifier_server.app:app", "--port", "0"]
+    done = subprocess.run(command, cwd=file.parent, env=environment(), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == f"verifier: {file} [verifier] rowz: no such setting; did you mean rows?\n"

@@ -1,0 +1,115 @@
+"""The verifier as a source of texts for OpenAI's endpoints: the target alone, or server-side drafting if it can."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
+
+from starlette.requests import Request
+
+from backends.vocabulary import Vocabulary
+from openai_api.texts import DraftCounts, End, Piece, Target, TextRequest
+from speculation.protocol.messages import GenerateRequest
+from verifier_server.access import Caller
+from verifier_server.api.routes import admitted, body_of
+from verifier_server.engine.requests import Answer
+from verifier_server.generation.generator import Answers, GeneratedText
+from verifier_server.service import Service
+
+WAITING_FOR_EACH_ROW = 4  # texts that may wait, for each one that is generated
+
+T = TypeVar("T")
+
+
+class VerifierTexts:
+    """The texts of one verifier; see `TextSource`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def admit(self, request: Request) -> Caller:
+        return admitted(request)[1]
+
+    async def body(self, request: Request) -> bytes:
+        return await body_of(request)
+
+    def target(self) -> Target:
+        backend = self._service.engine.backend
+        return Target(backend.model_name, backend.vocabulary, backend.context_length, backend.chat_template)
+
+    async def encoding(self, work: Callable[[Vocabulary], T]) -> T:
+        return await asyncio.to_thread(work, self._service.engine.backend.vocabulary)
+
+    async def open(self, text: TextRequest, caller: Caller) -> "_Text":
+        sampling = text.sampling
+        plain = self._service.loader.loaded().drafting is None and text.prediction is None
+        request = GenerateRequest(
+            prompt_ids=text.prompt_ids,
+            max_tokens=text.max_tokens,
+            temperature=sampling.temperature,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
+            min_p=sampling.min_p,
+            presence_penalty=sampling.presence_penalty,
+            frequency_penalty=sampling.frequency_penalty,
+            repetition_penalty=sampling.repetition_penalty,
+            logit_bias={str(token): bias for token, bias in sampling.logit_bias},
+            seed=sampling.seed,
+            logprobs=text.logprobs,
+            mode="target" if plain else "fused",
+            prediction_ids=text.prediction,
+        )
+        return _Text(self._service, self._service.open_text(request, None, caller))
+
+    def most_texts(self) -> int:
+        models = self._service.loader.loaded()
+        rows = models.engine.backend.slots
+        return rows if models.drafting is None else min(rows, models.drafting.draft.slots)
+
+    def most_waiting(self) -> int:
+        return WAITING_FOR_EACH_ROW * self.most_texts()
+
+
+class _Text:
+    """The events of one text; see `Events`."""
+
+    def __init__(self, service: Service, text: GeneratedText) -> None:
+        self._service, self._text = service, text
+        self._answers: Answers | None = None  # None: it has not begun
+
+    @property
+    def counts(self) -> DraftCounts:
+        counts = self._text.counts
+        if counts is None:
+            return DraftCounts()
+        return DraftCounts(
+            counts.rounds,
+            counts.drafted,
+            counts.accepted,
+            list(counts.per_position),
+            counts.from_prediction_accepted,
+            counts.from_prediction - counts.from_prediction_accepted,
+        )
+
+    def __aiter__(self) -> AsyncIterator[Piece | End]:
+        return self._events()
+
+    async def aclose(self) -> None:
+        if self._answers is not None:
+            self._answers.close()
+        self._text.leave()
+        self._service.texts.forget(self._text.session)  # the client does not know its id
+
+    async def _events(self) -> AsyncIterator[Piece | End]:
+        self._answers = self._service.texts.begin(self._text)
+        while True:
+            answer = await self._answers.next(None)
+            assert answer is not None
+            if answer.tokens:
+                yield _piece(answer)
+            if answer.finish_reason is not None:
+                yield End(answer.finish_reason)
+                return
+
+
+def _piece(answer: Answer) -> Piece:
+    return Piece(answer.tokens, [each for each in answer.logprobs or () if each is not None] or None)
