@@ -300,7 +300,8 @@ class SpeculationController:
         slack = 0.0 if waited_for else self._latencies.margin
         moments = [now, *(first + slack + number * draft for number in range(ahead))]
         starts = self._timeline.starts(moments, now)
-        return self._length.plan(starts, chances, made, len(self.known), self._room, waited_for, self._latencies)
+        known, room, predicted = len(self.known), self._room, any(node.from_prediction for node in main)
+        return self._length.plan(starts, chances, made, known, room, waited_for, self._latencies, predicted=predicted)
 
     def _deepest(self, now: float, most: int | None = None) -> int:
         """Most draft tokens behind the known text that the next request could carry.
@@ -346,7 +347,8 @@ class SpeculationController:
         path = self._tree.main()[: max(0, self._room)]
         chances = self.text.chances(path)
         drawn = [bool(node.probs) for node in path] if self._always_send else None
-        count = self._length.to_send(self._latencies, chances, plan.skip, drawn)
+        predicted = any(node.from_prediction for node in path)
+        count = self._length.to_send(self._latencies, chances, plan.skip, drawn, predicted=predicted)
         if self._length.fixed is None and self.drafts_in_flight:
             likely = chances[min(plan.skip, len(path))]
             if likely * self._latencies.link * self._prospects.rate < _WORTH:
