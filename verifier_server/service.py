@@ -150,6 +150,7 @@ class Service:
             strategies=[str(strategy) for strategy in Strategy],
             self_continue=True,
             modes=["target"] if draft is None else ["target", "fused"],
+            predictions=True,
             draft_model=None if draft is None else draft.name,
             draft_pass_ms=None if draft is None else round(draft.step_ms, 3),
             noise=gumbel.NAME,
@@ -224,7 +225,8 @@ class Service:
     ) -> GeneratedText:
         """A text that `texts` can generate. Raises what `Generator.open` raises."""
         models = self.loader.loaded()
-        text = self.texts.open(request, session_id, caller, models.engine, models.drafting)
+        drafting = models.predicting if request.predicts else models.drafting
+        text = self.texts.open(request, session_id, caller, models.engine, drafting)
         note_session(text.session.id)
         return text
 

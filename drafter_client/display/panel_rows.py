@@ -125,6 +125,8 @@ def lines(stats: Stats) -> list[LabelledValue]:
     if stats.schedules:
         sources = [f"{stats.sources[source]} {name}" for source, name in SOURCES.items() if stats.sources[source]]
         rows += [("tokens", ", ".join(sources)), ("schedule", _schedules(stats))]
+    if stats.prediction_tokens is not None:
+        rows.append(("prediction", f"{stats.prediction_accepted} accepted, {stats.prediction_rejected} rejected"))
     if stats.turns:
         rows += [("modes", ", ".join(f"{turn.mode} {turn.tokens}" for turn in stats.turns)), ("why", stats.why)]
     if stats.resumed:

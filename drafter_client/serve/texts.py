@@ -24,7 +24,7 @@ from drafter_client.errors import (
 )
 from drafter_client.generation.generation import Finished, Generation, Tokens
 from drafter_client.metrics.statistics import Stats
-from drafter_client.options import Options
+from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from http_service.draining import Draining
 from http_service.request_body import read_body
@@ -112,6 +112,7 @@ class PairTexts:
             logit_bias=dict(sampling.logit_bias),
             seed=sampling.seed,
             logprobs=text.logprobs,
+            prediction=None if self._options.mode is Mode.TARGET else text.prediction,
         )
         return _Text(lambda: self._pair.generate(text.prompt_ids, options), self._threads)
 
@@ -203,4 +204,10 @@ def _piece(event: Tokens) -> Piece:
 
 
 def _counts(stats: Stats) -> DraftCounts:
-    return DraftCounts(stats.rounds, stats.drafted, stats.accepted)
+    return DraftCounts(
+        stats.rounds,
+        stats.drafted,
+        stats.accepted,
+        prediction_accepted=stats.prediction_accepted,
+        prediction_rejected=stats.prediction_rejected,
+    )

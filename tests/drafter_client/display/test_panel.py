@@ -67,6 +67,13 @@ def test_the_panel_of_a_run() -> None:
     ]
 
 
+def test_a_prediction_has_a_row_even_if_nothing_was_drafted_from_it() -> None:
+    found = _lines(_stats(prediction_tokens=20, prediction_accepted=12, prediction_rejected=3))
+    assert "prediction 12 accepted, 3 rejected" in found
+    assert "prediction 0 accepted, 0 rejected" in _lines(_stats(prediction_tokens=20))
+    assert not any("prediction" in line for line in _lines(_stats()))
+
+
 def test_looked_up_drafts_have_a_row() -> None:
     assert "looked up 7 draft tokens looked up, accepted 5" in _lines(_stats(looked_up=7, looked_up_accepted=5))
 
@@ -189,6 +196,9 @@ def everything(mode: str = "remote") -> Stats:
         token_ms=[] if mode in ("remote", "fused", "auto") else [20.0] * 100,
         looked_up=90,
         looked_up_accepted=70,
+        prediction_tokens=80,
+        prediction_accepted=60,
+        prediction_rejected=5,
         drafts_sent=31,
         mispredicted=40,
         next_draft_ready=30,
