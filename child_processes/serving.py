@@ -40,7 +40,11 @@ class Server:
 
 
 def verifier(application: str = "verifier_server.app:app", **settings: object) -> AbstractContextManager[Server]:
-    """Serve a verifier. `settings`: the verifier's by their lower-case names, other variables in capitals."""
+    """Serve a verifier, which ends at once unless it is given another `drain_seconds`.
+
+    `settings`: the verifier's by their lower-case names, other variables in capitals.
+    """
+    settings = {"drain_seconds": 0, **settings}
     named = {key if key.isupper() else f"VERIFIER_{key.upper()}": str(value) for key, value in settings.items()}
     return serve(application, named)
 
@@ -51,17 +55,16 @@ def serve(
 ) -> Iterator[Server]:
     """Serve `module:application` or `module:factory()` with uvicorn on a loopback port (0: any) while the block lasts.
 
-    The server gets `environment` and this process's variables, but none of the user's own VERIFIER_ settings. Unless
-    `environment` says otherwise, a verifier ends at once, whatever texts are under way. The block begins when `/health`
-    is answered, with whatever status. Raises NotUp after `patience` seconds without an answer, or as soon as the
-    process ends.
+    The server gets `environment` and this process's variables, but none of the user's own VERIFIER_ settings. The
+    block begins when `/health` is answered, with whatever status. Raises NotUp after `patience` seconds without an
+    answer, or as soon as the process ends.
     """
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("VERIFIER_")}
     with socket.create_server(("127.0.0.1", port)) as listener:
         port, number = listener.getsockname()[1], listener.fileno()
         with child(
             *("-m", "child_processes.serving", str(number), application),
-            environment=inherited | {"VERIFIER_DRAIN_SECONDS": "0"} | (environment or {}),
+            environment=inherited | (environment or {}),
             descriptors=[number],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

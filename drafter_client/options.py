@@ -1,7 +1,7 @@
 """The options of one text: its length, how it is sampled, and how it is drafted."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from types import NoneType
@@ -15,7 +15,8 @@ from speculation.sampling.logprobs import MOST_LOGPROBS
 from speculation.sampling.sampling import Sampling, bias_pairs
 
 PENALTIES = ("min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")  # off unless given
-_LATER = (*PENALTIES, "logit_bias", "logprobs")  # options that results and traces of earlier versions do not have
+# Options that results and traces of earlier versions do not have.
+_LATER = (*PENALTIES, "logit_bias", "logprobs", "prediction")
 _NUMBERS: dict[str, tuple[type, ...]] = {  # the options that are numbers, with the types that each takes
     "max_tokens": (int,),
     "temperature": (float, int),
@@ -42,7 +43,8 @@ class Mode(StrEnum):
 class Options:
     """How to continue a text. Raises BadOption for invalid values.
 
-    `draft_n`, `lookup` and `lockstep` apply to drafting on this machine; `draft_n` also applies to mode `fused`.
+    `draft_n`, `lookup` and `lockstep` apply to drafting on this machine; `draft_n` also applies to mode `fused`, and so
+    does `prediction`, which needs no draft model there.
 
     `max_tokens`    maximum number of tokens to generate, at least 1
     `temperature`   sampling temperature, 0 to 100; 0: greedy
@@ -63,6 +65,8 @@ class Options:
     `seed`          0 to 2^53 - 1: the same seed gives the same text; None: a random seed, which is reported
     `draft_n`       fixed number of draft tokens in each verify request; None: as many as pay off
     `lookup`        also draft by prompt lookup, where that is likelier to be accepted than the model's draft
+    `prediction`    what the text is expected to be, as text or token ids: draft tokens are taken from it, too, where it
+                    is likelier to be right than the other drafts. It may differ from the text at any place
     `lockstep`      draft, send, wait: no drafting during a verify request. Some strategies work in lockstep only
     """
 
@@ -83,6 +87,7 @@ class Options:
     mode: Mode = Mode.REMOTE
     draft_n: int | None = None
     lookup: bool = True
+    prediction: str | Sequence[int] | None = None
     lockstep: bool = False
 
     def __post_init__(self) -> None:
@@ -109,10 +114,24 @@ class Options:
             raise BadOption(f"the strategy {self.strategy} {need}, got {self.threshold}")
         if self.threshold is not None and not 0.0 <= self.threshold < 1.0:
             raise BadOption(f"threshold must be at least 0 and below 1, got {self.threshold}")
+        if self.prediction is not None:
+            self._check_prediction(self.prediction)
         try:
             _ = self.sampling
         except ValueError as error:
             raise BadOption(str(error)) from None
+
+    def _check_prediction(self, prediction: str | Sequence[int]) -> None:
+        if not isinstance(prediction, str):
+            if not isinstance(prediction, Sequence) or any(type(token) is not int for token in prediction):
+                raise BadOption(f"prediction must be text or token ids, got {prediction!r}")
+            object.__setattr__(self, "prediction", tuple(prediction))  # so that nobody changes it
+        if self.mode is Mode.TARGET:
+            raise BadOption("prediction: in mode target nothing is drafted; the mode fused needs no draft model for it")
+        if self.strategy is Strategy.GREEDY:
+            raise BadOption(
+                f"prediction: the strategy {self.strategy} accepts no draft tokens, leave one of the two out"
+            )
 
     def _check_bias(self) -> None:
         """Raise BadOption unless `logit_bias` maps ids to numbers."""

@@ -30,6 +30,7 @@ from drafter_client.modes.memory import ModeMemory
 from drafter_client.modes.selection import ModeSelection
 from drafter_client.options import Mode, Options
 from drafter_client.text_run import TextRun
+from drafter_client.token_ids import foreign_id, prediction_ids
 from drafters.base import Drafter
 from openai_api.chat.prompt import chat_ids
 from openai_api.chat.template import Renderer
@@ -45,7 +46,7 @@ BRANCHES = 6
 _PINGS = 3  # measurements of the round trip at the start
 _MISSING = {
     Mode.FUSED: "this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
-    "VERIFIER_DRAFT_BACKEND=ngram), or choose another mode",
+    "VERIFIER_DRAFT_BACKEND=ngram), give a prediction, or choose another mode",
     Mode.REMOTE: "this pair has no drafter: make it with a draft source, or choose the mode fused or target",
 }
 
@@ -117,6 +118,7 @@ class Pair:
         self._closed = False
         self._experience = Experience()
         self._outages = Outages(patience, on_outage)
+        self._probes: dict[ModeSelection, LatencyProbe] = {}
         with ExitStack() as stack:
             client = VerifierClient(verifier, api_key=api_key, outages=self._outages, transport=transport)
             stack.enter_context(closing(client))
@@ -128,15 +130,22 @@ class Pair:
                 text_client.connection.connect()
                 self._free.put(_TextPlace(text_client, make_drafter))
             self._texts = self._free.qsize()
-            self._selection = ModeSelection(
-                self.modes,
-                self.target,
-                self._drafting.name,
-                client.least_round_trip_ms(_PINGS),
-                clock(),
-                None if memory is None else ModeMemory(Path(memory)),
+            link_ms, kept = client.least_round_trip_ms(_PINGS), None if memory is None else ModeMemory(Path(memory))
+            # Modes differ in other ways where texts are predicted, and such rates say nothing for other texts.
+            self._selection, self._predicting = (
+                ModeSelection(
+                    self._modes(predicted=predicted),
+                    self.target,
+                    self._drafting.name,
+                    link_ms,
+                    clock(),
+                    None if predicted else kept,
+                    predicted=predicted,
+                )
+                for predicted in (False, True)
             )
-            self._probe = stack.enter_context(closing(LatencyProbe(client.another(), self._selection, clock)))
+            for each in (self._selection, self._predicting):
+                self._probes[each] = stack.enter_context(closing(LatencyProbe(client.another(), each, clock)))
             self._open = stack.pop_all()
 
     def __enter__(self) -> "Pair":
@@ -220,41 +229,45 @@ class Pair:
         prompt_ids = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
         if not prompt_ids:  # some vocabularies have no begin token and drop spaces: a prompt of spaces becomes empty
             raise BadPrompt("the prompt is empty, as the model reads it: give at least one character that is no space")
-        size = self.target.vocabulary.size
-        for token in prompt_ids:
-            if not 0 <= token < size:  # the draft engine may read the prompt before the verifier can refuse it
-                raise BadPrompt(
-                    f"the prompt holds {token}, which is no token id of the target: its ids are 0 to {size - 1}"
-                )
+        if (wrong := foreign_id(prompt_ids, self.target.vocabulary.size)) is not None:
+            raise BadPrompt(f"the prompt holds {wrong}")
         options = options.settled()
-        if options.mode not in (*self.modes, Mode.AUTO):
+        prediction = prediction_ids(options, self.target, self.encoding)
+        if options.mode not in (*self._modes(predicted=prediction is not None), Mode.AUTO):
             raise BadOption(f"mode {options.mode}: {_MISSING.get(options.mode, 'the verifier does not offer it')}")
         stats = Stats(model=self.target.name, mode=options.mode, sampling=options.described())
+        stats.prediction_tokens = None if prediction is None else len(prediction)
         if len(prompt_ids) + options.max_tokens > self.target.context_length:
             stats.context = self.target.context_length
         text = TextSession(prompt_ids, stop=Stop(self._outages.stop))
-        run = self._write(text, options, stats)
+        run = self._write(text, options, prediction, stats)
         generation = Generation(run, self._drafting.vocabulary, text, options, stats)
         self._generations.add(generation)
         return generation
 
     @property
     def modes(self) -> list[Mode]:
-        """The modes that this pair and its verifier offer, without `auto`."""
+        """The modes, without `auto`, that this pair and its verifier offer for texts without a prediction."""
+        return self._modes(predicted=False)
+
+    def _modes(self, *, predicted: bool) -> list[Mode]:
+        """The modes for a text. `predicted`: whether it has a prediction."""
         local = [] if self._drafting.name is None else [Mode.REMOTE]
-        return local + [mode for mode in (Mode.FUSED, Mode.TARGET) if mode in self.target.modes]
+        there = [*self.target.modes, *([Mode.FUSED] if predicted and self.target.predictions else [])]
+        return local + [mode for mode in (Mode.FUSED, Mode.TARGET) if mode in there]
 
     @property
     def fastest(self) -> Mode | None:
         """The mode that `auto` expects to be the fastest; None until that mode was measured over the present link."""
         return self._selection.fastest
 
-    def _write(self, text: TextSession, options: Options, stats: Stats) -> Run:
+    def _write(self, text: TextSession, options: Options, prediction: list[int] | None, stats: Stats) -> Run:
         listeners: list[Listener] = [StatsCounter(stats).take]
         with ExitStack() as stack:
             place = stack.enter_context(self._place())
             if self._observer is not None:
                 listeners.append(stack.enter_context(self._observer.run(stats, options.settings())))
+            selection = self._selection if prediction is None else self._predicting
             may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in self.modes
             drawn = options.sampling, options.strategy, len(text.prompt_ids)
             drafter = place.make_drafter(*drawn) if may_draft else None
@@ -262,12 +275,13 @@ class Pair:
                 place.client,
                 drafter,
                 self._drafting,
-                self._selection,
-                self._probe,
+                selection,
+                self._probes[selection],
                 self._experience,
                 self._outages,
                 text,
                 options,
+                prediction,
                 to_all(*listeners),
                 self._clock,
             ).tokens()

@@ -28,12 +28,13 @@ class TextRun:
     client: VerifierClient
     drafter: Drafter | None
     drafting: Drafting
-    selection: ModeSelection  # of the pair, whose link it knows
+    selection: ModeSelection  # of the pair, whose link it knows, for texts with a prediction or without
     probe: Callable[[], None]  # measures the link if that is due
     experience: Experience  # of the pair's texts
     outages: Outages
     text: TextSession
     options: Options
+    prediction: list[int] | None  # token ids of `Options.prediction`
     tell: Listener
     clock: Callable[[], float]  # returns seconds
 
@@ -102,6 +103,7 @@ class TextRun:
                 length=options.draft_n,
                 mechanisms=LOCKSTEP if options.lockstep_only else Mechanisms(self_continue=target.self_continue),
                 lookup=options.lookup and not self.drafting.looks_up,
+                prediction=self.prediction,
                 estimates=estimates,
             )
 
@@ -109,4 +111,6 @@ class TextRun:
         request = options.request() | {"mode": str(options.mode)}
         if options.mode is Mode.FUSED and options.draft_n is not None:
             request["draft_n"] = options.draft_n
+        if options.mode is Mode.FUSED and self.prediction is not None and self.drafting.info.predictions:
+            request["prediction_ids"] = self.prediction
         return served(client, self.text, request, self._bounds, self.tell, self.clock)

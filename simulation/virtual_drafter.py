@@ -13,6 +13,7 @@ from simulation.virtual_time import Network, World, or_raise
 from speculation.acceptance.strategies import Strategy
 from speculation.drafts.ngram import NgramIndex
 from speculation.drafts.node_selection import DraftStep
+from speculation.drafts.predicted_output import PredictedOutput
 from speculation.policy.controller import SpeculationController
 from speculation.policy.experience import Estimates
 from speculation.policy.schedule import Mechanisms
@@ -60,6 +61,7 @@ class VirtualDrafter:
         pass_ms: Sequence[float] = (),
         lookup: bool = False,
         estimates: Estimates | None = None,
+        prediction: Sequence[int] | None = None,
         seed: int = 0,
         name: str = "session",
     ) -> None:
@@ -67,7 +69,8 @@ class VirtualDrafter:
 
         `overhead`: seconds that an exchange takes beside the network. `length`: fixed draft length; None: automatic.
         `lookup`: whether draft tokens are looked up in the text. `estimates`: what earlier texts have taught; None:
-        nothing. `seed`: of the network's random numbers.
+        nothing. `prediction`: of the output, as token ids; None: there is none. `seed`: of the network's random
+        numbers.
         """
         self.course = Course()
         self.controller: SpeculationController | None = None
@@ -78,6 +81,7 @@ class VirtualDrafter:
         self.session = Session(name, list(prompt), len(prompt), sampling, Strategy.COUPLED, limit)
         self.session.self_continue = mechanisms.self_continue
         self._latencies, self._acceptance = estimates or Estimates.untaught(pass_ms)
+        self._predicted = None if prediction is None else PredictedOutput(prediction, len(prompt))
         self._latencies.exchanged(1e3 * (network.rtt + overhead), 0.0, 0.0)
         self._heard = 0  # position up to which tokens were put on the stream
         self._streamed = 0.0  # when the last tokens on the stream arrive, in seconds
@@ -134,6 +138,7 @@ class VirtualDrafter:
             next_in_ms=self._latencies.link,
             lookup=NgramIndex() if self._lookup else None,
             acceptance=self._acceptance,
+            predicted=self._predicted,
             now=1e3 * now,
         )
         self.controller.finished = answer.finish_reason is not None

@@ -89,7 +89,7 @@ def test_prometheus_accepts_the_alert_rules() -> None:
 @needs_promtool
 def test_prometheus_accepts_the_queries_of_the_dashboard(tmp_path: Path) -> None:
     given = {"$__rate_interval": "5m", "$model_name": ".*", "$instance": ".*"}
-    rules: list[Any] = []
+    rules: list[dict[str, str]] = []
     for panel in dashboard()["panels"]:
         for target in panel["targets"]:
             query = target["expr"]

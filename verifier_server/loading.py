@@ -15,7 +15,7 @@ from verifier_server.engine.engine import Engine
 from verifier_server.engine.observer import EngineObserver
 from verifier_server.engine.pass_time import pass_cost
 from verifier_server.engine.scheduler import Scheduler
-from verifier_server.generation.draft_model import load_draft_model
+from verifier_server.generation.draft_model import load_draft_model, lookup_alone
 from verifier_server.generation.server_drafting import ServerDrafting
 from verifier_server.limits import retry_after
 from verifier_server.process.model_files import MappedFiles, parts
@@ -33,12 +33,12 @@ class Models:
     engine: Engine  # runs the target model
     pass_ms: list[float]  # milliseconds of the target's passes over 1, 2, … tokens
     drafting: ServerDrafting | None  # None: there is no draft model
+    predicting: ServerDrafting  # for texts with a prediction: `drafting`, or by lookup alone without a draft model
 
     def stop(self) -> None:
         """Stop the engine and free the models."""
         self.engine.stop()
-        if self.drafting is not None:
-            self.drafting.stop()
+        self.predicting.stop()
 
 
 class Loader:
@@ -131,9 +131,9 @@ class Loader:
                 time.perf_counter,
                 self._draft,
             )
-            drafting = None
+            lookup = draft or lookup_alone(settings, backend, time.perf_counter)
+            predicting = ServerDrafting(lookup, pass_ms, self._clock, deliver)
             if draft is not None:
-                drafting = ServerDrafting(draft, pass_ms, self._clock, deliver)
                 _log.info(
                     "%s drafts for %d texts at once, %.1f ms a step", one_line(draft.name), draft.slots, draft.step_ms
                 )
@@ -148,7 +148,7 @@ class Loader:
             engine = Engine(scheduler, self._clock, deliver)
             engine.start()
             on_failure.pop_all()
-        return Models(engine, pass_ms, drafting)
+        return Models(engine, pass_ms, None if draft is None else predicting, predicting)
 
     def _report(self, fraction: float) -> None:
         """Note the progress of loading, and log it now and then. Called from the loader's thread."""

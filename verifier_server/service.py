@@ -85,6 +85,7 @@ class Service:
         self.verifying = Verifying(self.engine_client, self.sessions, self.accounting)
         self.texts = Generator(self.engine_client, self.sessions, self.accounting)
         self._vocabulary_body: bytes | None = None
+        self.texts_full: Callable[[], bool] = lambda: False  # whether OpenAI's endpoints refuse further texts
         self.stopping = False
 
     def begin_stop(self) -> None:
@@ -126,7 +127,7 @@ class Service:
             return Condition("draining", 1), None
         if models is None:
             return Condition("loading", self.loader.wait_expected), None
-        overloaded = models.engine.state.full or self.sessions.full
+        overloaded = models.engine.state.full or self.sessions.full or self.texts_full()
         return Condition("overloaded", 1) if overloaded else Condition("ready"), None
 
     def health(self) -> HealthResponse:
@@ -164,6 +165,7 @@ class Service:
             strategies=[str(strategy) for strategy in Strategy],
             self_continue=True,
             modes=["target"] if draft is None else ["target", "fused"],
+            predictions=True,
             draft_model=None if draft is None else draft.name,
             draft_pass_ms=None if draft is None else round(draft.step_ms, 3),
             noise=gumbel.NAME,
@@ -240,7 +242,8 @@ class Service:
     ) -> GeneratedText:
         """A text that `texts` can generate. Raises what `Generator.open` raises."""
         models = self.loader.loaded()
-        text = self.texts.open(request, session_id, caller, models.engine, models.drafting)
+        drafting = models.predicting if request.predicts else models.drafting
+        text = self.texts.open(request, session_id, caller, models.engine, drafting)
         note_session(text.session.id)
         return text
 

@@ -25,6 +25,7 @@ _KEYS: dict[str, tuple[tuple[type, ...], str]] = {
     "repetition_penalty": ((int, float), "a number"),
     "logit_bias": ((dict,), "an object of token ids and numbers"),
     "seed": ((int,), "a whole number"),
+    "prediction": ((str,), "text"),
 }
 _LONGEST = 60  # characters of an id that messages show
 _NOT_OPTIONS = ("prompt", "id", "system")

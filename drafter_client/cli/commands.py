@@ -18,6 +18,7 @@ SOLO = ("target", "draft", "server")  # the models that 'drafter solo' can run
 _HERE, _THERE = ("model", "backend", *ENGINE), ("verifier", "api_key", "patience")
 _OF_DRAFTING = (*_OF_A_MODEL, "backend", "branches", "lockstep")
 _OF_MANY = ("concurrency", "output")
+_PREDICTION = ("prediction", "prediction_file")
 _LEAVE = ", leave one of the two out"
 
 
@@ -31,6 +32,7 @@ def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
     if options.prompt_file is None:
         _refuse(parser, options, _OF_MANY, "is for many prompts, give them with --prompt-file")
     else:
+        _refuse(parser, options, _PREDICTION, "is of one text: give it with --prompt, or in the lines of a .jsonl file")
         _refuse(parser, options, ["baseline"], "is measured beside one text, compare many with 'drafter compare'")
         if options.output is not None:
             _refuse(parser, options, ["json"], f"--output writes the same lines{_LEAVE}")
@@ -74,7 +76,8 @@ def _check_mode(parser: Parser, options: argparse.Namespace) -> None:
     if options.mode in (Mode.FUSED, Mode.TARGET):
         _refuse(parser, options, _OF_DRAFTING, f"with {mode} nothing drafts here{_LEAVE}")
         if options.mode is Mode.TARGET:
-            _refuse(parser, options, ["draft_n"], f"with {mode} nothing drafts{_LEAVE}")
+            given = [each for each in ("draft_n", *_PREDICTION) if each in options]
+            _refuse(parser, options, given, f"with {mode} nothing drafts{_LEAVE}")
     else:
         _check_lookup(parser, options)
 
@@ -103,6 +106,8 @@ def _check_strategy(parser: Parser, options: argparse.Namespace) -> None:
         _refuse(parser, options, ["threshold"], f"{strategy} has none{_LEAVE}")
     elif options.threshold is None:
         parser.error(f"{strategy}: give the probability above which a draft token is accepted, with --threshold")
+    if options.strategy is Strategy.GREEDY:
+        _refuse(parser, options, _PREDICTION, f"{strategy} accepts no draft tokens{_LEAVE}")
     if options.strategy.draws:
         _refuse(parser, options, ["translate"], f"translated drafts have no distribution, which {strategy} needs")
 

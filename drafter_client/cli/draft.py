@@ -26,7 +26,11 @@ def run_draft(options: argparse.Namespace) -> int:
         def measure() -> None:
             if options.baseline:
                 readout.busy("measuring the target alone")
-                alone = pair.generate(prompt_ids, replace(generation.options, mode=Mode.TARGET)).read().stats
+                alone = (
+                    pair.generate(prompt_ids, replace(generation.options, mode=Mode.TARGET, prediction=None))
+                    .read()
+                    .stats
+                )
                 same = options.strategy in DRAFTER_INVARIANT
                 generation.stats.baseline = Baseline.of(alone, generation.stats.token_ids if same else None)
 

@@ -191,6 +191,13 @@ def text_flags(parser: argparse.ArgumentParser, *, many: bool = False) -> None:
         )
     max_tokens_flag(text, default=128)
     if many:
+        prediction = text.add_mutually_exclusive_group()
+        prediction.add_argument(
+            "--prediction", metavar="TEXT", help="what the text is expected to be: also draft from this, where it fits"
+        )
+        prediction.add_argument(
+            "--prediction-file", type=path, metavar="FILE", help="the same from a file, for example one to be edited"
+        )
         text.add_argument(
             "--chat",
             action=Switch,

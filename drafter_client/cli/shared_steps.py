@@ -132,6 +132,7 @@ def text_options(options: argparse.Namespace) -> Options:
         mode=options.mode,
         draft_n=None if options.draft_n == "auto" else options.draft_n,
         lookup=options.lookup,
+        prediction=read_prediction(options),
         lockstep=options.lockstep,
     )
 
@@ -181,6 +182,22 @@ def read_prompt(options: argparse.Namespace) -> str:
             raise BadPrompt("standard input is not UTF-8 text") from None
     if not text:
         raise BadPrompt("the prompt is empty: give at least one character to continue")
+    return text
+
+
+def read_prediction(options: argparse.Namespace) -> str | None:
+    """The prediction of the text, from the flag or from a file; None: there is none. Raises BadOption."""
+    text: str | None = options.prediction
+    path: Path | None = options.prediction_file
+    if path is not None:
+        try:
+            text = path.read_bytes().decode()  # as it is, with its line ends
+        except OSError as error:
+            raise BadOption(f"--prediction-file: {path} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise BadOption(f"--prediction-file: {path} is not UTF-8 text") from None
+    elif text is not None and not is_text(text):
+        raise BadOption("--prediction is not valid text in this terminal's encoding: use UTF-8")
     return text
 
 

@@ -87,6 +87,9 @@ class StatsCounter:
             found = [True] * count if stats.looks_up else in_flight_draft.looked_up
             stats.looked_up += sum(found[first : first + response.judged])
             stats.looked_up_accepted += sum(found[first : first + accepted])
+            predicted = in_flight_draft.from_prediction[first : first + response.judged]
+            stats.prediction_accepted += sum(predicted[:accepted])
+            stats.prediction_rejected += sum(predicted[accepted:])
         stats.times.verify += response.forward_ms
         self._exchanged(VERIFY, in_flight_draft.sent_at, now, response.queue_ms, response.forward_ms)
 
@@ -137,4 +140,6 @@ class StatsCounter:
             stats.draft_failure = speculation.draft_failure or stats.draft_failure
             stats.looked_up += speculation.looked_up
             stats.looked_up_accepted += speculation.looked_up_accepted
+            stats.prediction_accepted += speculation.prediction_accepted or 0
+            stats.prediction_rejected += speculation.prediction_rejected or 0
             stats.times.drafting += speculation.drafting_ms

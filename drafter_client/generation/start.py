@@ -1,7 +1,8 @@
 """Generate one text by drafter and verifier: prefill, then the loop; yield the committed tokens."""
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from drafter_client.errors import StrategyRefused
@@ -15,6 +16,7 @@ from drafter_client.metrics.token_source import first_sources
 from drafters.base import Drafter
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from speculation.drafts.ngram import NgramIndex
+from speculation.drafts.predicted_output import PredictedOutput
 from speculation.errors import SpecPairError
 from speculation.policy.controller import SpeculationController
 from speculation.policy.experience import Estimates
@@ -36,6 +38,7 @@ def speculate(
     length: int | None = None,
     mechanisms: Mechanisms = Mechanisms(),
     lookup: bool = False,
+    prediction: Sequence[int] | None = None,
     estimates: Estimates | None = None,
 ) -> Generator[Committed, None, None]:
     """Generate what follows the tokens in `text`, within its session. The caller releases the session.
@@ -48,7 +51,9 @@ def speculate(
     this text then correct the estimate that begins with it (`LatencyModel.link`). `length`: a fixed number of draft
     tokens in each verify request; None: the controller chooses it. `mechanisms`: what the pair may use, for example
     self-continuation. `lookup`: also draft by prompt lookup, where that is likelier to be accepted than the model's
-    draft. `estimates`: what earlier texts have taught, to which this text adds; None: nothing.
+    draft. `prediction`: token ids that the whole generated text may have, from which draft tokens are taken in the same
+    way; None: there is no prediction. `estimates`: what earlier texts have taught, to which this text adds; None:
+    nothing.
 
     For the strategy `probabilistic` the drafter has to sample its draft tokens from the probabilities that it sends
     (`ModelDrafter(…, draws=True)`); draft tokens without probabilities count as drafted with probability 1. Raises
@@ -77,15 +82,10 @@ def speculate(
             options = {**options, "self_continue": True, "next_in_ms": next_in_ms}
         known = list(text.known)  # read by threads while the prefill's tokens are appended to the text
         executor.read(known, text.read)
-        index = NgramIndex() if lookup else None
-        indexing: threading.Thread | None = None
-        if index is not None:
-            indexing = threading.Thread(target=index.extend, args=(known,), name="index", daemon=True)
-            indexing.start()  # runs while the verifier reads the prompt
+        indexing = _indexing(known, len(text.prompt_ids), lookup, prediction)  # while the verifier reads the prompt
         asked = clock()
         opened = _open(client, text, options)
-        if indexing is not None:
-            indexing.join()
+        index, predicted = indexing.result()
         now = 1e3 * clock()
         times.exchanged(now - 1e3 * asked, opened.queue_ms, opened.forward_ms)
         limit = info.context_length
@@ -108,6 +108,7 @@ def speculate(
             next_in_ms=next_in_ms,
             lookup=index,
             acceptance=acceptance,
+            predicted=predicted,
             always_send=strategy.draws,
             now=now,
         )
@@ -139,6 +140,31 @@ def speculate(
         sent, received = executor.traffic()
         sent, received = sent + traffic.sent - sent_before, received + traffic.received - received_before
         tell(Ended(text.finish_reason, sent, received), 1e3 * ended)
+
+
+def _indexing(
+    known: Sequence[int], prompt_len: int, lookup: bool, prediction: Sequence[int] | None
+) -> Future[tuple[NgramIndex | None, PredictedOutput | None]]:
+    """Begin to index the committed text and the prediction, in a thread. Arguments as for `speculate`."""
+    indexing: Future[tuple[NgramIndex | None, PredictedOutput | None]] = Future()
+
+    def index() -> None:
+        try:
+            ngrams = NgramIndex() if lookup else None
+            if ngrams is not None:
+                ngrams.extend(known)
+            predicted = None if prediction is None else PredictedOutput(prediction, prompt_len)
+            if predicted is not None:
+                predicted.extend(known[prompt_len:])
+            indexing.set_result((ngrams, predicted))
+        except BaseException as error:  # raised where the result is asked for
+            indexing.set_exception(error)
+
+    if lookup or prediction is not None:
+        threading.Thread(target=index, name="index", daemon=True).start()
+    else:
+        indexing.set_result((None, None))
+    return indexing
 
 
 def _open(client: VerifierClient, text: TextSession, options: dict[str, Any]) -> PrefillResponse:

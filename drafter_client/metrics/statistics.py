@@ -72,8 +72,11 @@ class Stats:
     drafts_sent: int = 0  # verify requests answered, including drafts that were out of date
     drafted: int = 0  # draft tokens that the target judged
     accepted: int = 0  # of the judged draft tokens, those accepted
-    looked_up: int = 0  # of the judged draft tokens, those looked up in the text
+    looked_up: int = 0  # of the judged draft tokens, those looked up, in the text or in the prediction
     looked_up_accepted: int = 0  # of these, those accepted
+    prediction_tokens: int | None = None  # tokens of the client's prediction of the text; None: there is none
+    prediction_accepted: int = 0  # draft tokens from it that were accepted
+    prediction_rejected: int = 0  # and those that were rejected
     looks_up: bool = False  # whether all draft tokens are looked up in the text
     sources: Counter[TokenSource] = field(default_factory=Counter)  # tokens of the text by source
     mispredicted: int = 0  # committed tokens that the drafter had not predicted
@@ -171,6 +174,9 @@ class Stats:
             "mean_acceptance_length": _rounded(self.mean_acceptance_length, 3),
             "looked_up": self.looked_up,
             "looked_up_accepted": self.looked_up_accepted,
+            "prediction_tokens": self.prediction_tokens,
+            "prediction_accepted": self.prediction_accepted,
+            "prediction_rejected": self.prediction_rejected,
             "target_decoded_tokens": self.sources[TokenSource.TARGET_DECODED],
             "token_sources": {source.value: self.sources[source] for source in TokenSource},
             "mispredicted": self.mispredicted,

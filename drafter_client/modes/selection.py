@@ -8,7 +8,7 @@ from drafter_client.modes.memory import ModeMemory, Setting
 from drafter_client.options import Mode
 from drafters.base import Drafter
 from drafters.lookup import NAME as LOOKUP
-from speculation.policy.mode_estimate import PRIOR_LOOKUP, PairLatencies
+from speculation.policy.mode_estimate import PRIOR_LOOKUP, PRIOR_PREDICTION, PairLatencies
 from speculation.policy.mode_measurement import ModeMeasurement
 from speculation.policy.mode_selector import ModeSelector, links_differ
 from speculation.protocol.service_responses import ModelInfo
@@ -33,18 +33,23 @@ class ModeSelection:
         link_ms: float,
         now: float,
         memory: ModeMemory | None = None,
+        *,
+        predicted: bool = False,
     ) -> None:
         """`modes`: the available ones. `info`: the verifier's `/model`. `draft`: name of the drafter on this machine.
-        `link_ms`: the present round trip. `memory`: measurements of earlier runs; None: nothing is remembered."""
+        `link_ms`: the present round trip. `memory`: measurements of earlier runs; None: nothing is remembered.
+        `predicted`: whether the texts have predictions, from which the verifier drafts without a draft model, too."""
         self._lock = threading.Lock()
         first = info.pass_ms[0] if info.pass_ms else 0.0
         self._setting = Setting(info.name, info.engine, first, draft, info.draft_model)
         self._memory = memory
         # Earlier links of this run: round trip, measurements by mode, and `ModeSelector.written`.
         self._links: list[tuple[float, dict[str, ModeMeasurement], float]] = []
-        drafts = {Mode.REMOTE: draft, Mode.FUSED: info.draft_model}
+        drafts = {Mode.REMOTE: draft, Mode.FUSED: info.draft_model or (LOOKUP if predicted else None)}
         names = {str(mode): name for mode, name in drafts.items() if name is not None}
         priors = {name: PRIOR_LOOKUP for name in names.values() if name == LOOKUP}
+        if predicted:
+            priors = dict.fromkeys(names.values(), PRIOR_PREDICTION)
         if memory is not None:
             rates = memory.acceptance_rates(self._setting)
             priors |= {names[mode]: rate for mode, rate in rates.items() if mode in names}
@@ -53,7 +58,7 @@ class ModeSelection:
             PairLatencies(
                 tuple(info.pass_ms),
                 link_ms,
-                served_draft_ms=info.draft_pass_ms,
+                served_draft_ms=0.0 if predicted and info.draft_model is None else info.draft_pass_ms,
                 self_continue=info.self_continue,
             ),
             names,

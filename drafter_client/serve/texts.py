@@ -24,7 +24,7 @@ from drafter_client.errors import (
 )
 from drafter_client.generation.generation import Finished, Generation, Tokens
 from drafter_client.metrics.statistics import Stats
-from drafter_client.options import Options
+from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.serve.counted_text import CountedText
 from http_service.draining import Draining
@@ -116,6 +116,7 @@ class PairTexts:
             logit_bias=dict(sampling.logit_bias),
             seed=sampling.seed,
             logprobs=text.logprobs,
+            prediction=None if self._options.mode is Mode.TARGET else text.prediction,
         )
         counted = CountedText(self._gate.accounts, caller, len(text.prompt_ids))
         return _Text(lambda: self._pair.generate(text.prompt_ids, options), self._threads, counted)
@@ -210,4 +211,10 @@ def _piece(event: Tokens) -> Piece:
 
 
 def _counts(stats: Stats) -> DraftCounts:
-    return DraftCounts(stats.rounds, stats.drafted, stats.accepted)
+    return DraftCounts(
+        stats.rounds,
+        stats.drafted,
+        stats.accepted,
+        prediction_accepted=stats.prediction_accepted,
+        prediction_rejected=stats.prediction_rejected,
+    )

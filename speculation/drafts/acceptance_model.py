@@ -120,23 +120,24 @@ class Calibration:
 
 
 class AcceptanceModel:
-    """A calibration for each kind of draft token. Both share `recent`. All chances are from 0 to 1."""
+    """A calibration for each kind of draft token. They share `recent`. All chances are from 0 to 1."""
 
     def __init__(self) -> None:
         self.model = Calibration()
-        self.lookup = Calibration(counted=True)
+        self.lookup = Calibration(counted=True)  # of tokens looked up in the text
+        self.prediction = Calibration(counted=True)  # of tokens from the client's prediction
         self.runner_up = _RUNNER_UP  # fading share of rejections in which the runner-up is the target's token, 0 to 1
 
     def for_another_text(self) -> "AcceptanceModel":
         """A copy that has not seen the latest outcomes as such: they were those of another text."""
         other = deepcopy(self)
-        other.model.begin_text()
-        other.lookup.begin_text()
+        for each in (other.model, other.lookup, other.prediction):
+            each.begin_text()
         return other
 
     @property
     def recent(self) -> float:
-        """Fading mean outcome of the last draft tokens of both kinds, from -1 (rejected) to 1 (accepted)."""
+        """Fading mean outcome of the last draft tokens of all kinds, from -1 (rejected) to 1 (accepted)."""
         return self.model.recent
 
     def chance(self, node: TreeNode, recent: float) -> float:
@@ -165,18 +166,20 @@ class AcceptanceModel:
     def learn(self, node: TreeNode, accepted: bool) -> None:
         """Take in whether the draft token at `node` was accepted. It counts from the next `fit` on."""
         self._of(node).learn(node.confidence, accepted, node.second_opinion)
-        self.model.recent = self.lookup.recent = self._of(node).recent
+        self.model.recent = self.lookup.recent = self.prediction.recent = self._of(node).recent
 
     def recovered(self, by_runner_up: bool) -> None:
         """Take in whether the runner-up of a rejected draft token was the target's token."""
         self.runner_up += 0.05 * (by_runner_up - self.runner_up)
 
     def fit(self) -> None:
-        """Refit both calibrations to the outcomes taken in so far."""
-        self.model.fit()
-        self.lookup.fit()
+        """Refit all calibrations to the outcomes taken in so far."""
+        for each in (self.model, self.lookup, self.prediction):
+            each.fit()
 
     def _of(self, node: TreeNode) -> Calibration:
+        if node.from_prediction:
+            return self.prediction
         return self.lookup if node.looked_up else self.model
 
 

@@ -31,7 +31,8 @@ class TreeNode:
     token: int
     confidence: float  # the drafter's probability of the token, 0 to 1; for a runner-up, an upper bound of it
     parent: "TreeNode | None"
-    looked_up: bool = False  # the token was looked up in the text
+    looked_up: bool = False  # the token was looked up, in the text or in the client's prediction of the output
+    from_prediction: bool = False  # it was looked up in that prediction
     # The other source, lookup or draft model: its confidence if it has the same token, minus its confidence if it has
     # another one; 0 if it has none, or was not asked.
     second_opinion: float = 0.0

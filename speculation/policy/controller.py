@@ -9,8 +9,9 @@ costs nothing while the verifier is busy anyway (`verifier_timeline`). So a veri
 when the verifier becomes free. In lockstep that is after drafting. While another request is in flight, it is before the
 response to that one; on a link with a long round trip, several requests leave in a row. With the time left, the drafter
 prepares drafts behind likely recovered tokens, so that after a rejection the next draft is often ready (SpecEdge, arXiv
-2505.17052; SSD, arXiv 2603.03251; PEARL, arXiv 2408.11850). Tokens found by lookup in the text (`ngram`) cost no time.
-They are drafted where they are likelier to be accepted than the draft model's next token.
+2505.17052; SSD, arXiv 2603.03251; PEARL, arXiv 2408.11850). Tokens found by lookup cost no time: in the text (`ngram`),
+or in the client's prediction of the output (`predicted_output`). They are drafted where they are likelier to be
+accepted than the draft model's next token, or so little less that its time is worth more.
 """
 
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from speculation.drafts.acceptance_model import AcceptanceModel
 from speculation.drafts.committed_text import CommittedText
 from speculation.drafts.ngram import NgramIndex
 from speculation.drafts.node_selection import FLOOR, DraftStep, select_nodes
+from speculation.drafts.predicted_output import PredictedOutput
 from speculation.drafts.tree import Prediction, TreeNode
 from speculation.policy.draft_length import MAX_AUTO, DraftLength, DraftPlan, Prospects
 from speculation.policy.rejection_policy import NOT_SOON
@@ -52,6 +54,7 @@ class SpeculationController:
         next_in_ms: float = 0.0,
         lookup: NgramIndex | None = None,
         acceptance: AcceptanceModel | None = None,
+        predicted: PredictedOutput | None = None,
         always_send: bool = False,
         now: float = 0.0,
     ) -> None:
@@ -61,15 +64,16 @@ class SpeculationController:
         `ends`: ids of the end tokens. `latencies`: running estimates, which the controller updates. `max_drafts`: most
         draft tokens that the verifier judges in one request. `width`: most tree nodes that one draft step can expand.
         `length`: fixed draft length, None for automatic. `next_in_ms`: milliseconds until the first draft, as the
-        prefill request stated. `lookup`: n-gram index of a beginning of the text; None: nothing is looked up.
-        `acceptance`: what earlier texts have taught about draft tokens, which the controller updates; None: nothing.
+        prefill request stated. `lookup`: n-gram index of a beginning of the text; None: nothing is looked up in the
+        text. `acceptance`: what earlier texts have taught about draft tokens, which the controller updates; None:
+        nothing. `predicted`: the client's prediction of the output, as for `CommittedText`; None: there is none.
         `always_send`: every drawn draft token goes into the next verify request, with the distribution it was drawn
         from. Dropping a drawn token for its value would bias the output. Raises ValueError for `always_send` outside
         lockstep.
         """
         if always_send and mechanisms != LOCKSTEP:
             raise ValueError("always_send works in lockstep only: turn overlap and self-continuation off")
-        self.text = CommittedText(tokens, ends, lookup, acceptance)
+        self.text = CommittedText(tokens, ends, lookup, acceptance, predicted)
         self.known = self.text.known
         self.finished = False  # its own, as the server and the simulation have no `TextSession` that knows
         self.mechanisms = mechanisms
@@ -202,6 +206,7 @@ class SpeculationController:
             next_in if path else NOT_SOON,
             self_continue if self.mechanisms.self_continue else None,
             looked_up=[node.looked_up for node in path],
+            from_prediction=[node.from_prediction for node in path],
             confidence=[node.confidence for node in path],
             probs=[node.probs or {node.token: 1.0} for node in path] if self._always_send else None,
         )
@@ -295,19 +300,28 @@ class SpeculationController:
         slack = 0.0 if waited_for else self._latencies.margin
         moments = [now, *(first + slack + number * draft for number in range(ahead))]
         starts = self._timeline.starts(moments, now)
-        return self._length.plan(starts, chances, made, len(self.known), self._room, waited_for, self._latencies)
+        known, room, predicted = len(self.known), self._room, any(node.from_prediction for node in main)
+        return self._length.plan(starts, chances, made, known, room, waited_for, self._latencies, predicted=predicted)
 
-    def _deepest(self, now: float) -> int:
-        """Most draft tokens behind the known text that the next request could carry."""
-        return min(self._timeline.starts([now], now)[0].position - len(self.known) + self._length.cap, self._room)
+    def _deepest(self, now: float, most: int | None = None) -> int:
+        """Most draft tokens behind the known text that the next request could carry.
+
+        `most`: most draft tokens that the verifier should judge for it; None: as many as of the draft model.
+        """
+        most = self._length.cap if most is None else most
+        return min(self._timeline.starts([now], now)[0].position - len(self.known) + most, self._room)
 
     def _look_up(self, now: float) -> None:
         """Draft by lookup, which takes no time, where the draft model does not pay, is late, or is likelier wrong."""
-        if self.text.lookup is None or self._shadow_is_due(now):
+        if not self.text.looks_up or self._shadow_is_due(now):
             return
         busy = now >= self._step_late_at()
         asked = self._step.nodes if self._step is not None and not busy else ()
-        if self.text.look_up(self._deepest(now), asked, always=busy or not self._length.best):
+        # In a draft step's time a share of a pass is done, and a pass brings what stands behind the token, too. A fixed
+        # number of draft tokens is drafted at any cost.
+        worth = self._latencies.draft() / self._latencies.verify(0) if self._length.fixed is None else 0.0
+        deepest, always = self._deepest(now, self._length.reach), busy or not self._length.best
+        if self.text.look_up(deepest, asked, always=always, worth=worth):
             self._cached_plan = None  # it was made for the shorter path
 
     def _step_late_at(self) -> float:
@@ -333,7 +347,8 @@ class SpeculationController:
         path = self._tree.main()[: max(0, self._room)]
         chances = self.text.chances(path)
         drawn = [bool(node.probs) for node in path] if self._always_send else None
-        count = self._length.to_send(self._latencies, chances, plan.skip, drawn)
+        predicted = any(node.from_prediction for node in path)
+        count = self._length.to_send(self._latencies, chances, plan.skip, drawn, predicted=predicted)
         if self._length.fixed is None and self.drafts_in_flight:
             likely = chances[min(plan.skip, len(path))]
             if likely * self._latencies.link * self._prospects.rate < _WORTH:

@@ -12,7 +12,7 @@ request should wait for further draft tokens, and for how many.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -79,20 +79,49 @@ class DraftLength:
         """Most draft tokens that the verifier should judge for one request."""
         return min(self._auto_cap if self.fixed is None else self.fixed, self._max_drafts)
 
+    @property
+    def reach(self) -> int:
+        """Most draft tokens that the verifier should judge for one request whose tokens beyond `cap` are looked up.
+
+        Their chances alone limit them: they take no time to draft, and a good prediction is right for a long time.
+        """
+        return self.cap if self.fixed is not None else min(_LONGEST, self._max_drafts)
+
     def room(self, left: int) -> int:
         """Most draft tokens in a request when the text may have `left` more tokens; the last comes from the target."""
         return min(left - 1, self._max_drafts, _LONGEST)
 
+    def price(self, latencies: LatencyModel, chances: Sequence[float], since: int, *, predicted: bool) -> float:
+        """Tokens that a millisecond of the verifier's time is worth. `chances` and `since` as for `worth_sending`.
+
+        `predicted`: whether the path has tokens of the client's prediction. Then further paths will be like it, and the
+        rate that they reach is the price where it is above that of the draft model's tokens.
+        """
+        if not predicted:
+            return self.prospects.price
+        tokens = accumulate(chances[since : since + self.reach + 1])
+        passes = (latencies.cost(drafts) + latencies.queue for drafts in range(self.reach + 1))
+        reached = max((each / ms for each, ms in zip(tokens, passes, strict=False)), default=0.0)
+        return max(self.prospects.price, reached / chances[min(since, len(chances) - 1)])
+
     def to_send(
-        self, latencies: LatencyModel, chances: Sequence[float], since: int, drawn: Sequence[bool] | None = None
+        self,
+        latencies: LatencyModel,
+        chances: Sequence[float],
+        since: int,
+        drawn: Sequence[bool] | None = None,
+        *,
+        predicted: bool = False,
     ) -> int:
         """How many draft tokens of a path to send. `chances` and `since` as for `worth_sending`.
 
         `drawn`: for each draft token of the path, whether it must be sent because it was drawn; None: none must be.
+        `predicted`: as for `price`.
         """
         if self.fixed is not None:
             return min(len(chances) - 1, since + self.cap)
-        count = worth_sending(latencies, chances, since, self.cap, self.prospects.price)
+        price = self.price(latencies, chances, since, predicted=predicted)
+        count = worth_sending(latencies, chances, since, self.reach, price)
         return max(count, *(at for at, must in enumerate(drawn or (), 1) if must), 0)
 
     def plan(
@@ -104,16 +133,20 @@ class DraftLength:
         room: int,
         waited_for: bool,
         latencies: LatencyModel,
+        *,
+        predicted: bool = False,
     ) -> DraftPlan | None:
         """The plan for the next verify request; None where no draft pays.
 
         `starts[n]`: when the verifier pass would start for a request that leaves with n draft tokens more than the
         `made` ones of the path. `chances[k]`: chance that the first k draft tokens of the path are accepted. `known`:
         tokens of the committed text. `room`: most draft tokens in the request. `waited_for`: the verifier idles until a
-        draft comes.
+        draft comes. `predicted`: as for `price`.
         """
         if self.fixed is None:
-            return _best_plan(starts, chances, made, known, self.cap, waited_for, latencies, self.prospects)
+            most, since = (self.cap, self.reach), starts[0].position - known
+            chosen = replace(self.prospects, price=self.price(latencies, chances, since, predicted=predicted))
+            return _best_plan(starts, chances, made, known, most, waited_for, latencies, chosen)
         skip, ahead = starts[0].position - known, len(starts) - 1
         missing = min(self.cap, room - skip) - (made - skip)
         if self.cap and missing > 0 and ahead:
@@ -196,7 +229,7 @@ def _best_plan(
     chances: Sequence[float],
     made: int,
     known: int,
-    cap: int,
+    most: tuple[int, int],
     waited_for: bool,
     latencies: LatencyModel,
     prospects: Prospects,
@@ -204,8 +237,9 @@ def _best_plan(
     """The plan of the greatest value; None where no draft pays. Arguments as for `DraftLength.plan`.
 
     A draft token gains its chance of acceptance, less the cost of verifying it. Waiting for it costs the tokens that
-    the verifier would have produced meanwhile. `cap`: most draft tokens judged at once.
+    the verifier would have produced meanwhile. `most`: draft tokens judged at once, `DraftLength.cap` and `reach`.
     """
+    cap, reach = most
     # Share of its gain that a draft token loses if it is left out of this request. It goes into the next one, unless
     # that is full without it.
     loss = 1.0
@@ -222,8 +256,8 @@ def _best_plan(
         if fresh < 0 or (not fresh and not waited_for):
             continue
         if skip not in worth:
-            worth[skip] = worths(latencies, chances, skip, cap, prospects.price)
-        gain = worth[skip][min(fresh, cap)]  # draft tokens beyond `cap` are not sent
+            worth[skip] = worths(latencies, chances, skip, reach, prospects.price)
+        gain = worth[skip][min(fresh, reach)]  # draft tokens beyond `reach` are not sent
         at_once = gain if at_once is None else at_once
         waiting = prospects.rate * (start.at - starts[0].at) - (start.position - starts[0].position)
         given = chances[min(starts[0].position - known, made)]

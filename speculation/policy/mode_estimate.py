@@ -22,6 +22,7 @@ TARGET, FUSED, REMOTE = "target", "fused", "remote"  # as the protocol names the
 # Acceptance rate where nothing is known: small models of the target's family reach 0.6 to 0.9.
 PRIOR = 0.75
 PRIOR_LOOKUP = 0.4  # the same where drafts are looked up in the text
+PRIOR_PREDICTION = 0.9  # the same where the client predicts the text
 _PRIOR_WEIGHT = 4.0  # draft tokens that a prior counts for
 _CERTAIN = 64.0  # most compared draft tokens that count, because texts change on the way; older ones fade
 _SPREADS = 1.3  # standard deviations from the likely to the high acceptance rate

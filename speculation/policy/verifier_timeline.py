@@ -25,7 +25,8 @@ class InFlightDraft:
     next_in_ms: float  # stated in the request: from the response until the next draft arrives, after a rejection
     self_continue: bool | None = None  # stated in the request: whether the verifier self-continues; None: it never does
     stale: bool = False  # a token committed since differs from the draft
-    looked_up: Sequence[bool] = ()  # for each draft token, whether it was looked up in the text
+    looked_up: Sequence[bool] = ()  # for each draft token, whether it was looked up, in the text or in a prediction
+    from_prediction: Sequence[bool] = ()  # for each draft token, whether it is from the client's prediction
     confidence: Sequence[float] = ()  # for each draft token, the drafter's probability of it, 0 to 1
     probs: list[Weights] | None = None  # for each draft token, the distribution it was drawn from, where that is sent
 

@@ -236,8 +236,20 @@ class TokenizeRequest(Message):
 
 class GenerateRequest(_Prompted):
     mode: Annotated[
-        Literal["target", "fused"], Field(description="target: the target alone; fused: server-side drafting.")
+        Literal["target", "fused"],
+        Field(
+            description="target: the target alone; fused: server-side drafting, by the draft model, or from the text "
+            "and `prediction` where there is none."
+        ),
     ] = "target"
+    prediction: Annotated[
+        str | None,
+        Field(
+            description="With mode fused: a guess of the text to be generated, from which draft tokens are taken. "
+            "Either this or `prediction_ids`."
+        ),
+    ] = None
+    prediction_ids: Annotated[TokenIds | None, Field(description="The prediction as token ids.")] = None
     draft_n: Annotated[
         int | None, Field(ge=0, description="With mode fused: draft tokens in a round. Default: chosen for speed.")
     ] = None
@@ -245,10 +257,25 @@ class GenerateRequest(_Prompted):
         False
     )
 
+    @property
+    def predicts(self) -> bool:
+        """Whether the request has a prediction."""
+        return self.prediction is not None or self.prediction_ids is not None
+
     @model_validator(mode="after")
     def _drafts_where_it_says_so(self) -> "GenerateRequest":
         if self.draft_n is not None and self.mode != "fused":
             raise ValueError(f"draft_n: nothing is drafted in mode {self.mode}")
+        return self
+
+    @model_validator(mode="after")
+    def _prediction_where_it_can_be_used(self) -> "GenerateRequest":
+        if self.prediction is not None and self.prediction_ids is not None:
+            raise ValueError("give either prediction or prediction_ids")
+        if self.predicts and self.mode != "fused":
+            raise ValueError(f"prediction: nothing is drafted in mode {self.mode}, ask for mode fused")
+        if self.predicts and self.strategy is Strategy.GREEDY:
+            raise ValueError(f"prediction: the strategy {self.strategy} accepts no draft tokens")
         return self
 
 

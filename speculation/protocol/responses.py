@@ -152,10 +152,17 @@ class Speculation(Response):
         list[Count], Field(fail_fast=True, description="Accepted draft tokens by position in their draft.")
     ]
     looked_up: Annotated[
-        Count, Field(description="Draft tokens found by lookup in the text instead of by the draft model.")
+        Count,
+        Field(description="Draft tokens found by lookup, in the text or in the prediction, not by the draft model."),
     ]
     looked_up_accepted: Annotated[Count, Field(description="How many of these were accepted.")]
     drafting_ms: Annotated[Milliseconds, Field(description="Time that drafting took, over all rounds.")]
+    prediction_accepted: Annotated[
+        Count | None, Field(description="With a prediction: draft tokens from it that were accepted.")
+    ] = None
+    prediction_rejected: Annotated[
+        Count | None, Field(description="With a prediction: draft tokens from it that were rejected.")
+    ] = None
     draft_failure: Annotated[
         Reason | None, Field(description="Why the draft model failed, so that the target decoded the rest alone.")
     ] = None

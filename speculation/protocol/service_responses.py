@@ -89,6 +89,9 @@ class ModelInfo(Response):
     strategies: Annotated[list[Name], Field(fail_fast=True, description="The rules for accepting draft tokens.")]
     self_continue: Annotated[bool, Field(description="Whether the verifier supports self-continuation.")]
     modes: Annotated[list[Name], Field(fail_fast=True, description="Modes of `/generate`: target, fused.")]
+    predictions: Annotated[
+        bool, Field(description="Whether `/generate` takes a prediction, in mode fused, also without a draft model.")
+    ] = False
     draft_model: Annotated[Name | None, Field(description="The draft model on the server, for mode fused.")]
     draft_pass_ms: Annotated[Milliseconds | None, Field(description="Its pass over one token; null: not measured.")]
     noise: Noise

@@ -80,7 +80,7 @@ def test_it_ends_when_a_client_was_silent_long_enough() -> None:
 
 def test_it_ends_when_the_grace_is_over_and_only_once() -> None:
     async def scene(texts: Texts, ended: asyncio.Event) -> None:
-        times = []
+        times = list[int]()
 
         def end() -> None:
             times.append(1)

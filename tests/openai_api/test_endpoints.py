@@ -181,6 +181,19 @@ def test_processors_change_the_text_as_in_generate(client: openai.OpenAI, verifi
     assert text != _text(client) and "b" not in text
 
 
+def test_a_prediction_changes_the_usage_and_not_the_text(client: openai.OpenAI, url: str, verifier_url: str) -> None:
+    asked: Any = {"messages": [{"role": "user", "content": "Hi"}], "model": "", "max_tokens": 100, "temperature": 0}
+    plain = client.chat.completions.create(**asked)
+    text = plain.choices[0].message.content
+    assert text is not None
+    predicted = client.chat.completions.create(**asked, prediction={"type": "content", "content": text})
+    assert predicted.choices[0].message.content == text
+    details = predicted.usage.completion_tokens_details if predicted.usage else None
+    assert details is not None and details.accepted_prediction_tokens is not None
+    least = 60 if url == verifier_url else 0  # a drafter's may come too late, as this target takes no time
+    assert least <= details.accepted_prediction_tokens < 100
+
+
 def test_timings_and_draft_tokens_by_the_names_of_other_servers(client: openai.OpenAI) -> None:
     reply = client.completions.create(model="", prompt=PROMPT, max_tokens=24, seed=5).model_dump()
     timings, spec = reply["timings"], reply["spec_decode"]

@@ -41,6 +41,7 @@ class VerifierTexts:
 
     async def open(self, text: TextRequest, caller: Caller) -> "_Text":
         sampling = text.sampling
+        plain = self._service.loader.loaded().drafting is None and text.prediction is None
         request = GenerateRequest(
             prompt_ids=text.prompt_ids,
             max_tokens=text.max_tokens,
@@ -54,7 +55,8 @@ class VerifierTexts:
             logit_bias={str(token): bias for token, bias in sampling.logit_bias},
             seed=sampling.seed,
             logprobs=text.logprobs,
-            mode="target" if self._service.loader.loaded().drafting is None else "fused",
+            mode="target" if plain else "fused",
+            prediction_ids=text.prediction,
         )
         return _Text(self._service, self._service.open_text(request, None, caller))
 
@@ -79,7 +81,14 @@ class _Text:
         counts = self._text.counts
         if counts is None:
             return DraftCounts()
-        return DraftCounts(counts.rounds, counts.drafted, counts.accepted, list(counts.per_position))
+        return DraftCounts(
+            counts.rounds,
+            counts.drafted,
+            counts.accepted,
+            list(counts.per_position),
+            counts.from_prediction_accepted,
+            counts.from_prediction - counts.from_prediction_accepted,
+        )
 
     def __aiter__(self) -> AsyncIterator[Piece | End]:
         return self._events()

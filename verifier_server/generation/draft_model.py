@@ -90,11 +90,10 @@ def load_draft_model(
 
     `clock`: in seconds. Raises ModelLoadError, also for a model that cannot draft for this target.
     """
-    slots, size = settings.draft_slots_beside(target.slots), target.vocabulary.size
     if given is None and not settings.drafts:
         return None
     if given is None and settings.draft_engine == NGRAM:
-        return DraftModel(None, slots, size, clock)
+        return lookup_alone(settings, target, clock)
     options = settings.draft_options(target.slots, target.context_length)
     with ExitStack() as on_failure:
         try:
@@ -103,8 +102,13 @@ def load_draft_model(
             differs = cannot_draft(backend.model_name, backend.vocabulary, target.model_name, target.vocabulary)
             if differs is not None:
                 raise ModelLoadError(differs)
-            draft = DraftModel(backend, backend.slots, size, clock)
+            draft = DraftModel(backend, backend.slots, target.vocabulary.size, clock)
         except BackendError as error:
             raise ModelLoadError(DRAFT_MODEL + settings.explained(error, of_draft=True)) from error
         on_failure.pop_all()
     return draft
+
+
+def lookup_alone(settings: Settings, target: Backend, clock: Callable[[], float]) -> DraftModel:
+    """Drafts that are looked up, without a model. Arguments as for `load_draft_model`."""
+    return DraftModel(None, settings.draft_slots_beside(target.slots), target.vocabulary.size, clock)

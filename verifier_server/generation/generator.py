@@ -16,7 +16,7 @@ from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, OnAnswer, Request
 from verifier_server.generation.accounting import Accounting
 from verifier_server.generation.engine_client import EngineClient, disconnected
-from verifier_server.generation.prompts import make_session
+from verifier_server.generation.prompts import make_session, prediction_of
 from verifier_server.generation.server_drafting import DraftCounts, ServerDrafting
 from verifier_server.session_table import SessionTable
 from verifier_server.sessions import Session
@@ -61,14 +61,14 @@ class Generator:
     ) -> GeneratedText:
         """Make a text for `request`, and end the text that an earlier request generates in the same session.
 
-        The text counts as a request of its session until it is generated, or dropped. `drafting`: server-side drafting.
-        Raises FusedUnavailable in mode fused without `drafting`, InvalidRequest, Overloaded, SessionConflict, and what
-        `make_session` does.
+        The text counts as a request of its session until it is generated, or dropped. `drafting`: server-side drafting
+        for this request. Raises FusedUnavailable in mode fused without `drafting`, InvalidRequest, Overloaded,
+        SessionConflict, and what `make_session` and `prediction_of` do.
         """
         if request.mode == "fused" and drafting is None:
             raise FusedUnavailable(
                 "mode fused: this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
-                "VERIFIER_DRAFT_BACKEND=ngram), or ask for mode target"
+                "VERIFIER_DRAFT_BACKEND=ngram), send a prediction of the text, or ask for mode target"
             )
         if request.draft_n is not None and request.draft_n > engine.max_drafts:
             raise InvalidRequest(
@@ -77,6 +77,7 @@ class Generator:
                 param="draft_n",
             )
 
+        prediction = prediction_of(engine.backend, request)
         request = request.model_copy(update={"session_id": None})
         session = self._sessions.open(
             session_id,
@@ -90,8 +91,8 @@ class Generator:
         self._sessions.use(session)
         position = session.prompt_len + len(request.committed_ids)
         if request.mode == "fused" and drafting is not None:
-            counts = DraftCounts(drafting.draft.name)
-            start = partial(drafting.start, engine, session, request.draft_n, counts, position)
+            counts = DraftCounts(drafting.draft.name, predicted=prediction is not None)
+            start = partial(drafting.start, engine, session, request.draft_n, counts, position, prediction=prediction)
             text = GeneratedText(engine, session, position, start, counts)
         else:
             text = GeneratedText(engine, session, position, partial(_decode, engine, session, position), None)

@@ -55,6 +55,26 @@ def make_session(
     return session
 
 
+def prediction_of(backend: Backend, request: messages.GenerateRequest) -> list[int] | None:
+    """Token ids of the request's prediction of the output; None: it has none.
+
+    Raises PromptTooLong for more tokens than the context holds, TokenOutOfRange, and InvalidRequest for invalid
+    Unicode.
+    """
+    field, ids = "prediction_ids", request.prediction_ids
+    if request.prediction is not None:
+        field, ids = "prediction", encode_text(backend, "prediction", request.prediction, add_begin=False)
+    if ids is None:
+        return None
+    if len(ids) > backend.context_length:
+        raise PromptTooLong(
+            f"{field}: {len(ids)} tokens are more than the context of {backend.context_length} holds: shorten it",
+            context_length=backend.context_length,
+        )
+    check_ids(backend, field, ids)
+    return ids
+
+
 def encode_text(
     backend: Backend, field: str, text: str, *, add_begin: bool = True, parse_control: bool = False
 ) -> list[int]:

@@ -15,6 +15,7 @@ from backends.base import BackendError
 from drafters.base import Drafter
 from speculation.acceptance.draft_probs import Weights
 from speculation.drafts.ngram import NgramIndex
+from speculation.drafts.predicted_output import PredictedOutput
 from speculation.errors import InternalError, SpecPairError
 from speculation.policy.controller import SpeculationController
 from speculation.policy.experience import Estimates, Experience
@@ -35,23 +36,29 @@ class DraftCounts:
     """Draft statistics of one text. Counted by its thread, read after its last answer."""
 
     draft_model: str
+    predicted: bool = False  # whether the request has a prediction of the text
     rounds: int = 0  # passes after the one that prefilled the prompt
     drafted: int = 0  # draft tokens that were judged
     accepted: int = 0
-    looked_up: int = 0  # judged draft tokens that were looked up in the text instead of drafted by the model
+    looked_up: int = 0  # judged draft tokens that were looked up, in text or prediction, not drafted by the model
     looked_up_accepted: int = 0
+    from_prediction: int = 0  # judged draft tokens from the prediction
+    from_prediction_accepted: int = 0
     drafting_ms: float = 0.0  # milliseconds spent on draft steps
     per_position: list[int] = field(default_factory=list)  # accepted draft tokens at each place in the draft
     failure: str | None = None  # why drafting ended before the text did
 
-    def round(self, answer: Answer, looked_up: Sequence[bool]) -> None:
-        """Count a round. `looked_up`: for each token of the draft, whether it was looked up."""
+    def round(self, answer: Answer, looked_up: Sequence[bool] = (), from_prediction: Sequence[bool] = ()) -> None:
+        """Count a round. `looked_up`, `from_prediction`: for each token of the draft, whether it was looked up, and
+        whether in the prediction."""
         self.rounds += 1
         self.drafted += answer.judged
         accepted = min(answer.accepted, answer.judged)  # a bonus token may equal a draft token that was not judged
         self.accepted += accepted
         self.looked_up += sum(looked_up[: answer.judged])
         self.looked_up_accepted += sum(looked_up[:accepted])
+        self.from_prediction += sum(from_prediction[: answer.judged])
+        self.from_prediction_accepted += sum(from_prediction[:accepted])
         self.per_position += [0] * (accepted - len(self.per_position))
         for place in range(accepted):
             self.per_position[place] += 1
@@ -67,6 +74,8 @@ class DraftCounts:
             accepted_per_position=self.per_position,
             looked_up=self.looked_up,
             looked_up_accepted=self.looked_up_accepted,
+            prediction_accepted=self.from_prediction_accepted if self.predicted else None,
+            prediction_rejected=self.from_prediction - self.from_prediction_accepted if self.predicted else None,
             drafting_ms=round(self.drafting_ms, 3),
             draft_failure=self.failure,
         )
@@ -95,13 +104,15 @@ class ServerDrafting:
         counts: DraftCounts,
         position: int,
         on_answer: OnAnswer,
+        prediction: Sequence[int] | None = None,
     ) -> Callable[[], None]:
         """Generate a text when its turn comes; `on_answer` gets each answer. Returns a function that cancels
         the text for good: then another request can generate in the session.
 
         `length`: the draft length; None: the controller chooses it. `position`: where the first answer begins.
+        `prediction`: token ids that the text may have; None: there is none.
         """
-        text = _FusedText(engine, self.draft, session, length, self._clock, counts, self._clock(), position)
+        text = _FusedText(engine, self.draft, session, length, prediction, self._clock, counts, self._clock(), position)
 
         def generate() -> None:
             kind = session.strategy, session.threshold, session.sampling
@@ -127,6 +138,7 @@ class _FusedText:
     draft: DraftModel
     session: Session
     length: int | None  # draft length; None: the controller chooses it
+    prediction: Sequence[int] | None  # token ids that the text may have; None: there is no prediction
     clock: Callable[[], float]
     counts: DraftCounts
     began: float  # when the text was requested, by `clock`
@@ -169,9 +181,12 @@ class _FusedText:
         index = None if self.draft.looks_up else NgramIndex()
         if index is not None:
             index.extend(self.session.tokens[: self.position])  # while the engine prefills it
+        predicted = None
+        if self.prediction is not None:
+            predicted = PredictedOutput(self.prediction, self.session.prompt_len)
         yield self._answer()
         try:
-            yield from self._drafted(index, estimates)
+            yield from self._drafted(index, predicted, estimates)
         except SpecPairError:  # the target's engine, or the session is gone
             raise
         except Exception as error:  # of any type: an engine's own, out of memory, a bug of ours
@@ -184,8 +199,13 @@ class _FusedText:
             )
             yield from self._plain()
 
-    def _drafted(self, lookup: NgramIndex | None, estimates: Estimates) -> Iterator[Answer]:
-        """Draft and verify, to the end of the text. `lookup` finds draft tokens in the text; None: the drafter does."""
+    def _drafted(
+        self, lookup: NgramIndex | None, predicted: PredictedOutput | None, estimates: Estimates
+    ) -> Iterator[Answer]:
+        """Draft and verify, to the end of the text.
+
+        `lookup` finds draft tokens in the text; None: the drafter does. `predicted`: finds them in the prediction.
+        """
         session, latencies = self.session, estimates.latencies
         ends, most = self.engine.backend.vocabulary.ends, self.engine.max_drafts
         latencies.drafted(1, self.draft.step_ms)
@@ -199,6 +219,7 @@ class _FusedText:
             mechanisms=LOCKSTEP,
             lookup=lookup,
             acceptance=estimates.acceptance,
+            predicted=predicted,
             always_send=session.strategy.draws,
             now=self._now(),
         )
@@ -212,7 +233,7 @@ class _FusedText:
                 self._ask(in_flight_draft.drafts, in_flight_draft.probs or ())
                 answer = self._answer()
                 ended = answer.finish_reason is not None
-                self.counts.round(answer, in_flight_draft.looked_up)
+                self.counts.round(answer, in_flight_draft.looked_up, in_flight_draft.from_prediction)
                 now = self._now()
                 controller.answered(
                     in_flight_draft, answer.judged, answer.queue_ms, answer.forward_ms, now, answer.sessions
@@ -234,7 +255,7 @@ class _FusedText:
         while not (self._ended or self.cancelled):
             self._ask()
             answer = self._answer()
-            self.counts.round(answer, [])
+            self.counts.round(answer)
             yield answer
 
     def _ask(self, drafts: Sequence[int] = (), proposals: Sequence[Weights] = (), admitted: bool = True) -> None:

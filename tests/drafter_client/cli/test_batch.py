@@ -270,7 +270,7 @@ def test_an_unavailable_mode_is_reported_once(drafter: Command, verifier: Verifi
     assert ran.err == (
         "drafter: stopped: 0 of 7 texts are finished; with --output FILE, the same command could go on from there\n"
         "drafter: mode fused: this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
-        "VERIFIER_DRAFT_BACKEND=ngram), or choose another mode\n"
+        "VERIFIER_DRAFT_BACKEND=ngram), give a prediction, or choose another mode\n"
     )
 
 

@@ -50,6 +50,8 @@ OF_ONE_RUN = {
         "json",
         "stats",
         "logit_bias",
+        "prediction",
+        "prediction_file",
     ),
     *("no_stream", "baseline", "verbose", "profile", "which", "model", "runs", "lengths", "png", "no_png"),
 }

@@ -67,6 +67,13 @@ def test_the_panel_of_a_run() -> None:
     ]
 
 
+def test_a_prediction_has_a_row_even_if_nothing_was_drafted_from_it() -> None:
+    found = _lines(_stats(prediction_tokens=20, prediction_accepted=12, prediction_rejected=3))
+    assert "prediction 12 accepted, 3 rejected" in found
+    assert "prediction 0 accepted, 0 rejected" in _lines(_stats(prediction_tokens=20))
+    assert not any("prediction" in line for line in _lines(_stats()))
+
+
 def test_looked_up_drafts_have_a_row() -> None:
     assert "looked up 7 draft tokens looked up, accepted 5" in _lines(_stats(looked_up=7, looked_up_accepted=5))
 
@@ -189,6 +196,9 @@ def everything(mode: str = "remote") -> Stats:
         token_ms=[] if mode in ("remote", "fused", "auto") else [20.0] * 100,
         looked_up=90,
         looked_up_accepted=70,
+        prediction_tokens=80,
+        prediction_accepted=60,
+        prediction_rejected=5,
         drafts_sent=31,
         mispredicted=40,
         next_draft_ready=30,
@@ -197,7 +207,11 @@ def everything(mode: str = "remote") -> Stats:
         why="remote 50.1, target 20.3 tokens/s" if mode == "auto" else "",
         resumed=[] if mode == "solo" else [9, 78],
         sources=Counter(dict(zip(TokenSource, (30, 30, 20, 20), strict=True))),
-        sampling={"temperature": 0.8, "seed": 2**53 - 1, "strategy": "probabilistic"},
+        sampling={
+            **{"temperature": 0.8, "seed": 2**53 - 1, "strategy": "probabilistic"},
+            **{"min_p": 0.05, "logit_bias": {"5": 1.0, "7": -100.0}},
+            **{"presence_penalty": -1.25, "frequency_penalty": -1.25, "repetition_penalty": 1.25},
+        },
         times=WaitTimes(40.0, 4000.0, 99999.0, 60.0, 7000.0),
         context=112,
         baseline=Baseline(20.0, 39.0, 100, True),

@@ -129,6 +129,14 @@ def test_looked_up_drafts_are_counted_where_they_are_judged(
     assert (stats.looked_up, stats.looked_up_accepted) == counted
 
 
+def test_draft_tokens_from_a_prediction_are_counted_where_they_are_judged() -> None:
+    stats = Stats()
+    found = [False, True, True, True, True]
+    in_flight_draft = InFlightDraft(10, [0] * 5, 100.0, 0.0, looked_up=found, from_prediction=found)
+    StatsCounter(stats).take(Answered(in_flight_draft, verified([0] * 4, 3, 4, queue_ms=5.0, forward_ms=40.0)), 160.0)
+    assert (stats.prediction_accepted, stats.prediction_rejected) == (2, 2), "the first had been committed before"
+
+
 def test_a_lookup_drafter_counts_all_its_drafts_as_looked_up() -> None:
     stats = _round(Stats(looks_up=True), 4, 3, 2)
     assert (stats.drafted, stats.accepted, stats.looked_up, stats.looked_up_accepted) == (3, 1, 3, 1)

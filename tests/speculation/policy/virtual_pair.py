@@ -88,6 +88,7 @@ def run(
     lookup: bool = False,
     script: Script = Script(),
     estimates: Estimates | None = None,
+    prediction: Sequence[int] | None = None,
 ) -> VirtualDrafter:
     """Run one drafter to the end of its text. All times are in milliseconds.
 
@@ -114,6 +115,7 @@ def run(
         pass_ms=pass_ms,
         lookup=lookup,
         estimates=estimates,
+        prediction=prediction,
     )
     world.at(0.0, pair.start)
     world.run(done=lambda: pair.finished)

@@ -1,0 +1,36 @@
+"""Token ids that a program gives are checked, and a prediction becomes token ids.
+
+The draft engine may read a prompt before the verifier can refuse it.
+"""
+
+from collections.abc import Callable, Sequence
+
+from backends.vocabulary import Vocabulary
+from drafter_client.errors import BadOption
+from drafter_client.options import Mode, Options
+from speculation.protocol.service_responses import ModelInfo
+
+
+def foreign_id(tokens: Sequence[int], size: int) -> str | None:
+    """The first of `tokens` that is no id of the target's vocabulary of `size` ids, in words; None: all are."""
+    wrong = next((token for token in tokens if not 0 <= token < size), None)
+    return None if wrong is None else f"{wrong}, which is no token id of the target: its ids are 0 to {size - 1}"
+
+
+def prediction_ids(
+    options: Options, target: ModelInfo, encoding: Callable[[Callable[[Vocabulary], list[int]]], list[int]]
+) -> list[int] | None:
+    """The token ids of the prediction in `options`; None: it has none.
+
+    `encoding`: does work that encodes a text, as `Pair.encoding` does. Raises BadOption, and what `encoding` raises.
+    """
+    given = options.prediction
+    if given is None:
+        return None
+    if options.mode is Mode.FUSED and not target.predictions:
+        raise BadOption("prediction: this verifier is too old for one in mode fused: update it, or draft here")
+    if isinstance(given, str):
+        return encoding(lambda vocabulary: vocabulary.encode(given, add_begin=False))
+    if (wrong := foreign_id(given, target.vocabulary.size)) is not None:
+        raise BadOption(f"the prediction holds {wrong}")
+    return list(given)

@@ -1,0 +1,127 @@
+"""Propose draft tokens from a prediction: the client's own guess of the output.
+
+Often most of an output is known before it is generated: a file that is edited, an answer that is generated anew. The
+output is followed through the prediction, token by token. Where the target chooses another token, the output may return
+to the prediction at the same place (an insertion), further on (a deletion) or after some tokens of its own (a
+replacement). The place is searched after each token: where the last tokens of the output occur in the prediction. The
+longest match counts, and of equal ones the nearest to where the output is expected. Near that place one token suffices.
+
+The longer output and prediction have agreed, the likelier the next token agrees, too. The chance is measured as in
+`ngram`: each committed token is compared with the prediction's, and the outcomes are counted by length of the
+agreement.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_LONGEST = 32  # most tokens of an agreement that count
+_AT_START = 4  # tokens of agreement that the beginning of the output counts for
+_SURE = 2  # tokens of agreement from which on a place is trusted, and the search begins there
+_NEAR = 64  # tokens around the expected place in which a match of one token suffices
+_FAR = 4  # tokens of the shortest match that counts in the whole prediction
+_TRIED = 6  # nearest occurrences that are compared, on each side of the expected place
+_BLIND = 8  # most tokens that the expected place moves on with the output while nothing matches
+_KEEP = 0.995  # factor by which old counts fade with each outcome
+_PRIOR = (0.2, 0.45, 0.6, 0.75, 0.85, 0.92, 0.96)  # prior chance of agreement, by bit length of the agreement's length
+_PRIOR_WEIGHT = 4.0  # outcomes that the prior counts for
+
+
+class _Place(NamedTuple):
+    """Where the output stands in the prediction. Indices count the prediction's tokens."""
+
+    next: int  # index of the token that is expected next
+    agreed: int  # how many tokens before it are the last ones of the output, `_LONGEST` at most
+    left: int  # index of the token at which the output left the last trusted place
+    away: int  # tokens of the output since then
+
+
+class PredictedOutput:
+    """A prediction, followed by the output. A token takes some microseconds."""
+
+    def __init__(self, tokens: Sequence[int], prompt_len: int) -> None:
+        """`tokens`: ids of the prediction. `prompt_len`: tokens of the text before the output."""
+        self._tokens = list(tokens)
+        self._prompt_len = prompt_len
+        self._output: list[int] = []
+        self._place = _Place(0, _AT_START, 0, 0)
+        self._tail: tuple[list[int], _Place] = [], self._place  # the last tail of `predict`, and the place behind it
+        self._ends: dict[int, list[int]] = {}  # token -> indices behind it
+        self._far_ends: dict[tuple[int, ...], list[int]] = {}  # `_FAR` tokens -> indices behind them
+        for end, token in enumerate(self._tokens, 1):
+            self._ends.setdefault(token, []).append(end)
+            if end >= _FAR:
+                self._far_ends.setdefault(tuple(self._tokens[end - _FAR : end]), []).append(end)
+        self._right = [_PRIOR_WEIGHT * chance for chance in _PRIOR]
+        self._compared = [_PRIOR_WEIGHT] * len(_PRIOR)
+
+    def __len__(self) -> int:
+        """Tokens of the text, prompt and output, that were taken in."""
+        return self._prompt_len + len(self._output)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Take in `tokens` that follow in the output, and learn from them."""
+        place = self._place
+        for at, token in enumerate(tokens):
+            if place.next < len(self._tokens):
+                level = place.agreed.bit_length()
+                self._right[level] = _KEEP * self._right[level] + (self._tokens[place.next] == token)
+                self._compared[level] = _KEEP * self._compared[level] + 1.0
+            place = self._moved(place, tokens, at)
+        self._output.extend(tokens)
+        self._place, self._tail = place, ([], place)
+
+    def predict(self, tail: Sequence[int] = ()) -> tuple[int, float] | None:
+        """The token that follows the output and `tail`, and the chance of it, 0 to 1; None at the prediction's end."""
+        known, place = self._tail
+        if len(known) > len(tail) or known != list(tail[: len(known)]):
+            known, place = [], self._place
+        for at in range(len(known), len(tail)):
+            place = self._moved(place, tail, at)
+        self._tail = list(tail), place
+        if place.next >= len(self._tokens):
+            return None
+        level = place.agreed.bit_length()
+        return self._tokens[place.next], self._right[level] / self._compared[level]
+
+    def _moved(self, place: _Place, tokens: Sequence[int], at: int) -> _Place:
+        """The place behind `tokens[at]`, which follows `place`. `tokens`: what follows the output."""
+        if place.next < len(self._tokens) and self._tokens[place.next] == tokens[at]:
+            agreed = min(place.agreed + 1, _LONGEST)
+            if agreed >= _SURE:
+                return _Place(place.next + 1, agreed, place.next + 1, 0)
+            return _Place(place.next + 1, agreed, place.left, place.away + 1)
+        left, away = (place.next, 1) if place.agreed >= _SURE else (place.left, place.away + 1)
+        recent = [*self._output[-_LONGEST:], *tokens[max(0, at + 1 - _LONGEST) : at + 1]][-_LONGEST:]
+        expected = min(left + min(away, _BLIND), len(self._tokens))
+        if place.agreed and place.agreed < _SURE:  # a place that was not trusted is the best guess all the same
+            expected = place.next
+        found = self._found(recent, left, expected)
+        if found is None:
+            return _Place(expected, 0, left, away)
+        agreed, end = found
+        return _Place(end, agreed, end if agreed >= _SURE else left, 0 if agreed >= _SURE else away)
+
+    def _found(self, recent: Sequence[int], left: int, expected: int) -> tuple[int, int] | None:
+        """(length, end) of the best match of the last tokens of `recent` in the prediction; None: there is none."""
+        near = [end for end in _nearest(self._ends.get(recent[-1], ()), expected) if -_NEAR <= end - left <= _NEAR]
+        far = _nearest(self._far_ends.get(tuple(recent[-_FAR:]), ()), expected)
+        ends = dict.fromkeys((*near, *far))
+        if not ends:
+            return None
+        matches = ((self._match(end, recent), -abs(end - expected), end) for end in ends)
+        length, _, end = max(matches)
+        return length, end
+
+    def _match(self, end: int, recent: Sequence[int]) -> int:
+        """How many tokens before index `end` are the last ones of `recent`."""
+        most, length = min(len(recent), end), 0
+        while length < most and self._tokens[end - length - 1] == recent[-length - 1]:
+            length += 1
+        return length
+
+
+def _nearest(ends: Sequence[int], expected: int) -> Sequence[int]:
+    """Those of `ends`, which ascend, that are nearest to `expected`: `_TRIED` on each side."""
+    middle = bisect_left(ends, expected)
+    return ends[max(0, middle - _TRIED) : middle + _TRIED]

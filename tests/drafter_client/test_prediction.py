@@ -1,0 +1,241 @@
+"""A prediction of the text: the text stays the target's in every mode; draft tokens are taken from the prediction."""
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.scripted import Script, ScriptedBackend
+from drafter_client import Custom, DraftModel, Lookup, Mode, Options, Pair, Source, Strategy, Tokens
+from drafter_client.errors import BadOption
+from drafter_client.modes.selection import ModeSelection
+from tests.drafter_client.cli.command_line import Command
+from tests.drafter_client.support import Scenario, Verifier, plain, serving
+
+PROMPT = "def f(x):"
+LENGTH = 120
+TARGET = ScriptedBackend(Script(seed=1))
+TOY = DraftModel(Path("1"), "scripted")
+JUNK = Custom(lambda vocabulary, sampling: Scenario(lambda tokens: len(tokens) % 256, 0.1), "junk")
+SOURCES: dict[str, Source] = {"model": TOY, "lookup": Lookup(), "junk": JUNK}
+
+
+def expected(options: Options) -> list[int]:
+    return plain(TARGET, TARGET.vocabulary.encode(PROMPT), options.max_tokens, options.sampling)
+
+
+TEXT = expected(Options(max_tokens=LENGTH))
+EDITED = [*TEXT[:20], 3, *TEXT[20:50], *TEXT[53:70], 4, 5, *TEXT[72:]]
+PREDICTIONS: dict[str, Sequence[int] | str] = {"good": TEXT, "edited": EDITED, "absurd": [9] * 500, "empty": ""}
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+@pytest.mark.parametrize("lockstep", [False, True], ids=["overlapped", "lockstep"])
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_the_text_does_not_depend_on_the_prediction(
+    verifier: Verifier, source: Source, lockstep: bool, temperature: float
+) -> None:
+    with Pair(verifier.url, source) as pair:
+        for prediction in PREDICTIONS.values():
+            options = Options(
+                max_tokens=LENGTH, temperature=temperature, seed=3, prediction=prediction, lockstep=lockstep
+            )
+            text = pair.generate(PROMPT, options).read()
+            assert text.token_ids == expected(options)
+            stats = text.stats
+            assert stats.prediction_tokens == len(prediction)
+            assert stats.prediction_accepted <= stats.accepted
+            assert stats.prediction_accepted + stats.prediction_rejected <= stats.drafted
+
+
+@pytest.mark.parametrize("source", [Lookup(), JUNK], ids=["lookup", "junk"])
+@pytest.mark.parametrize("lookup", [True, False])
+def test_draft_tokens_come_from_a_good_prediction(verifier: Verifier, source: Source, lookup: bool) -> None:
+    options = Options(max_tokens=LENGTH, prediction=EDITED, lockstep=True, draft_n=8, lookup=lookup)
+    with Pair(verifier.url, source) as pair:
+        stats = pair.generate(PROMPT, options).read().stats
+        without = pair.generate(PROMPT, Options(max_tokens=LENGTH, lockstep=True, draft_n=8, lookup=lookup)).read()
+    assert stats.prediction_accepted > 80 > stats.prediction_rejected > 0
+    assert stats.rounds < LENGTH / 4 < without.stats.rounds
+    assert without.stats.prediction_tokens is None and not without.stats.prediction_accepted
+    metrics = stats.metrics()
+    names = ("prediction_tokens", "prediction_accepted", "prediction_rejected")
+    assert [metrics[name] for name in names] == [len(EDITED), stats.prediction_accepted, stats.prediction_rejected]
+
+
+@pytest.mark.parametrize("draft", [None, TOY], ids=["no drafter", "a drafter"])
+def test_the_verifier_drafts_from_a_prediction_without_a_draft_model(verifier: Verifier, draft: Source | None) -> None:
+    with Pair(verifier.url, draft) as pair:
+        assert Mode.FUSED not in pair.modes
+        options = Options(max_tokens=LENGTH, prediction=EDITED, mode=Mode.FUSED)
+        text = pair.generate(PROMPT, options).read()
+        assert text.token_ids == TEXT and text.stats.draft_model == "n-gram lookup"
+        assert text.stats.prediction_accepted > 60 and text.stats.rounds < LENGTH / 3
+        with pytest.raises(BadOption, match="has no draft model"):
+            pair.generate(PROMPT, Options(mode=Mode.FUSED))
+
+
+def test_a_prediction_may_be_text(verifier: Verifier) -> None:
+    with Pair(verifier.url, Lookup()) as pair:
+        stats = pair.generate(PROMPT, Options(max_tokens=9, prediction="naïve")).read().stats
+    assert stats.prediction_tokens == len("naïve".encode()), "without a begin token"
+
+
+def test_an_older_verifier_is_sent_no_prediction(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Pair(verifier.url, TOY) as pair:
+        monkeypatch.setattr(pair, "_drafting", _without_predictions(pair))
+        with pytest.raises(BadOption, match="too old"):
+            pair.generate(PROMPT, Options(prediction="a", mode=Mode.FUSED))
+        assert pair.generate(PROMPT, Options(max_tokens=LENGTH, prediction=TEXT)).read().token_ids == TEXT
+
+
+def _without_predictions(pair: Pair) -> Any:
+    return replace(pair._drafting, info=pair.target.model_copy(update={"predictions": False}))
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"prediction": 5}, "prediction must be text or token ids, got 5"),
+        ({"prediction": [1, "a"]}, "prediction must be text or token ids"),
+        ({"prediction": [True]}, "prediction must be text or token ids"),
+        ({"prediction": "a", "mode": Mode.TARGET}, "in mode target nothing is drafted"),
+        ({"prediction": "a", "strategy": Strategy.GREEDY}, "the strategy greedy accepts no draft tokens"),
+    ],
+)
+def test_a_prediction_that_makes_no_sense_is_refused(given: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(BadOption, match=complaint):
+        Options(**given)
+
+
+def test_token_ids_of_a_prediction_are_checked(verifier: Verifier) -> None:
+    complaint = "the prediction holds 258, which is no token id of the target"
+    with Pair(verifier.url, Lookup()) as pair, pytest.raises(BadOption, match=complaint):
+        pair.generate(PROMPT, Options(prediction=[1, 258]))
+
+
+def test_the_options_keep_their_own_prediction() -> None:
+    ids = [1, 2]
+    options = Options(prediction=ids)
+    ids.append(3)
+    assert options.prediction == (1, 2)
+
+
+def _forget_all(verifier: Verifier) -> None:
+    """Have the verifier lose its sessions."""
+    service, removed = verifier.service, threading.Event()
+
+    def remove() -> None:
+        for session in service.sessions.all():
+            service.sessions.remove(session.id)
+        removed.set()
+
+    service.engine_client.put(remove)
+    service.engine_client.deliver()
+    assert removed.wait(10)
+
+
+@pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.FUSED])
+def test_a_resumed_text_goes_on_where_the_prediction_stands(verifier: Verifier, mode: Mode) -> None:
+    options = Options(max_tokens=LENGTH, prediction=EDITED, mode=mode, lockstep=True, draft_n=8)
+    tokens: list[int] = []
+    with Pair(verifier.url, JUNK) as pair, pair.generate(PROMPT, options) as text:
+        for event in text:
+            assert isinstance(event, Tokens) or event.token_ids == TEXT
+            if isinstance(event, Tokens):
+                lost = len(tokens) < 30 <= len(tokens) + len(event.tokens)
+                tokens += [token.id for token in event.tokens]
+                if lost:
+                    _forget_all(verifier)
+    assert tokens == TEXT and text.stats.resumed
+    assert mode is Mode.FUSED or text.stats.prediction_accepted > 75, "the summary of a broken stream is lost"
+    assert text.stats.rounds < LENGTH / 3
+
+
+@pytest.mark.parametrize("served", ["no draft model", "draft model"])
+def test_stretches_of_mode_auto_share_the_prediction(served: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mode changes every few events; stretches of mode target draft nothing."""
+    calls: Iterator[int] = count()
+    turns = (Mode.REMOTE, Mode.TARGET, Mode.FUSED)
+    asked: list[bool] = []
+
+    def turn(selection: ModeSelection, *_: Any) -> Mode:
+        asked.append(Mode.FUSED in selection._selector.modes)
+        return turns[next(calls) // 6 % 3]
+
+    monkeypatch.setattr(ModeSelection, "next", turn)
+    how: dict[str, Any] = {"draft_backend": "ngram"} if served == "draft model" else {}
+    with serving(ScriptedBackend(Script(seed=1)), **how) as verifier, Pair(verifier.url, JUNK) as pair:
+        options = Options(max_tokens=LENGTH, prediction=EDITED, mode=Mode.AUTO, lockstep=True, draft_n=8)
+        text = pair.generate(PROMPT, options).read()
+    assert text.token_ids == TEXT and all(asked)
+    assert {stretch.mode for stretch in text.stats.turns} == set(turns)
+    assert text.stats.prediction_accepted > 10
+
+
+def test_texts_with_a_prediction_say_nothing_about_modes_for_other_texts(verifier: Verifier) -> None:
+    with Pair(verifier.url, TOY) as pair:
+        pair.generate(PROMPT, Options(max_tokens=LENGTH, prediction=TEXT, mode=Mode.AUTO)).read()
+        assert not pair._selection._selector.measured_by_mode and pair._predicting._selector.measured_by_mode
+        pair.generate(PROMPT, Options(max_tokens=LENGTH, mode=Mode.AUTO)).read()
+        assert pair._selection._selector.measured_by_mode
+
+
+FLAGS = ("--backend", "ngram", "--prompt", PROMPT, "--max-tokens", "60", "--lockstep", "--draft-n", "4")
+
+
+def test_command_line_shows_what_the_prediction_brought(verifier: Verifier, drafter: Command, tmp_path: Path) -> None:
+    ran = drafter("--verifier", verifier.url, *FLAGS, "--stats", "--baseline", "--prediction", "something else")
+    assert ran.status == 0 and "same text" in ran.err
+    assert re.search(r"prediction +\d+ accepted, \d+ rejected", ran.err)
+    file = tmp_path / "old.py"
+    file.write_bytes("é\r\n".encode())
+    ran = drafter("--verifier", verifier.url, *FLAGS, "--json", "--prediction-file", str(file))
+    assert ran.status == 0 and '"prediction_tokens": 4' in ran.out
+    ran = drafter("--verifier", verifier.url, *FLAGS, "--stats")
+    assert ran.status == 0 and "prediction" not in ran.err
+
+
+BAD_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (lambda path: None, "cannot be read: No such file"),
+    "no text": (lambda path: path.write_bytes(b"\xff"), "is not UTF-8 text"),
+}
+
+
+@pytest.mark.parametrize(("make", "complaint"), BAD_FILES.values(), ids=BAD_FILES)
+def test_a_prediction_file_that_cannot_be_used_is_named(
+    drafter: Command, tmp_path: Path, make: Callable[[Path], object], complaint: str
+) -> None:
+    make(tmp_path / "old.py")
+    ran = drafter(*FLAGS, "--prediction-file", str(tmp_path / "old.py"))
+    assert ran.status == 1 and f"--prediction-file: {tmp_path / 'old.py'} {complaint}" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (("--mode", "target"), "--prediction: with --mode target nothing drafts, leave one of the two out"),
+        (("--strategy", "greedy"), "--prediction: --strategy greedy accepts no draft tokens, leave one of the two out"),
+        (("--prompt-file", "x"), "--prediction: is of one text"),
+        (("--prediction-file", "x"), "not allowed with"),
+    ],
+)
+def test_flags_that_do_not_go_with_a_prediction(drafter: Command, flags: tuple[str, ...], complaint: str) -> None:
+    prompt = () if "--prompt-file" in flags else ("--prompt", "a")
+    ran = drafter("--prediction", "b", *prompt, *flags)
+    assert ran.status == 2 and complaint in ran.err
+
+
+def test_a_file_of_prompts_may_have_predictions(verifier: Verifier, drafter: Command, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "a"}\n{"prompt": "b", "prediction": "naïve"}\n', encoding="utf-8")
+    flags = ("--verifier", verifier.url, "--backend", "ngram", "--prompt-file", str(prompts), "--max-tokens", "9")
+    ran = drafter(*flags, "--json")
+    assert ran.status == 0
+    first, second = ran.out.splitlines()
+    assert '"prediction_tokens": null' in first and '"prediction_tokens": 6' in second

@@ -1,0 +1,124 @@
+"""A prediction of the text in mode fused: the text is the target's; a good prediction is accepted in long drafts."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from backends.scripted import BEGIN, ScriptedBackend
+from speculation.sampling.sampling import Sampling
+from tests.verifier_server.api.test_http_generate import PROMPT_IDS, events
+from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
+from tests.verifier_server.engine.bench import plain
+from tests.verifier_server.generation.test_server_drafting import FILTERED, GREEDY, WARM, body_of, half_right
+
+LENGTH = 90
+SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])
+
+
+@pytest.fixture(scope="module", params=["no draft model", "draft model", "n-gram lookup"])
+def live(request: pytest.FixtureRequest) -> Iterator[LiveServer]:
+    backend = ScriptedBackend(SCRIPT, slots=2, context_length=512, max_batch_tokens=128)
+    how: dict[str, Any] = {"draft_backend": "ngram"} if request.param == "n-gram lookup" else {}
+    started = LiveServer(settings(**how), backend, draft=half_right() if request.param == "draft model" else None)
+    started.wait_until_ready()
+    yield started
+    started.close()
+
+
+def expected(sampling: Sampling, length: int = LENGTH) -> list[int]:
+    return plain(SCRIPT, PROMPT_IDS, length, sampling)
+
+
+def asked(sampling: Sampling, prediction: Sequence[int] | None, **options: Any) -> dict[str, Any]:
+    return body_of(sampling, **{"max_tokens": LENGTH, "prediction_ids": prediction, **options})
+
+
+def edited(tokens: Sequence[int]) -> list[int]:
+    return [*tokens[:20], 3, *tokens[20:50], *tokens[53:70], 4, 5, *tokens[72:]]
+
+
+@SAMPLINGS
+def test_the_text_does_not_depend_on_the_prediction(live: LiveServer, sampling: Sampling) -> None:
+    text = expected(sampling)
+    predictions = {"good": text, "edited": edited(text), "absurd": [9] * 300, "empty": []}
+    found = {name: live.post("/generate", asked(sampling, each)) for name, each in predictions.items()}
+    assert all(reply["token_ids"] == text for reply in found.values())
+    stats = {name: reply["speculation"] for name, reply in found.items()}
+    for each in stats.values():
+        assert 0 <= each["prediction_accepted"] <= each["looked_up_accepted"]
+        assert each["prediction_accepted"] + each["prediction_rejected"] <= each["looked_up"] <= each["drafted"]
+    assert stats["absurd"]["prediction_accepted"] <= 2 and stats["empty"]["looked_up_accepted"] <= LENGTH
+    assert (stats["empty"]["prediction_accepted"], stats["empty"]["prediction_rejected"]) == (0, 0)
+
+
+def test_a_good_prediction_takes_few_rounds(live: LiveServer) -> None:
+    text = expected(WARM)
+    for prediction, rounds, accepted in ((text, 16, 60), (edited(text), 30, 45)):
+        stats = live.post("/generate", asked(WARM, prediction))["speculation"]
+        assert stats["rounds"] <= rounds and stats["prediction_accepted"] >= accepted
+
+
+def test_a_prediction_may_be_text(live: LiveServer) -> None:
+    text = plain(SCRIPT, PROMPT_IDS, 30, GREEDY)
+    start = next((at for at, token in enumerate(text) if not 32 <= token < 127), len(text))
+    body = body_of(GREEDY, prediction=bytes(text[:start]).decode(), max_tokens=30)
+    reply = live.post("/generate", body)
+    assert reply["token_ids"] == text and BEGIN not in text
+    assert reply["speculation"]["prediction_rejected"] + reply["speculation"]["prediction_accepted"] <= 30
+
+
+def test_a_stream_counts_the_same(live: LiveServer) -> None:
+    text = expected(GREEDY)
+    *parts, (last, summary) = events(live, asked(GREEDY, text))
+    assert last == "end" and [token for _, part in parts for token in part["tokens"]] == text
+    assert summary["speculation"]["prediction_accepted"] >= 60
+
+
+def test_a_continued_text_goes_on_where_the_prediction_stands(live: LiveServer) -> None:
+    text = expected(WARM)
+    stats = live.post("/generate", asked(WARM, edited(text), committed_ids=text[:60]))["speculation"]
+    assert stats["prediction_accepted"] >= 18 and stats["rounds"] <= 10
+
+
+def test_without_a_prediction_there_is_no_count_of_it(live: LiveServer) -> None:
+    if live.service.model().draft_model is not None:
+        stats = live.post("/generate", body_of(GREEDY))["speculation"]
+        assert "prediction_accepted" not in stats and "prediction_rejected" not in stats
+
+
+def test_only_a_prediction_makes_up_for_a_missing_draft_model(server: LiveServer) -> None:
+    assert server.service.model().modes == ["target"] and server.service.model().predictions
+    reply = server.http.post("/generate", json=body_of(GREEDY))
+    assert reply.status_code == 422 and "send a prediction of the text" in reply.json()["error"]["message"]
+    reply = server.post("/generate", asked(GREEDY, [1, 2, 3]))
+    assert (reply["mode"], reply["draft_model"]) == ("fused", "n-gram lookup")
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"prediction": "a", "prediction_ids": [1]}, "give either prediction or prediction_ids"),
+        ({"prediction": "a", "mode": "target"}, "prediction: nothing is drafted in mode target, ask for mode fused"),
+        ({"prediction": "a", "strategy": "greedy"}, "prediction: the strategy greedy accepts no draft tokens"),
+        ({"prediction_ids": [1, 999]}, "prediction_ids.1: token id 999 is outside of the vocabulary of 258 ids"),
+        ({"prediction_ids": [1] * 513}, "prediction_ids: 513 tokens are more than the context of 512 holds"),
+        ({"prediction": "a" * 600}, "prediction: 600 tokens are more than the context of 512 holds"),
+        ({"prediction": "a" * 9000}, "prediction: 9000 bytes are more than"),
+    ],
+)
+def test_a_prediction_that_makes_no_sense_is_refused(server: LiveServer, given: Any, complaint: str) -> None:
+    content = json.dumps({**body_of(GREEDY), **given})
+    reply = server.http.post("/generate", content=content, headers={"Content-Type": "application/json"})
+    assert reply.status_code in (413, 422) and complaint in reply.json()["error"]["message"]
+
+
+def test_probabilistic_texts_take_predicted_tokens_with_their_probability(serve: Serve) -> None:
+    """A predicted token counts as drafted with probability 1, as one that is looked up in the text does."""
+    live = serve(ScriptedBackend(SCRIPT), draft=half_right())
+    text = expected(WARM)
+    body = asked(WARM, text, strategy="probabilistic", draft_n=6, explain=True)
+    reply = live.post("/generate", body)
+    taken = [each for each in reply["decisions"] if each["draft"] is not None and each["q"] == 1.0]
+    assert taken and all((each["drawn"] < each["draft_p"]) == (each["verdict"] == "accepted") for each in taken)
