@@ -92,9 +92,9 @@ def key_of(name: str, entry: Any) -> StoredKey:
     check_name(name)
     if not isinstance(entry, dict):
         raise BadKeyEntry(f'{name} is no table: write [{name}], and below it hash = "sha256:…"')
-    for given in entry:
-        if given not in _FIELDS:
-            meant = nearest(given, _FIELDS)
+    for each in entry:
+        if each not in _FIELDS:
+            meant = nearest(each, _FIELDS)
             hint = f"they are {', '.join(_FIELDS)}" if meant is None else f"did you mean {meant}?"
             raise BadKeyEntry(f"[{name}] has a field that no key has; {hint}")
     given = entry.get("hash")
