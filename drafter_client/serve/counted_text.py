@@ -1,10 +1,8 @@
 """Counts one text for the key of its caller."""
 
-from collections.abc import Callable
-
 from http_service.keys.access import Caller
 from http_service.keys.accounts import Accounts
-from openai_api.texts import DraftCounts, End, Piece
+from openai_api.texts import DraftCounts
 
 
 class CountedText:
@@ -17,16 +15,15 @@ class CountedText:
         self._ended = False
         self._account.begin_text(caller.limits, self._clock())
 
-    def came(self, event: Piece | End) -> None:
-        """Count the tokens of an event."""
-        if isinstance(event, Piece) and event.tokens:
-            self._account.count(self._clock(), prompt=self._prompt_tokens, generated=len(event.tokens))
-            self._prompt_tokens = 0
+    def came(self, tokens: int) -> None:
+        """Count newly committed tokens."""
+        self._account.count(self._clock(), prompt=self._prompt_tokens, generated=tokens)
+        self._prompt_tokens = 0
 
-    def end(self, counts: Callable[[], DraftCounts]) -> None:
-        """End the text. May be called again. `counts()`: what became of its draft tokens."""
+    def end(self, counts: DraftCounts) -> None:
+        """End the text. May be called again. `counts`: what became of its draft tokens."""
         if not self._ended:
             self._ended = True
-            found, now = counts(), self._clock()
-            self._account.count(now, drafted=found.drafted, accepted=found.accepted)
+            now = self._clock()
+            self._account.count(now, drafted=counts.drafted, accepted=counts.accepted)
             self._account.end_text(now)

@@ -157,7 +157,7 @@ class _Text:
             await asyncio.to_thread(generation.close)  # waits for the request that is under way
         if self._work is not None:
             await self._work
-        self._counted.end(lambda: self.counts)
+        self._counted.end(self.counts)
 
     async def _events(self) -> AsyncIterator[Piece | End]:
         context = copy_context()  # that of the request, which metrics and logs name
@@ -166,7 +166,10 @@ class _Text:
             event = await self._came.get()
             if isinstance(event, SpecPairError):
                 raise event
-            self._counted.came(event)
+            if isinstance(event, Piece):
+                self._counted.came(len(event.tokens))
+            else:  # counted before the client knows, and may ask for the next text
+                self._counted.end(self.counts)
             yield event
             if isinstance(event, End):
                 return

@@ -107,6 +107,7 @@ class _Text:
             if answer.tokens:
                 yield _piece(answer)
             if answer.finish_reason is not None:
+                self._answers.close()  # before the client knows: its next text may need the place of this session
                 yield End(answer.finish_reason)
                 return
 
