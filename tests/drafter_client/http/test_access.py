@@ -6,7 +6,7 @@ import pytest
 
 from drafter_client.errors import BadKey
 from drafter_client.http.client import VerifierClient
-from http_service.keys import access
+from http_service import addresses
 from speculation.errors import Forbidden
 from speculation.protocol.service_responses import HealthResponse
 from tests.drafter_client.cli.command_line import Command
@@ -16,8 +16,10 @@ from tests.drafter_client.support import serving
 @pytest.fixture
 def far_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every connection comes from an address on the Internet."""
-    check = access.stranger
-    monkeypatch.setattr(access, "stranger", lambda _address, forwarded: check("203.0.113.9", forwarded))
+    check = addresses.stranger
+    monkeypatch.setattr(
+        "http_service.keys.access.stranger", lambda _address, forwarded: check("203.0.113.9", forwarded)
+    )
 
 
 @pytest.mark.usefixtures("far_away")

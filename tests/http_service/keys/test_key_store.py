@@ -88,9 +88,13 @@ def test_file_is_looked_at_once_a_second_and_read_only_when_it_changed(
     path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(path, "k")
-    store, looks = KeyStore(None, path, clock), []
-    stat = os.stat
-    monkeypatch.setattr(os, "stat", lambda *given: looks.append(given) or stat(*given))
+    store, looks, stat = KeyStore(None, path, clock), [], os.stat
+
+    def counted(file: Path) -> os.stat_result:
+        looks.append(file)
+        return stat(file)
+
+    monkeypatch.setattr(os, "stat", counted)
     monkeypatch.setattr(key_file, "read", lambda _: pytest.fail("read without a change"))
     for step in range(100):
         clock.now = step / 25
