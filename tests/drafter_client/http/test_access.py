@@ -16,10 +16,8 @@ from tests.drafter_client.support import serving
 @pytest.fixture
 def far_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every connection comes from an address on the Internet."""
-    check = addresses.stranger
-    monkeypatch.setattr(
-        "http_service.keys.access.stranger", lambda _address, forwarded: check("203.0.113.9", forwarded)
-    )
+    stranger = addresses.stranger
+    monkeypatch.setattr("http_service.keys.access.stranger", lambda _, forwarded: stranger("203.0.113.9", forwarded))
 
 
 @pytest.mark.usefixtures("far_away")
