@@ -13,6 +13,7 @@ from typing import Any
 from command_line.parser import Parser, Switch, flag
 from drafter_client.cli import commands
 from drafter_client.cli.settings import NAMES
+from http_service.keys import key_command
 from speculation.errors import RequestError, ServerError
 from verifier_server.api.openapi.document import document
 from verifier_server.api.operations import OPERATIONS
@@ -24,9 +25,12 @@ _MADE = "<!-- Made by scripts/reference_pages.py: change the code, not this page
 Json = dict[str, Any]
 _COMMANDS: tuple[tuple[str, Callable[[], Parser]], ...] = (
     ("drafter", commands.drafter_parser),
+    ("drafter serve", commands.serve_parser),
     ("drafter solo", commands.solo_parser),
     ("drafter compare", commands.compare_parser),
     ("drafter report", commands.report_parser),
+    ("drafter key", lambda: key_command.parser("drafter")),
+    ("verifier key", lambda: key_command.parser("verifier")),
     ("verifier", lambda: flags_parser([])),
 )
 
@@ -71,7 +75,7 @@ def settings() -> str:
         "[Command line](command-line.md) has the meaning of each, and its default.\n\n"
         "| key | variable | flag | commands |\n|---|---|---|---|"
     ]
-    commands_of = {name: [action.dest for action in make().actions()] for name, make in _COMMANDS[:3]}
+    commands_of = {name: [action.dest for action in make().actions()] for name, make in _COMMANDS[:4]}
     for name in NAMES.settings:
         having = ", ".join(f"`{command}`" for command, flags in commands_of.items() if name in flags)
         text.append(f"{_names('drafter', name)} | {having} |")
