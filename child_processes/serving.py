@@ -40,7 +40,11 @@ class Server:
 
 
 def verifier(application: str = "verifier_server.app:app", **settings: object) -> AbstractContextManager[Server]:
-    """Serve a verifier. `settings`: the verifier's by their lower-case names, other variables in capitals."""
+    """Serve a verifier, which ends at once unless it is given another `drain_seconds`.
+
+    `settings`: the verifier's by their lower-case names, other variables in capitals.
+    """
+    settings = {"drain_seconds": 0, **settings}
     named = {key if key.isupper() else f"VERIFIER_{key.upper()}": str(value) for key, value in settings.items()}
     return serve(application, named)
 

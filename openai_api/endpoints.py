@@ -10,16 +10,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from http_service.json_reply import JsonReply
-from openai_api import replies
 from openai_api.chat.prompt import chat_ids
 from openai_api.chat.template import Renderer
-from openai_api.errors import openai_error
-from openai_api.event_stream import EventStream, unless_disconnected
-from openai_api.formats import ChatFormat, CompletionFormat, Format
 from openai_api.generation import Order, TextsOfRequest
-from openai_api.parameters import read_request
+from openai_api.messages import replies
+from openai_api.messages.errors import openai_error
+from openai_api.messages.event_stream import EventStream, unless_disconnected
+from openai_api.messages.formats import ChatFormat, CompletionFormat, Format
+from openai_api.messages.parameters import read_request
+from openai_api.messages.requests import ChatRequest, CompletionRequest
 from openai_api.places import Places, TextInPlace
-from openai_api.requests import ChatRequest, CompletionRequest
 from openai_api.texts import Target, TextRequest, TextSource
 from speculation.errors import InvalidRequest, NoChatTemplate, PromptTooLong, SpecPairError, UnknownModel
 

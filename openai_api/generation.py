@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from backends.vocabulary import Vocabulary
-from openai_api.errors import error_body
-from openai_api.formats import Format
-from openai_api.output import Delta, Output
-from openai_api.replies import (
+from openai_api.messages.errors import error_body
+from openai_api.messages.formats import Format
+from openai_api.messages.replies import (
     CompletionTokensDetails,
     FinishReason,
     Reply,
@@ -19,6 +18,7 @@ from openai_api.replies import (
     Usage,
     rate,
 )
+from openai_api.output import Delta, Output
 from openai_api.running import Running
 from openai_api.texts import End, Events
 from speculation.errors import SpecPairError

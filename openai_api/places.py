@@ -18,6 +18,7 @@ class Places:
         """`count`: how many texts are generated at a time. `queue`: how many may wait. `clock`: in seconds."""
         self._count, self._queue, self._clock = count, queue, clock
         self.taken = 0
+        self.on_leave: Callable[[], object] = lambda: None  # called when a text has left
         self._waiting: deque[Place] = deque()
         self._mean = 0.0  # seconds that a text took, fading; 0: none has ended yet
 
@@ -51,11 +52,12 @@ class Places:
         """Take a place back. `Place.leave` calls it."""
         if place.began is None:
             self._waiting.remove(place)
-            return
-        took = self._clock() - place.began
-        self._mean = took if not self._mean else _KEEP * self._mean + (1.0 - _KEEP) * took
-        self.taken -= 1
-        self._fill()
+        else:
+            took = self._clock() - place.began
+            self._mean = took if not self._mean else _KEEP * self._mean + (1.0 - _KEEP) * took
+            self.taken -= 1
+            self._fill()
+        self.on_leave()
 
     def _fill(self) -> None:
         while self._waiting and self.taken < self._count():

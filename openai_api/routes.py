@@ -4,6 +4,8 @@ from fastapi import FastAPI
 
 from openai_api.endpoints import Endpoints
 
+PATHS = ("/v1/models", "/v1/models/{model}", "/v1/completions", "/v1/chat/completions")
+
 
 def add_to(app: FastAPI, endpoints: Endpoints) -> None:
     """Register the endpoints."""

@@ -117,6 +117,8 @@ def _operation(operation: Json) -> Iterator[str]:
     contents = operation["responses"]["200"]["content"]
     if "application/json" in contents:
         yield from ("", f"Response: {_type(contents['application/json']['schema'])}.")
+    if "text/plain" in contents:
+        yield from ("", "Response: plain text.")
     if "text/event-stream" in contents:
         yield from ("", "Server-sent events, of which the last is `end` or `error`:", "")
         for event in contents["text/event-stream"]["schema"]["oneOf"]:
@@ -154,6 +156,8 @@ def _type(schema: Json) -> str:
         return _type(schema["allOf"][0])
     if "enum" in schema:
         return " or ".join(f"`{value}`" for value in schema["enum"])
+    if "prefixItems" in schema:
+        return f"array of {' and '.join(_type(each) for each in schema['prefixItems'])}"
     if schema.get("type") == "array":
         return f"array of {_type(schema['items'])}"
     if "additionalProperties" in schema and isinstance(schema["additionalProperties"], dict):

@@ -40,6 +40,11 @@ class Caller:
     client: str = ""  # the client whose quota counts: the owner, or without a key the address
     name: str = ""  # the key under which the caller's latest session is found: owner or hashed header, and address
 
+    @property
+    def key_name(self) -> str:
+        """What logs and metrics call the caller's API key; "" without one."""
+        return "default" if self.owner else ""
+
 
 ANYONE = Caller()
 

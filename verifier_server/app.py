@@ -14,14 +14,17 @@ from fastapi import FastAPI
 from uvicorn.config import STARTUP_FAILURE
 
 from backends.base import Backend
-from openai_api import routes
+from http_service.observability import logs
+from http_service.observability.observed_requests import ObservedRequests
+from http_service.observability.routes import Routes
+from http_service.shutdown import stop_signals
+from openai_api import routes as openai_routes
 from openai_api.endpoints import Endpoints
 from verifier_server.api import docs_page, entrance, operations
 from verifier_server.api.openai_texts import VerifierTexts
 from verifier_server.api.openapi import document
 from verifier_server.flags import from_environment
 from verifier_server.process.open_files import allow_files
-from verifier_server.process.shutdown import stop_signals
 from verifier_server.process.workers import refuse_workers
 from verifier_server.service import GRACE, Service
 from verifier_server.settings import Settings, SettingsError
@@ -57,7 +60,8 @@ def create_app(
             _log.warning("%s", warning)
         service.engine_client.attach(asyncio.get_running_loop())
         service.loader.start(on_failure)
-        with stop_signals(asyncio.get_running_loop(), service.begin_stop) as received:
+        draining = service.draining if settings.drain_seconds else None
+        with stop_signals(asyncio.get_running_loop(), service.begin_stop, draining) as received:
             try:
                 yield
             finally:
@@ -77,9 +81,13 @@ def create_app(
     app.state.service = service = Service(settings, backend, clock, draft)
     operations.add_to(app)
     endpoints = Endpoints(VerifierTexts(service))
-    routes.add_to(app, endpoints)
+    openai_routes.add_to(app, endpoints)
     docs_page.add_to(app)
     entrance.add_to(app, stopping=lambda: service.stopping)
+    routes = Routes(
+        [*(operation.path for operation in operations.OPERATIONS), *openai_routes.PATHS, "/docs", "/openapi.json"]
+    )
+    app.add_middleware(ObservedRequests, metrics=service.metrics, routes=routes, access_log=settings.access_log)
     return app
 
 
@@ -98,20 +106,14 @@ def _end_process() -> None:
     os._exit(STARTUP_FAILURE)
 
 
-def _is_no_poll(record: logging.LogRecord) -> bool:
-    """Whether a record of uvicorn's access log is no request of `/health`, which programs send again and again."""
-    arguments = record.args  # client, method, path, …
-    path = arguments[2] if isinstance(arguments, tuple) and len(arguments) > 2 else ""
-    return not str(path).partition("?")[0].rstrip("/").endswith("/health")
-
-
 def _from_command_line() -> FastAPI:
     """The application with settings from the environment. A bad setting ends the process with one line naming it."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s:     %(message)s")
-    logging.getLogger("uvicorn.access").addFilter(_is_no_poll)
+    logs.configure("text")  # until the settings are read
     try:
         refuse_workers()
-        return create_app(from_environment(), on_failure=_stop_process, after_failure=_end_process)
+        settings = from_environment()
+        logs.configure(settings.log_format)
+        return create_app(settings, on_failure=_stop_process, after_failure=_end_process)
     except SettingsError as error:
         print(f"verifier: {error}", file=sys.stderr)
         raise SystemExit(STARTUP_FAILURE) from None  # with another status, --workers would restart it for ever

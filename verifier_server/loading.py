@@ -12,6 +12,7 @@ from backends.registry import load
 from speculation.errors import ModelFailed, ModelLoading
 from speculation.terminal_text import one_line, several_lines
 from verifier_server.engine.engine import Engine
+from verifier_server.engine.observer import EngineObserver
 from verifier_server.engine.pass_time import pass_cost
 from verifier_server.engine.scheduler import Scheduler
 from verifier_server.generation.draft_model import load_draft_model, lookup_alone
@@ -50,14 +51,16 @@ class Loader:
         deliver: Callable[[], None],
         backend: Backend | None = None,
         draft: Backend | None = None,
+        observer: Callable[[str], EngineObserver] = lambda _model_name: EngineObserver(),
     ) -> None:
-        """`clock`, `deliver`: the engine's. `backend`, `draft`: target and draft model, if loaded already."""
+        """`clock`, `deliver`: the engine's. `backend`, `draft`: target and draft model, if loaded already. `observer`:
+        makes the engine's observer, for a model of this name."""
         self.progress = 0.0  # 0 to 1
         self.failure: str | None = None  # why the models could not be loaded
         self.models: Models | None = None  # None: not loaded yet, or failed
         self.files = MappedFiles(())  # those of the models
         self._settings, self._clock, self._deliver = settings, clock, deliver
-        self._backend, self._draft = backend, draft
+        self._backend, self._draft, self._observer = backend, draft, observer
         self._began = self._logged = time.monotonic()  # when loading began, and when its progress was last logged
         self._on_failure: Callable[[], None] | None = None
         self._thread = threading.Thread(target=self._run, name="loader", daemon=True)
@@ -82,9 +85,14 @@ class Loader:
             raise ModelLoading(
                 f"the model is loading ({self.progress:.0%}): wait and ask again",
                 progress=self.progress,
-                retry_after=loading_wait(time.monotonic() - self._began, self.progress),
+                retry_after=self.wait_expected,
             )
         return self.models
+
+    @property
+    def wait_expected(self) -> int:
+        """The whole seconds that loading is expected to take on, 1 to 60."""
+        return loading_wait(time.monotonic() - self._began, self.progress)
 
     def _run(self) -> None:
         try:
@@ -135,6 +143,7 @@ class Loader:
                 prefill_chunk=settings.prefill_chunk,
                 max_queue=settings.max_queue,
                 pass_ms=pass_ms,
+                observer=self._observer(backend.model_name),
             )
             engine = Engine(scheduler, self._clock, deliver)
             engine.start()

@@ -1,6 +1,5 @@
 """The program `verifier`: the verifier with its settings as flags."""
 
-import logging
 import os
 import signal
 import sys
@@ -10,10 +9,11 @@ import uvicorn
 from fastapi import FastAPI
 
 from command_line import start
+from http_service.listening import Server, bind_sockets
+from http_service.observability import logs
+from http_service.request_head_timeout import with_head_deadline
 from verifier_server.app import create_app
 from verifier_server.flags import from_flags
-from verifier_server.process.listening import Server, bind_sockets
-from verifier_server.process.request_head_timeout import with_head_deadline
 from verifier_server.settings import SettingsError
 
 KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that the client closes first
@@ -24,9 +24,10 @@ PATIENCE = 5  # seconds that requests have to finish at shutdown; a stream of to
 def main() -> int:
     """Serve until stopped. Returns the exit status: 2 for bad settings, 1 when the port is in use or the model
     cannot be loaded."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s:     %(message)s")
+    logs.configure("text")  # until the settings are read
     try:
         settings, address = from_flags(sys.argv[1:])
+        logs.configure(settings.log_format)
     except SettingsError as error:
         print(f"verifier: {error}", file=sys.stderr)
         return 2
@@ -49,6 +50,7 @@ def _config(app: FastAPI) -> uvicorn.Config:
         http=with_head_deadline(HEAD_PATIENCE),
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=PATIENCE,
-        access_log=False,
+        access_log=False,  # `ObservedRequests` writes the access lines
+        log_config=None,
         workers=1,
     )

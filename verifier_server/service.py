@@ -3,10 +3,15 @@
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 
 from starlette.types import Receive
 
 from backends.base import Backend
+from http_service.draining import Draining
+from http_service.observability.health import Condition
+from http_service.observability.metrics import ServiceMetrics
+from http_service.observability.request_context import note_session
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import UnknownSession
 from speculation.protocol import messages
@@ -15,12 +20,15 @@ from speculation.protocol.service_responses import HealthResponse, ModelInfo, Vo
 from speculation.sampling import gumbel
 from verifier_server.access import ANYONE, Access, Caller
 from verifier_server.engine.engine import Engine
+from verifier_server.engine.observer import EngineState
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.engine_client import EngineClient
 from verifier_server.generation.generator import GeneratedText, Generator
 from verifier_server.generation.prompts import encode_text, make_session
 from verifier_server.generation.verify import Verifying, implicit, seconds
 from verifier_server.loading import Loader
+from verifier_server.observability.engine_metrics import EngineMetrics
+from verifier_server.observability.gauges import VerifierGauges
 from verifier_server.session_table import SessionTable
 from verifier_server.sessions import Session
 from verifier_server.settings import Settings
@@ -43,6 +51,8 @@ class Service:
         key = settings.api_key
         self.access = Access(None if key is None else key.get_secret_value(), settings.insecure)
         self.engine_client = EngineClient()
+        self.metrics = ServiceMetrics(self._model_name, by_key=settings.metrics_by_key)
+        self.draining = Draining(settings.drain_seconds, lambda: self.sessions.text_under_way())
         self.sessions = SessionTable(
             time.monotonic,
             settings.session_ttl,
@@ -50,8 +60,14 @@ class Service:
             self._removed,
             self._replaced,
             quota=settings.quota,
+            check_new=self.draining.check_new_text,
+            on_change=self.draining.changed,
         )
-        self.loader = Loader(settings, clock, self.engine_client.deliver, backend, draft)
+        self.loader = Loader(
+            settings, clock, self.engine_client.deliver, backend, draft, partial(EngineMetrics, self.metrics)
+        )
+        gauges = VerifierGauges(self._model_name, self.condition, self.sessions, self._engine_state)
+        self.metrics.registry.register(gauges)
         self.verifying = Verifying(self.engine_client, self.sessions)
         self.texts = Generator(self.engine_client, self.sessions)
         self._vocabulary_body: bytes | None = None
@@ -79,19 +95,39 @@ class Service:
         """The running engine. Raises ModelLoading or ModelFailed while there is none."""
         return self.loader.loaded().engine
 
+    def condition(self) -> Condition:
+        """Whether the verifier takes new texts, and why not."""
+        return self._condition()[0]
+
+    def _condition(self) -> tuple[Condition, str | None]:
+        """The condition, and the reason of a failure."""
+        models = self.loader.models
+        changed = None if models is None else self.loader.files.change()
+        failure = self.loader.failure or (None if models is None else models.engine.failure)
+        if failure is None and changed is not None and changed.lost:
+            failure = changed.reason
+        if failure is not None:
+            return Condition("failed"), failure
+        if self.stopping or self.draining.begun:
+            return Condition("draining", 1), None
+        if models is None:
+            return Condition("loading", self.loader.wait_expected), None
+        overloaded = models.engine.state.full or self.sessions.full
+        return Condition("overloaded", 1) if overloaded else Condition("ready"), None
+
     def health(self) -> HealthResponse:
-        """The reply to `GET /health`."""
-        if self.loader.failure is not None:
-            return HealthResponse(status="failed", reason=self.loader.failure)
+        """The reply to `GET /health`. An overloaded verifier is ready: texts under way go on."""
+        (status, _), reason = self._condition()
+        if status == "failed":
+            return HealthResponse(status="failed", reason=reason)
+        if status == "draining":
+            return HealthResponse(status="draining")
         if (models := self.loader.models) is None:
             return HealthResponse(status="loading", progress=round(self.loader.progress, 3))
-        if models.engine.failure is not None:
-            return HealthResponse(status="failed", reason=models.engine.failure)
         changed = self.loader.files.change()
-        if changed is not None and changed.lost:
-            return HealthResponse(status="failed", reason=changed.reason)
         return HealthResponse(
             status="ready",
+            overloaded=status == "overloaded",
             model=models.engine.backend.model_name,
             sessions=len(self.sessions),
             # Texts of mode fused continue without drafts.
@@ -160,6 +196,7 @@ class Service:
         engine, backend = self.engine, self.engine.backend
         request = request.model_copy(update={"session_id": None})
         session = self.sessions.open(session_id, caller, request, lambda new_id: make_session(backend, new_id, request))
+        note_session(session.id)
         self.texts.cancel(session)
         position = session.prompt_len + len(request.committed_ids)
         with self.sessions.in_use(session):
@@ -170,12 +207,15 @@ class Service:
     def session(self, session_id: str, caller: Caller) -> Session:
         """The caller's session of this id. Raises UnknownSession."""
         _ = self.engine  # while the model loads, ModelLoading says more than UnknownSession
-        return self.sessions.get(session_id, caller.owner)
+        session = self.sessions.get(session_id, caller.owner)
+        note_session(session.id)
+        return session
 
     def latest(self, caller: Caller) -> Session:
         """The caller's latest session. Raises UnknownSession, and SelfContinueRefused if it has self_continue."""
         _ = self.engine
         session = self.sessions.latest(caller)
+        note_session(session.id)
         if session.self_continue:
             raise implicit("session_id")
         return session
@@ -186,7 +226,17 @@ class Service:
         """A text that `texts` can generate. Raises what `Generator.open` raises."""
         models = self.loader.loaded()
         drafting = models.predicting if request.predicts else models.drafting
-        return self.texts.open(request, session_id, caller, models.engine, drafting)
+        text = self.texts.open(request, session_id, caller, models.engine, drafting)
+        note_session(text.session.id)
+        return text
+
+    def _model_name(self) -> str:
+        models = self.loader.models
+        return "" if models is None else models.engine.backend.model_name
+
+    def _engine_state(self) -> EngineState | None:
+        models = self.loader.models
+        return None if models is None else models.engine.state
 
     def _removed(self, session: Session) -> None:
         self.texts.cancel(session, UnknownSession(f"session {session.id} was deleted while its text was written"))

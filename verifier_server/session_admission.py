@@ -14,8 +14,10 @@ operation does not depend on the number of sessions.
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from math import inf
 
 from speculation.errors import Overloaded
+from verifier_server.engine.sequence_state import SILENCE
 from verifier_server.limits import retry_after
 from verifier_server.sessions import Session
 
@@ -174,6 +176,30 @@ class SessionAdmission:
                 if session.place.last_used < now - kept:
                     return session
         return None
+
+    @property
+    def in_use(self) -> int:
+        """How many sessions are in use, those that linger included."""
+        return self._all.use.busy
+
+    def is_full(self, now: float) -> bool:
+        """Whether every place is taken by a session that is in use."""
+        self.settle(now)
+        return self._all.held >= self._capacity and not self._finished and not self._all.idle
+
+    def text_under_way(self, now: float) -> float:
+        """Seconds until no text is under way if no request comes; 0: none is; infinity: a request is being served.
+
+        The text of a session at rest is under way until its client has been silent for `SILENCE` seconds, unless the
+        text has ended.
+        """
+        self.settle(now)
+        if self._all.use.busy > len(self._all.lingering):
+            return inf
+        since = [
+            next(reversed(sessions)).place.last_used for sessions in (self._all.lingering, self._all.idle) if sessions
+        ]
+        return max(0.0, max(since) + SILENCE - now) if since else 0.0
 
     def _come_to_rest(self, session: Session, now: float) -> None:
         for group in self._groups(session):

@@ -32,13 +32,18 @@ class SessionTable:
         on_replaced: Callable[[Session, Session], None] = lambda _old, _new: None,
         *,
         quota: int | None = None,
+        check_new: Callable[[], object] = lambda: None,
+        on_change: Callable[[], object] = lambda: None,
     ) -> None:
         """`clock`: in seconds. `ttl`: seconds for which a session at rest is kept. `capacity`: the most sessions in the
         table. `quota`: sessions that one client may have in use at once, and keep when other clients need places
         (default: `capacity`). `on_removed(session)` and `on_replaced(old, new)` are called after a session left.
+        `check_new` is called before a session is made, and raises an error if none may be. `on_change` is called after
+        the last request on a session has ended, and after a session left.
         """
         self.clock, self.ttl = clock, ttl
         self._on_removed, self._on_replaced = on_removed, on_replaced
+        self._check_new, self._on_change = check_new, on_change
         self._places = SessionAdmission(capacity, capacity if quota is None else quota)
         self._sessions: dict[tuple[str, str], Session] = {}
         self._latest: dict[str, tuple[str, str]] = {}  # owner and id of each caller's latest session
@@ -46,6 +51,20 @@ class SessionTable:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    @property
+    def in_use_now(self) -> int:
+        """How many sessions have an open request, or linger after it (see `session_admission`)."""
+        return self._places.in_use
+
+    @property
+    def full(self) -> bool:
+        """Whether no new session can be opened, because all places are taken by sessions in use."""
+        return self._places.is_full(self.clock())
+
+    def text_under_way(self) -> float:
+        """Seconds until no text is under way if no request comes: see `SessionAdmission.text_under_way`."""
+        return self._places.text_under_way(self.clock())
 
     def all(self) -> list[Session]:
         """All sessions that have not expired."""
@@ -88,13 +107,14 @@ class SessionTable:
         If an earlier request has opened a session of this id for the same text, the result is that session, or the
         made one in its place. A new session may displace one at rest. `latest`: whether it becomes the latest
         of `caller`. `grace`: seconds that it is kept at rest, if less than `ttl`. Raises SessionConflict, and
-        Overloaded with `retry_after`.
+        Overloaded with `retry_after`, and what `check_new` raises.
         """
         self.expire()
         session_id = session_id or secrets.token_hex(16)
         key = caller.owner, session_id
-        session, place = self._sessions.get(key), Place(caller.owner, caller.client, request, grace)
+        session, place = self._sessions.get(key), Place(caller.owner, caller.client, caller.key_name, request, grace)
         if session is None:
+            self._check_new()
             displaced = self._places.choose(caller.client, self.clock())
             session = make(session_id)
             if displaced is not None:
@@ -152,6 +172,7 @@ class SessionTable:
             self._drop(session)
         else:
             self._places.rest(session, self.clock())
+        self._on_change()
 
     def remove(self, session_id: str, owner: str = "") -> Session:
         """Remove a session and return it. Raises UnknownSession."""
@@ -193,3 +214,4 @@ class SessionTable:
             del self._latest[caller]
         self._places.drop(session, self.clock())
         self._on_removed(session)
+        self._on_change()

@@ -22,6 +22,7 @@ class Place:
 
     owner: str = ""  # the key that owns the session; "": every caller that knows its id
     client: str = ""  # the client for whose quota it counts
+    key: str = ""  # what metrics call the key of the caller who opened it
     request: Any = None  # the prefill that opened it: a repeated one must be equal
     grace: float | None = None  # for how long it is kept at rest, if less than the table's `ttl`
     requests: int = 0  # how many requests on it are being served

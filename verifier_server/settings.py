@@ -105,8 +105,23 @@ class Settings(LayeredSettings):
     session_ttl: Annotated[float, Field(gt=0, description="seconds after which an idle session is forgotten")] = 900.0
     api_key: Annotated[
         SecretStr | None,
-        Field(description="bearer key that every request must carry, except for /health and the documentation"),
+        Field(
+            description="bearer key that every request must carry, except for the health checks and the documentation",
+        ),
     ] = None
+    metrics_open: Annotated[bool, Field(description="serve /metrics without the key")] = False
+    metrics_by_key: Annotated[bool, Field(description="count the metrics of each key apart, by its name")] = False
+    log_format: Annotated[Literal["text", "json"], Field(description="log lines: text, or JSON objects")] = "text"
+    access_log: Annotated[bool, Field(description="log a line for each request, but for health checks and scrapes")] = (
+        False
+    )
+    drain_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="seconds that texts under way have to end after SIGTERM, while new ones are refused; 0: none",
+        ),
+    ] = 20.0
     insecure: Annotated[
         bool, Field(description="without a key, serve every address, not only loopback and private networks")
     ] = False

@@ -12,7 +12,7 @@ from drafter_client.options import Mode
 from speculation.acceptance.strategies import Strategy
 
 _OF_A_MODEL = ("draft_model", *ENGINE, "translate", "lookup")
-COMMANDS = ("solo", "compare", "report")
+COMMANDS = ("serve", "solo", "compare", "report")
 SOLO = ("target", "draft", "server")  # the models that 'drafter solo' can run
 _HERE, _THERE = ("model", "backend", *ENGINE), ("verifier", "api_key", "patience")
 _OF_DRAFTING = (*_OF_A_MODEL, "backend", "branches", "lockstep")
@@ -26,16 +26,8 @@ def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = drafter_parser()
     options = parsed(parser, arguments)
     options.mode, options.strategy = Mode(options.mode), Strategy(options.strategy)
-    mode = options.settings.assignment("mode")
     _check_strategy(parser, options)
-    if options.mode is not Mode.AUTO:
-        _refuse(parser, options, ["remember"], f"only --mode auto remembers, leave it out with {mode}")
-    if options.mode in (Mode.FUSED, Mode.TARGET):
-        _refuse(parser, options, _OF_DRAFTING, f"with {mode} nothing drafts here{_LEAVE}")
-        if options.mode is Mode.TARGET:
-            _refuse(parser, options, ["draft_n", *_PREDICTION], f"with {mode} nothing drafts{_LEAVE}")
-    else:
-        _check_lookup(parser, options)
+    _check_mode(parser, options)
     if options.prompt_file is None:
         _refuse(parser, options, _OF_MANY, "is for many prompts, give them with --prompt-file")
     else:
@@ -60,9 +52,32 @@ def compare_options(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
+def serve_options(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the flags of `python -m drafter_client serve`. Exits with status 2 for flags that do not go together."""
+    parser = serve_parser()
+    options = parsed(parser, arguments)
+    options.mode, options.strategy, options.profile = Mode(options.mode), Strategy.COUPLED, None
+    _check_mode(parser, options)
+    print_if_asked(parser, options)
+    return options
+
+
 def report_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the flags of `python -m drafter_client report`. Exits with status 2 for flags that do not go together."""
     return report_parser().parse(arguments)
+
+
+def _check_mode(parser: Parser, options: argparse.Namespace) -> None:
+    mode = options.settings.assignment("mode")
+    if options.mode is not Mode.AUTO:
+        _refuse(parser, options, ["remember"], f"only --mode auto remembers, leave it out with {mode}")
+    if options.mode in (Mode.FUSED, Mode.TARGET):
+        _refuse(parser, options, _OF_DRAFTING, f"with {mode} nothing drafts here{_LEAVE}")
+        if options.mode is Mode.TARGET:
+            given = [each for each in ("draft_n", *_PREDICTION) if each in options]
+            _refuse(parser, options, given, f"with {mode} nothing drafts{_LEAVE}")
+    else:
+        _check_lookup(parser, options)
 
 
 def _check_strategy(parser: Parser, options: argparse.Namespace) -> None:
@@ -107,10 +122,11 @@ def drafter_parser() -> Parser:
     """The parser of `python -m drafter_client`."""
     parser = Parser(
         "drafter",
-        usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nsolo | compare | report DIR   (each has its own --help)",
-        description="Generate text with a verifier: a small model here drafts, the large one there decides. 'solo' "
-        "runs one model alone, 'compare' tries every mode, 'report' shows what --profile recorded. Lasting flags can "
-        "also be variables (--verifier is DRAFTER_VERIFIER) or keys in specpair.toml (verifier, in the table [drafter]).",
+        usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nserve | solo | compare | report DIR   (each has its own --help)",
+        description="Generate text with a verifier: a small model here drafts, the large one there decides. 'serve' "
+        "offers that to programs as OpenAI's API, 'solo' runs one model alone, 'compare' tries every mode, 'report' "
+        "shows what --profile recorded. Lasting flags can also be variables and keys in "
+        "specpair.toml: --verifier is DRAFTER_VERIFIER, and verifier in the table [drafter].",
         examples=(
             'drafter --verifier http://bigbox:8000 --prompt "def main():" --stats',
             'drafter --draft-model llama-1b.gguf --chat --prompt "Why is the sky blue?"',
@@ -128,6 +144,26 @@ def drafter_parser() -> Parser:
     output.add_argument("--baseline", action="store_true", help="measure the target alone on the same prompt, too")
     output.add_argument("--verbose", action="store_true", help="show the decision on each token")
     flags.profile_flag(output)
+    return parser
+
+
+def serve_parser() -> Parser:
+    """The parser of `python -m drafter_client serve`."""
+    parser = Parser(
+        "drafter serve",
+        usage="[FLAGS]",
+        description="Serve OpenAI's API on this machine: programs that talk to it get the target's texts, with drafts "
+        "from the small model here.",
+        examples=(
+            "drafter serve --verifier http://bigbox:8000 --draft-model llama-1b.gguf",
+            "drafter serve --mode auto --port 9000 --texts 2",
+            'curl http://127.0.0.1:8080/v1/completions -d \'{"prompt": "def main():"}\'',
+        ),
+    )
+    parser.add_config_flags()
+    flags.service_flags(parser)
+    flags.verifier_flags(parser)
+    flags.draft_flags(parser, modes=True)
     return parser
 
 

@@ -35,6 +35,45 @@ def verifier_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def service_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("service")
+    group.add_argument(
+        "--host", metavar="ADDRESS", default="127.0.0.1", help="address to listen on (default: %(default)s)"
+    )
+    group.add_argument(
+        "--port",
+        metavar="N",
+        type=whole(0, 65535),
+        default=8080,
+        help="port; 0: a free one (default: %(default)s)",
+    )
+    group.add_argument(
+        "--texts",
+        metavar="N",
+        type=whole(1, _MOST_TEXTS),
+        default=4,
+        help="texts at a time; each has rows of the draft model of its own (default: %(default)s)",
+    )
+    group.add_argument(
+        "--queue",
+        metavar="N",
+        type=whole(0),
+        default=16,
+        help="texts that may wait; beyond, 503 with Retry-After (default: %(default)s)",
+    )
+    group.add_argument(
+        "--drain",
+        metavar="SECONDS",
+        type=between(0.0, 1e6),
+        default=20.0,
+        help="how long texts under way may take on after SIGTERM, while new ones are refused (default: %(default)g)",
+    )
+    group.add_argument(
+        "--log-format", choices=OneOf(["text", "json"]), default="text", help="log lines (default: %(default)s)"
+    )
+    group.add_argument("--access-log", action=Switch, default=False, help="log a line for each request (default: no)")
+
+
 def memory_flag(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--remember",

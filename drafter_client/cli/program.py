@@ -12,7 +12,14 @@ from contextlib import contextmanager
 from backends.base import BackendError, ModelLoadError
 from command_line import start
 from drafter_client.cli.batch import run_many
-from drafter_client.cli.commands import compare_options, drafter_options, explained, report_options, solo_options
+from drafter_client.cli.commands import (
+    compare_options,
+    drafter_options,
+    explained,
+    report_options,
+    serve_options,
+    solo_options,
+)
 from drafter_client.cli.compare import run_compare
 from drafter_client.cli.draft import run_draft
 from drafter_client.cli.report import run_report
@@ -52,6 +59,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    if arguments[:1] == ["serve"]:
+        from drafter_client.cli.serve import run_serve  # with a web framework, which the other commands do without
+
+        return _run_with_model(run_serve, serve_options(arguments[1:]))
     if arguments[:1] == ["solo"]:
         return _run_with_model(run_solo_command, solo_options(arguments[1:]))
     if arguments[:1] == ["report"]:

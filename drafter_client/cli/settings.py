@@ -23,8 +23,10 @@ NAMES = Names(
     "drafter",
     settings=(
         *("verifier", "api_key", "patience", "max_tokens", "chat", "concurrency"),
+        *("host", "port", "texts", "queue", "drain", "log_format", "access_log"),
         *("mode", "remember", "draft_model", "draft_n", "branches", "translate", "lookup", "lockstep"),
-        *("backend", *ENGINE, "temperature", "top_p", "top_k", "seed", "strategy", "threshold"),
+        *("backend", *ENGINE, "temperature", "top_p", "top_k", "min_p", "seed", "strategy", "threshold"),
+        *("presence_penalty", "frequency_penalty", "repetition_penalty"),
     ),
     paths=("draft_model",),
     secrets=("api_key",),

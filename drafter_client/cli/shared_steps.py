@@ -22,7 +22,7 @@ from drafter_client.http.outages import Outage
 from drafter_client.metrics.statistics import SOLO
 from drafter_client.modes.memory import memory_file
 from drafter_client.options import Mode, Options
-from drafter_client.pair import Pair
+from drafter_client.pair import Observer, Pair
 from drafter_client.trace.writer import TraceFolder
 from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from speculation.errors import SpecPairError
@@ -31,19 +31,33 @@ INTERRUPTED = 130  # exit status of a program ended by Ctrl-C
 _OUTAGE_LINES = 10.0  # seconds between lines about the same outage
 
 
-def pair_of(options: argparse.Namespace, texts: int = 1) -> Pair:
-    """The pair that the flags describe. `texts`: how many texts it generates at a time."""
+def pair_of(
+    options: argparse.Namespace,
+    texts: int = 1,
+    observer: Observer | None = None,
+    on_outage: Callable[[Outage], None] | None = None,
+) -> Pair:
+    """The pair that the flags describe. `texts`: how many texts it generates at a time. `observer`: takes the events of
+    each text, in place of a trace. `on_outage`: called with each outage, too."""
+    say = say_outage()
+
+    def told(outage: Outage) -> None:
+        say(outage)
+        if on_outage is not None:
+            on_outage(outage)
+
+    trace = None if options.profile is None else TraceFolder(options.profile)
     return Pair(
         options.verifier,
         _source(options),
         api_key=api_key(options),
         branches=1 if options.lockstep or options.strategy not in DRAFTER_INVARIANT else options.branches,
         texts=texts,
-        observer=None if options.profile is None else TraceFolder(options.profile),
+        observer=observer or trace,
         memory=memory_file() if options.mode is Mode.AUTO and options.remember else None,
         patience=options.patience,
         on_wait=wait_for(),
-        on_outage=say_outage(),
+        on_outage=told,
     )
 
 
@@ -95,6 +109,16 @@ def drawing_options(options: argparse.Namespace) -> Options:
         repetition_penalty=options.repetition_penalty,
         logit_bias=dict(options.logit_bias),
         seed=options.seed,
+    )
+
+
+def served_options(options: argparse.Namespace) -> Options:
+    """The options of all texts that `drafter serve` generates, from the flags."""
+    return Options(
+        mode=options.mode,
+        draft_n=None if options.draft_n == "auto" else options.draft_n,
+        lookup=options.lookup,
+        lockstep=options.lockstep,
     )
 
 

@@ -5,7 +5,7 @@ from drafter_client.metrics.pace import Pace
 from drafter_client.metrics.statistics import SOLO, Stats
 from drafter_client.metrics.token_source import TokenSource
 from drafter_client.metrics.waits import NETWORK, OTHER, PREFILL, QUEUE, VERIFY, fitted
-from drafter_client.options import PENALTIES, Mode
+from drafter_client.options import Mode
 from speculation.acceptance.strategies import Strategy
 from speculation.policy.schedule import Schedule
 from speculation.terminal_text import one_line
@@ -82,6 +82,10 @@ def couples(stats: Stats) -> list[tuple[LabelledValue, LabelledValue]]:
     if stats.sampling.get("temperature"):
         drawn = f"{stats.sampling['temperature']:g}"
         pairs.append((("temperature", drawn), ("seed", str(stats.sampling.get("seed")))))
+    least, biased = stats.sampling.get("min_p"), len(stats.sampling.get("logit_bias", ()))
+    if least or biased:
+        share_of_greatest = "off" if least is None else f"{least:g}"
+        pairs.append((("min_p", share_of_greatest), ("biased tokens", str(biased))))
     if stats.mode != SOLO:
         pairs.append((("sent", size(stats.bytes_sent)), ("received", size(stats.bytes_received))))
     return pairs
@@ -116,8 +120,8 @@ def _per_token(stats: Stats) -> float | None:
 def lines(stats: Stats) -> list[LabelledValue]:
     """Rows that take a line of the panel each."""
     rows: list[LabelledValue] = []
-    if processors := _processors(stats):
-        rows.append(("processors", ", ".join(processors)))
+    if penalties := _penalties(stats):
+        rows.append(("penalties", penalties))
     if stats.schedules:
         sources = [f"{stats.sources[source]} {name}" for source, name in SOURCES.items() if stats.sources[source]]
         rows += [("tokens", ", ".join(sources)), ("schedule", _schedules(stats))]
@@ -130,13 +134,10 @@ def lines(stats: Stats) -> list[LabelledValue]:
     return rows
 
 
-def _processors(stats: Stats) -> list[str]:
-    """The logit processors of the text, with their settings."""
-    sampling = stats.sampling
-    found = [f"{name} {sampling[name]:g}" for name in PENALTIES if name in sampling]
-    if biases := sampling.get("logit_bias"):
-        found.append(f"logit_bias of {len(biases)} {'id' if len(biases) == 1 else 'ids'}")
-    return found
+def _penalties(stats: Stats) -> str:
+    """The penalties that are on; empty if none is."""
+    found = {name: stats.sampling.get(f"{name}_penalty") for name in ("presence", "frequency", "repetition")}
+    return ", ".join(f"{name} {value:g}" for name, value in found.items() if value is not None)
 
 
 def _resumed_at(stats: Stats) -> str:

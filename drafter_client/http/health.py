@@ -15,7 +15,7 @@ from drafter_client.errors import (
 )
 from drafter_client.http.responses import read, read_model
 from drafter_client.http.retries import while_loading
-from speculation.errors import ServerError
+from speculation.errors import ServerError, ShuttingDown
 from speculation.protocol.service_responses import HealthResponse, ModelInfo
 
 
@@ -64,6 +64,8 @@ def check_health(client: Connection, target: ModelInfo | None) -> Health:
         raise DrafterError(f"the verifier at {client.url} has failed: {told.reason}")
     if told is not None and told.status == "loading":
         return Health(False, "loading its model", told.progress)
+    if told is not None and told.status == "draining":
+        return Health(False, "it is being stopped")
     error = client.refusal(response)
     if isinstance(error, ServerError):  # from a verifier that is shutting down, or from a proxy before it
         return Health(False, error.message)
@@ -90,6 +92,8 @@ def wait_until_ready(
             return
         if told is not None and told.status == "failed":
             raise DrafterError(f"the verifier at {client.url} could not load its model: {told.reason}")
+        if told is not None and told.status == "draining":
+            raise ShuttingDown(f"the verifier at {client.url} is being stopped, and takes no new texts")
         if told is None or told.status != "loading":
             raise client.refusal(response)
         if told.access is not None:  # the client will be refused: say so now, not after minutes of loading

@@ -3,47 +3,112 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import inf
 
 from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from drafter_client.options import Mode
+from drafter_client.options import Options
 from drafter_client.pair import Pair
 from drafter_client.serve.texts import PairTexts
+from http_service.draining import Draining
+from http_service.json_reply import JsonReply
+from http_service.observability import exposition, health
+from http_service.observability.health import Condition
+from http_service.observability.metrics import ServiceMetrics
+from http_service.observability.observed_requests import ObservedRequests
+from http_service.observability.routes import Routes
+from http_service.shutdown import stop_signals
 from openai_api import routes
 from openai_api.endpoints import Endpoints
-from openai_api.errors import openai_error
+from openai_api.messages.errors import openai_error
 from speculation.errors import InternalError, MethodNotAllowed, NotFound, RequestError, SpecPairError
+from speculation.protocol.service_responses import HealthResponse
 
 TITLE = "specpair drafter"
 MOST_BYTES = 4 * 1024 * 1024  # of a request's body
+_STATE = ("/health", "/live", "/ready", "/metrics")
 
 
-def create_app(pair: Pair, mode: Mode, texts: int, queue: int) -> FastAPI:
+def create_app(
+    pair: Pair,
+    options: Options,
+    texts: int,
+    queue: int,
+    metrics: ServiceMetrics | None = None,
+    *,
+    drain: float = 0.0,
+    access_log: bool = False,
+) -> FastAPI:
     """The application in front of `pair`, which generates `texts` texts at a time. `queue`: how many may wait.
 
-    The pair is closed with the application.
+    `options`: how texts are drafted; a request says how they are sampled. `metrics`: those that the pair's observer
+    counts texts in. `drain`: seconds that texts under way have to end after SIGTERM. The pair is closed with the
+    application.
     """
+    counted = metrics or ServiceMetrics(lambda: pair.target.name)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        try:
-            yield
-        finally:
-            await asyncio.to_thread(pair.close)
-            source.close()
-            endpoints.close()
+        with stop_signals(
+            asyncio.get_running_loop(), pair.wait_no_more, draining if draining.seconds else None
+        ) as received:
+            try:
+                yield
+            finally:
+                received.app_ending = True
+                await asyncio.to_thread(pair.close)
+                source.close()
+                endpoints.close()
 
-    source = PairTexts(pair, mode, texts, queue, MOST_BYTES)
+    def condition() -> Condition:
+        if draining.begun:
+            return Condition("draining", 1)
+        return Condition("overloaded", 1) if endpoints.places.full else Condition("ready")
+
+    async def get_health(request: Request) -> Response:
+        told = HealthResponse(status="ready", model=pair.target.name)
+        if draining.begun:
+            told = HealthResponse(status="draining")
+        return JsonReply(told.body(), 200 if told.status == "ready" else 503)
+
+    async def get_live(request: Request) -> Response:
+        return _orchestrated(health.live(condition()))
+
+    async def get_ready(request: Request) -> Response:
+        return _orchestrated(health.ready(condition()))
+
+    async def get_metrics(request: Request) -> Response:
+        source.admit(request)
+        written = await run_in_threadpool(exposition.exposition, counted.registry)
+        return Response(written, media_type=exposition.MEDIA_TYPE)
+
+    draining = Draining(drain, lambda: inf if endpoints.places.taken + endpoints.places.waiting else 0.0)
+    source = PairTexts(pair, options, texts, queue, MOST_BYTES, draining)
     endpoints = Endpoints(source)
+    endpoints.places.on_leave = draining.changed
     app = FastAPI(title=TITLE, lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.state.texts = source
     routes.add_to(app, endpoints)
+    for path, endpoint in zip(_STATE, (get_health, get_live, get_ready, get_metrics), strict=True):
+        app.add_api_route(path, endpoint, methods=["GET"])
+    app.add_exception_handler(SpecPairError, _failed)
     app.add_exception_handler(HTTPException, _not_there)
     app.add_exception_handler(Exception, _fault)
+    known = Routes([*routes.PATHS, *_STATE, "/openapi.json"])
+    app.add_middleware(ObservedRequests, metrics=counted, routes=known, access_log=access_log)
     return app
+
+
+def _orchestrated(reply: health.Reply) -> Response:
+    return JsonReply(reply.body.body(), reply.http_status, reply.headers)
+
+
+async def _failed(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, SpecPairError)
+    return openai_error(error)
 
 
 async def _not_there(request: Request, error: Exception) -> Response:

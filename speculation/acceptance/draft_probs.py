@@ -56,8 +56,8 @@ def propose(row: Row, sampling: Sampling) -> Weights:
 
 def token_id(key: str) -> int | None:
     """The token id that a key of a JSON object names: a decimal number of at most nine digits; None: it names none."""
-    token = int(key) if key.isascii() and key.isdigit() and len(key) < 10 else -1
-    return token if str(token) == key else None
+    plain = key.isascii() and key.isdigit() and len(key) < 10
+    return int(key) if plain and str(int(key)) == key else None
 
 
 def drawn_from(weights: Weights, seed: int, position: int) -> int:

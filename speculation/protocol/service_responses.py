@@ -20,6 +20,8 @@ from speculation.protocol.response_fields import (
     TotalTokens,
 )
 
+ServiceStatus = Literal["loading", "ready", "overloaded", "draining", "failed"]
+
 
 class TokenizeResponse(Response):
     """Token ids of a text."""
@@ -31,9 +33,16 @@ class HealthResponse(Response):
     """Whether the verifier can serve requests."""
 
     status: Annotated[
-        Literal["ready", "loading", "failed"],
-        Field(description="failed: the model could not be loaded, and the verifier stops."),
+        Literal["ready", "loading", "draining", "failed"],
+        Field(
+            description="draining: it stops, and ends the texts under way first. failed: the model could not be "
+            "loaded, or the engine has failed for good."
+        ),
     ]
+    overloaded: Annotated[
+        bool,
+        Field(description="Whether new texts are refused now, because too much waits."),
+    ] = False
     model: Annotated[Name | None, Field(description="The served model, when ready.")] = None
     sessions: Annotated[Count | None, Field(description="Sessions held, when ready.")] = None
     draft_model_failure: Annotated[
@@ -50,6 +59,18 @@ class HealthResponse(Response):
         Field(description="Why this caller is refused other endpoints, and is told status and progress only."),
     ] = None
     reason: Annotated[str | None, Field(description="Why loading failed, when failed.")] = None
+
+
+class LiveResponse(Response):
+    """Whether the service works, or could once its model is loaded."""
+
+    status: Annotated[Literal["alive", "failed"], Field(description="failed: it has to be restarted.")]
+
+
+class ReadyResponse(Response):
+    """Whether the service takes new texts."""
+
+    status: Annotated[ServiceStatus, Field(description="It takes new texts only when ready.")]
 
 
 class ModelInfo(Response):

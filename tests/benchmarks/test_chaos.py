@@ -25,6 +25,7 @@ ENDS = {  # tokens at which the verifier is ended; the seed by which Chaos draws
 @pytest.fixture(scope="module")
 def verifier() -> Iterator[RestartedVerifier]:
     settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_DRAFT_BACKEND": "ngram", "PACED_TARGET": PACE}
+    settings["VERIFIER_DRAIN_SECONDS"] = "0"  # else SIGTERM would let the text end
     with RestartedVerifier("tests.benchmarks.hasty_verifier:app", settings) as running:
         yield running
 

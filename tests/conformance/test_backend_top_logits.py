@@ -53,6 +53,21 @@ def test_top_logits_equal_those_of_whole_rows(subject: Subject, below: int | Non
         assert np.array_equal(fetched[row.ids], row.logits), "equal bits, so that choices do not depend on the way"
 
 
+@pytest.mark.parametrize("below", [None, 200])
+def test_whole_rows_are_returned_where_they_are_wanted(subject: Subject, below: int | None) -> None:
+    """Beside top logits for other entries of the same pass."""
+    backend, batch = subject.backend, batch_of(subject)
+    limit = below or backend.vocabulary.size
+    whole, top = TopLogitsSpec(None, 1.0, limit), TopLogitsSpec(8, 0.7, limit)
+    rows, others, none = backend.extend_top_logits(batch, [whole, top, whole])
+    assert isinstance(rows, np.ndarray) and rows.dtype == np.float32 and rows.shape == (4, limit)
+    assert len(none) == 0 and len(others) == 1
+    assert isinstance(others, np.ndarray) is not backend.has_top_logits
+    rows = rows.copy()
+    exact = backend.extend(batch)[0][:, :limit]
+    assert all(subject.same(row, each) for row, each in zip(rows, exact, strict=True))
+
+
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 def test_choices_from_top_logits_equal_those_from_whole_rows(subject: Subject, sampling: Sampling) -> None:
     backend = subject.backend
@@ -74,6 +89,8 @@ def _wrong(size: int) -> list[Sequence[TopLogitsSpec]]:
         [TopLogitsSpec(0, 1.0, size)],
         [TopLogitsSpec(3, 1.0, 2)],
         [TopLogitsSpec(1, 1.0, size + 1)],
+        [TopLogitsSpec(None, 1.0, size + 1)],
+        [TopLogitsSpec(None, 1.0, 0)],
     ]
 
 

@@ -1,5 +1,6 @@
 """The options of a text: invalid values are refused by name, and valid ones reach the verifier unchanged."""
 
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from drafter_client import DrafterError, Mode, Options, Strategy
 from drafter_client.errors import BadOption
 from speculation.protocol.messages import PrefillRequest
+from speculation.protocol.response_fields import SamplingReport
 
 
 @pytest.mark.parametrize(
@@ -23,6 +25,19 @@ from speculation.protocol.messages import PrefillRequest
         ({"temperature": None}, "temperature must be of type float or int, got None"),
         ({"top_k": -1}, r"top_k must be 0 \(off\) or positive, got -1"),
         ({"top_p": 0.0}, r"top_p must be in \(0, 1\], got 0.0"),
+        ({"min_p": 1.5}, r"min_p must be in \[0, 1\], got 1.5"),
+        ({"min_p": float("nan")}, r"min_p must be in \[0, 1\], got nan"),
+        ({"presence_penalty": 2.1}, r"presence_penalty must be in \[-2, 2\], got 2.1"),
+        ({"frequency_penalty": -3}, r"frequency_penalty must be in \[-2, 2\], got -3"),
+        ({"frequency_penalty": "1"}, "frequency_penalty must be of type float or int, got '1'"),
+        ({"repetition_penalty": 0.0}, r"repetition_penalty must be in \[0.01, 100\], got 0.0"),
+        ({"logit_bias": [(1, 2.0)]}, r"logit_bias must map token ids to numbers, got \[\(1, 2.0\)\]"),
+        ({"logit_bias": {"1": 2.0}}, "logit_bias must map token ids to numbers, got '1': 2.0"),
+        ({"logit_bias": {1: True}}, "logit_bias must map token ids to numbers, got 1: True"),
+        ({"logit_bias": {1: 101}}, r"logit_bias of token 1 must be in \[-100, 100\], got 101"),
+        ({"logit_bias": {-1: 5}}, "logit_bias names -1, which is no token id"),
+        ({"logprobs": 21}, "logprobs must be None or 0 to 20, got 21"),
+        ({"logprobs": True}, "logprobs must be of type int or None, got True"),
         ({"seed": -1}, r"seed must be in \[0, 2\*\*53\), got -1"),
         ({"seed": 2**53}, r"seed must be in \[0, 2\*\*53\), got 9007199254740992"),
         ({"draft_n": -1}, "draft_n must be None or at least 0, got -1"),
@@ -55,6 +70,12 @@ def test_seed_is_random_if_none_was_given() -> None:
     top_k=st.integers(0, 2**31 - 1),
     top_p=st.floats(0.0, 1.0, exclude_min=True),
     seed=st.none() | st.integers(0, 2**53 - 1),
+    min_p=st.floats(0.0, 1.0),
+    presence_penalty=st.floats(-2.0, 2.0),
+    frequency_penalty=st.floats(-2.0, 2.0),
+    repetition_penalty=st.floats(0.01, 100.0),
+    logit_bias=st.dictionaries(st.integers(0, 10**9 - 1), st.floats(-100.0, 100.0) | st.integers(-100, 100)),
+    logprobs=st.none() | st.integers(0, 20),
     strategy=st.sampled_from([Strategy.COUPLED, Strategy.DETERMINISTIC]),
 )
 def test_verifier_accepts_all_valid_options(strategy: Strategy, **fields: Any) -> None:
@@ -67,7 +88,25 @@ def test_verifier_accepts_all_valid_options(strategy: Strategy, **fields: Any) -
     )
     assert (prefill.seed, prefill.top_p) == (options.seed, options.top_p)
     assert prefill.strategy == strategy
-    assert options.sampling.seed == options.seed
+    assert prefill.logprobs == options.logprobs
+    assert options.seed is not None and prefill.sampling(options.seed) == options.sampling
+    described = SamplingReport.of(options.sampling, strategy, None).settings()
+    assert options.described() == described == json.loads(json.dumps(described))
+    assert options.settings() == json.loads(json.dumps(options.settings()))
+
+
+def test_options_of_later_versions_are_named_only_where_they_are_given() -> None:
+    """So that the results and traces of an earlier version are still those of the same options."""
+    later = {"min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "logprobs"}
+    assert not later & (Options().settings() | Options().request()).keys()
+    given = Options(min_p=0.1, presence_penalty=1, logit_bias={15: -100, 3: 1.5}, logprobs=0)
+    found = {"min_p": 0.1, "presence_penalty": 1, "logit_bias": {"3": 1.5, "15": -100.0}, "logprobs": 0}
+    assert {name: value for name, value in given.settings().items() if name in later} == found
+    assert {name: value for name, value in given.request().items() if name in later} == found
+
+
+def test_options_can_be_told_apart_by_hash() -> None:
+    assert len({Options(logit_bias={1: 2.0}), Options(logit_bias={1: 2.0}), Options(logit_bias={1: 3.0})}) == 2
 
 
 def test_settings_are_described_as_in_replies() -> None:

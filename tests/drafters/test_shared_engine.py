@@ -203,6 +203,16 @@ def test_whole_rows_and_top_logits_run_in_separate_passes(threads: ThreadPoolExe
     assert [len(batch) for batch in scene.engine.seen] == [1, 1, 1]
 
 
+def test_whole_rows_that_were_wanted_stay_valid_after_passes_of_others() -> None:
+    engine = Engine(has_top_logits=True)
+    shared = SharedEngine(engine)
+    mine, other = shared.view(), shared.view()
+    rows = mine.extend_top_logits([Entry(0, 0, TEXTS[0], 2)], [TopLogitsSpec(None, 1.0, 200)])[0]
+    other.extend_top_logits([Entry(0, 0, TEXTS[1], 0)], [TopLogitsSpec(None, 1.0, 258)])
+    assert isinstance(rows, np.ndarray) and rows.shape == (len(TEXTS[0]) - 2, 200)
+    assert np.array_equal(rows[-1], expected(TEXTS[0])[:200]) and engine.fetched == 0
+
+
 @pytest.mark.parametrize("kind", [EngineFailure, OutOfRoom])
 def test_error_is_raised_only_for_calls_of_the_failed_pass(
     threads: ThreadPoolExecutor, kind: type[BackendError]

@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import DraftModel, Mode, Pair
+from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
 from tests.verifier_server.conftest import LiveServer, settings
 
@@ -68,7 +68,7 @@ def endpoints(kind: str) -> Iterator[tuple[str, str]]:
     else:
         with verifier() as live:
             pair = Pair(live.url, DraftModel(Path("2"), "scripted"), texts=4)
-            with served(create_app(pair, Mode.REMOTE, texts=4, queue=16)) as url:
+            with served(create_app(pair, Options(), texts=4, queue=16)) as url:
                 yield url, live.url
 
 

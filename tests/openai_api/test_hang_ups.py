@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import DraftModel, Mode, Pair
+from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
 from openai_api import generation
 from tests.openai_api.conftest import served
@@ -34,7 +34,7 @@ def slow(kind: str, **given: int) -> Iterator[tuple[str, LiveServer]]:
             yield live.url, live
             return
         pair = Pair(live.url, DraftModel(Path("2"), "scripted"), texts=2)
-        with served(create_app(pair, Mode.REMOTE, texts=2, queue=given.get("queue", 4))) as url:
+        with served(create_app(pair, Options(), texts=2, queue=given.get("queue", 4))) as url:
             yield url, live
     finally:
         live.close()

@@ -1,5 +1,6 @@
 """The verifier as a process: start, failures to start, and shutdown."""
 
+import json
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -21,6 +23,7 @@ from tests.verifier_server.engine.bench import plain
 from verifier_server.program import _config
 
 MODULE = [sys.executable, "-m", "verifier_server"]
+ENDLESS = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed), "VERIFIER_CONTEXT": "1000000"}
 UVICORN = [sys.executable, "-m", "uvicorn", "verifier_server.app:app"]
 
 
@@ -164,15 +167,44 @@ def test_verifier_serves_until_a_stop_signal(command: list[str], ending: signal.
         assert "Traceback" not in process.stderr.read()
 
 
-def test_access_log_leaves_out_who_watches_the_health() -> None:
-    with serving([*UVICORN, "--port", "0"], subprocess.PIPE, VERIFIER_BACKEND="scripted") as (process, http):
-        for path in ("/health", "/health/", "/health?now", "/sessions"):
-            http.get(path)
+POLLED = ("/health", "/health/", "/health?now", "/live", "/ready", "/metrics", "/sessions?secret")
+
+
+@pytest.mark.parametrize("command", [MODULE, UVICORN], ids=["python -m", "uvicorn"])
+@pytest.mark.parametrize(("access_log", "lines"), [("no", 0), ("yes", 1)])
+def test_access_log_leaves_out_who_watches_the_health(command: list[str], access_log: str, lines: int) -> None:
+    settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_ACCESS_LOG": access_log}
+    with serving([*command, "--port", "0"], subprocess.PIPE, **settings) as (process, http):
+        for path in POLLED:
+            http.get(path, headers={"X-Request-Id": "mine"})
         process.send_signal(signal.SIGTERM)
         process.wait(20)
-        assert process.stdout is not None
-        [line] = process.stdout.read().splitlines()
-        assert '"GET /sessions HTTP/1.1" 200' in line
+        output, errors = process.communicate()
+        found = [line for line in (output + errors).splitlines() if "GET" in line]
+        assert len(found) == lines and output == ""
+        for line in found:
+            assert re.fullmatch(r"INFO:     GET /sessions 200, [\d.]+ ms \[request mine\]", line)
+
+
+@pytest.mark.parametrize("command", [MODULE, UVICORN], ids=["python -m", "uvicorn"])
+def test_every_line_of_a_json_log_is_an_object(command: list[str]) -> None:
+    settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_ACCESS_LOG": "yes", "VERIFIER_LOG_FORMAT": "json"}
+    with serving([*command, "--port", "0"], **settings) as (process, http):
+        http.get("/sessions", headers={"X-Request-Id": "mine"})
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=20)
+    records = [json.loads(line) for line in errors.splitlines()]
+    assert {"specpair.access", "uvicorn.error"} <= {record["logger"] for record in records}
+    [access] = [record for record in records if record["logger"] == "specpair.access"]
+    assert (access["method"], access["path"], access["status"], access["request_id"]) == (
+        "GET",
+        "/sessions",
+        200,
+        "mine",
+    )
+    for record in records:
+        assert {"time", "level", "logger", "message"} <= record.keys()
+        assert datetime.fromisoformat(record["time"]).utcoffset() == timedelta(0)
 
 
 @pytest.mark.parametrize("command", [MODULE, UVICORN], ids=["python -m", "uvicorn"])
@@ -201,8 +233,7 @@ def test_ctrl_c_with_an_open_stream_prints_no_traceback(command: list[str], time
 
 
 def test_open_stream_ends_with_an_error_at_shutdown() -> None:
-    settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed), "VERIFIER_CONTEXT": "1000000"}
-    with serving([*UVICORN, "--port", "0"], **settings) as (process, http):
+    with serving([*UVICORN, "--port", "0"], **ENDLESS, VERIFIER_DRAIN_SECONDS="0.1") as (process, http):
         while http.get("/health").status_code == 503:
             pass
         body = {"prompt_ids": [1, 2], "stream": True, "temperature": 1.0}
@@ -215,7 +246,7 @@ def test_open_stream_ends_with_an_error_at_shutdown() -> None:
 
 
 def test_open_requests_get_shutting_down_with_retry_after() -> None:
-    settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed), "VERIFIER_CONTEXT": "1000000"}
+    settings = {**ENDLESS, "VERIFIER_DRAIN_SECONDS": "0"}
     drafted = {"VERIFIER_DRAFT_BACKEND": "ngram", "VERIFIER_DRAFT_ROWS": "1"}
     with serving([*UVICORN, "--port", "0"], **settings, **drafted) as (process, http):
         while http.get("/health").status_code == 503:

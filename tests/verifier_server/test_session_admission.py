@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from math import inf
 from types import FrameType
 from typing import Any
 
@@ -333,3 +334,60 @@ def test_costs_do_not_grow_with_the_number_of_sessions() -> None:
         return count
 
     assert lines_run(5000) < 1.5 * lines_run(200)
+
+
+def test_text_is_under_way_until_its_client_was_silent_or_it_has_ended() -> None:
+    desk = Desk()
+    assert desk.table.text_under_way() == 0.0
+    session = desk.open()
+    assert desk.table.text_under_way() == SILENCE
+    with desk.table.in_use(session):
+        desk.now += 10 * SILENCE
+        assert desk.table.text_under_way() == inf
+    desk.now += SILENCE / 4
+    assert desk.table.text_under_way() == 0.75 * SILENCE
+    desk.now += SILENCE
+    assert desk.table.text_under_way() == 0.0
+    with desk.table.in_use(session):
+        session.finish_reason = "length"
+    assert desk.table.text_under_way() == 0.0
+
+
+def test_lingering_text_is_under_way() -> None:
+    desk = Desk()
+    with desk.used(self_continue=True):
+        pass
+    assert 0.0 < desk.table.text_under_way() <= LINGER
+    desk.now += LINGER
+    assert desk.table.text_under_way() == SILENCE
+    desk.now += SILENCE
+    assert desk.table.text_under_way() == 0.0
+
+
+def test_table_is_full_only_while_all_sessions_are_in_use() -> None:
+    desk = Desk(capacity=2, quota=2)
+    with desk.used(), ExitStack() as other:
+        assert not desk.table.full
+        other.enter_context(desk.used())
+        assert desk.table.full and desk.table.in_use_now == 2
+        other.close()
+        assert not desk.table.full and desk.table.in_use_now == 1
+
+
+def test_changes_are_told_and_new_sessions_can_be_refused() -> None:
+    desk, changes = Desk(), list[int]()
+    refused = Overloaded("no")
+
+    def refuse() -> None:
+        raise refused
+
+    desk.table._check_new, desk.table._on_change = lambda: None, lambda: changes.append(len(desk.table))
+    with desk.used():
+        assert changes == []
+    assert changes == [1]
+    desk.table._check_new = refuse
+    with pytest.raises(Overloaded):
+        desk.open()
+    assert len(desk.table) == 1
+    desk.table.remove("s1")
+    assert changes == [1, 0]

@@ -14,7 +14,7 @@ from tests.verifier_server.test_command_line import environment
 from verifier_server.flags import Address, from_environment, from_flags
 from verifier_server.settings import PREFIX, Settings, SettingsError
 
-# Three values of each setting, for flag, variable and file.
+# Three values of a setting, for flag, variable and file, where 3, 4 and 5 are none of its values.
 VALUES: dict[str, tuple[Any, Any, Any]] = {
     "host": ("127.0.0.2", "127.0.0.3", "127.0.0.4"),
     "port": (0, 9000, 9001),

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from http_service.error_reply import error_reply
 from http_service.json_reply import JsonReply
+from http_service.observability.request_context import HEADER, current
 from speculation.errors import (
     InternalError,
     MethodNotAllowed,
@@ -110,4 +111,9 @@ async def _reply_http(request: Request, error: Exception) -> Response:
 
 
 async def _reply_unexpected(_request: Request, error: Exception) -> Response:
-    return await _reply_error(_request, InternalError(f"a fault of the verifier ({type(error).__name__}): see its log"))
+    reply = await _reply_error(
+        _request, InternalError(f"a fault of the verifier ({type(error).__name__}): see its log")
+    )
+    if (context := current()) is not None:  # this reply is sent outside of `ObservedRequests`
+        reply.headers[HEADER.decode()] = context.request_id
+    return reply

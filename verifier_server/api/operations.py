@@ -12,6 +12,7 @@ from speculation import errors
 from speculation.errors import SpecPairError
 from speculation.protocol import messages, responses, service_responses
 from verifier_server.api import routes
+from verifier_server.api.openapi.examples import METRICS
 
 Errors = tuple[type[SpecPairError], ...]
 
@@ -30,11 +31,12 @@ class Operation:
     path: str
     endpoint: Callable[[Request], Awaitable[Response]]  # its name is the operationId, its docstring the description
     tag: str
-    response: type[BaseModel] | None  # None: always a stream
+    response: type[BaseModel] | None  # None: a stream, or `text`
     errors: Errors
     request: type[BaseModel] | None = None
     parameters: tuple[str, ...] = ()  # X-Session-Id is also a header of the reply
     events: tuple[tuple[str, type[BaseModel]], ...] = ()  # names of a stream's events, with the models of their data
+    text: str = ""  # an example of the response, if that is plain text
     needs_key: bool = True  # whether it needs the API key, if the verifier has one
 
 
@@ -145,6 +147,33 @@ OPERATIONS = (
         service_responses.HealthResponse,
         (errors.InternalError,),
         needs_key=False,
+    ),
+    Operation(
+        "GET",
+        "/live",
+        routes.get_live,
+        "operation",
+        service_responses.LiveResponse,
+        (errors.InternalError,),
+        needs_key=False,
+    ),
+    Operation(
+        "GET",
+        "/ready",
+        routes.get_ready,
+        "operation",
+        service_responses.ReadyResponse,
+        (errors.InternalError,),
+        needs_key=False,
+    ),
+    Operation(
+        "GET",
+        "/metrics",
+        routes.get_metrics,
+        "operation",
+        None,
+        _ALWAYS,
+        text=METRICS,
     ),
     Operation(
         "GET",

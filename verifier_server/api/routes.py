@@ -2,10 +2,13 @@
 
 import ipaddress
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from http_service.json_reply import JsonReply
+from http_service.observability import exposition, health
+from http_service.observability.request_context import note_key, note_session
 from http_service.request_body import read_body
 from speculation.errors import (
     Forbidden,
@@ -99,22 +102,41 @@ async def stream_session(request: Request) -> Response:
 
 
 async def get_health(request: Request) -> Response:
-    """Whether the model is ready; 503 while it loads, with its progress.
+    """Whether the model is ready; 503 while it loads (with its progress) or drains, and after a failure.
 
     It needs no key. A caller that other endpoints would refuse gets only this, and the reason in `access`.
     """
     try:
-        health = admitted(request)[0].health()
+        told = admitted(request)[0].health()
     except (Unauthorized, Forbidden) as error:
-        service: Service = request.app.state.service
-        whole = service.health()
-        health = service_responses.HealthResponse(
+        whole = _service(request).health()
+        told = service_responses.HealthResponse(
             status=whole.status,
             progress=whole.progress,
             access="forbidden" if isinstance(error, Forbidden) else "unauthorized",
             reason="its log says why" if whole.status == "failed" else None,
         )
-    return _json(health, status=200 if health.status == "ready" else 503)
+    return _json(told, status=200 if told.status == "ready" else 503)
+
+
+async def get_live(request: Request) -> Response:
+    """Whether the process works: 503 only when it has failed for good and should be restarted. It needs no key."""
+    return _orchestrated(health.live(_service(request).condition()))
+
+
+async def get_ready(request: Request) -> Response:
+    """Whether it takes new texts: 503 while it loads, is overloaded or drains, and after a failure. It needs no key."""
+    return _orchestrated(health.ready(_service(request).condition()))
+
+
+async def get_metrics(request: Request) -> Response:
+    """Metrics in the text format of Prometheus. With VERIFIER_METRICS_OPEN they need no key."""
+    service = _service(request)
+    if not service.settings.metrics_open:
+        admitted(request)
+    # In a thread, since many keys make many series, and verify requests must not wait for them.
+    written = await run_in_threadpool(exposition.exposition, service.metrics.registry)
+    return Response(written, media_type=exposition.MEDIA_TYPE)
 
 
 async def get_model(request: Request) -> Response:
@@ -158,6 +180,7 @@ async def delete_session(request: Request) -> Response:
     """Delete a session and free its KV cache slot."""
     service, caller = admitted(request)
     session = service.sessions.remove(request.path_params["session_id"], caller.owner)
+    note_session(session.id)
     return _json(service_responses.DeletedResponse(session_id=session.id, deleted=True))
 
 
@@ -194,14 +217,21 @@ def _number(request: Request, field: str, what: str) -> int | None:
     return None if given is None else int(given)
 
 
+def _service(request: Request) -> Service:
+    """The application's service."""
+    service: Service = request.app.state.service
+    return service
+
+
 def admitted(request: Request) -> tuple[Service, Caller]:
     """The application's service, and the caller of a request. Raises Unauthorized and Forbidden."""
-    service: Service = request.app.state.service
-    headers = request.headers
+    service, headers = _service(request), request.headers
     forwarded = [*headers.getlist("x-forwarded-for"), *headers.getlist("forwarded")]
     address = request.client.host if request.client else None
     server = (request.scope.get("server") or (None,))[0]
-    return service, service.access.admit(address, headers.get("authorization", ""), forwarded, server)
+    caller = service.access.admit(address, headers.get("authorization", ""), forwarded, server)
+    note_key(caller.key_name)
+    return service, caller
 
 
 async def body_of(request: Request) -> bytes:
@@ -216,7 +246,10 @@ def _session_id(request: Request, in_body: str | None) -> str | None:
         messages.check_session_id(in_header, SESSION_HEADER)
     if in_header is not None and in_body is not None and in_header != in_body:
         raise SessionMismatch(f"{SESSION_HEADER} says {in_header}, the body says {in_body}")
-    return in_body or in_header
+    session_id = in_body or in_header
+    if session_id is not None:
+        note_session(session_id)  # also for the log of a request that will be refused
+    return session_id
 
 
 def _allow_implicit(request: Request) -> None:
@@ -241,3 +274,7 @@ def _allow_implicit(request: Request) -> None:
 def _json(reply: response_fields.Response, session: Session | None = None, status: int = 200) -> Response:
     headers = None if session is None else {SESSION_HEADER: session.id}
     return JsonReply(reply.body(), status, headers)
+
+
+def _orchestrated(reply: health.Reply) -> Response:
+    return JsonReply(reply.body.body(), reply.http_status, reply.headers)

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 
 from backends.base import BackendError, EngineLost
 from speculation.errors import EngineError, ShuttingDown, SpecPairError
+from verifier_server.engine.observer import EngineState
 from verifier_server.engine.requests import Request
 from verifier_server.engine.scheduler import Inconsistent, Scheduler
 from verifier_server.sessions import Session
@@ -79,6 +80,11 @@ class Engine:
     def is_resident(self, session: Session) -> bool:
         """Whether `session` has a slot. Thread-safe."""
         return session in self._scheduler.slots
+
+    @property
+    def state(self) -> EngineState:
+        """What the engine holds now. Thread-safe."""
+        return self._scheduler.state
 
     def check_integrity(self) -> None:
         """Raise Inconsistent if sessions, slots and requests do not fit together. Thread-safe."""

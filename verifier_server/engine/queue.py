@@ -57,6 +57,16 @@ class Queue:
         return self.in_turns([each for each in self._active if each.requests], lambda sequence: sequence.turn)
 
     @property
+    def size(self) -> int:
+        """How many requests wait. Thread-safe."""
+        return self._waiting.total()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more requests may wait, whoever sends them. Thread-safe."""
+        return self.size >= self._max_queue
+
+    @property
     def active(self) -> Set[SequenceState]:
         """Sessions that wait, or were heard of within the last `SILENCE` seconds, as of the last `drop_silent`."""
         return self._active.keys()
@@ -104,8 +114,8 @@ class Queue:
         if client and self._waiting[client] >= self._most_of_client:
             why = f"{self._waiting[client]} of your requests are already waiting, the most for one client"
             return Overload([each for each in self.waiting if each.client == client], why)
-        if self._waiting.total() >= self._max_queue:
-            return Overload(self.waiting, f"{self._waiting.total()} requests are already waiting")
+        if self.is_full:
+            return Overload(self.waiting, f"{self.size} requests are already waiting")
         return None
 
     def add(self, request: Request, now: float) -> SequenceState:

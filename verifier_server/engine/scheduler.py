@@ -22,6 +22,7 @@ from speculation.sampling.sampling import Logits, Row
 from verifier_server.engine.batching_window import LONGEST, window_until
 from verifier_server.engine.composer import BatchItem, BatchPlan, Composer
 from verifier_server.engine.draft_credit import price
+from verifier_server.engine.observer import EngineObserver, EngineState
 from verifier_server.engine.pass_time import PassTime
 from verifier_server.engine.queue import Queue
 from verifier_server.engine.requests import Request
@@ -49,13 +50,16 @@ class Scheduler:
         max_queue: int = 256,
         batching_window: float = LONGEST,
         pass_ms: Sequence[float] = (),
+        observer: EngineObserver = EngineObserver(),
     ) -> None:
         """`max_drafts`: draft tokens in one verify request, at most. `prefill_chunk`: prompt tokens in a pass, at most,
         while other sessions are active. `max_queue`: requests that may wait. `batching_window`: the longest one, as a
-        multiple of the time of the pass. `pass_ms`: milliseconds of passes over 1, 2, … tokens; empty if unknown."""
+        multiple of the time of the pass. `pass_ms`: milliseconds of passes over 1, 2, … tokens; empty if unknown.
+        `observer`: is told of every pass."""
         self.max_drafts = min(max_drafts, backend.max_batch_tokens - 1)  # a draft is judged in one pass
         self.wake_at: float | None = None  # when to plan again at the latest, even if nothing was submitted
         self.backend = backend
+        self._observer = observer
         self._batching_window = batching_window
         self._pass_time = PassTime(pass_ms)
         self._queue = Queue(self.max_drafts, max_queue)
@@ -129,7 +133,9 @@ class Scheduler:
                 continue
             self.slots.fed(session)
             if (run := part.run) is not None:
-                run.started = began if run.started is None else run.started
+                if run.started is None:
+                    run.started = began
+                    self._observer.waited(began - run.submitted)
                 run.forward += ended - began
                 run.sessions = len(plan.parts)
             if not len(rows):
@@ -141,6 +147,8 @@ class Scheduler:
                 continue
             self._queue.settle(part.sequence, ended, part.run, len(part.fresh))
         self._pass_time.learn(plan.tokens, ended - began)
+        prefilled = sum(entry.logits_from for entry in plan.batch)
+        self._observer.passed(len(plan.parts), plan.tokens, prefilled, ended - began)
         if plan.holds_chunk:
             self._composer.chunk_over = ended
 
@@ -148,6 +156,22 @@ class Scheduler:
         """Fail the requests of a pass that the backend could not run; the KV cache of its slots will be recomputed."""
         self._running = None
         self._fail_parts(plan.parts, error)
+
+    @property
+    def state(self) -> EngineState:
+        """What the engine holds now. Thread-safe."""
+        plan, waiting = self._running, self._queue.size
+        running = 0 if plan is None else min(waiting, sum(len(part.requests) for part in plan.parts))
+        return EngineState(
+            waiting=waiting - running,
+            running=running,
+            full=self._queue.is_full,
+            slots=self.backend.slots,
+            slots_in_use=len(self.slots.owners),
+            cached_tokens=self.slots.held_tokens,
+            context_length=self.backend.context_length,
+            evictions=self.slots.evictions,
+        )
 
     def abandon(self, error: SpecPairError) -> None:
         """Fail all waiting requests and notify the watchers: there will be no more passes."""
@@ -191,7 +215,7 @@ class Scheduler:
         return self.wake_at is not None
 
     def _commit(self, part: BatchItem, rows: Rows, began: float, ended: float) -> None:
-        session, ends = part.sequence.session, self.backend.vocabulary.ends
+        sequence, session, ends = part.sequence, part.sequence.session, self.backend.vocabulary.ends
         rule, position = session.rule, len(session.tokens)
         judged: Sequence[Row] | Logits = rows
         if session.processors is not None:
@@ -213,18 +237,34 @@ class Scheduler:
             decisions=decisions,
             logprobs=logprobs,
         )
+        accepted = sum(ruling.accepted for ruling in rulings)
         if part.run is not None:
-            part.sequence.judged_at = ended
-            accepted = sum(ruling.accepted for ruling in rulings)
-            self._queue.judged(part.sequence, len(part.fresh), accepted, self._composer.price(session))
+            sequence.judged_at = ended
+            self._queue.judged(sequence, len(part.fresh), accepted, self._composer.price(session))
             self.slots[session].answers += 1
         self.slots.roll_back(session)
+        self._tell(sequence, len(session.tokens) - position, len(part.fresh), accepted, part.run is None, ended)
         _notify(session)
+
+    def _tell(
+        self, sequence: SequenceState, tokens: int, judged: int, accepted: int, target_decoded: bool, now: float
+    ) -> None:
+        """Tell the observer what a pass committed to a session."""
+        session, first = sequence.session, sequence.committed_at is None
+        queued = now if sequence.queued is None else sequence.queued
+        since = queued if sequence.committed_at is None else sequence.committed_at
+        sequence.committed_at = now
+        self._observer.committed(session, tokens, judged, accepted, now - since, first)
+        if target_decoded:
+            self._observer.target_decoded(tokens)
+        if session.finish_reason is not None:
+            self._observer.ended(session, now - queued)
 
     def _fail_parts(self, parts: Sequence[BatchItem], error: Exception) -> None:
         """Fail the requests of `parts`, and free their slots: which tokens these hold is in doubt."""
-        _log.error("a forward pass failed for %d sessions: %s", len(parts), error)
         for part in parts:
+            extra = {"session_id": part.sequence.session.id}
+            _log.error("a forward pass over %d sessions failed: %s", len(parts), error, extra=extra)
             self.slots.drop(part.sequence.session)
             waiting = [request for request in part.requests if request in part.sequence.requests]
             self._queue.fail(part.sequence, waiting, EngineError(f"the engine failed: {error}"))

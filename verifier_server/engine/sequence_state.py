@@ -23,6 +23,8 @@ class SequenceState:
         self.acknowledged = session.prompt_len  # the highest position the client has sent
         self.judged_at = 0.0  # when the last pass for a request ended, in seconds
         self.served = 0  # number of the last pass it was part of
+        self.queued: float | None = None  # when its first request arrived, in seconds
+        self.committed_at: float | None = None  # when tokens were last committed, in seconds
 
     @property
     def client(self) -> str:
@@ -33,6 +35,8 @@ class SequenceState:
         """Add a request that arrives at `now`."""
         self.arrivals.arrived(now)
         self.heard = now
+        if self.queued is None:
+            self.queued = now
         if request.self_continue is not None and request.position >= self.acknowledged:
             self.waits = not request.self_continue
         self.acknowledged = max(self.acknowledged, min(request.position, len(self.session.tokens)))

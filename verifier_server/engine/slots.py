@@ -21,15 +21,16 @@ class Slot:
 
 
 class SlotPool:
-    """The slots of one backend. Used by the engine's thread only, except `in`, which is thread-safe."""
+    """The slots of one backend. Used by the engine's thread only, except what is said to be thread-safe."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._free = list(reversed(range(backend.slots)))
         self._slots: OrderedDict[Session, Slot] = OrderedDict()  # by owner, the least recently used first
+        self.evictions = 0  # how often a session whose text had not ended has lost its slot to another one
 
     def __contains__(self, session: Session) -> bool:
-        """Whether `session` has a slot."""
+        """Whether `session` has a slot. Thread-safe."""
         return session in self._slots
 
     def __getitem__(self, session: Session) -> Slot:
@@ -40,6 +41,11 @@ class SlotPool:
     def owners(self) -> Set[Session]:
         """Sessions that have a slot, the least recently used first."""
         return self._slots.keys()
+
+    @property
+    def held_tokens(self) -> int:
+        """How many tokens all slots hold. Thread-safe: `list` copies the slots at once."""
+        return sum(slot.held for slot in list(self._slots.values()))
 
     def uncached(self, session: Session) -> int:
         """How many tokens of `session` its slot lacks: 1 (the pending token) unless there is something to prefill."""
@@ -70,8 +76,10 @@ class SlotPool:
         return victim
 
     def _victim(self, may_lose: Callable[[Session], bool]) -> Session | None:
-        """The least recently used session that `may_lose` its slot."""
-        return next(filter(may_lose, self._slots), None)
+        """The least recently used session that `may_lose` its slot, which it loses now."""
+        victim = next(filter(may_lose, self._slots), None)
+        self.evictions += victim is not None and victim.finish_reason is None
+        return victim
 
     def take_over(self, owner: Session, session: Session) -> None:
         """Give the slot of `owner` to `session`, which has none. A shared prefix of the two stays in the slot."""

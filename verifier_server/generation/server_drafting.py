@@ -163,7 +163,7 @@ class _FusedText:
             if not self.cancelled:
                 yield error
         except Exception as error:
-            _log.exception("the thread of a text died")
+            _log.exception("the thread of a text died", extra={"session_id": self.session.id})
             yield InternalError(f"a fault of the verifier ({type(error).__name__}): see its log")
 
     def cancel(self) -> None:
@@ -195,6 +195,7 @@ class _FusedText:
                 "drafting failed, the text is continued without: %s",
                 reason,
                 exc_info=not isinstance(error, BackendError),
+                extra={"session_id": self.session.id},
             )
             yield from self._plain()
 

@@ -1,6 +1,7 @@
 """Prompt files: how they are read, and the errors of a bad one."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -90,17 +91,31 @@ KEYS = (
         ('{"prompt": "a", "temperature": NaN}', "temperature must be in [0, 100], got nan"),
         ('{"prompt": "a", "top_k": 1.5}', "top_k must be a whole number, got 1.5"),
         ('{"prompt": "a", "top_p": 0}', "top_p must be in (0, 1], got 0"),
+        ('{"prompt": "a", "min_p": 2}', "min_p must be in [0, 1], got 2"),
+        ('{"prompt": "a", "logit_bias": [1]}', "logit_bias must be an object of token ids and numbers, got [1]"),
+        ('{"prompt": "a", "logit_bias": {"x": 1}}', "logit_bias names 'x', which is no token id"),
+        ('{"prompt": "a", "logit_bias": {"1": "x"}}', "logit_bias must map token ids to numbers, got 1: 'x'"),
+        ('{"prompt": "a", "logit_bias": {"1": 101}}', "logit_bias of token 1 must be in [-100, 100], got 101.0"),
         ('{"prompt": "a", "seed": -1}', "seed must be in [0, 2**53), got -1"),
         ('{"prompt": "a", "system": "b"}', "system is a message of a chat: add --chat"),
         ('{"prompt": "a", "id": "x"}', "the id 'x' is that of line 1, too"),
         ("", "the prompt is empty: take the line out, or write at least one character"),
     ],
-    ids=range(22),
+    ids=range(27),
 )
 def test_a_bad_object_is_refused_with_the_line(line: str, complaint: str) -> None:
     with pytest.raises(BadPromptFile) as raised:
         _parse(b'{"prompt": "fine", "id": "x"}\n' + line.encode() + b"\n", "p.jsonl")
     assert str(raised.value) == f"p.jsonl, line 2: {complaint}"
+
+
+def test_an_object_may_have_logit_processors() -> None:
+    line = (
+        b'{"prompt": "a", "min_p": 0.1, "presence_penalty": 1, "repetition_penalty": 1.1, "logit_bias": {"15": -100}}'
+    )
+    (prompt,) = _parse(line, "p.jsonl")
+    given = {"min_p": 0.1, "presence_penalty": 1, "repetition_penalty": 1.1, "logit_bias": {15: -100}}
+    assert prompt.options == replace(DEFAULTS, **given)  # type: ignore[arg-type]
 
 
 def test_an_id_is_shown_without_control_characters() -> None:

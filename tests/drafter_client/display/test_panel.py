@@ -207,7 +207,11 @@ def everything(mode: str = "remote") -> Stats:
         why="remote 50.1, target 20.3 tokens/s" if mode == "auto" else "",
         resumed=[] if mode == "solo" else [9, 78],
         sources=Counter(dict(zip(TokenSource, (30, 30, 20, 20), strict=True))),
-        sampling={"temperature": 0.8, "seed": 2**53 - 1, "strategy": "probabilistic"},
+        sampling={
+            **{"temperature": 0.8, "seed": 2**53 - 1, "strategy": "probabilistic"},
+            **{"min_p": 0.05, "logit_bias": {"5": 1.0, "7": -100.0}},
+            **{"presence_penalty": -1.25, "frequency_penalty": -1.25, "repetition_penalty": 1.25},
+        },
         times=WaitTimes(40.0, 4000.0, 99999.0, 60.0, 7000.0),
         context=112,
         baseline=Baseline(20.0, 39.0, 100, True),

@@ -382,7 +382,7 @@ def test_decisions_and_logprobs_are_on_the_tokens() -> None:
     for asked in (Asked(), Asked(True, True)):
         assert BOUNDS.details("/verify", asked, [65, 66], told) == ([on_65, on_66], [of_65, of_66])
     assert BOUNDS.details("/verify", Asked(), [65], Told()) == (None, None)
-    orders = [[0], [1, 0], [0, 1, 1], [0, None], []]
+    orders: list[list[int | None]] = [[0], [1, 0], [0, 1, 1], [0, None], []]
     for order in orders:
         decisions = [None if at is None else (on_65, on_66)[at] for at in order]
         with pytest.raises(BadReply, match=r"^http://v/verify: decisions are not on the tokens: is it a verifier\?$"):

@@ -9,6 +9,7 @@ from speculation.acceptance.strategies import Strategy
 from speculation.errors import Overloaded
 from speculation.protocol import messages, response_fields, responses, service_responses
 from speculation.protocol.fingerprint import Fingerprint
+from speculation.sampling.logprobs import TokenLogprobs
 
 COUNTS = st.integers(0, 2**53)
 SIZES = st.integers(1, 2**53)
@@ -29,6 +30,8 @@ DECISIONS = st.builds(
     drawn=st.none() | SHARES,
     verdict=st.sampled_from(get_args(Verdict)),
 )
+PENALTIES = st.floats(-2.0, 2.0)
+BIASES = st.dictionaries(st.integers(0, 10**9 - 1).map(str), st.floats(-100.0, 100.0), max_size=3)
 FINGERPRINTS = st.builds(
     Fingerprint, size=SIZES, below=COUNTS, begin=st.none() | COUNTS, ends=IDS.map(tuple), ordinary=TEXTS, control=TEXTS
 )
@@ -41,9 +44,23 @@ SAMPLINGS = st.builds(
     strategy=st.sampled_from(Strategy),
     noise=NAMES,
     threshold=st.none() | st.floats(0.0, 1.0, exclude_max=True),
+    min_p=SHARES,
+    presence_penalty=PENALTIES,
+    frequency_penalty=PENALTIES,
+    repetition_penalty=st.floats(0.01, 100.0),
+    logit_bias=BIASES,
+)
+LOGPROBS = st.builds(
+    TokenLogprobs,
+    token=COUNTS,
+    logprob=st.floats(-1e9, 0.0),
+    top=st.lists(st.tuples(COUNTS, st.floats(-1e9, 0.0)), max_size=3),
 )
 TIMINGS = st.builds(response_fields.Timing, queue_ms=MS, forward_ms=MS, sessions=COUNTS)
-DECIDED: dict[str, Any] = {"decisions": st.none() | st.lists(st.none() | DECISIONS, max_size=3)}
+DECIDED: dict[str, Any] = {
+    "decisions": st.none() | st.lists(st.none() | DECISIONS, max_size=3),
+    "logprobs": st.none() | st.lists(st.none() | LOGPROBS, max_size=3),
+}
 TOKENS: dict[str, Any] = {"position": COUNTS, "tokens": IDS}
 ENDED = st.none() | REASONS
 VERIFIED = st.builds(
@@ -161,6 +178,12 @@ REQUESTS: dict[str, st.SearchStrategy[messages.Message]] = {
         max_tokens=SIZES,
         seed=st.integers(0, 2**53 - 1),
         committed_ids=IDS,
+        min_p=SHARES,
+        presence_penalty=PENALTIES,
+        frequency_penalty=PENALTIES,
+        repetition_penalty=st.floats(0.01, 100.0),
+        logit_bias=BIASES,
+        logprobs=st.none() | st.integers(0, 20),
         next_in_ms=st.none() | st.floats(0.0, 1e7),
     ),
     "verify": st.builds(

@@ -37,15 +37,22 @@ def test_all_fields_are_accepted() -> None:
         "temperature": 1,
         "top_k": 40,
         "top_p": 0.5,
+        "min_p": 0.1,
+        "presence_penalty": -2,
+        "frequency_penalty": 0.5,
+        "repetition_penalty": 1.2,
+        "logit_bias": {"15": -100, "3": 2.5},
         "seed": 2**53 - 1,
         "committed_ids": [7],
         "strategy": "deterministic",
         "self_continue": True,
         "explain": True,
+        "logprobs": 5,
     }
     message = messages.parse(messages.PrefillRequest, json.dumps(given).encode())
     assert message.model_dump(exclude_none=True) == given
-    assert message.sampling(7) == Sampling(7, 1.0, 40, 0.5)
+    biases = ((3, 2.5), (15, -100.0))
+    assert message.sampling(7) == Sampling(7, 1.0, 40, 0.5, 0.1, -2.0, 0.5, 1.2, biases)
 
 
 @pytest.mark.parametrize("bad", [1.0, 1.5, True, "1", None, [1]], ids=repr)
@@ -65,6 +72,11 @@ def test_token_ids_must_be_integers(field: str, bad: Any) -> None:
         *(("seed", bad) for bad in (-1, 2**53, 1.0, True, "5")),
         *(("temperature", bad) for bad in (-0.1, 100.5, True, "0.5", None, float("nan"), float("inf"))),
         *(("top_p", bad) for bad in (0, 0.0, -1, 1.1, True, "0.5", None, float("nan"))),
+        *(("min_p", bad) for bad in (-0.1, 1.1, True, "0.5", None, float("nan"))),
+        *(("presence_penalty", bad) for bad in (-2.1, 2.1, True, "0.5", None, float("nan"))),
+        *(("frequency_penalty", bad) for bad in (-2.1, 2.1, True, "0.5", None, float("inf"))),
+        *(("repetition_penalty", bad) for bad in (0, -1, 0.009, 100.1, True, "1", None, float("nan"))),
+        *(("logprobs", bad) for bad in (-1, 21, 1.0, True, "5")),
         *(("strategy", bad) for bad in ("", "guessing", None, 1)),
         *(("self_continue", bad) for bad in (1, 0, "true", None)),
         *(("session_id", bad) for bad in ("", "a b", "a/b", "a\n", "ä", "x" * 129, 5)),
@@ -76,6 +88,20 @@ def test_bad_values_are_refused_by_name(field: str, bad: Any) -> None:
     error = refusal(messages.PrefillRequest, {"prompt": "x", field: bad})
     assert error.message.startswith(f"{field}: ")
     assert error.details == {"param": field}
+
+
+@pytest.mark.parametrize("bad", ["x", "-1", "05", "1.0", "", "²", "9" * 5000], ids=lambda key: key[:9])
+def test_logit_bias_names_token_ids(bad: str) -> None:
+    error = refusal(messages.PrefillRequest, {"prompt": "x", "logit_bias": {"7": 1.0, bad: 1.0}})
+    assert error.message == f"logit_bias: {bad[:20]!r} is no token id: write it as a decimal number"
+    assert error.details == {"param": "logit_bias"}
+
+
+@pytest.mark.parametrize("bad", [-100.5, 101, True, "1", None, float("nan")], ids=repr)
+def test_logit_bias_is_a_number_of_at_most_100(bad: Any) -> None:
+    assert refusal(messages.GenerateRequest, {"prompt": "x", "logit_bias": {"7": bad}}).details == {
+        "param": "logit_bias.7"
+    }
 
 
 @pytest.mark.parametrize("bad", [-1, 1.0, True, "5"], ids=repr)

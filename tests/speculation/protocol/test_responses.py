@@ -84,6 +84,17 @@ def test_the_report_of_settings() -> None:
     assert response_fields.SamplingReport.of(Sampling(), Strategy.THRESHOLD, 0.5).settings()["threshold"] == 0.5
 
 
+def test_the_report_has_the_processors_that_are_on() -> None:
+    plain = response_fields.SamplingReport.of(Sampling(5, 0.5), Strategy.COUPLED, None).settings()
+    sampling = Sampling(5, 0.5, min_p=0.1, logit_bias=((3, 2.0), (15, -100.0)))
+    report = response_fields.SamplingReport.of(sampling, Strategy.COUPLED, None)
+    assert report.settings() == plain | {"min_p": 0.1, "logit_bias": {"3": 2.0, "15": -100.0}}
+    penalties = Sampling(5, 0.5, presence_penalty=0.5, frequency_penalty=-0.5, repetition_penalty=1.1)
+    report = response_fields.SamplingReport.of(penalties, Strategy.COUPLED, None)
+    names = ("presence_penalty", "frequency_penalty", "repetition_penalty")
+    assert report.settings() == plain | dict(zip(names, (0.5, -0.5, 1.1), strict=True))
+
+
 @pytest.mark.parametrize(
     ("model", "name"),
     [
@@ -91,6 +102,7 @@ def test_the_report_of_settings() -> None:
         (responses.VerifyResponse, "tokens"),
         (responses.VerifyResponse, "preds"),
         (responses.VerifyResponse, "decisions"),
+        (responses.VerifyResponse, "logprobs"),
         (service_responses.ModelInfo, "pass_ms"),
         (service_responses.ModelInfo, "strategies"),
         (service_responses.ModelInfo, "modes"),

@@ -12,9 +12,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from backends.scripted import ScriptedBackend
+from http_service.request_head_timeout import with_head_deadline
 from tests.verifier_server.conftest import SCRIPT, Serve
 from verifier_server.app import create_app
-from verifier_server.process.request_head_timeout import with_head_deadline
 from verifier_server.settings import Settings
 
 HEAD = b"POST /verify HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"

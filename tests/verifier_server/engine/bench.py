@@ -9,6 +9,7 @@ from backends.scripted import END, Script, ScriptedBackend
 from speculation.acceptance.draft_probs import Weights
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
+from speculation.sampling.processors import LogitProcessor
 from speculation.sampling.sampling import Sampling, choose_reference
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, Request
@@ -81,6 +82,8 @@ class Bench:
         strategy: Strategy = Strategy.COUPLED,
         threshold: float | None = None,
         explain: bool = False,
+        logprobs: int | None = None,
+        masks: Sequence[LogitProcessor] = (),
     ) -> Session:
         ids = self.backend.vocabulary.encode(prompt) if isinstance(prompt, str) else list(prompt)
         limit = self.backend.context_length
@@ -96,6 +99,8 @@ class Bench:
             limit,
             threshold=threshold,
             decisions=[] if explain else None,
+            logprobs=logprobs,
+            masks=masks,
         )
 
     def slot(self, session: Session) -> int | None:

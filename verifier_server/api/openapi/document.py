@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from command_line import version
 from speculation.errors import SpecPairError
 from speculation.protocol import messages, responses, service_responses
-from verifier_server.api.openapi.examples import EVENTS, FAILED, LOADING, REQUESTS, RESPONSES
+from verifier_server.api.openapi.examples import DRAINING, EVENTS, FAILED, LOADING, REQUESTS, RESPONSES
 from verifier_server.api.openapi.schemas import PREFIX, Json, schemas
 from verifier_server.api.operations import OPERATIONS, Operation
 
@@ -55,6 +55,10 @@ _PARAMETERS: dict[str, Json] = {
     },
 }
 
+_RETRY_AFTER: Json = {
+    "description": "Seconds to wait before a retry. Absent after a failure.",
+    "schema": {"type": "integer", "minimum": 0},
+}
 _SESSION = "$response.body#/session_id"
 _LINKS: Json = {  # requests that can follow a prefill
     "verify": {
@@ -119,6 +123,8 @@ def _success(operation: Operation) -> Json:
         name = operation.response.__name__
         content["application/json"] = {"schema": {"$ref": PREFIX + name}, "example": RESPONSES[name]}
     description = "Success."
+    if operation.text:
+        content["text/plain"] = {"schema": {"type": "string"}, "example": operation.text}
     if operation.events:
         written = "".join(f"event: {name}\ndata: {data}\n\n" for name, data in EVENTS[operation.path])
         description = (
@@ -158,9 +164,17 @@ def _refusals(operation: Operation) -> Json:
         by_status.setdefault(error.status, []).append(error)
     refusals = {str(status): _refusal(status, by_status[status]) for status in sorted(by_status)}
     if operation.response is service_responses.HealthResponse:
-        examples = {"loading": {"value": LOADING}, "failed": {"value": FAILED}}
+        examples = {"loading": {"value": LOADING}, "draining": {"value": DRAINING}, "failed": {"value": FAILED}}
         content = {"application/json": {"schema": {"$ref": PREFIX + "HealthResponse"}, "examples": examples}}
-        refusals["503"] = {"description": "The model is loading, or has failed.", "content": content}
+        refusals["503"] = {
+            "description": "The model is loading, the verifier stops, or has failed.",
+            "content": content,
+        }
+    if operation.response is service_responses.LiveResponse:
+        refusals["503"] = _unavailable("LiveResponse", "It has failed.", {"status": "failed"})
+    if operation.response is service_responses.ReadyResponse:
+        refusals["503"] = _unavailable("ReadyResponse", "New texts are refused.", {"status": "draining"})
+        refusals["503"]["headers"] = {"Retry-After": _RETRY_AFTER}
     return refusals
 
 
@@ -183,13 +197,14 @@ def _refusal(status: int, kinds: list[type[SpecPairError]]) -> Json:
             "WWW-Authenticate": {"description": "The scheme, Bearer.", "required": True, "schema": {"type": "string"}}
         }
     if status == 503:
-        described["headers"] = {
-            "Retry-After": {
-                "description": "Seconds to wait before a retry. Absent with model_failed.",
-                "schema": {"type": "integer", "minimum": 0},
-            }
-        }
+        described["headers"] = {"Retry-After": _RETRY_AFTER}
     return described
+
+
+def _unavailable(schema: str, description: str, example: Json) -> Json:
+    """The response 503 of an endpoint for orchestrators."""
+    content = {"application/json": {"schema": {"$ref": PREFIX + schema}, "example": example}}
+    return {"description": description, "content": content}
 
 
 def _sentences(described: object) -> list[str]:

@@ -99,6 +99,8 @@ RESPONSES: dict[str, Example] = {  # by schema
     "GenerateResponse": _TEXT,
     "TokenizeResponse": {"token_ids": [0, 511, 2133, 9]},
     "HealthResponse": {"status": "ready", "model": "stdlib-target-q8_0", "sessions": 0},
+    "LiveResponse": {"status": "alive"},
+    "ReadyResponse": {"status": "ready"},
     "ModelInfo": {
         "model": "stdlib-target-q8_0",
         "backend": "llama_cpp",
@@ -131,7 +133,14 @@ RESPONSES: dict[str, Example] = {  # by schema
     "DeletedResponse": {"session_id": "demo", "deleted": True},
 }
 
+METRICS = (  # `/metrics`, in part
+    "# HELP specpair_num_requests_waiting Requests that wait for a forward pass.\n"
+    "# TYPE specpair_num_requests_waiting gauge\n"
+    'specpair_num_requests_waiting{model_name="stdlib-target-q8_0"} 0.0\n'
+)
+
 LOADING = {"status": "loading", "progress": 0.4}  # `/health` with status 503
+DRAINING = {"status": "draining"}
 FAILED = {"status": "failed", "reason": "there is no file models/none.gguf"}
 
 EVENTS: dict[str, tuple[tuple[str, str], ...]] = {  # by path: event names and data of one stream

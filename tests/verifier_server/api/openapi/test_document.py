@@ -19,7 +19,7 @@ from speculation.protocol import messages, responses, service_responses
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from verifier_server.api.openapi.document import document
-from verifier_server.api.openapi.examples import EVENTS, FAILED, LOADING, REQUESTS, RESPONSES
+from verifier_server.api.openapi.examples import DRAINING, EVENTS, FAILED, LOADING, REQUESTS, RESPONSES
 from verifier_server.api.operations import OPERATIONS
 from verifier_server.app import create_app
 from verifier_server.settings import Settings
@@ -71,9 +71,10 @@ def test_every_operation_is_described_in_full() -> None:
     names = set()
     for path, methods in document()["paths"].items():
         for operation in methods.values():
+            needs_key = path not in ("/health", "/live", "/ready")
             names.add(operation["operationId"])
             assert {"200", "500"} <= operation["responses"].keys(), path
-            assert ("401" in operation["responses"]) == ("security" not in operation) == (path != "/health")
+            assert ("401" in operation["responses"]) == ("security" not in operation) == needs_key
             for status, response in operation["responses"].items():
                 assert response["description"]
                 for content in response["content"].values():
@@ -138,7 +139,7 @@ def test_event_examples_are_valid(path: str) -> None:
         checked(models[name], json.loads(data))
 
 
-@pytest.mark.parametrize("example", [LOADING, FAILED], ids=["loading", "failed"])
+@pytest.mark.parametrize("example", [LOADING, DRAINING, FAILED], ids=["loading", "draining", "failed"])
 def test_health_examples_are_valid(example: Json) -> None:
     checked(service_responses.HealthResponse, example)
 
@@ -250,6 +251,9 @@ def test_other_endpoints_match_the_document(live: LiveServer) -> None:
     http = live.http
     session = live.post("/prefill", {"prompt": "x"})["session_id"]
     reply(http.get("/health"), service_responses.HealthResponse)
+    reply(http.get("/live"), service_responses.LiveResponse)
+    reply(http.get("/ready"), service_responses.ReadyResponse)
+    assert http.get("/metrics").headers["content-type"].startswith("text/plain")
     reply(http.get("/model"), service_responses.ModelInfo)
     reply(http.get("/model?below=5"), service_responses.ModelInfo)
     reply(http.get("/vocabulary"), service_responses.VocabularyResponse)
@@ -263,6 +267,8 @@ def test_replies_without_a_model_match_the_document(serve: Serve) -> None:
     live = serve()
     live.service.loader.failure = "no such file"
     reply(live.http.get("/health"), service_responses.HealthResponse, 503)
+    reply(live.http.get("/live"), service_responses.LiveResponse, 503)
+    reply(live.http.get("/ready"), service_responses.ReadyResponse, 503)
     reply(live.http.get("/model"), responses.ErrorResponse, 503)
 
 

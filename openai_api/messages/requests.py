@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from openai_api.seeds import seed_of
+from openai_api.messages.seeds import seed_of
 from speculation.errors import InvalidRequest
 from speculation.sampling import gumbel
 from speculation.sampling.sampling import Sampling

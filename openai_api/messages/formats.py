@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from backends.vocabulary import Vocabulary
-from openai_api import replies
+from openai_api.messages import replies
+from openai_api.messages.replies import FinishReason, Reply
 from openai_api.output import Delta, TokenPart
-from openai_api.replies import FinishReason, Reply
 
 
 class Format(Protocol):

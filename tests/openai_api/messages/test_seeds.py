@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openai_api.seeds import seed_of
+from openai_api.messages.seeds import seed_of
 from speculation.sampling import gumbel
 
 

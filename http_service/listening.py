@@ -1,4 +1,4 @@
-"""The sockets that the verifier listens on. They are bound before the model loads, so a port in use fails at once."""
+"""The sockets that a service listens on. They are bound before a model loads, so a port in use fails at once."""
 
 import errno
 import logging
@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import uvicorn
 
-from verifier_server.settings import SettingsError
+from command_line.errors import SettingsError
 
 _log = logging.getLogger("uvicorn.error")  # the logger on which uvicorn says where it listens
 

@@ -64,8 +64,10 @@ class SpecDecode(Reply):
 
 class _Generated(Reply):
     id: str
+    object: str
     created: Annotated[int, Field(description="Seconds since 1970.")]
     model: str
+    choices: list[Any]
     usage: Usage | None = None
     timings: Timings | None = None
     spec_decode: SpecDecode | None = None

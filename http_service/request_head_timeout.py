@@ -1,4 +1,4 @@
-"""Closes connections that send no complete request head in time. Used by the server of the `verifier` command.
+"""Closes connections that send no complete request head in time. Used by the services of both commands.
 
 uvicorn limits the idle time between two requests. It does not limit the time before the first request, nor the time
 that a request head takes.

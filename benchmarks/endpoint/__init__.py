@@ -1,0 +1,1 @@
+"""What OpenAI's endpoints cost, and what they do under load."""

@@ -1,0 +1,37 @@
+"""The services that are measured: a paced verifier, `drafter serve`, and their CPU time."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from child_processes.children import child
+from child_processes.serving import Server, verifier
+from simulation.paced import TARGET_25
+
+
+def paced(rows: int) -> AbstractContextManager[Server]:
+    """A verifier of the shipped target, whose passes take as long as those of a target of 25 ms a step."""
+    return verifier("simulation.paced:app", PACED_TARGET=TARGET_25, rows=rows, threads=1, context=1024, insecure="yes")
+
+
+@contextmanager
+def drafter_serve(url: str, texts: int, queue: int) -> Iterator[Server]:
+    """`drafter serve` in front of a verifier, with the draft model that ships on one thread."""
+    flags = {"verifier": url, "port": 0, "texts": texts, "queue": queue, "threads": 1, "branches": 2}
+    arguments = [f"--{name}={value}" for name, value in flags.items()]
+    with child("-m", "drafter_client", "serve", *arguments, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if (found := re.search(r"(http://\S+)/v1", line)) is not None:
+                yield Server(process, found[1])
+                return
+        raise RuntimeError("drafter serve ended before it served")
+
+
+def cpu_seconds(server: Server) -> float:
+    """CPU seconds that a service has used. Needs /proc."""
+    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

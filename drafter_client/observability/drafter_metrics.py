@@ -1,0 +1,118 @@
+"""Counts the texts of a pair from their events."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from drafter_client.generation import events
+from drafter_client.generation.events import Listener
+from drafter_client.http.outages import Outage
+from drafter_client.metrics.statistics import Stats
+from drafter_client.metrics.token_source import TokenSource
+from http_service.observability.metrics import ServiceMetrics, TextMetrics
+from http_service.observability.request_context import current
+
+
+class DrafterMetrics:
+    """Counts the texts of a pair: `Pair(observer=metrics, on_outage=metrics.outage)`. Thread-safe.
+
+    A text counts for the key of the HTTP request in whose context it is read; outside of a request, for no key.
+    """
+
+    def __init__(self, metrics: ServiceMetrics) -> None:
+        self._metrics = metrics
+        self._running = metrics.gauge("num_requests_running", "Texts under way.")
+        self._round_trips = metrics.seconds(
+            "round_trip_seconds", "Time of a verify request, without its time in the verifier's queue and passes."
+        )
+        self._modes = metrics.counter("mode_selections", "Texts, and in mode auto stretches of texts, by mode.", "mode")
+        self._resumed = metrics.counter("outages", "Outages of the verifier after which a text was resumed.")
+        self._outage = metrics.gauge("outage_seconds", "How long the present outage of the verifier has lasted, or 0.")
+        self._waits = False  # whether `_outage` is not 0
+
+    @contextmanager
+    def run(self, stats: Stats, settings: Mapping[str, Any]) -> Iterator[Listener]:
+        """A context around one text, which yields the listener to its events: see `drafter_client.pair.Observer`."""
+        request = current()
+        text = _TextCounter(self, self._metrics.text("" if request is None else request.key))
+        running = self._running.labels(self._metrics.model_name())
+        running.inc()
+        try:
+            yield text.take
+        finally:
+            running.dec()
+
+    def outage(self, outage: Outage) -> None:
+        """Note how long an outage has lasted: what `Pair` calls `on_outage` with."""
+        self._waits = True
+        self._outage.labels(self._metrics.model_name()).set(outage.seconds)
+
+    def chose(self, mode: str) -> None:
+        """Count a text, or a stretch, in this mode."""
+        self._modes.labels(self._metrics.model_name(), mode).inc()
+
+    def exchanged(self, seconds: float) -> None:
+        """Count the round trip of a verify request."""
+        self._round_trips.labels(self._metrics.model_name()).observe(seconds)
+
+    def resumed(self) -> None:
+        """Count an outage after which a text was resumed."""
+        self._resumed.labels(self._metrics.model_name()).inc()
+
+    def answered(self) -> None:
+        """Note that the verifier is there."""
+        if self._waits:
+            self._waits = False
+            self._outage.labels(self._metrics.model_name()).set(0.0)
+
+
+class _TextCounter:
+    """Counts one text. The listener's times are milliseconds on the run's clock."""
+
+    def __init__(self, metrics: DrafterMetrics, text: TextMetrics) -> None:
+        self._metrics, self._text = metrics, text
+        self._began: float | None = None
+        self._prompt_tokens = 0
+        self._last: float | None = None  # when the last tokens came
+        self._ended = False
+
+    def take(self, event: events.RunEvent, now: float) -> None:
+        """Count an event, a `Listener`."""
+        match event:  # the most frequent ones first
+            case events.Answered():
+                self._count_answer(event, now)
+            case events.Committed():
+                self._count_tokens(event, now)
+            case events.ModeChosen():
+                self._metrics.chose(event.mode)
+            case events.Began():
+                if self._began is None:
+                    self._began, self._prompt_tokens = now, event.prompt_tokens
+            case events.Resumed():
+                self._metrics.resumed()
+            case events.Ended():
+                if event.finish_reason is not None and self._began is not None and not self._ended:
+                    self._ended = True
+                    self._text.ended(event.finish_reason, (now - self._began) / 1e3)
+
+    def _count_answer(self, event: events.Answered, now: float) -> None:
+        response, draft = event.response, event.in_flight_draft
+        took = now - draft.sent_at - response.queue_ms - response.forward_ms
+        self._metrics.exchanged(max(0.0, took) / 1e3)
+        if response.judged:
+            self._text.draft(response.judged, response.judged_accepted(len(draft.drafts)))
+
+    def _count_tokens(self, event: events.Committed, now: float) -> None:
+        if not event.tokens:
+            return
+        self._metrics.answered()
+        self._text.tokens(len(event.tokens))
+        if self._last is not None:
+            self._text.gap((now - self._last) / 1e3)
+        elif self._began is not None:
+            self._text.began(self._prompt_tokens)
+            self._text.first_token((now - self._began) / 1e3)
+        self._last = now
+        if event.judged:
+            accepted = sum(source is TokenSource.ACCEPTED for _, source in event.tokens)
+            self._text.draft(event.judged, accepted)

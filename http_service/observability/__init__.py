@@ -1,0 +1,1 @@
+"""What both HTTP services tell about themselves: metrics, logs, health."""

@@ -1,0 +1,1 @@
+"""What the endpoints read and write: requests, replies, chunks, errors."""

@@ -1,0 +1,84 @@
+"""Flags of logit processors: they reach the text in every command, are reported, and bad values are refused."""
+
+import json
+
+import pytest
+
+from backends.scripted import Script, ScriptedBackend
+from speculation.sampling.sampling import Sampling
+from tests.drafter_client.cli.command_line import Command
+from tests.drafter_client.support import Verifier
+from tests.speculation import processed
+
+PROMPT = "def f(x):"
+FLAGS = ["--min-p", "0.02", "--presence-penalty", "0.5", "--frequency-penalty", "1", "--repetition-penalty", "1.1"]
+FLAGS += ["--logit-bias", "101=6.5", "--logit-bias", "102=-100", "--temperature", "0.9", "--seed", "4"]
+TEXT = ["--prompt", PROMPT, "--max-tokens", "24"]
+SAMPLING = Sampling(4, 0.9, 0, 1.0, 0.02, 0.5, 1.0, 1.1, ((101, 6.5), (102, -100.0)))
+REPORTED = {
+    "min_p": 0.02,
+    "presence_penalty": 0.5,
+    "frequency_penalty": 1.0,
+    "repetition_penalty": 1.1,
+    "logit_bias": {"101": 6.5, "102": -100.0},
+}
+
+
+def _expected() -> list[int]:
+    model = ScriptedBackend(Script(seed=1))
+    return processed.plain(model.logits_after, model.vocabulary.encode(PROMPT), 24, SAMPLING)
+
+
+def _commands(verifier: Verifier) -> dict[str, list[str]]:
+    there = ["--verifier", verifier.url]
+    return {
+        "pair": [*there, "--backend", "scripted", "--draft-model", "1"],
+        "target": [*there, "--mode", "target"],
+        "solo server": ["solo", "server", *there],
+        "solo": ["solo", "--backend", "scripted", "--model", "1"],
+    }
+
+
+@pytest.mark.parametrize("command", ["pair", "target", "solo server", "solo"])
+def test_each_command_has_the_processors(drafter: Command, verifier: Verifier, command: str) -> None:
+    ran = drafter(*_commands(verifier)[command], *TEXT, *FLAGS, "--json")
+    assert (ran.status, ran.err) == (0, "")
+    report = json.loads(ran.out)
+    assert report["token_ids"] == _expected()
+    plain = {"seed": 4, "temperature": 0.9, "top_k": 0, "top_p": 1.0}
+    told = {} if command == "solo" else {"strategy": "coupled", "noise": "gumbel-1"}
+    assert report["sampling"] == plain | told | REPORTED
+
+
+@pytest.mark.parametrize("command", ["pair", "solo"])
+def test_the_panel_names_those_that_are_on(drafter: Command, verifier: Verifier, command: str) -> None:
+    flags = ["--presence-penalty", "0.5", "--min-p", "0.25", "--logit-bias", "101=2"]
+    ran = drafter(*_commands(verifier)[command], *TEXT, *flags, "--stats")
+    words = " ".join(ran.err.split())
+    assert "penalties presence 0.5" in words and "min_p 0.25" in words and "biased tokens 1" in words
+    plain = drafter(*_commands(verifier)[command], *TEXT, "--stats").err
+    assert not any(label in plain for label in ("penalties", "min_p", "biased tokens"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--min-p", "1.5"], "--min-p: must be at least 0.0 and at most 1.0"),
+        (["--presence-penalty", "3"], "--presence-penalty: must be at least -2.0 and at most 2.0"),
+        (["--frequency-penalty", "x"], "--frequency-penalty: 'x' is not a number"),
+        (["--repetition-penalty", "0"], "--repetition-penalty: must be at least 0.01 and at most 100.0"),
+        (["--logit-bias", "15"], "--logit-bias: '15' is not of the form ID=BIAS, such as 15=-100"),
+        (["--logit-bias", "a=1"], "--logit-bias: 'a' is not a whole number"),
+        (["--logit-bias", "15=101"], "--logit-bias: must be at least -100.0 and at most 100.0"),
+    ],
+)
+def test_bad_values_are_refused_by_name(drafter: Command, flags: list[str], complaint: str) -> None:
+    ran = drafter(*TEXT, *flags)
+    assert ran.status == 2 and complaint in ran.err
+
+
+@pytest.mark.parametrize("command", ["pair", "solo"])
+def test_a_bias_of_an_unknown_id_is_refused(drafter: Command, verifier: Verifier, command: str) -> None:
+    ran = drafter(*_commands(verifier)[command], *TEXT, "--logit-bias", "999=1")
+    assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
+    assert "999" in ran.err and "token id" in ran.err

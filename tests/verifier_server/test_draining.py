@@ -1,0 +1,118 @@
+"""SIGTERM drains: texts under way end, new ones are refused, and the process ends with status 0."""
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from drafter_client import Lookup, Mode, Options, Outage, Pair, Tokens
+from speculation.errors import ShuttingDown
+from tests.verifier_server.conftest import SCRIPT
+from tests.verifier_server.engine.bench import plain
+from tests.verifier_server.test_command_line import ENDLESS, MODULE, UVICORN, serving
+
+IDS = [256, 1, 2]
+BOTH = pytest.mark.parametrize("command", [MODULE, UVICORN], ids=["python -m", "uvicorn"])
+
+
+@contextmanager
+def ready(command: list[str], **settings: str) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+    with serving([*command, "--port", "0"], **ENDLESS, **settings) as (process, http):
+        while http.get("/health").status_code == 503:
+            pass
+        yield process, http
+
+
+def drain(process: subprocess.Popen[str], http: httpx.Client) -> None:
+    """Send SIGTERM; returns when the verifier drains."""
+    process.send_signal(signal.SIGTERM)
+    while http.get("/health").json()["status"] != "draining":
+        pass
+
+
+def errors(process: subprocess.Popen[str]) -> str:
+    """The rest of its log."""
+    assert process.stderr is not None
+    return process.stderr.read()
+
+
+@BOTH
+def test_text_under_way_ends_and_new_ones_are_refused(command: list[str]) -> None:
+    text = plain(SCRIPT, IDS, 6)
+    opening = {"session_id": "a", "prompt_ids": IDS, "max_tokens": 6}
+    with ready(command, VERIFIER_DRAIN_SECONDS="60") as (process, http):
+        http.post("/prefill", json=opening).raise_for_status()
+        with http.stream("GET", "/sessions/a/stream") as pushed:  # a drafter listens, so its text is under way
+            lines = pushed.iter_lines()
+            assert next(lines) == "event: tokens"
+            drain(process, http)
+            refused = [
+                http.post("/prefill", json={"session_id": "b", "prompt_ids": IDS}),
+                http.post("/generate", json={"prompt_ids": IDS}),
+            ]
+            for response in refused:
+                assert (response.status_code, response.json()["error"]["code"]) == (503, "shutting_down")
+                assert response.headers["retry-after"] == "1"
+            assert (http.get("/ready").status_code, http.get("/ready").json()) == (503, {"status": "draining"})
+            assert (http.get("/live").status_code, http.get("/live").json()) == (200, {"status": "alive"})
+            assert http.get("/metrics").status_code == 200
+            again = http.post("/prefill", json=opening).json()
+            assert (again["tokens"], again["total_tokens"]) == (text[:1], 4)
+            body = {"session_id": "a", "position": 4, "draft_tokens": text[1:]}
+            assert http.post("/verify", json=body).json()["finish_reason"] == "length"
+            assert "event: end" in list(lines)
+        assert process.wait(20) == 0
+        assert "Traceback" not in errors(process)
+
+
+def test_drafter_s_text_is_written_to_its_end() -> None:
+    options = Options(max_tokens=60, mode=Mode.REMOTE, lockstep=True)
+    told: list[Outage] = []
+    with ready(UVICORN) as (process, http):
+        with (
+            Pair(str(http.base_url), Lookup(), on_outage=told.append) as pair,
+            Pair(str(http.base_url), Lookup(), patience=0.0) as late,
+        ):
+            generation = pair.generate(IDS, options)
+            tokens = [*next(event.tokens for event in generation if isinstance(event, Tokens))]
+            drain(process, http)
+            with pytest.raises(ShuttingDown):
+                list(late.generate(IDS, options))
+            tokens += [token for event in generation if isinstance(event, Tokens) for token in event.tokens]
+        assert [token.id for token in tokens] == plain(SCRIPT, IDS, 60) and told == []
+        assert process.wait(20) == 0
+
+
+def test_client_that_has_gone_does_not_hold_up_the_end() -> None:
+    """Its session is at rest, and its text has not ended."""
+    with ready(MODULE, VERIFIER_DRAIN_SECONDS="60") as (process, http):
+        http.post("/prefill", json={"session_id": "a", "prompt_ids": IDS}).raise_for_status()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def test_text_that_does_not_end_in_time_gets_an_error() -> None:
+    with ready(MODULE, VERIFIER_DRAIN_SECONDS="0.2") as (process, http):
+        body = {"prompt_ids": IDS, "stream": True, "temperature": 1.0}
+        with http.stream("POST", "/generate", json=body) as written:
+            lines = written.iter_lines()
+            assert next(lines) == "event: open"
+            process.send_signal(signal.SIGTERM)
+            assert '"code":"shutting_down"' in list(lines)[-2]
+        assert process.wait(20) == 0
+        assert "draining took too long" in errors(process)
+
+
+@BOTH
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_second_signal_does_not_wait(command: list[str], second: signal.Signals) -> None:
+    with ready(command, VERIFIER_DRAIN_SECONDS="1000") as (process, http):
+        with http.stream("POST", "/generate", json={"prompt_ids": IDS, "stream": True, "temperature": 1.0}) as written:
+            assert next(written.iter_lines()) == "event: open"
+            drain(process, http)
+            process.send_signal(second)
+            assert process.wait(20) in (0, -second, -signal.SIGTERM, 128 + second)
+        assert "Traceback" not in errors(process)

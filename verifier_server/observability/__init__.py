@@ -1,0 +1,1 @@
+"""The verifier's own metrics, and its health."""
