@@ -205,9 +205,10 @@ def _piece(event: Tokens) -> Piece:
 
 def _counts(stats: Stats) -> DraftCounts:
     return DraftCounts(
-        stats.rounds,
+        stats.drafts_judged,
         stats.drafted,
         stats.accepted,
+        list(stats.accepted_per_position),
         prediction_accepted=stats.prediction_accepted,
         prediction_rejected=stats.prediction_rejected,
     )

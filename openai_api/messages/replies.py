@@ -56,7 +56,7 @@ class Timings(Reply):
 class SpecDecode(Reply):
     """Draft tokens, by vLLM's names."""
 
-    num_drafts: Annotated[int, Field(description="Passes of the target that judged a draft.")]
+    num_drafts: Annotated[int, Field(description="Drafts of which the target judged a token.")]
     num_draft_tokens: int
     num_accepted_tokens: int
     num_accepted_tokens_per_pos: Annotated[list[int], Field(description="Accepted ones by their place in the draft.")]
