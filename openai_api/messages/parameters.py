@@ -18,6 +18,7 @@ R = TypeVar("R", bound=BaseModel)
 METADATA = (
     *("user", "metadata", "store", "service_tier", "safety_identifier", "parallel_tool_calls"),
     *("prompt_cache_key", "prompt_cache_retention", "cache_prompt", "id_slot", "timings_per_token", "return_progress"),
+    *("keep_alive", "num_thread", "num_gpu", "num_batch", "use_mmap", "use_mlock"),  # Ollama's: how a model is run
 )
 # Taken with these values, which ask for nothing.
 WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {

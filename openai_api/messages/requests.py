@@ -206,6 +206,14 @@ class Message(_Request):
     tool_call_id: Annotated[str | None, Field(description="Passed on to the chat template.")] = None
     refusal: Annotated[None, Field(description="Only null.")] = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty_fields(cls, given: Any) -> Any:
+        """A program may send back an earlier reply's message with all the fields that its library knows."""
+        if not isinstance(given, dict):
+            return given
+        return {name: value for name, value in given.items() if name in cls.model_fields or value not in (None, [])}
+
     @model_validator(mode="after")
     def _says_something(self) -> "Message":
         if self.content is None and not (self.role == "assistant" and self.tool_calls):
