@@ -82,6 +82,7 @@ def create_app(
     operations.add_to(app)
     endpoints = Endpoints(VerifierTexts(service))
     openai_routes.add_to(app, endpoints)
+    service.texts_full = lambda: endpoints.places.full
     docs_page.add_to(app)
     entrance.add_to(app, stopping=lambda: service.stopping)
     routes = Routes(

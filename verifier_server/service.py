@@ -71,6 +71,7 @@ class Service:
         self.verifying = Verifying(self.engine_client, self.sessions)
         self.texts = Generator(self.engine_client, self.sessions)
         self._vocabulary_body: bytes | None = None
+        self.texts_full: Callable[[], bool] = lambda: False  # whether OpenAI's endpoints refuse further texts
         self.stopping = False
 
     def begin_stop(self) -> None:
@@ -112,7 +113,7 @@ class Service:
             return Condition("draining", 1), None
         if models is None:
             return Condition("loading", self.loader.wait_expected), None
-        overloaded = models.engine.state.full or self.sessions.full
+        overloaded = models.engine.state.full or self.sessions.full or self.texts_full()
         return Condition("overloaded", 1) if overloaded else Condition("ready"), None
 
     def health(self) -> HealthResponse:

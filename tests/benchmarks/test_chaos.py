@@ -1,14 +1,23 @@
-"""A verifier is killed and started again while a text is written: in each mode the text equals the undisturbed one."""
+"""A verifier is killed and started again while a text is written: in each mode the text equals the undisturbed one.
 
+Through the drafter's endpoint as well as by the library.
+"""
+
+import json
 import signal
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import Lookup, Mode, Options, Outage, Pair, Tokens
+from drafter_client.serve.app import create_app
+from openai_api import generation
+from speculation.sampling.sampling import Sampling
 from tests.benchmarks.chaos import Chaos, RestartedVerifier
 from tests.drafter_client.support import plain
+from tests.openai_api.conftest import served
 
 pytestmark = pytest.mark.slow
 
@@ -46,3 +55,30 @@ def test_a_text_is_resumed_after_its_verifier_was_killed(verifier: RestartedVeri
     assert len(stats.resumed) >= 2 and stats.finish_reason == "length" and told
     assert stats.resumed[0] >= chaos.ended[0][0] and stats.resumed[-1] >= chaos.ended[-1][0]
     assert sum(stats.sources.values()) == TOKENS and stats.resumed == sorted(set(stats.resumed))
+
+
+@pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.AUTO])
+def test_a_stream_of_the_endpoint_goes_on_after_its_verifier_was_killed(
+    verifier: RestartedVerifier, mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generation, "HEARTBEAT", 0.05)
+    chaos = Chaos(verifier, ENDS[mode], seed=2)
+    pair = Pair(verifier.url, Lookup(), texts=2)
+    body = {"prompt": "def f(x):", "max_tokens": TOKENS, "temperature": 0.8, "seed": 7, "stream": True, "logprobs": 0}
+    tokens, comments, lines = 0, 0, list[str]()
+    with served(create_app(pair, Options(mode=mode), texts=2, queue=2)) as url, chaos.running():
+        with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60, trust_env=False) as reply:
+            for line in reply.iter_lines():
+                comments += line == ":"
+                if line.startswith("data: {"):
+                    lines.append(line)
+                    new = len(json.loads(line[6:])["choices"][0]["logprobs"]["tokens"])
+                    tokens += new
+                    chaos.arrived(new)
+        prompt_ids = ScriptedBackend(Script(seed=1)).vocabulary.encode("def f(x):")
+        expected = plain(ScriptedBackend(Script(seed=1)), prompt_ids, TOKENS, Sampling(7, 0.8))
+        text = "".join(json.loads(line[6:])["choices"][0]["text"] for line in lines)
+        assert text == bytes(expected).decode(errors="replace") and tokens == TOKENS
+        assert len(chaos.ended) == 2 and comments, "the stream showed that it lives while its verifier was away"
+        after = httpx.post(f"{url}/v1/completions", json=body | {"stream": False}, timeout=60, trust_env=False).json()
+        assert after["choices"][0]["text"] == text
