@@ -250,7 +250,7 @@ def test_paths_with_a_trailing_slash(url: str) -> None:
 
 
 def test_an_earlier_reply_with_empty_fields_is_taken_as_a_message(client: openai.OpenAI) -> None:
-    said = {"role": "assistant", "content": "A", "function_call": None, "tool_calls": None, "annotations": []}
+    said: dict[str, Any] = {"role": "assistant", "content": "A", "function_call": None, "tool_calls": None, "annotations": []}
     question = {"role": "user", "content": "U"}
     options: dict[str, Any] = {"model": "", "max_tokens": 8, "seed": 3}
     reply = client.chat.completions.create(messages=[said, question], **options)  # type: ignore[list-item]
@@ -268,7 +268,14 @@ def test_another_model_is_not_found(client: openai.OpenAI) -> None:
 
 
 def test_metadata_and_values_without_effect_are_taken(client: openai.OpenAI) -> None:
-    extra = {"metadata": {"a": "b"}, "store": True, "parallel_tool_calls": False, "tools": [], "best_of": 1, "keep_alive": "5m"}
+    extra = {
+        "metadata": {"a": "b"},
+        "store": True,
+        "parallel_tool_calls": False,
+        "tools": [],
+        "best_of": 1,
+        "keep_alive": "5m",
+    }
     assert _text(client, user="me", extra_body=extra) == _text(client)
 
 

@@ -34,9 +34,7 @@ def _serving(verifier: Verifier, *more: str) -> Iterator[tuple["subprocess.Popen
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminated"])
 def test_it_prints_its_address_and_ends_in_order(verifier: Verifier, how: signal.Signals) -> None:
     with _serving(verifier) as (process, line):
-        found = re.fullmatch(
-            r"scripted-1, scripted-1 drafts: (http://127\.0\.0\.1:\d+)/v1  \(Ctrl-C ends it\)\n", line
-        )
+        found = re.fullmatch(r"scripted-1, scripted-1 drafts: (http://127\.0\.0\.1:\d+)/v1  \(Ctrl-C ends it\)\n", line)
         assert found is not None, line
         body = {"prompt": "def f(x):", "max_tokens": 4, "temperature": 0}
         reply = httpx.post(f"{found[1]}/v1/completions", json=body, trust_env=False)
