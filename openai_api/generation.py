@@ -115,8 +115,8 @@ class TextsOfRequest:
                 delta = output.take(event)
                 if output.stopped:
                     reason = "stop"
-                    running.end(at)
             if reason is not None:
+                running.end(at)  # so that its place is free: another text of this request may wait for it
                 done[at] = True
                 self._open -= 1
             yield at, delta, reason

@@ -2,7 +2,8 @@
 
 SpecPairError
 +-- RequestError                 the request is at fault
-|   +-- InvalidRequest, BodyTooLarge, RequestTimeout, Unauthorized, Forbidden, NotFound, MethodNotAllowed
+|   +-- InvalidRequest, BodyTooLarge, RequestTimeout, NotFound, MethodNotAllowed
+|   +-- Unauthorized, Forbidden, ForeignOrigin, RateLimited
 |   +-- UnknownModel
 |   +-- EmptyPrompt, PromptTooLong, NoChatTemplate, TokenOutOfRange, TooManyDrafts
 |   +-- UnknownSession, SessionConflict, SessionMismatch, ImplicitSessionRefused, SelfContinueRefused
@@ -73,6 +74,18 @@ class Forbidden(RequestError):
     """The verifier has no key, and the caller is not on this machine or a private network."""
 
     code, status = "forbidden", 403
+
+
+class ForeignOrigin(RequestError):
+    """A web page of another origin sent the request, and that origin is not allowed."""
+
+    code, status = "foreign_origin", 403
+
+
+class RateLimited(RequestError):
+    """The caller's key has reached one of its limits: ask again after `retry_after` seconds."""
+
+    code, status, type = "rate_limited", 429, "requests"  # OpenAI's type; "tokens" for a limit of tokens
 
 
 class NotFound(RequestError):

@@ -5,10 +5,14 @@ from typing import Any
 from starlette.responses import Response
 
 from http_service.error_reply import error_reply
-from speculation.errors import PromptTooLong, SpecPairError, Unauthorized
+from speculation.errors import PromptTooLong, RateLimited, SpecPairError, Unauthorized
 
 # Codes that programs look for.
-_CODES: dict[type[SpecPairError], str] = {PromptTooLong: "context_length_exceeded", Unauthorized: "invalid_api_key"}
+_CODES: dict[type[SpecPairError], str] = {
+    PromptTooLong: "context_length_exceeded",
+    RateLimited: "rate_limit_exceeded",
+    Unauthorized: "invalid_api_key",
+}
 
 
 def error_body(error: SpecPairError) -> dict[str, Any]:

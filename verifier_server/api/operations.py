@@ -17,8 +17,10 @@ from verifier_server.api.openapi.examples import METRICS
 Errors = tuple[type[SpecPairError], ...]
 
 _MODEL: Errors = (errors.ModelLoading, errors.ModelFailed)  # errors while there is no model
-_ALWAYS: Errors = (errors.Unauthorized, errors.Forbidden, errors.InternalError, errors.ShuttingDown)
-_BODY: Errors = (errors.BodyTooLarge, errors.InvalidRequest, errors.RequestTimeout)
+_ALWAYS: Errors = (
+    *(errors.Unauthorized, errors.Forbidden, errors.ForeignOrigin, errors.InternalError, errors.ShuttingDown),
+)
+_BODY: Errors = (errors.BodyTooLarge, errors.InvalidRequest, errors.RequestTimeout, errors.RateLimited)
 _PROMPT: Errors = (errors.EmptyPrompt, errors.PromptTooLong, errors.TokenOutOfRange)
 _ENGINE: Errors = (errors.EngineError, errors.Overloaded)
 
@@ -181,6 +183,14 @@ OPERATIONS = (
         routes.list_sessions,
         "sessions",
         service_responses.SessionsResponse,
+        _ALWAYS,
+    ),
+    Operation(
+        "GET",
+        "/usage",
+        routes.get_usage,
+        "operation",
+        service_responses.UsageResponse,
         _ALWAYS,
     ),
     Operation(

@@ -88,7 +88,8 @@ def document(keyed: bool = False) -> Json:
                 "bearer": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "The value of VERIFIER_API_KEY. Not needed if the verifier has no key.",
+                    "description": "The value of VERIFIER_API_KEY, or a key of VERIFIER_KEYS_FILE. Not needed if the "
+                    "verifier has no key.",
                 }
             },
         },
@@ -196,7 +197,7 @@ def _refusal(status: int, kinds: list[type[SpecPairError]]) -> Json:
         described["headers"] = {
             "WWW-Authenticate": {"description": "The scheme, Bearer.", "required": True, "schema": {"type": "string"}}
         }
-    if status == 503:
+    if status in (429, 503):
         described["headers"] = {"Retry-After": _RETRY_AFTER}
     return described
 
