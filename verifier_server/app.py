@@ -17,10 +17,10 @@ from backends.base import Backend
 from http_service.observability import logs
 from http_service.observability.observed_requests import ObservedRequests
 from http_service.observability.routes import Routes
+from http_service.openapi import docs_page
 from http_service.shutdown import stop_signals
-from openai_api import routes as openai_routes
 from openai_api.endpoints import Endpoints
-from verifier_server.api import docs_page, entrance, operations
+from verifier_server.api import entrance, operations
 from verifier_server.api.openai_texts import VerifierTexts
 from verifier_server.api.openapi import document
 from verifier_server.flags import from_environment
@@ -79,14 +79,11 @@ def create_app(
     keyed = settings.api_key is not None
     app.openapi = lambda: document.document(keyed)  # type: ignore[method-assign]
     app.state.service = service = Service(settings, backend, clock, draft)
-    operations.add_to(app)
     endpoints = Endpoints(VerifierTexts(service))
-    openai_routes.add_to(app, endpoints)
+    operations.add_to(app, endpoints)
     docs_page.add_to(app)
     entrance.add_to(app, stopping=lambda: service.stopping)
-    routes = Routes(
-        [*(operation.path for operation in operations.OPERATIONS), *openai_routes.PATHS, "/docs", "/openapi.json"]
-    )
+    routes = Routes([*(operation.path for operation in operations.OPERATIONS), "/docs", "/openapi.json"])
     app.add_middleware(ObservedRequests, metrics=service.metrics, routes=routes, access_log=settings.access_log)
     return app
 
