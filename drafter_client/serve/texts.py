@@ -37,20 +37,14 @@ from speculation.errors import (
     InternalError,
     InvalidRequest,
     PromptTooLong,
-    ServerError,
     SpecPairError,
+    VerifierAway,
 )
 
 _log = logging.getLogger("specpair.drafter")
 _BODY_SECONDS = 10.0  # in which a body must be there, plus one for each 32 KiB of it
 
 T = TypeVar("T")
-
-
-class VerifierAway(ServerError):
-    """The verifier did not answer, for longer than the drafter waits for it."""
-
-    code, status = "verifier_away", 502
 
 
 class PairTexts:
