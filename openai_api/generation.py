@@ -67,13 +67,13 @@ class TextsOfRequest:
                     said[at] = Delta(said[at].text + delta.text, [*said[at].tokens, *delta.tokens])
                 if reason is not None:
                     reasons[at] = reason
-        ended = {"usage": self._usage(), "timings": self._timings(), "spec_decode": self._spec_decode()}
+        ended = {"usage": self._usage()} | self._statistics()
         return self._order.format.whole(self._common | ended, list(zip(said, reasons, strict=True)))
 
     async def events(self) -> AsyncIterator[bytes]:
         """The server-sent events of a stream. An error of a text is its last event."""
-        form, common = self._order.format, self._common
-        if self._order.include_usage:
+        form, common, usage = self._order.format, self._common, self._order.include_usage
+        if usage:
             common = common | {"usage": None}
         for at in range(len(self._texts)):
             first = form.begin(common, at)
@@ -85,13 +85,13 @@ class TextsOfRequest:
                     if delta is None:
                         yield COMMENT
                     elif delta.text or delta.tokens or reason is not None:
-                        ended = {} if self._open else {"timings": self._timings(), "spec_decode": self._spec_decode()}
+                        ended = {} if self._open or usage else self._statistics()
                         yield _event(form.chunk(common | ended, at, delta, reason))
         except SpecPairError as error:
             yield b"data: %s\n\n" % _json(error_body(error))
             return
-        if self._order.include_usage:
-            yield _event(form.usage_chunk(self._common | {"usage": self._usage()}))
+        if usage:  # in one chunk with the statistics: Open WebUI adds up the tokens of all chunks that count any
+            yield _event(form.usage_chunk(self._common | {"usage": self._usage()} | self._statistics()))
         yield DONE
 
     async def _deltas(self, running: Running) -> AsyncIterator[tuple[int, Delta | None, FinishReason | None]]:
@@ -134,6 +134,9 @@ class TextsOfRequest:
             ),
         )
 
+    def _statistics(self) -> dict[str, Reply]:
+        return {"timings": self._timings(), "spec_decode": self._spec_decode()}
+
     def _timings(self) -> Timings:
         now, generated = self._clock(), sum(output.count for output in self._outputs)
         first = now if self._first is None else self._first
@@ -155,7 +158,7 @@ class TextsOfRequest:
         counts = [text.counts for text in self._texts]
         places = max((len(each.accepted_per_position) for each in counts), default=0)
         return SpecDecode(
-            num_drafts=sum(each.rounds for each in counts),
+            num_drafts=sum(each.drafts for each in counts),
             num_draft_tokens=sum(each.drafted for each in counts),
             num_accepted_tokens=sum(each.accepted for each in counts),
             num_accepted_tokens_per_pos=[

@@ -11,6 +11,7 @@ SpecPairError
 |   +-- PositionInsidePrompt, PositionBeyondCommitted
 +-- ServerError                  the request is valid, but the verifier cannot serve it now
     +-- ModelLoading, ModelFailed, Overloaded, ShuttingDown, EngineError, InternalError
+    +-- VerifierAway
 """
 
 import json
@@ -227,9 +228,15 @@ class EngineError(ServerError):
 
 
 class InternalError(ServerError):
-    """A fault of the verifier; its log says more."""
+    """A fault of the service; its log says more."""
 
     code = "internal_error"
+
+
+class VerifierAway(ServerError):
+    """The verifier did not answer, for longer than the drafter waits for it."""
+
+    code, status = "verifier_away", 502
 
 
 def _tree(cls: type[SpecPairError]) -> list[type[SpecPairError]]:

@@ -18,11 +18,11 @@ from http_service.keys.gate import GatedRequests
 from http_service.observability import logs
 from http_service.observability.observed_requests import ObservedRequests
 from http_service.observability.routes import Routes
+from http_service.openapi import docs_page
 from http_service.origins import Origins, add_cors, read_origins
 from http_service.shutdown import stop_signals
-from openai_api import routes as openai_routes
 from openai_api.endpoints import Endpoints
-from verifier_server.api import docs_page, entrance, operations
+from verifier_server.api import entrance, operations
 from verifier_server.api.openai_texts import VerifierTexts
 from verifier_server.api.openapi import document
 from verifier_server.flags import from_environment
@@ -81,18 +81,15 @@ def create_app(
     app.state.service = service = Service(settings, backend, clock, draft)
     keyed = service.gate.access.keyed
     app.openapi = lambda: document.document(keyed)  # type: ignore[method-assign]
-    operations.add_to(app)
     endpoints = Endpoints(VerifierTexts(service))
-    openai_routes.add_to(app, endpoints)
+    operations.add_to(app, endpoints)
     service.texts_full = lambda: endpoints.places.full
     docs_page.add_to(app)
     entrance.add_to(app, stopping=lambda: service.stopping)
     origins = Origins(read_origins(settings.cors_origins), settings.key("cors_origins"))
     app.add_middleware(GatedRequests, gate=service.gate, origins=origins)
     add_cors(app, origins)
-    routes = Routes(
-        [*(operation.path for operation in operations.OPERATIONS), *openai_routes.PATHS, "/docs", "/openapi.json"]
-    )
+    routes = Routes([*(operation.path for operation in operations.OPERATIONS), "/docs", "/openapi.json"])
     app.add_middleware(ObservedRequests, metrics=service.metrics, routes=routes, access_log=settings.access_log)
     return app
 

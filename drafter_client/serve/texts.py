@@ -37,20 +37,14 @@ from speculation.errors import (
     InternalError,
     InvalidRequest,
     PromptTooLong,
-    ServerError,
     SpecPairError,
+    VerifierAway,
 )
 
 _log = logging.getLogger("specpair.drafter")
 _BODY_SECONDS = 10.0  # in which a body must be there, plus one for each 32 KiB of it
 
 T = TypeVar("T")
-
-
-class VerifierAway(ServerError):
-    """The verifier did not answer, for longer than the drafter waits for it."""
-
-    code, status = "verifier_away", 502
 
 
 class PairTexts:
@@ -215,9 +209,10 @@ def _piece(event: Tokens) -> Piece:
 
 def _counts(stats: Stats) -> DraftCounts:
     return DraftCounts(
-        stats.rounds,
+        stats.drafts_judged,
         stats.drafted,
         stats.accepted,
+        list(stats.accepted_per_position),
         prediction_accepted=stats.prediction_accepted,
         prediction_rejected=stats.prediction_rejected,
     )

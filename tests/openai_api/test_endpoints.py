@@ -58,6 +58,9 @@ def test_usage_comes_in_a_chunk_of_its_own_if_asked_for(client: openai.OpenAI) -
     *chunks, last = _streamed(client, stream_options={"include_usage": True})
     assert last.choices == [] and last.usage.completion_tokens == 24
     assert all(chunk.usage is None for chunk in chunks)
+    assert last.timings["predicted_n"] == 24 and not any(hasattr(chunk, "timings") for chunk in chunks)
+    *chunks, last = _streamed(client)  # without it, the last chunk of a text has the statistics
+    assert last.timings["predicted_n"] == 24 and not any(hasattr(chunk, "timings") for chunk in chunks)
 
 
 def test_sixteen_tokens_are_the_default(client: openai.OpenAI) -> None:
@@ -247,6 +250,31 @@ def test_what_is_wrong_is_a_400_that_names_the_parameter(
     assert re.search(message, error["message"]), error["message"]
 
 
+def test_paths_with_a_trailing_slash(url: str) -> None:
+    (model,) = httpx.get(f"{url}/v1/models/", trust_env=False).json()["data"]
+    assert httpx.get(f"{url}/v1/models/{model['id']}/", trust_env=False).json() == model
+    for path in ("completions/", "chat/completions/"):
+        reply = httpx.post(f"{url}/v1/{path}", json={}, trust_env=False)
+        assert reply.status_code == 400 and "Field required" in reply.json()["error"]["message"]
+
+
+def test_an_earlier_reply_with_empty_fields_is_taken_as_a_message(client: openai.OpenAI) -> None:
+    said: dict[str, Any] = {
+        "role": "assistant",
+        "content": "A",
+        "function_call": None,
+        "tool_calls": None,
+        "annotations": [],
+    }
+    question = {"role": "user", "content": "U"}
+    options: dict[str, Any] = {"model": "", "max_tokens": 8, "seed": 3}
+    reply = client.chat.completions.create(messages=[said, question], **options)  # type: ignore[list-item]
+    expected = client.completions.create(prompt="<assistant>A</><user>U</><assistant>", **options)
+    assert reply.choices[0].message.content == expected.choices[0].text
+    with pytest.raises(openai.BadRequestError, match="audio"):
+        client.chat.completions.create(messages=[said | {"audio": {"id": "1"}}], **options)  # type: ignore[list-item]
+
+
 def test_another_model_is_not_found(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError, match=r"'gpt-4o' is not served here, 'scripted-2' is"):
         client.completions.create(model="gpt-4o", prompt="x")
@@ -255,7 +283,14 @@ def test_another_model_is_not_found(client: openai.OpenAI) -> None:
 
 
 def test_metadata_and_values_without_effect_are_taken(client: openai.OpenAI) -> None:
-    extra = {"metadata": {"a": "b"}, "store": True, "parallel_tool_calls": False, "tools": [], "best_of": 1}
+    extra = {
+        "metadata": {"a": "b"},
+        "store": True,
+        "parallel_tool_calls": False,
+        "tools": [],
+        "best_of": 1,
+        "keep_alive": "5m",
+    }
     assert _text(client, user="me", extra_body=extra) == _text(client)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.drafter_client.support import Verifier, running
@@ -130,4 +131,17 @@ def test_verifier_runs_until_ctrl_c(command: list[str]) -> None:
         server.type("\x03")
         assert server.wait() in (0, 130)
         assert server.coloured and "Traceback" not in server.text
+        server.wait_until_alone()
+
+
+def test_serve_runs_until_ctrl_c(verifier: Verifier) -> None:
+    """It prints its address, and a request there gets a text."""
+    with terminal([*DRAFTER, "serve", "--port", "0", "--threads", "1", "--verifier", verifier.url]) as server:
+        url = server.wait_for(r"stdlib-draft-q8_0 drafts: (http://127\.0\.0\.1:\d+)/v1 ").group(1)
+        body = {"prompt": "def main(", "max_tokens": 6, "temperature": 0.8, "seed": 7}
+        reply = httpx.post(f"{url}/v1/completions", json=body, trust_env=False, timeout=60)
+        assert reply.status_code == 200 and reply.json()["usage"]["completion_tokens"] == 6
+        server.type("\x03")
+        assert server.wait() == 0
+        check(server, 100)
         server.wait_until_alone()

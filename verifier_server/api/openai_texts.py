@@ -82,7 +82,7 @@ class _Text:
         if counts is None:
             return DraftCounts()
         return DraftCounts(
-            counts.rounds,
+            counts.drafts,
             counts.drafted,
             counts.accepted,
             list(counts.per_position),
