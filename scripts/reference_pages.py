@@ -45,7 +45,7 @@ def rest() -> str:
         "rules that they follow.\n"
     ]
     for operation in OPERATIONS:
-        described = whole["paths"][operation.path][operation.method.lower()]
+        described = whole["paths"][operation.described_path][operation.method.lower()]
         codes = ", ".join(f"`{error.code}`" for error in operation.errors)
         text += ["", f"## {operation.method} {operation.path}", "", *_operation(described)]
         text += ["", f"[Errors](#errors): {codes}."]
@@ -124,10 +124,14 @@ def _operation(operation: Json) -> Iterator[str]:
     if "text/plain" in contents:
         yield from ("", "Response: plain text.")
     if "text/event-stream" in contents:
-        yield from ("", "Server-sent events, of which the last is `end` or `error`:", "")
-        for event in contents["text/event-stream"]["schema"]["oneOf"]:
-            properties = event["properties"]
-            yield f"* `{properties['event']['const']}`: {_type(properties['data']['contentSchema'])}"
+        events = [event["properties"] for event in contents["text/event-stream"]["schema"]["oneOf"]]
+        named = "event" in events[0]
+        last = ", of which the last is `end` or `error`" if named else " without a name, of which the last is `[DONE]`"
+        yield from ("", f"Server-sent events{last}:", "")
+        for event in events:
+            data = event["data"]
+            kind = _type(data["contentSchema"]) if "contentSchema" in data else f"`{data['const']}`"
+            yield f"* `{event['event']['const']}`: {kind}" if named else f"* {kind}"
 
 
 def _errors() -> Iterator[str]:

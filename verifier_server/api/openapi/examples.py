@@ -128,18 +128,6 @@ _RESPONSES: dict[str, Json] = {  # by schema
             {"session_id": "demo", "prompt_len": 4, "total_tokens": 8, "finish_reason": None, "resident": True}
         ]
     },
-    "UsageResponse": {
-        "keys": [
-            {
-                "key": "laptop",
-                "requests": 212,
-                "prompt_tokens": 1480,
-                "generated_tokens": 950,
-                "draft_tokens": 890,
-                "accepted_tokens": 741,
-            }
-        ]
-    },
     "DeletedResponse": {"session_id": "demo", "deleted": True},
 }
 
