@@ -250,7 +250,13 @@ def test_paths_with_a_trailing_slash(url: str) -> None:
 
 
 def test_an_earlier_reply_with_empty_fields_is_taken_as_a_message(client: openai.OpenAI) -> None:
-    said: dict[str, Any] = {"role": "assistant", "content": "A", "function_call": None, "tool_calls": None, "annotations": []}
+    said: dict[str, Any] = {
+        "role": "assistant",
+        "content": "A",
+        "function_call": None,
+        "tool_calls": None,
+        "annotations": [],
+    }
     question = {"role": "user", "content": "U"}
     options: dict[str, Any] = {"model": "", "max_tokens": 8, "seed": 3}
     reply = client.chat.completions.create(messages=[said, question], **options)  # type: ignore[list-item]
