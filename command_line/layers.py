@@ -63,6 +63,11 @@ def lasting_layers(
     return layers
 
 
+def first_path(layers: Sequence[Layer], setting: str) -> Path | None:
+    """The value of a setting that names a file, from the first layer that has one."""
+    return next((Path(layer.values[setting]) for layer in layers if layer.values.get(setting)), None)
+
+
 _layers: ContextVar[Sequence[Layer]] = ContextVar("layers", default=())  # of the settings being built
 
 

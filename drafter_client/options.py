@@ -124,7 +124,7 @@ class Options:
     def _check_prediction(self, prediction: str | Sequence[int]) -> None:
         if not isinstance(prediction, str):
             if not isinstance(prediction, Sequence) or any(type(token) is not int for token in prediction):
-                raise BadOption(f"prediction must be text or token ids, got {prediction!r}")
+                raise BadOption(f"prediction must be text or token ids, got {type(prediction).__name__}")
             object.__setattr__(self, "prediction", tuple(prediction))  # so that nobody changes it
         if self.mode is Mode.TARGET:
             raise BadOption("prediction: in mode target nothing is drafted; the mode fused needs no draft model for it")

@@ -72,7 +72,7 @@ class Endpoints:
         return JsonReply(replies.Models(object="list", data=[self._model()]).json_bytes())
 
     @_reports_errors
-    async def get_model(self, request: Request) -> Response:
+    async def retrieve_model(self, request: Request) -> Response:
         """The model that is served, if the path names it."""
         self._source.admit(request)
         self._check_model(request.path_params["model"].removesuffix("/"))

@@ -115,8 +115,8 @@ class TextsOfRequest:
                 delta = output.take(event)
                 if output.stopped:
                     reason = "stop"
-                    running.end(at)
             if reason is not None:
+                running.end(at)  # so that its place is free: another text of this request may wait for it
                 done[at] = True
                 self._open -= 1
             yield at, delta, reason
@@ -158,7 +158,7 @@ class TextsOfRequest:
         counts = [text.counts for text in self._texts]
         places = max((len(each.accepted_per_position) for each in counts), default=0)
         return SpecDecode(
-            num_drafts=sum(each.rounds for each in counts),
+            num_drafts=sum(each.drafts for each in counts),
             num_draft_tokens=sum(each.drafted for each in counts),
             num_accepted_tokens=sum(each.accepted for each in counts),
             num_accepted_tokens_per_pos=[

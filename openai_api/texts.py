@@ -42,7 +42,7 @@ class Piece:
 class DraftCounts:
     """What became of the draft tokens of a text."""
 
-    rounds: int = 0  # passes that judged a draft
+    drafts: int = 0  # of which the target judged at least one token
     drafted: int = 0  # draft tokens that were judged
     accepted: int = 0
     accepted_per_position: list[int] = field(default_factory=list)

@@ -2,7 +2,8 @@
 
 SpecPairError
 +-- RequestError                 the request is at fault
-|   +-- InvalidRequest, BodyTooLarge, RequestTimeout, Unauthorized, Forbidden, NotFound, MethodNotAllowed
+|   +-- InvalidRequest, BodyTooLarge, RequestTimeout, NotFound, MethodNotAllowed
+|   +-- Unauthorized, Forbidden, ForeignOrigin, RateLimited
 |   +-- UnknownModel
 |   +-- EmptyPrompt, PromptTooLong, NoChatTemplate, TokenOutOfRange, TooManyDrafts
 |   +-- UnknownSession, SessionConflict, SessionMismatch, ImplicitSessionRefused, SelfContinueRefused
@@ -10,6 +11,7 @@ SpecPairError
 |   +-- PositionInsidePrompt, PositionBeyondCommitted
 +-- ServerError                  the request is valid, but the verifier cannot serve it now
     +-- ModelLoading, ModelFailed, Overloaded, ShuttingDown, EngineError, InternalError
+    +-- VerifierAway
 """
 
 import json
@@ -73,6 +75,18 @@ class Forbidden(RequestError):
     """The verifier has no key, and the caller is not on this machine or a private network."""
 
     code, status = "forbidden", 403
+
+
+class ForeignOrigin(RequestError):
+    """A web page of another origin sent the request, and that origin is not allowed."""
+
+    code, status = "foreign_origin", 403
+
+
+class RateLimited(RequestError):
+    """The caller's key has reached one of its limits: ask again after `retry_after` seconds."""
+
+    code, status, type = "rate_limited", 429, "requests"  # OpenAI's type; "tokens" for a limit of tokens
 
 
 class NotFound(RequestError):
@@ -214,9 +228,15 @@ class EngineError(ServerError):
 
 
 class InternalError(ServerError):
-    """A fault of the verifier; its log says more."""
+    """A fault of the service; its log says more."""
 
     code = "internal_error"
+
+
+class VerifierAway(ServerError):
+    """The verifier did not answer, for longer than the drafter waits for it."""
+
+    code, status = "verifier_away", 502
 
 
 def _tree(cls: type[SpecPairError]) -> list[type[SpecPairError]]:

@@ -14,13 +14,15 @@ from fastapi import FastAPI
 from uvicorn.config import STARTUP_FAILURE
 
 from backends.base import Backend
+from http_service.keys.gate import GatedRequests
 from http_service.observability import logs
 from http_service.observability.observed_requests import ObservedRequests
 from http_service.observability.routes import Routes
+from http_service.openapi import docs_page
+from http_service.origins import Origins, add_cors, read_origins
 from http_service.shutdown import stop_signals
-from openai_api import routes as openai_routes
 from openai_api.endpoints import Endpoints
-from verifier_server.api import docs_page, entrance, operations
+from verifier_server.api import entrance, operations
 from verifier_server.api.openai_texts import VerifierTexts
 from verifier_server.api.openapi import document
 from verifier_server.flags import from_environment
@@ -49,14 +51,14 @@ def create_app(
     `backend`: a target model that is loaded already; None: the settings' model is loaded in the background. `draft`:
     the same for the draft model of server-side drafting. `clock`: the scheduler's, in seconds. If the model cannot be
     loaded, `on_failure` is called from the loader's thread and should tell the process to stop; `after_failure` is
-    called at the end of the application's shutdown.
+    called at the end of the application's shutdown. Raises SettingsError for a file of keys that cannot be read.
     """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         allow_files(settings.max_sessions)
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL))
-        if (warning := service.access.warning()) is not None:
+        if (warning := service.gate.access.warning()) is not None:
             _log.warning("%s", warning)
         service.engine_client.attach(asyncio.get_running_loop())
         service.loader.start(on_failure)
@@ -76,18 +78,18 @@ def create_app(
 
     # FastAPI's documentation pages load files from other hosts; `docs_page` serves one that does not.
     app = FastAPI(title=document.TITLE, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
-    keyed = settings.api_key is not None
-    app.openapi = lambda: document.document(keyed)  # type: ignore[method-assign]
     app.state.service = service = Service(settings, backend, clock, draft)
-    operations.add_to(app)
+    keyed = service.gate.access.keyed
+    app.openapi = lambda: document.document(keyed)  # type: ignore[method-assign]
     endpoints = Endpoints(VerifierTexts(service))
-    openai_routes.add_to(app, endpoints)
+    operations.add_to(app, endpoints)
     service.texts_full = lambda: endpoints.places.full
     docs_page.add_to(app)
     entrance.add_to(app, stopping=lambda: service.stopping)
-    routes = Routes(
-        [*(operation.path for operation in operations.OPERATIONS), *openai_routes.PATHS, "/docs", "/openapi.json"]
-    )
+    origins = Origins(read_origins(settings.cors_origins), settings.key("cors_origins"))
+    app.add_middleware(GatedRequests, gate=service.gate, origins=origins)
+    add_cors(app, origins)
+    routes = Routes([*(operation.path for operation in operations.OPERATIONS), "/docs", "/openapi.json"])
     app.add_middleware(ObservedRequests, metrics=service.metrics, routes=routes, access_log=settings.access_log)
     return app
 

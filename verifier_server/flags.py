@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 from pydantic.fields import FieldInfo
 
-from command_line.layers import Layer, LayeredSettings, Names, lasting_layers
+from command_line.layers import Layer, LayeredSettings, Names, first_path, lasting_layers
 from command_line.parser import Parser, flag
 from command_line.print_config import table
 from verifier_server.settings import Settings
@@ -101,11 +101,16 @@ def _layers(given: Mapping[str, Any], config: Path | None, environment: Mapping[
     return layers
 
 
+def keys_file(config: Path | None, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The setting `keys_file`, whatever the other settings are. Raises SettingsError."""
+    return first_path(_layers({}, config, environment), "keys_file")
+
+
 def flags_parser(settings: Sequence[tuple[str, FieldInfo]]) -> Parser:
     """The parser of the command `verifier`. Flags that are not given parse to None."""
     parser = Parser(
         "verifier",
-        usage="[FLAGS]",
+        usage="[FLAGS]\nkey new | list | revoke   (API keys; see 'verifier key --help')",
         description="Serve a target model to drafters. Every setting is also an environment variable and a key in "
         "specpair.toml: --gpu-layers is VERIFIER_GPU_LAYERS, and gpu_layers in the table [verifier]. A flag overrides "
         "its variable, a variable the file.",
@@ -140,6 +145,8 @@ def _value(name: str, field: FieldInfo) -> str:
     kinds: tuple[tuple[Any, str], ...] = ((bool, "yes|no"), (int, "N"), (float, "SECONDS"))
     if name.endswith("model"):
         return "PATH"
+    if name == "cors_origins":
+        return "URLS"
     if name == "backend" or name == "draft_backend":
         return "NAME"
     if field.default == "auto":

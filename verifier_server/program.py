@@ -9,11 +9,12 @@ import uvicorn
 from fastapi import FastAPI
 
 from command_line import start
+from http_service.keys import key_command
 from http_service.listening import Server, bind_sockets
 from http_service.observability import logs
 from http_service.request_head_timeout import with_head_deadline
 from verifier_server.app import create_app
-from verifier_server.flags import from_flags
+from verifier_server.flags import from_flags, keys_file
 from verifier_server.settings import SettingsError
 
 KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that the client closes first
@@ -22,12 +23,15 @@ PATIENCE = 5  # seconds that requests have to finish at shutdown; a stream of to
 
 
 def main() -> int:
-    """Serve until stopped. Returns the exit status: 2 for bad settings, 1 when the port is in use or the model
-    cannot be loaded."""
+    """Serve until stopped, or change the keys. Returns the exit status: 2 for bad settings, 1 when the port is in use,
+    the model cannot be loaded, or the keys cannot be changed."""
+    if sys.argv[1:2] == ["key"]:
+        return key_command.run("verifier", sys.argv[2:], keys_file)
     logs.configure("text")  # until the settings are read
     try:
         settings, address = from_flags(sys.argv[1:])
         logs.configure(settings.log_format)
+        app = create_app(settings, on_failure=lambda: os.kill(os.getpid(), signal.SIGINT))
     except SettingsError as error:
         print(f"verifier: {error}", file=sys.stderr)
         return 2
@@ -36,7 +40,6 @@ def main() -> int:
     except SettingsError as error:
         print(f"verifier: {error}", file=sys.stderr)
         return 1
-    app = create_app(settings, on_failure=lambda: os.kill(os.getpid(), signal.SIGINT))
     with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after its shutdown
         start.catch_interrupts()
         Server(_config(app)).run(sockets)

@@ -9,6 +9,11 @@ from starlette.types import Receive
 
 from backends.base import Backend
 from http_service.draining import Draining
+from http_service.keys.access import ANYONE, Access, Caller
+from http_service.keys.accounts import Accounts
+from http_service.keys.gate import Gate
+from http_service.keys.key_file import KeyFileError
+from http_service.keys.key_store import KeyStore
 from http_service.observability.health import Condition
 from http_service.observability.metrics import ServiceMetrics
 from http_service.observability.request_context import note_session
@@ -18,10 +23,10 @@ from speculation.protocol import messages
 from speculation.protocol.fingerprint import Fingerprint
 from speculation.protocol.service_responses import HealthResponse, ModelInfo, VocabularyResponse
 from speculation.sampling import gumbel
-from verifier_server.access import ANYONE, Access, Caller
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.observer import EngineState
 from verifier_server.engine.requests import Answer, Request
+from verifier_server.generation.accounting import Accounting
 from verifier_server.generation.engine_client import EngineClient
 from verifier_server.generation.generator import GeneratedText, Generator
 from verifier_server.generation.prompts import encode_text, make_session
@@ -31,7 +36,7 @@ from verifier_server.observability.engine_metrics import EngineMetrics
 from verifier_server.observability.gauges import VerifierGauges
 from verifier_server.session_table import SessionTable
 from verifier_server.sessions import Session
-from verifier_server.settings import Settings
+from verifier_server.settings import Settings, SettingsError
 
 GRACE = 2.0  # seconds that requests have to finish when the process is told to stop
 
@@ -46,10 +51,19 @@ class Service:
         clock: Callable[[], float] = time.perf_counter,
         draft: Backend | None = None,
     ) -> None:
-        """`clock`: the engine's clock, in seconds. `backend`, `draft`: target and draft model, if loaded already."""
+        """`clock`: the engine's clock, in seconds. `backend`, `draft`: target and draft model, if loaded already.
+
+        Raises SettingsError for a file of keys that cannot be read.
+        """
         self.settings = settings
         key = settings.api_key
-        self.access = Access(None if key is None else key.get_secret_value(), settings.insecure)
+        try:
+            keys = KeyStore(None if key is None else key.get_secret_value(), settings.keys_file)
+        except KeyFileError as error:
+            raise SettingsError(f"{settings.key('keys_file')}: {error}") from None
+        accounts = Accounts()
+        self.gate = Gate(Access(keys, settings.insecure), accounts)
+        self.accounting = Accounting(accounts)
         self.engine_client = EngineClient()
         self.metrics = ServiceMetrics(self._model_name, by_key=settings.metrics_by_key)
         self.draining = Draining(settings.drain_seconds, lambda: self.sessions.text_under_way())
@@ -68,8 +82,8 @@ class Service:
         )
         gauges = VerifierGauges(self._model_name, self.condition, self.sessions, self._engine_state)
         self.metrics.registry.register(gauges)
-        self.verifying = Verifying(self.engine_client, self.sessions)
-        self.texts = Generator(self.engine_client, self.sessions)
+        self.verifying = Verifying(self.engine_client, self.sessions, self.accounting)
+        self.texts = Generator(self.engine_client, self.sessions, self.accounting)
         self._vocabulary_body: bytes | None = None
         self.texts_full: Callable[[], bool] = lambda: False  # whether OpenAI's endpoints refuse further texts
         self.stopping = False
@@ -203,7 +217,9 @@ class Service:
         with self.sessions.in_use(session):
             next_in, self_continue = seconds(request.next_in_ms), request.self_continue or None
             first = Request(session, position, [], next_in=next_in, self_continue=self_continue)
-            return session, await self.engine_client.answer(engine, first, receive)
+            answer = await self.engine_client.answer(engine, first, receive)
+            self.accounting.answered(session, answer)
+            return session, answer
 
     def session(self, session_id: str, caller: Caller) -> Session:
         """The caller's session of this id. Raises UnknownSession."""
@@ -240,9 +256,11 @@ class Service:
         return None if models is None else models.engine.state
 
     def _removed(self, session: Session) -> None:
+        self.accounting.over(session)
         self.texts.cancel(session, UnknownSession(f"session {session.id} was deleted while its text was written"))
         self.engine.forget(session)
 
     def _replaced(self, old: Session, new: Session) -> None:
+        self.accounting.over(old)
         self.texts.cancel(old)
         self.engine.replace(old, new)

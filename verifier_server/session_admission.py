@@ -16,42 +16,13 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from math import inf
 
-from speculation.errors import Overloaded
+from http_service.turnover import Turnover
+from speculation.errors import Overloaded, RateLimited
 from verifier_server.engine.sequence_state import SILENCE
 from verifier_server.limits import retry_after
 from verifier_server.sessions import Session
 
 LINGER = 2.0  # seconds for which the scheduler continues a session without requests
-_WEIGHT = 0.2  # weight (0 to 1) of the latest interval in the moving average of the intervals between freed places
-
-
-class Turnover:
-    """Measures how many sessions are in use, and how often one of them comes to rest. Times are in seconds."""
-
-    def __init__(self) -> None:
-        self.busy = 0  # sessions in use
-        self._since = 0.0  # when the last session came to rest, or the first came into use
-        self._rests = 0  # how often a session has come to rest
-        self._every = 0.0  # moving average of the interval between two such times
-
-    def taken(self, now: float) -> None:
-        """Note that one more session is in use."""
-        if not self.busy:
-            self._since = now
-        self.busy += 1
-
-    def freed(self, now: float) -> None:
-        """Note that a session has come to rest."""
-        self.busy -= 1
-        if self._rests:
-            self._every += (_WEIGHT if self._rests > 1 else 1.0) * (now - self._since - self._every)
-        self._rests += 1
-        self._since = now
-
-    def expected(self, now: float) -> float:
-        """Estimated seconds until a session comes to rest: the average interval, or the present one if it is longer."""
-        return max(self._every, now - self._since)
-
 
 Sessions = OrderedDict[Session, None]  # an ordered set
 
@@ -60,6 +31,7 @@ Sessions = OrderedDict[Session, None]  # an ordered set
 class Group:
     """The sessions of one client, or of all."""
 
+    quota: int | None = None  # sessions that may be in use at once, if the client's key has a limit of its own
     held: int = 0  # sessions in the table
     use: Turnover = field(default_factory=Turnover)
     idle: Sessions = field(default_factory=OrderedDict)  # the least recently used first
@@ -77,7 +49,8 @@ class SessionAdmission:
     """Keeps every session of a table in one of four states: in use, lingering, finished, idle. Times are in seconds."""
 
     def __init__(self, capacity: int, quota: int) -> None:
-        """`capacity`: sessions in the table, at most. `quota`: sessions that one client may have in use at once."""
+        """`capacity`: sessions in the table, at most. `quota`: sessions that one client may have in use at once, unless
+        its key says otherwise."""
         self._capacity, self._quota = capacity, quota
         self._all = Group()
         self._clients: dict[str, Group] = {}
@@ -86,19 +59,21 @@ class SessionAdmission:
         self._finished: Sessions = OrderedDict()
         self._graced: Sessions = OrderedDict()  # finished or idle sessions with a grace, which is the same for all
 
-    def choose(self, name: str, now: float) -> Session | None:
+    def choose(self, name: str, now: float, quota: int | None = None) -> Session | None:
         """Which session a new one of the client `name` displaces; None: a place is free.
 
-        Raises Overloaded, with `retry_after`.
+        `quota`: sessions that the client may have in use at once, if its key says so. Raises Overloaded and
+        RateLimited, with `retry_after`.
         """
         self.settle(now)
         client = self._client(name)
+        client.quota = quota
         self._check_quota(client, now)
         if self._all.held < self._capacity:
             return None
         if self._finished:
             return next(iter(self._finished))
-        if client.held >= self._quota and client.idle:
+        if client.held >= self._quota_of(client) and client.idle:
             return next(iter(client.idle))
         if self._over:
             return next(iter(next(iter(self._over)).idle))
@@ -128,7 +103,10 @@ class SessionAdmission:
         self._update_over(session)
 
     def use(self, session: Session, now: float) -> None:
-        """Mark a session as in use: its first request begins. Raises Overloaded if its client has its quota in use."""
+        """Mark a session as in use: its first request begins.
+
+        Raises Overloaded or RateLimited if its client has its quota in use.
+        """
         self.settle(now)
         client, everyone = self._groups(session)
         if session in everyone.lingering:
@@ -232,7 +210,7 @@ class SessionAdmission:
     def _update_over(self, session: Session) -> None:
         """Note whether the client of `session` has more sessions than its quota, one of them idle."""
         client, _ = self._groups(session)
-        if client.held > self._quota and client.idle:
+        if client.held > self._quota_of(client) and client.idle:
             self._over[client] = None
         else:
             self._over.pop(client, None)
@@ -249,10 +227,22 @@ class SessionAdmission:
             client = self._clients[name] = Group()
         return client
 
+    def _quota_of(self, client: Group) -> int:
+        return self._quota if client.quota is None else client.quota
+
     def _check_quota(self, client: Group, now: float) -> None:
-        if client.use.busy >= self._quota < self._capacity:
-            raise Overloaded(
-                f"{client.use.busy} sessions of yours are in use, and one client may have {self._quota}: try again "
-                "later, or raise max_sessions_per_client",
-                retry_after=retry_after(client.expected(now)),
+        quota = self._quota_of(client)
+        if not client.use.busy >= quota < self._capacity:
+            return
+        wait = retry_after(client.expected(now))
+        if client.quota is not None:
+            raise RateLimited(
+                f"{client.use.busy} sessions of yours are in use, and your key may have {quota}: try again later, or "
+                "have its limit raised",
+                retry_after=wait,
             )
+        raise Overloaded(
+            f"{client.use.busy} sessions of yours are in use, and one client may have {quota}: try again "
+            "later, or raise max_sessions_per_client",
+            retry_after=wait,
+        )

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from http_service.keys.access import Caller
 from speculation.errors import SessionConflict, UnknownSession
-from verifier_server.access import Caller
 from verifier_server.session_admission import SessionAdmission
 from verifier_server.sessions import Place, Session
 
@@ -107,7 +107,7 @@ class SessionTable:
         If an earlier request has opened a session of this id for the same text, the result is that session, or the
         made one in its place. A new session may displace one at rest. `latest`: whether it becomes the latest
         of `caller`. `grace`: seconds that it is kept at rest, if less than `ttl`. Raises SessionConflict, and
-        Overloaded with `retry_after`, and what `check_new` raises.
+        Overloaded or RateLimited with `retry_after`, and what `check_new` raises.
         """
         self.expire()
         session_id = session_id or secrets.token_hex(16)
@@ -115,7 +115,7 @@ class SessionTable:
         session, place = self._sessions.get(key), Place(caller.owner, caller.client, caller.key_name, request, grace)
         if session is None:
             self._check_new()
-            displaced = self._places.choose(caller.client, self.clock())
+            displaced = self._places.choose(caller.client, self.clock(), caller.limits.sessions)
             session = make(session_id)
             if displaced is not None:
                 self._drop(displaced)
@@ -141,7 +141,7 @@ class SessionTable:
         return new
 
     def _add(self, session: Session, place: Place) -> None:
-        session.place = place
+        session.place, place.counted = place, len(session.tokens)
         self._sessions[place.owner, session.id] = session
         self._places.add(session, self.clock())
 
@@ -149,7 +149,7 @@ class SessionTable:
     def in_use(self, session: Session) -> Iterator[None]:
         """Keep `session` in the table while a request on it is served, however long it queues.
 
-        Raises Overloaded if its client has too many other sessions in use.
+        Raises Overloaded or RateLimited if its client has too many other sessions in use.
         """
         self.use(session)
         try:
@@ -158,7 +158,7 @@ class SessionTable:
             self.leave(session)
 
     def use(self, session: Session) -> None:
-        """Begin a request on `session`. Raises Overloaded if its client has too many other sessions in use."""
+        """Begin a request on `session`. Raises Overloaded or RateLimited if its client has too many others in use."""
         if not session.place.requests and self._holds(session):
             self._places.use(session, self.clock())
         session.place.requests += 1

@@ -13,6 +13,8 @@ from backends.registry import NAMES, SHOWN
 from backends.shipped_models import DEFAULT_TARGET
 from command_line.errors import SettingsError as SettingsError
 from command_line.layers import LayeredSettings
+from http_service.keys.stored_key import complaint
+from http_service.origins import read_origins
 from verifier_server.limits import share_of_one_client
 
 PREFIX = "VERIFIER_"
@@ -109,6 +111,9 @@ class Settings(LayeredSettings):
             description="bearer key that every request must carry, except for the health checks and the documentation",
         ),
     ] = None
+    keys_file: Annotated[
+        Path | None, Field(description="file with the hashes of several keys; 'verifier key new NAME' adds one")
+    ] = None
     metrics_open: Annotated[bool, Field(description="serve /metrics without the key")] = False
     metrics_by_key: Annotated[bool, Field(description="count the metrics of each key apart, by its name")] = False
     log_format: Annotated[Literal["text", "json"], Field(description="log lines: text, or JSON objects")] = "text"
@@ -125,6 +130,10 @@ class Settings(LayeredSettings):
     insecure: Annotated[
         bool, Field(description="without a key, serve every address, not only loopback and private networks")
     ] = False
+    cors_origins: Annotated[
+        str,
+        Field(description="origins whose web pages may use the verifier, separated by commas; *: all (default: none)"),
+    ] = ""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Settings":
@@ -135,13 +144,15 @@ class Settings(LayeredSettings):
         if self.backend == "llama_cpp" and not os.path.isfile(self.model_path):
             raise ValueError(f"model: no such file: {self.model_path}")
         self._check_draft()
-        key = None if self.api_key is None else self.api_key.get_secret_value()
-        if key == "":
-            raise ValueError("api_key: is empty, it should have at least 1 character")
-        if key is not None and not all("!" <= sign <= "~" for sign in key):
-            raise ValueError("api_key: a header can carry letters, digits and signs of ASCII only, and no spaces")
-        if self.insecure and self.api_key is not None:
-            raise ValueError("insecure: it means no key is needed, but api_key is set: leave one of them out")
+        if self.api_key is not None and (wrong := complaint(self.api_key.get_secret_value())) is not None:
+            raise ValueError(f"api_key: {wrong}")
+        for name in ("api_key", "keys_file"):
+            if self.insecure and getattr(self, name) is not None:
+                raise ValueError(f"insecure: it means no key is needed, but {name} is set: leave one of them out")
+        try:
+            read_origins(self.cors_origins)
+        except ValueError as error:
+            raise ValueError(f"cors_origins: {error}") from None
         return self
 
     @classmethod

@@ -113,6 +113,8 @@ def _streams(report: Report, options: argparse.Namespace, name: str, url: str) -
     def one(number: int) -> float:
         body = {"prompt": prompts[number % len(prompts)], "max_tokens": options.tokens, "seed": number, "stream": True}
         with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=600, trust_env=False) as reply:
+            if reply.status_code != 200:
+                raise SystemExit(f"{name} replied {reply.status_code}: {reply.read().decode()}")
             moments = [
                 time.perf_counter()
                 for line in reply.iter_lines()

@@ -4,17 +4,23 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.harness.texts import connected
 from child_processes.children import child
 from child_processes.serving import Server, verifier
 from simulation.paced import TARGET_25
 
 
-def paced(rows: int) -> AbstractContextManager[Server]:
+@contextmanager
+def paced(rows: int) -> Iterator[Server]:
     """A verifier of the shipped target, whose passes take as long as those of a target of 25 ms a step."""
-    return verifier("simulation.paced:app", PACED_TARGET=TARGET_25, rows=rows, threads=1, context=1024, insecure="yes")
+    settings = {"rows": rows, "threads": 1, "context": 1024, "insecure": "yes"}
+    with verifier("simulation.paced:app", PACED_TARGET=TARGET_25, **settings) as server:
+        with connected(server.url):
+            pass  # it has loaded its model
+        yield server
 
 
 @contextmanager

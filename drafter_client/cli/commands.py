@@ -9,10 +9,11 @@ from command_line.parser import OneOf, Parser
 from drafter_client.cli import flag_values, flags
 from drafter_client.cli.settings import ENGINE, parsed, print_if_asked
 from drafter_client.options import Mode
+from http_service.keys.stored_key import complaint
 from speculation.acceptance.strategies import Strategy
 
 _OF_A_MODEL = ("draft_model", *ENGINE, "translate", "lookup")
-COMMANDS = ("serve", "solo", "compare", "report")
+COMMANDS = ("serve", "solo", "compare", "report", "key")
 SOLO = ("target", "draft", "server")  # the models that 'drafter solo' can run
 _HERE, _THERE = ("model", "backend", *ENGINE), ("verifier", "api_key", "patience")
 _OF_DRAFTING = (*_OF_A_MODEL, "backend", "branches", "lockstep")
@@ -58,6 +59,7 @@ def serve_options(arguments: Sequence[str]) -> argparse.Namespace:
     options = parsed(parser, arguments)
     options.mode, options.strategy, options.profile = Mode(options.mode), Strategy.COUPLED, None
     _check_mode(parser, options)
+    _check_access(parser, options)
     print_if_asked(parser, options)
     return options
 
@@ -78,6 +80,24 @@ def _check_mode(parser: Parser, options: argparse.Namespace) -> None:
             _refuse(parser, options, given, f"with {mode} nothing drafts{_LEAVE}")
     else:
         _check_lookup(parser, options)
+
+
+def _check_access(parser: Parser, options: argparse.Namespace) -> None:
+    key, settings = options.serve_key, options.settings
+    wrong = None if key is None else complaint(key.get_secret_value())
+    if wrong is not None:
+        parser.error(f"{settings.key('serve_key')}: {wrong}")
+    for name in ("serve_key", "keys_file"):
+        if options.insecure and getattr(options, name) is not None:
+            parser.error(
+                f"{settings.key('insecure')}: no key is needed then, but {settings.key(name)} gives one{_LEAVE}"
+            )
+    if options.ssl_keyfile is not None and options.ssl_certfile is None:
+        parser.error(f"{settings.key('ssl_keyfile')}: belongs to a certificate, give that with --ssl-certfile")
+    for name in ("ssl_certfile", "ssl_keyfile"):
+        path = getattr(options, name)
+        if path is not None and not path.is_file():
+            parser.error(f"{settings.key(name)}: no such file: {path}")
 
 
 def _check_strategy(parser: Parser, options: argparse.Namespace) -> None:
@@ -122,10 +142,11 @@ def drafter_parser() -> Parser:
     """The parser of `python -m drafter_client`."""
     parser = Parser(
         "drafter",
-        usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nserve | solo | compare | report DIR   (each has its own --help)",
+        usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\n"
+        "serve | solo | compare | report DIR | key   (each has its own --help)",
         description="Generate text with a verifier: a small model here drafts, the large one there decides. 'serve' "
         "offers that to programs as OpenAI's API, 'solo' runs one model alone, 'compare' tries every mode, 'report' "
-        "shows what --profile recorded. Lasting flags can also be variables and keys in "
+        "shows what --profile recorded, 'key' makes keys for 'serve'. Lasting flags can also be variables and keys in "
         "specpair.toml: --verifier is DRAFTER_VERIFIER, and verifier in the table [drafter].",
         examples=(
             'drafter --verifier http://bigbox:8000 --prompt "def main():" --stats',
@@ -162,6 +183,7 @@ def serve_parser() -> Parser:
     )
     parser.add_config_flags()
     flags.service_flags(parser)
+    flags.access_flags(parser)
     flags.verifier_flags(parser)
     flags.draft_flags(parser, modes=True)
     return parser

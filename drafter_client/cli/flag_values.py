@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from http_service.origins import read_origins
 from speculation.sampling import gumbel
 from speculation.sampling.sampling import BIAS
 
@@ -13,6 +14,15 @@ def path(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("is empty: name a file or a folder")
     return Path(text)
+
+
+def origins(text: str) -> str:
+    """Origins of web pages, separated by commas."""
+    try:
+        read_origins(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def draft_n(text: str) -> str | int:

@@ -7,7 +7,7 @@ from backends.machine import THREADS_AT_MOST
 from backends.registry import SHOWN, TEST_ENGINES
 from backends.shipped_models import DEFAULT_DRAFT
 from command_line.parser import KEY, OneOf, Switch
-from drafter_client.cli.flag_values import between, bias, draft_n, path, seed, whole
+from drafter_client.cli.flag_values import between, bias, draft_n, origins, path, seed, whole
 from drafter_client.http.retries import PATIENCE
 from drafter_client.options import Mode
 from drafter_client.pair import BRANCHES, VERIFIER
@@ -72,6 +72,33 @@ def service_flags(parser: argparse.ArgumentParser) -> None:
         "--log-format", choices=OneOf(["text", "json"]), default="text", help="log lines (default: %(default)s)"
     )
     group.add_argument("--access-log", action=Switch, default=False, help="log a line for each request (default: no)")
+
+
+def access_flags(parser: argparse.ArgumentParser) -> None:
+    """Flags that say who may use the service."""
+    group = parser.add_argument_group("who may use it")
+    group.add_argument("--serve-key", metavar=KEY, help="key that programs must send (or DRAFTER_SERVE_KEY)")
+    group.add_argument(
+        "--keys-file",
+        metavar="FILE",
+        type=path,
+        help="file with the hashes of several keys; 'drafter key new NAME' adds one",
+    )
+    group.add_argument(
+        "--insecure",
+        action=Switch,
+        default=False,
+        help="without a key, serve every address, not only loopback and private networks (default: no)",
+    )
+    group.add_argument(
+        "--cors-origins",
+        metavar="URLS",
+        type=origins,
+        default="",
+        help="origins whose web pages may use it, separated by commas; *: all (default: none)",
+    )
+    group.add_argument("--ssl-certfile", metavar="FILE", type=path, help="certificate, to serve HTTPS")
+    group.add_argument("--ssl-keyfile", metavar="FILE", type=path, help="its private key, unless it is in that file")
 
 
 def memory_flag(group: argparse._ArgumentGroup) -> None:

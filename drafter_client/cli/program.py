@@ -23,9 +23,11 @@ from drafter_client.cli.commands import (
 from drafter_client.cli.compare import run_compare
 from drafter_client.cli.draft import run_draft
 from drafter_client.cli.report import run_report
+from drafter_client.cli.settings import keys_file
 from drafter_client.cli.shared_steps import INTERRUPTED
 from drafter_client.cli.solo import run_solo_command
 from drafter_client.errors import DrafterError
+from http_service.keys import key_command
 from speculation.errors import SpecPairError
 from speculation.terminal_text import several_lines
 
@@ -67,6 +69,8 @@ def _run(arguments: list[str]) -> int:
         return _run_with_model(run_solo_command, solo_options(arguments[1:]))
     if arguments[:1] == ["report"]:
         return run_report(report_options(arguments[1:]))
+    if arguments[:1] == ["key"]:
+        return key_command.run("drafter", arguments[1:], keys_file)
     if arguments[:1] == ["compare"]:
         return _run_with_model(run_compare, compare_options(arguments[1:]))
     options = drafter_options(arguments)

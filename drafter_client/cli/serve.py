@@ -11,9 +11,15 @@ from command_line.errors import SettingsError
 from drafter_client.cli.shared_steps import check_draft_n, pair_of, served_options
 from drafter_client.observability.drafter_metrics import DrafterMetrics
 from drafter_client.serve.app import create_app
+from http_service.keys.access import DRAFTER, Access
+from http_service.keys.accounts import Accounts
+from http_service.keys.gate import Gate
+from http_service.keys.key_file import KeyFileError
+from http_service.keys.key_store import KeyStore
 from http_service.listening import Server, bind_sockets
 from http_service.observability import logs
 from http_service.observability.metrics import ServiceMetrics
+from http_service.origins import Origins, read_origins
 from http_service.request_head_timeout import with_head_deadline
 
 KEEP_ALIVE = 75  # seconds
@@ -22,9 +28,10 @@ HEAD_PATIENCE = 10.0  # seconds within which the head of a request must be compl
 
 
 def run_serve(options: argparse.Namespace) -> int:
-    """Serve until stopped. Returns the exit status: 1 when the port is in use."""
+    """Serve until stopped. Returns the exit status: 1 when the port is in use, or a file of keys cannot be read."""
     logs.configure(options.log_format)
     try:
+        gate = _gate(options)
         sockets = bind_sockets(options.host, options.port)
     except SettingsError as error:
         print(f"drafter: {error}", file=sys.stderr)
@@ -44,6 +51,8 @@ def run_serve(options: argparse.Namespace) -> int:
             metrics,
             drain=options.drain,
             access_log=options.access_log,
+            gate=gate,
+            origins=Origins(read_origins(options.cors_origins), options.settings.key("cors_origins")),
         )
     except BaseException:
         pair.close()
@@ -52,7 +61,8 @@ def run_serve(options: argparse.Namespace) -> int:
     for bound in sockets:
         host, port = bound.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        print(f"{pair.target.name}{drafter}: http://{shown}:{port}/v1  (Ctrl-C ends it)", file=sys.stderr)
+        scheme = "https" if options.ssl_certfile else "http"
+        print(f"{pair.target.name}{drafter}: {scheme}://{shown}:{port}/v1  (Ctrl-C ends it)", file=sys.stderr)
     with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after its shutdown
         start.catch_interrupts()
         Server(
@@ -65,6 +75,19 @@ def run_serve(options: argparse.Namespace) -> int:
                 access_log=False,
                 log_level="warning",
                 workers=1,
+                ssl_certfile=options.ssl_certfile,
+                ssl_keyfile=options.ssl_keyfile,
+                ssl_keyfile_password="",  # else it would be asked for on the terminal
             )
         ).run(sockets)
     return 0
+
+
+def _gate(options: argparse.Namespace) -> Gate:
+    """The keys and whom they admit. Raises SettingsError for a file of keys that cannot be read."""
+    key = options.serve_key
+    try:
+        keys = KeyStore(None if key is None else key.get_secret_value(), options.keys_file)
+    except KeyFileError as error:
+        raise SettingsError(f"{options.settings.key('keys_file')}: {error}") from None
+    return Gate(Access(keys, options.insecure, DRAFTER), Accounts())

@@ -5,12 +5,13 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, SecretStr, create_model
 
 from command_line.errors import SettingsError
-from command_line.layers import Layer, LayeredSettings, Names, lasting_layers
+from command_line.layers import Layer, LayeredSettings, Names, first_path, lasting_layers
 from command_line.parser import Parser, Switch, flag
 from command_line.print_config import table
 from drafter_client.cli.flags import NGRAM
@@ -24,12 +25,13 @@ NAMES = Names(
     settings=(
         *("verifier", "api_key", "patience", "max_tokens", "chat", "concurrency"),
         *("host", "port", "texts", "queue", "drain", "log_format", "access_log"),
+        *("serve_key", "keys_file", "insecure", "cors_origins", "ssl_certfile", "ssl_keyfile"),
         *("mode", "remember", "draft_model", "draft_n", "branches", "translate", "lookup", "lockstep"),
         *("backend", *ENGINE, "temperature", "top_p", "top_k", "min_p", "seed", "strategy", "threshold"),
         *("presence_penalty", "frequency_penalty", "repetition_penalty"),
     ),
-    paths=("draft_model",),
-    secrets=("api_key",),
+    paths=("draft_model", "keys_file", "ssl_certfile", "ssl_keyfile"),
+    secrets=("api_key", "serve_key"),
 )
 
 
@@ -60,6 +62,11 @@ def parsed(parser: Parser, arguments: Sequence[str], environment: Mapping[str, s
     for name in flags:
         setattr(options, name, getattr(options.settings, name))
     return options
+
+
+def keys_file(config: Path | None, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The setting `keys_file`, whatever the other settings are. Raises SettingsError."""
+    return first_path(lasting_layers(NAMES, config, environment, _warn), "keys_file")
 
 
 def print_if_asked(parser: Parser, options: argparse.Namespace) -> None:

@@ -82,8 +82,7 @@ class StatsCounter:
         if response.judged:
             count = len(in_flight_draft.drafts)
             first, accepted = response.recorded(count), response.judged_accepted(count)
-            stats.drafted += response.judged
-            stats.accepted += accepted
+            stats.draft(response.judged, accepted)
             found = [True] * count if stats.looks_up else in_flight_draft.looked_up
             stats.looked_up += sum(found[first : first + response.judged])
             stats.looked_up_accepted += sum(found[first : first + accepted])
@@ -121,8 +120,7 @@ class StatsCounter:
         if event.judged is not None:
             stats.rounds += 1
             stats.drafts_sent += 1
-            stats.drafted += event.judged
-            stats.accepted += sources.count(TokenSource.ACCEPTED)
+            stats.draft(event.judged, sources.count(TokenSource.ACCEPTED))
 
     def _count_served(self, event: events.Served, now: float) -> None:
         """Take over the verifier's summary of a text that it generated. All times that it does not report are the

@@ -28,7 +28,6 @@ from drafter_client.http.responses import (
 from speculation.acceptance.draft_probs import Weights
 from speculation.errors import (
     NotFound,
-    Overloaded,
     RequestError,
     SpecPairError,
     Unauthorized,
@@ -250,8 +249,8 @@ class VerifierClient:
             )
         error = from_body(response.status_code, response.content)
         wait = response.headers.get("Retry-After", "")
-        if isinstance(error, Overloaded) and wait.isdecimal():
-            error.details["retry_after"] = float(wait)
+        if isinstance(error, retries.REFUSED_FOR_NOW) and wait.isdecimal():
+            error.details.setdefault("retry_after", float(wait))  # the body may be more exact
         if isinstance(error, Unauthorized):
             what = "does not take this key" if self._api_key else "wants its key"
             return BadKey(

@@ -5,10 +5,10 @@
     broken connection, no connection        0.1 s, doubled every time            7 attempts; where an outage is waited
                                                                                  for next, 4 attempts or 1 s
     no connection ever made                 -                                    not repeated
-    overloaded                              what the verifier asks for           60 s; not repeated if it asks for none
+    overloaded, or a limit of the key       what the verifier asks for           60 s; not repeated if it asks for none
     outage (`is_outage`): verifier away     0.25 s between health checks         `PATIENCE`, 300 s, or the user's
       verifier ready, and it fails again    1 s, doubled every time, at most 5   6 failures in a row, or the patience
-      verifier overloaded                   what it asks for, or 1 s             the patience; 60 s for a text not begun
+      overloaded, or a limit of the key     what it asks for, or 1 s             the patience; 60 s for a text not begun
       engine error, and verifier ready      -                                    not repeated
     broken connection before a text's       none                                 once, then it is an outage
       first token
@@ -38,6 +38,7 @@ from speculation.errors import (
     EngineError,
     ModelLoading,
     Overloaded,
+    RateLimited,
     ServerError,
     SessionConflict,
     ShuttingDown,
@@ -53,6 +54,7 @@ _CHECK_PAUSE = 0.25  # seconds between health checks
 _LONGEST_PAUSE = 5.0  # seconds between attempts with a verifier that is ready and fails again and again
 _MOST_FAILURES = 6  # failures in a row of a verifier that is ready: about 20 s
 # A session conflict in the middle of a text means that an old request arrived late, as after a broken link.
+REFUSED_FOR_NOW = (Overloaded, RateLimited)  # the verifier is there, and says when to ask again
 _AWAY = (
     ConnectionLost,
     VerifierUnreachable,
@@ -61,7 +63,7 @@ _AWAY = (
     ShuttingDown,
     UnknownSession,
     SessionConflict,
-    Overloaded,
+    *REFUSED_FOR_NOW,
 )
 
 Pause = float | None  # seconds until the next attempt; None: give up
@@ -106,11 +108,12 @@ def after_broken_connection(
 
 
 def after_overload(error: Exception, attempts: int, seconds: float) -> Pause:
-    """The pause after a failed attempt, if `error` is an overload; the arguments are those in `repeat`.
+    """The pause after a failed attempt, if `error` is an overload or a limit of the key; the arguments are those in
+    `repeat`.
 
     It does not grow with the attempts: the verifier knows best when it has room.
     """
-    pause: Pause = error.details.get("retry_after") if isinstance(error, Overloaded) else None
+    pause: Pause = error.details.get("retry_after") if isinstance(error, REFUSED_FOR_NOW) else None
     return None if pause is None or seconds + pause > _OVERLOAD_PATIENCE else pause
 
 
@@ -124,9 +127,9 @@ def is_outage(error: Exception) -> bool:
 
 
 def outage_patience(patience: float, error: Exception, begun: bool) -> float:
-    """Seconds to wait through an outage: `patience`, but less if an overloaded verifier refuses a text that is not
+    """Seconds to wait through an outage: `patience`, but less if a verifier that is there refuses a text that is not
     begun."""
-    return min(patience, _OVERLOAD_PATIENCE) if isinstance(error, Overloaded) and not begun else patience
+    return min(patience, _OVERLOAD_PATIENCE) if isinstance(error, REFUSED_FOR_NOW) and not begun else patience
 
 
 def may_be_idle_close(error: Exception, first: bool) -> bool:
@@ -143,13 +146,13 @@ def is_checked_at_once(error: Exception, failures: int) -> bool:
 
     `failures`: how many requests in a row failed although a health check had found the verifier ready.
     """
-    return not failures and not isinstance(error, Overloaded)
+    return not failures and not isinstance(error, REFUSED_FOR_NOW)
 
 
 def before_health_check(error: Exception, failures: int, seconds: float, patience: float) -> Pause:
     """The pause after `error` in an outage, unless `is_checked_at_once`. `failures`: as there. `seconds`: how many the
     outage has lasted. `patience`: how many it may last."""
-    if isinstance(error, Overloaded):  # the verifier is there, and says when to retry
+    if isinstance(error, REFUSED_FOR_NOW):
         pause = float(error.details.get("retry_after", 1))
         return None if seconds + pause > patience else _at_most(pause, seconds, patience)
     if failures > _MOST_FAILURES:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from starlette.requests import Request
 
@@ -26,7 +26,10 @@ from drafter_client.generation.generation import Finished, Generation, Tokens
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
+from drafter_client.serve.counted_text import CountedText
 from http_service.draining import Draining
+from http_service.keys.access import Caller
+from http_service.keys.gate import Gate
 from http_service.request_body import read_body
 from openai_api.texts import DraftCounts, End, Piece, Target, TextRequest
 from speculation.errors import (
@@ -34,20 +37,14 @@ from speculation.errors import (
     InternalError,
     InvalidRequest,
     PromptTooLong,
-    ServerError,
     SpecPairError,
+    VerifierAway,
 )
 
 _log = logging.getLogger("specpair.drafter")
 _BODY_SECONDS = 10.0  # in which a body must be there, plus one for each 32 KiB of it
 
 T = TypeVar("T")
-
-
-class VerifierAway(ServerError):
-    """The verifier did not answer, for longer than the drafter waits for it."""
-
-    code, status = "verifier_away", 502
 
 
 class PairTexts:
@@ -61,19 +58,20 @@ class PairTexts:
         queue: int,
         max_body_bytes: int,
         draining: Draining,
+        gate: Gate,
     ) -> None:
         """`texts`: how many are generated at a time, not more than the pair can. `queue`: how many may wait."""
         self._texts, self._queue = texts, queue
         self._pair, self._options = pair, options
-        self._max_body_bytes, self._draining = max_body_bytes, draining
+        self._max_body_bytes, self._draining, self._gate = max_body_bytes, draining, gate
         self._threads = ThreadPoolExecutor(texts, thread_name_prefix="text")
 
     def close(self) -> None:
         """Wait for the threads. Close the pair before, so that its texts end."""
         self._threads.shutdown()
 
-    def admit(self, request: Request) -> None:
-        return None
+    def admit(self, request: Request) -> Caller:
+        return self._gate.admit(request)
 
     async def body(self, request: Request) -> bytes:
         return await read_body(request, self._max_body_bytes, _BODY_SECONDS)
@@ -88,7 +86,7 @@ class PairTexts:
         except DrafterError as error:
             raise reported(error) from error
 
-    async def open(self, text: TextRequest, caller: Any) -> "_Text":
+    async def open(self, text: TextRequest, caller: Caller) -> "_Text":
         self._draining.check_new_text()
         room = self._pair.target.context_length - len(text.prompt_ids)
         if room <= 0:
@@ -114,7 +112,8 @@ class PairTexts:
             logprobs=text.logprobs,
             prediction=None if self._options.mode is Mode.TARGET else text.prediction,
         )
-        return _Text(lambda: self._pair.generate(text.prompt_ids, options), self._threads)
+        counted = CountedText(self._gate.accounts, caller, len(text.prompt_ids))
+        return _Text(lambda: self._pair.generate(text.prompt_ids, options), self._threads, counted)
 
     def most_texts(self) -> int:
         return self._texts
@@ -126,8 +125,8 @@ class PairTexts:
 class _Text:
     """The events of one text, which a thread generates; see `Events`."""
 
-    def __init__(self, begin: Callable[[], Generation], threads: ThreadPoolExecutor) -> None:
-        self._begin, self._threads = begin, threads
+    def __init__(self, begin: Callable[[], Generation], threads: ThreadPoolExecutor, counted: CountedText) -> None:
+        self._begin, self._threads, self._counted = begin, threads, counted
         self._loop = asyncio.get_running_loop()
         self._came: asyncio.Queue[Piece | End | SpecPairError] = asyncio.Queue()
         self._lock = threading.Lock()
@@ -152,6 +151,7 @@ class _Text:
             await asyncio.to_thread(generation.close)  # waits for the request that is under way
         if self._work is not None:
             await self._work
+        self._counted.end(self.counts)
 
     async def _events(self) -> AsyncIterator[Piece | End]:
         context = copy_context()  # that of the request, which metrics and logs name
@@ -160,6 +160,10 @@ class _Text:
             event = await self._came.get()
             if isinstance(event, SpecPairError):
                 raise event
+            if isinstance(event, Piece):
+                self._counted.came(len(event.tokens))
+            else:  # counted before the client knows, and may ask for the next text
+                self._counted.end(self.counts)
             yield event
             if isinstance(event, End):
                 return
@@ -205,9 +209,10 @@ def _piece(event: Tokens) -> Piece:
 
 def _counts(stats: Stats) -> DraftCounts:
     return DraftCounts(
-        stats.rounds,
+        stats.drafts_judged,
         stats.drafted,
         stats.accepted,
+        list(stats.accepted_per_position),
         prediction_accepted=stats.prediction_accepted,
         prediction_rejected=stats.prediction_rejected,
     )

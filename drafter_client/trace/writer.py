@@ -17,6 +17,9 @@ from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS, TraceTable
 SCHEMA = 1  # version of the format of the JSON files
 
 
+_TEXTS = ("prediction",)  # options that hold a text, which a trace must not
+
+
 class TraceFolder:
     """Writes traces to one folder, which is created if missing. Several runs may write at once, also from several
     processes."""
@@ -58,7 +61,7 @@ class TraceFolder:
         metrics, rounds, tokens = stats.metrics(), recorder.rounds(), _of_the_text(recorder.tokens(), stats)
         whole = {
             **head,
-            "settings": dict(settings),
+            "settings": {name: value for name, value in settings.items() if name not in _TEXTS},
             "metrics": metrics,
             "prefills": recorder.prefills(),
             "rounds": rounds,

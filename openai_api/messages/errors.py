@@ -5,10 +5,15 @@ from typing import Any
 from starlette.responses import Response
 
 from http_service.error_reply import error_reply
-from speculation.errors import PromptTooLong, SpecPairError, Unauthorized
+from http_service.openapi.operation import OWN_ERRORS, ErrorForm
+from speculation.errors import PromptTooLong, RateLimited, SpecPairError, Unauthorized
 
 # Codes that programs look for.
-_CODES: dict[type[SpecPairError], str] = {PromptTooLong: "context_length_exceeded", Unauthorized: "invalid_api_key"}
+_CODES: dict[type[SpecPairError], str] = {
+    PromptTooLong: "context_length_exceeded",
+    RateLimited: "rate_limit_exceeded",
+    Unauthorized: "invalid_api_key",
+}
 
 
 def error_body(error: SpecPairError) -> dict[str, Any]:
@@ -17,6 +22,19 @@ def error_body(error: SpecPairError) -> dict[str, Any]:
     return {"error": {**ours, "code": _CODES.get(type(error), error.code), "param": ours.get("param")}}
 
 
+def status(error: SpecPairError) -> int:
+    """The HTTP status of an error."""
+    return 400 if error.status == 422 else error.status
+
+
 def openai_error(error: SpecPairError) -> Response:
     """The reply to a request that failed."""
-    return error_reply(error, error_body(error), 400 if error.status == 422 else error.status)
+    return error_reply(error, error_body(error), status(error))
+
+
+FORM = ErrorForm(status, error_body, ("code", "type", "message", "param"))
+
+
+def form_of(path: str) -> ErrorForm:
+    """How a service with OpenAI's endpoints reports errors at a path."""
+    return FORM if path.startswith("/v1/") else OWN_ERRORS

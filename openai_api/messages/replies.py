@@ -22,33 +22,33 @@ class Reply(BaseModel):
 
 
 class CompletionTokensDetails(Reply):
-    accepted_prediction_tokens: Annotated[
-        int, Field(description="Draft tokens from the client's prediction that were accepted.")
-    ]
-    rejected_prediction_tokens: Annotated[
-        int, Field(description="Draft tokens from the client's prediction that were rejected.")
-    ]
+    """What became of the draft tokens from the client's prediction."""
+
+    accepted_prediction_tokens: Annotated[int, Field(description="Those accepted.")]
+    rejected_prediction_tokens: Annotated[int, Field(description="Those rejected.")]
 
 
 class Usage(Reply):
     """Tokens of the request."""
 
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
+    prompt_tokens: Annotated[int, Field(description="Tokens of the prompts, each counted once.")]
+    completion_tokens: Annotated[int, Field(description="Generated tokens of all choices.")]
+    total_tokens: Annotated[int, Field(description="Both.")]
     completion_tokens_details: CompletionTokensDetails
 
 
 class Timings(Reply):
     """Times and draft tokens, by llama-server's names. The times are those of the whole request."""
 
-    prompt_n: int
+    prompt_n: Annotated[int, Field(description="Tokens of the prompts.")]
     prompt_ms: Annotated[float, Field(description="Milliseconds to the first token.")]
-    prompt_per_second: float | None
-    predicted_n: int
+    prompt_per_second: Annotated[float | None, Field(description="Tokens of the prompts a second; null: not measured.")]
+    predicted_n: Annotated[int, Field(description="Generated tokens.")]
     predicted_ms: Annotated[float, Field(description="Milliseconds from the first token to the last.")]
-    predicted_per_token_ms: float | None
-    predicted_per_second: float | None
+    predicted_per_token_ms: Annotated[
+        float | None, Field(description="Milliseconds for each generated token; null: there is none.")
+    ]
+    predicted_per_second: Annotated[float | None, Field(description="Generated tokens a second; null: not measured.")]
     draft_n: Annotated[int, Field(description="Draft tokens that the target judged.")]
     draft_n_accepted: Annotated[int, Field(description="Of these, those accepted.")]
 
@@ -56,126 +56,133 @@ class Timings(Reply):
 class SpecDecode(Reply):
     """Draft tokens, by vLLM's names."""
 
-    num_drafts: Annotated[int, Field(description="Passes of the target that judged a draft.")]
-    num_draft_tokens: int
-    num_accepted_tokens: int
+    num_drafts: Annotated[int, Field(description="Drafts of which the target judged a token.")]
+    num_draft_tokens: Annotated[int, Field(description="Draft tokens that the target judged.")]
+    num_accepted_tokens: Annotated[int, Field(description="Of these, those accepted.")]
     num_accepted_tokens_per_pos: Annotated[list[int], Field(description="Accepted ones by their place in the draft.")]
 
 
 class _Generated(Reply):
-    id: str
-    object: str
+    id: Annotated[str, Field(description="Another one for each request.")]
+    object: Annotated[str, Field(description="What this is.")]
     created: Annotated[int, Field(description="Seconds since 1970.")]
-    model: str
-    choices: list[Any]
-    usage: Usage | None = None
-    timings: Timings | None = None
-    spec_decode: SpecDecode | None = None
+    model: Annotated[str, Field(description="The model that is served.")]
+    choices: Annotated[list[Any], Field(description="The texts.")]
+    usage: Annotated[Usage | None, Field(description="Null in the chunks of a stream that ends with the usage.")] = None
+    timings: Annotated[Timings | None, Field(description="In a stream, of the last chunk that has a choice.")] = None
+    spec_decode: Annotated[SpecDecode | None, Field(description="As `timings`.")] = None
 
 
 class CompletionLogprobs(Reply):
     """Log probabilities of the target at temperature 1, without filters and penalties."""
 
-    tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
-    text_offset: list[int]
+    tokens: Annotated[list[str], Field(description="The tokens.")]
+    token_logprobs: Annotated[list[float], Field(description="Of each token.")]
+    top_logprobs: Annotated[list[dict[str, float]], Field(description="The likeliest tokens at each position.")]
+    text_offset: Annotated[list[int], Field(description="Characters of the text before each token.")]
 
 
 class CompletionChoice(Reply):
-    index: int
-    text: str
-    logprobs: CompletionLogprobs | None
+    """A text, or a part of it."""
+
+    index: Annotated[int, Field(description="Prompts in order, and the choices of each.")]
+    text: Annotated[str, Field(description="The text, or what it has grown by.")]
+    logprobs: Annotated[CompletionLogprobs | None, Field(description="If requested.")]
     finish_reason: Ended
 
 
 class Completion(_Generated):
     """A text, or a part of it in a stream."""
 
-    object: Literal["text_completion"]
-    choices: list[CompletionChoice]
+    object: Annotated[Literal["text_completion"], Field(description="What this is.")]
+    choices: Annotated[list[CompletionChoice], Field(description="The texts; in a chunk at most one of them.")]
 
 
 class TopLogprob(Reply):
-    token: str
-    logprob: float
-    bytes: list[int]
+    """A token with its log probability."""
+
+    token: Annotated[str, Field(description="The token's characters.")]
+    logprob: Annotated[float, Field(description="The natural logarithm of its probability.")]
+    bytes: Annotated[list[int], Field(description="The token's bytes.")]
 
 
 class TokenLogprob(TopLogprob):
     """Log probability of the target at temperature 1, without filters and penalties."""
 
-    top_logprobs: list[TopLogprob]
+    top_logprobs: Annotated[list[TopLogprob], Field(description="The likeliest tokens at this position.")]
 
 
 class ChatLogprobs(Reply):
-    content: list[TokenLogprob]
-    refusal: None
+    content: Annotated[list[TokenLogprob], Field(description="One for each token.")]
+    refusal: Annotated[None, Field(description="Always null.")]
 
 
 class AssistantMessage(Reply):
-    role: Literal["assistant"]
-    content: str
-    refusal: None
+    """The message that answers."""
+
+    role: Annotated[Literal["assistant"], Field(description="Always the assistant.")]
+    content: Annotated[str, Field(description="The answer.")]
+    refusal: Annotated[None, Field(description="Always null.")]
 
 
 class ChatChoice(Reply):
-    index: int
-    message: AssistantMessage
-    logprobs: ChatLogprobs | None
+    """One answer."""
+
+    index: Annotated[int, Field(description="Which answer, from 0.")]
+    message: Annotated[AssistantMessage, Field(description="The answer.")]
+    logprobs: Annotated[ChatLogprobs | None, Field(description="If requested.")]
     finish_reason: Ended
 
 
 class ChatCompletion(_Generated):
     """An answer."""
 
-    object: Literal["chat.completion"]
-    choices: list[ChatChoice]
+    object: Annotated[Literal["chat.completion"], Field(description="What this is.")]
+    choices: Annotated[list[ChatChoice], Field(description="The answers.")]
 
 
 class ChatDelta(Reply):
     """What is new in a message."""
 
-    role: Literal["assistant"] | None = None
-    content: str | None = None
+    role: Annotated[Literal["assistant"] | None, Field(description="In the first chunk of a choice.")] = None
+    content: Annotated[str | None, Field(description="What the answer has grown by.")] = None
 
 
 class ChatChunkChoice(Reply):
-    index: int
-    delta: ChatDelta
-    logprobs: ChatLogprobs | None
+    """A part of one answer."""
+
+    index: Annotated[int, Field(description="Which answer, from 0.")]
+    delta: Annotated[ChatDelta, Field(description="What is new.")]
+    logprobs: Annotated[ChatLogprobs | None, Field(description="If requested.")]
     finish_reason: Ended
 
 
 class ChatChunk(_Generated):
     """A part of an answer in a stream."""
 
-    object: Literal["chat.completion.chunk"]
-    choices: list[ChatChunkChoice]
+    object: Annotated[Literal["chat.completion.chunk"], Field(description="What this is.")]
+    choices: Annotated[
+        list[ChatChunkChoice], Field(description="The answer that has grown; none in the chunk with the usage.")
+    ]
 
 
 class Model(Reply):
     """The model that is served."""
 
-    id: str
-    object: Literal["model"]
-    created: int
-    owned_by: str
+    id: Annotated[str, Field(description="Its name.")]
+    object: Annotated[Literal["model"], Field(description="What this is.")]
+    created: Annotated[int, Field(description="When the service began, in seconds since 1970.")]
+    owned_by: Annotated[str, Field(description="Always specpair.")]
     max_model_len: Annotated[int, Field(description="Tokens of the context.")]
 
 
 class Models(Reply):
     """The models: one."""
 
-    object: Literal["list"]
-    data: list[Model]
+    object: Annotated[Literal["list"], Field(description="What this is.")]
+    data: Annotated[list[Model], Field(description="The one model.")]
 
 
 def rate(count: int, ms: float) -> float | None:
     """Per second; None without a time."""
     return round(1e3 * count / ms, 3) if ms > 0.0 else None
-
-
-def fields_of(reply: Reply) -> dict[str, Any]:
-    """The fields that were given, to make another reply of them."""
-    return {name: getattr(reply, name) for name in reply.model_fields_set}

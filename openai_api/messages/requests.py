@@ -3,14 +3,15 @@
 import secrets
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from openai_api.messages.seeds import seed_of
 from speculation.errors import InvalidRequest
+from speculation.protocol.sampling_fields import LogitBias
 from speculation.sampling import gumbel
-from speculation.sampling.sampling import Sampling
+from speculation.sampling.sampling import PENALTY, REPETITION, Sampling
 
-MOST_CHOICES = 128
+MOST_TEXTS = 128  # of one request
 MOST_STOPS = 16
 LongestStop = Annotated[str, Field(min_length=1, max_length=1024)]
 Logprobs = Annotated[int, Field(ge=0, le=20)]
@@ -23,14 +24,20 @@ class _Request(BaseModel):
 class TextPart(_Request):
     """A part of a message."""
 
-    type: Literal["text"]
-    text: str
+    type: Annotated[Literal["text"], Field(description="Only text.")]
+    text: Annotated[str, Field(description="The text.")]
 
 
-Content = Annotated[str | list[TextPart], Field(description="A string, or parts of text, which are joined.")]
+# `fail_fast`: to name every wrong item of a long list takes seconds.
+Content = Annotated[
+    str | Annotated[list[TextPart], Field(fail_fast=True)],
+    Field(description="A string, or parts of text, which are joined."),
+]
 
 
 class StreamOptions(_Request):
+    """What a stream has beside the text."""
+
     include_usage: Annotated[bool | None, Field(description="Whether the last chunk before [DONE] has the usage.")] = (
         None
     )
@@ -40,12 +47,15 @@ class StreamOptions(_Request):
 class Prediction(_Request):
     """What the client expects the text to be."""
 
-    type: Literal["content"]
+    type: Annotated[Literal["content"], Field(description="Always content.")]
     content: Content
 
     @property
     def text(self) -> str:
         return joined(self.content)
+
+
+_Ids = Annotated[list[int], Field(fail_fast=True)]
 
 
 class _Generation(_Request):
@@ -73,41 +83,35 @@ class _Generation(_Request):
         int | None,
         Field(description="Determines all random choices. Any integer. Default: one is drawn for each choice."),
     ] = None
-    n: Annotated[int | None, Field(ge=1, le=MOST_CHOICES, description="How many texts. The first has the seed.")] = None
+    n: Annotated[int | None, Field(ge=1, le=MOST_TEXTS, description="How many texts. The first has the seed.")] = None
     stop: Annotated[
-        LongestStop | Annotated[list[LongestStop], Field(max_length=MOST_STOPS)] | None,
+        LongestStop | Annotated[list[LongestStop], Field(max_length=MOST_STOPS, fail_fast=True)] | None,
         Field(description="The text ends before the first of these strings."),
     ] = None
     presence_penalty: Annotated[
-        float | None, Field(ge=-2.0, le=2.0, description="Subtracted from the logit of each token of the output.")
+        float | None,
+        Field(ge=-PENALTY, le=PENALTY, description="Subtracted from the logit of each token of the output."),
     ] = None
     frequency_penalty: Annotated[
         float | None,
-        Field(ge=-2.0, le=2.0, description="Subtracted from a token's logit for each time it is in the output."),
+        Field(
+            ge=-PENALTY, le=PENALTY, description="Subtracted from a token's logit for each time it is in the output."
+        ),
     ] = None
     repetition_penalty: Annotated[
         float | None,
         Field(
-            gt=0.0, le=100.0, description="Divides a positive logit of a token of prompt or output, multiplies others."
+            ge=REPETITION[0],
+            le=REPETITION[1],
+            description="Divides a positive logit of a token of prompt or output, multiplies others.",
         ),
     ] = None
-    logit_bias: Annotated[
-        dict[str, Annotated[float, Field(ge=-100.0, le=100.0)]] | None,
-        Field(description="Added to logits, by token id."),
-    ] = None
+    logit_bias: LogitBias | None = None
     prediction: Annotated[
         Prediction | None, Field(description="What the text is expected to be: draft tokens are taken from it.")
     ] = None
     stream: Annotated[bool | None, Field(description="Whether to reply with server-sent events.")] = None
     stream_options: Annotated[StreamOptions | None, Field(description="Only with `stream`.")] = None
-
-    @field_validator("logit_bias")
-    @classmethod
-    def _ids(cls, bias: dict[str, float] | None) -> dict[str, float] | None:
-        for token in bias or ():
-            if not (token.isascii() and token.isdigit() and len(token) < 10):
-                raise ValueError(f"{token[:20]!r} is not a token id")
-        return bias
 
     @model_validator(mode="after")
     def _streamed(self) -> "_Generation":
@@ -150,7 +154,10 @@ class CompletionRequest(_Generation):
     """A text that continues a prompt."""
 
     prompt: Annotated[
-        str | list[str] | list[int] | list[list[int]],
+        str
+        | Annotated[list[str], Field(fail_fast=True)]
+        | _Ids
+        | Annotated[list[Annotated[_Ids, Field(min_length=1)]], Field(fail_fast=True)],
         Field(description="Text, token ids, or a list of either: each is continued."),
     ]
     echo: Annotated[bool | None, Field(description="Whether the text begins with the prompt.")] = None
@@ -174,23 +181,33 @@ class CompletionRequest(_Generation):
         return self.logprobs
 
     def prompts(self) -> list[str | list[int]]:
-        """The prompts, each text or token ids. Raises InvalidRequest if there is none."""
+        """The prompts, each text or token ids. Raises InvalidRequest for none, and for too many."""
         given: Any = self.prompt
         prompts = [given] if isinstance(given, str) or (given and isinstance(given[0], int)) else list(given)
         if not prompts:
             raise InvalidRequest("prompt: the list is empty, give at least one prompt", param="prompt")
+        if len(prompts) * self.choices > MOST_TEXTS:
+            raise InvalidRequest(
+                f"prompt: {len(prompts)} prompts with n = {self.choices} make {len(prompts) * self.choices} texts, a "
+                f"request may have {MOST_TEXTS}: send several requests",
+                param="prompt",
+            )
         return prompts
 
 
 class Function(_Request):
-    name: str
-    arguments: str
+    """A function that was called."""
+
+    name: Annotated[str, Field(description="Its name.")]
+    arguments: Annotated[str, Field(description="Its arguments, usually a JSON object.")]
 
 
 class ToolCall(_Request):
-    id: str
-    type: Literal["function"]
-    function: Function
+    """A call of a tool in an earlier message."""
+
+    id: Annotated[str, Field(description="What the answer of the tool refers to.")]
+    type: Annotated[Literal["function"], Field(description="Always a function.")]
+    function: Annotated[Function, Field(description="The call.")]
 
 
 class Message(_Request):
@@ -202,7 +219,9 @@ class Message(_Request):
     ]
     content: Annotated[Content | None, Field(description="Null only for an assistant that called tools.")] = None
     name: Annotated[str | None, Field(description="Passed on to the chat template.")] = None
-    tool_calls: Annotated[list[ToolCall] | None, Field(description="Passed on to the chat template.")] = None
+    tool_calls: Annotated[
+        Annotated[list[ToolCall], Field(fail_fast=True)] | None, Field(description="Passed on to the chat template.")
+    ] = None
     tool_call_id: Annotated[str | None, Field(description="Passed on to the chat template.")] = None
     refusal: Annotated[None, Field(description="Only null.")] = None
 
@@ -230,7 +249,9 @@ class Message(_Request):
 class ChatRequest(_Generation):
     """The assistant's answer to a conversation."""
 
-    messages: Annotated[list[Message], Field(min_length=1, description="The conversation, the oldest first.")]
+    messages: Annotated[
+        list[Message], Field(min_length=1, fail_fast=True, description="The conversation, the oldest first.")
+    ]
     max_completion_tokens: Annotated[
         int | None, Field(ge=1, description="The most tokens to generate. Default: as many as the context holds.")
     ] = None

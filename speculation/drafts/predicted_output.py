@@ -6,6 +6,9 @@ to the prediction at the same place (an insertion), further on (a deletion) or a
 replacement). The place is searched after each token: where the last tokens of the output occur in the prediction. The
 longest match counts, and of equal ones the nearest to where the output is expected. Near that place one token suffices.
 
+What the target put in place of some tokens is remembered, and proposed where the same tokens come next: a name that is
+changed throughout costs one rejection, not one at each place.
+
 The longer output and prediction have agreed, the likelier the next token agrees, too. The chance is measured as in
 `ngram`: each committed token is compared with the prediction's, and the outcomes are counted by length of the
 agreement.
@@ -23,7 +26,10 @@ _FAR = 4  # tokens of the shortest match that counts in the whole prediction
 _TRIED = 6  # nearest occurrences that are compared, on each side of the expected place
 _BLIND = 8  # most tokens that the expected place moves on with the output while nothing matches
 _KEEP = 0.995  # factor by which old counts fade with each outcome
-_PRIOR = (0.2, 0.45, 0.6, 0.75, 0.85, 0.92, 0.96)  # prior chance of agreement, by bit length of the agreement's length
+_MOST_REPLACED = 8  # most tokens of a replacement that is remembered, and most tokens that it replaces
+# Prior chance of agreement by bit length of the agreement's length, and last that of a remembered replacement.
+_PRIOR = (0.2, 0.45, 0.6, 0.75, 0.85, 0.92, 0.96, 0.6)
+_REPLACED = len(_PRIOR) - 1
 _PRIOR_WEIGHT = 4.0  # outcomes that the prior counts for
 
 
@@ -34,6 +40,7 @@ class _Place(NamedTuple):
     agreed: int  # how many tokens before it are the last ones of the output, `_LONGEST` at most
     left: int  # index of the token at which the output left the last trusted place
     away: int  # tokens of the output since then
+    instead: tuple[int, ...] = ()  # tokens expected before that at `next`: the rest of a remembered replacement
 
 
 class PredictedOutput:
@@ -52,6 +59,7 @@ class PredictedOutput:
             self._ends.setdefault(token, []).append(end)
             if end >= _FAR:
                 self._far_ends.setdefault(tuple(self._tokens[end - _FAR : end]), []).append(end)
+        self._replacements: dict[int, dict[tuple[int, ...], tuple[int, ...]]] = {}  # by first replaced token
         self._right = [_PRIOR_WEIGHT * chance for chance in _PRIOR]
         self._compared = [_PRIOR_WEIGHT] * len(_PRIOR)
 
@@ -63,11 +71,12 @@ class PredictedOutput:
         """Take in `tokens` that follow in the output, and learn from them."""
         place = self._place
         for at, token in enumerate(tokens):
-            if place.next < len(self._tokens):
-                level = place.agreed.bit_length()
-                self._right[level] = _KEEP * self._right[level] + (self._tokens[place.next] == token)
+            if (expected := self._expected(place)) is not None:
+                level = expected[1]
+                self._right[level] = _KEEP * self._right[level] + (expected[0] == token)
                 self._compared[level] = _KEEP * self._compared[level] + 1.0
-            place = self._moved(place, tokens, at)
+            before, place = place, self._moved(place, tokens, at)
+            self._learn_replacement(before, place, tokens, at)
         self._output.extend(tokens)
         self._place, self._tail = place, ([], place)
 
@@ -79,22 +88,86 @@ class PredictedOutput:
         for at in range(len(known), len(tail)):
             place = self._moved(place, tail, at)
         self._tail = list(tail), place
+        if (expected := self._expected(place)) is None:
+            return None
+        token, level = expected
+        return token, self._right[level] / self._compared[level]
+
+    def _expected(self, place: _Place) -> tuple[int, int] | None:
+        """The token that follows `place`, and the index of its chance; None: there is none."""
+        if place.instead:
+            return place.instead[0], _REPLACED
         if place.next >= len(self._tokens):
             return None
-        level = place.agreed.bit_length()
-        return self._tokens[place.next], self._right[level] / self._compared[level]
+        if (replacement := self._replacement(place)) is not None:
+            return replacement[1][0], _REPLACED
+        return self._tokens[place.next], place.agreed.bit_length()
+
+    def _replacement(self, place: _Place) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """The tokens at a trusted place that were replaced before, and what replaced them; None: none were."""
+        if place.agreed < _SURE or place.next >= len(self._tokens):
+            return None
+        known = self._replacements.get(self._tokens[place.next], {})
+        return next((each for each in known.items() if self._stands(each[0], place.next)), None)
+
+    def _stands(self, tokens: tuple[int, ...], at: int) -> bool:
+        return tuple(self._tokens[at : at + len(tokens)]) == tokens
+
+    def _learn_replacement(self, before: _Place, place: _Place, tokens: Sequence[int], at: int) -> None:
+        """Take in what `tokens[at]`, which led from `before` to `place`, showed: that a replacement has ended, or that
+        the target kept tokens which it had replaced."""
+        if not (before.away or before.instead):
+            kept = self._tokens[before.next : before.next + 1] == [tokens[at]]
+            if kept and (stale := self._replacement(before)) is not None:
+                del self._replacements[tokens[at]][stale[0]]
+            return
+        if place.away or not before.away or place.instead:
+            return
+        since, replaced = before.away + 1, place.next - place.agreed - before.left
+        new = since - place.agreed
+        if not (0 <= replaced <= _MOST_REPLACED and 0 < new <= _MOST_REPLACED):
+            return
+        recent = [*self._output[-2 * _LONGEST :], *tokens[max(0, at + 1 - 2 * _LONGEST) : at + 1]]
+        instead = tuple(recent[-since:][:new])
+        # An insertion is known by the two tokens that it stands before.
+        key = tuple(self._tokens[before.left : before.left + (replaced or 2)])
+        if not replaced:
+            instead = (*instead, *key)
+        known = self._replacements.setdefault(key[0], {})
+        known.pop(key, None)
+        self._replacements[key[0]] = {key: instead, **known}  # the latest first
 
     def _moved(self, place: _Place, tokens: Sequence[int], at: int) -> _Place:
         """The place behind `tokens[at]`, which follows `place`. `tokens`: what follows the output."""
+        if place.instead and place.instead[0] == tokens[at]:
+            return self._within(place, place.instead[1:])
+        if place.instead:
+            return self._searched(place, tokens, at, place.left, place.away + 1)
         if place.next < len(self._tokens) and self._tokens[place.next] == tokens[at]:
             agreed = min(place.agreed + 1, _LONGEST)
             if agreed >= _SURE:
                 return _Place(place.next + 1, agreed, place.next + 1, 0)
             return _Place(place.next + 1, agreed, place.left, place.away + 1)
-        left, away = (place.next, 1) if place.agreed >= _SURE else (place.left, place.away + 1)
+        if place.agreed < _SURE:
+            return self._searched(place, tokens, at, place.left, place.away + 1)
+        if (known := self._replacement(place)) is not None:
+            replaced, instead = known
+            if instead[0] == tokens[at]:
+                begun = _Place(place.next + len(replaced), place.agreed, place.next, 0)
+                return self._within(begun, instead[1:])
+        return self._searched(place, tokens, at, place.next, 1)
+
+    def _within(self, place: _Place, rest: tuple[int, ...]) -> _Place:
+        """The place behind one more token of a replacement, of which `rest` is left."""
+        if rest:
+            return place._replace(away=place.away + 1, instead=rest)
+        return _Place(place.next, place.agreed, place.next, 0)
+
+    def _searched(self, place: _Place, tokens: Sequence[int], at: int, left: int, away: int) -> _Place:
+        """The place behind `tokens[at]`, which does not follow `place`, since the output left the prediction."""
         recent = [*self._output[-_LONGEST:], *tokens[max(0, at + 1 - _LONGEST) : at + 1]][-_LONGEST:]
         expected = min(left + min(away, _BLIND), len(self._tokens))
-        if place.agreed and place.agreed < _SURE:  # a place that was not trusted is the best guess all the same
+        if 0 < place.agreed < _SURE:  # a place that was not trusted is the best guess all the same
             expected = place.next
         found = self._found(recent, left, expected)
         if found is None:

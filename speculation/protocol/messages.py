@@ -14,7 +14,6 @@ from pydantic import (
     model_validator,
 )
 
-from speculation.acceptance.draft_probs import token_id
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from speculation.errors import InvalidRequest
 from speculation.protocol.sampling_fields import (
@@ -124,14 +123,6 @@ class _Prompted(Message):
             "They are kept, and the reply begins after them."
         ),
     ] = []
-
-    @field_validator("logit_bias")
-    @classmethod
-    def _biases_of_ids(cls, biases: dict[str, float]) -> dict[str, float]:
-        wrong = next((key for key in biases if token_id(key) is None), None)
-        if wrong is not None:
-            raise ValueError(f"{wrong[:20]!r} is no token id: write it as a decimal number")
-        return biases
 
     @field_validator("committed_ids")
     @classmethod

@@ -107,8 +107,8 @@ class ErrorDetail(Response):
 
     code: Annotated[str, Field(description="Stable name of the error.")]
     type: Annotated[
-        Literal["invalid_request_error", "server_error"],
-        Field(description="Whether request or verifier is at fault."),
+        Literal["invalid_request_error", "server_error", "requests", "tokens"],
+        Field(description="Whether request or verifier is at fault, or what is limited."),
     ]
     message: Annotated[str, Field(description="One sentence that says what is wrong and what to do.")]
     param: Annotated[str | None, Field(description="The field at fault.")] = None
@@ -117,7 +117,9 @@ class ErrorDetail(Response):
     prompt_len: Annotated[int, Field(ge=0, description="Tokens of the prompt.")] | None = None
     context_length: Annotated[int, Field(ge=1, description="Tokens that the context holds.")] | None = None
     progress: Annotated[Probability, Field(description="Share of the model that is loaded.")] | None = None
-    retry_after: Annotated[int, Field(ge=0, description="Seconds, as in the header Retry-After.")] | None = None
+    retry_after: (
+        Annotated[int | float, Field(ge=0, description="Seconds; the header Retry-After has them rounded up.")] | None
+    ) = None
 
 
 class ErrorResponse(Response):

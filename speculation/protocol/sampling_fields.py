@@ -1,9 +1,10 @@
 """The settings of logit processors, as fields of requests and of the sampling report."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
+from speculation.acceptance.draft_probs import token_id
 from speculation.sampling.sampling import BIAS, PENALTY, REPETITION
 
 MinP = Annotated[
@@ -28,7 +29,23 @@ RepetitionPenalty = Annotated[
         description="Divides positive logits, and multiplies negative ones, of tokens in prompt or text; 1: off.",
     ),
 ]
+
+
+def _check_biases(biases: Any) -> Any:
+    """Raise ValueError for the first wrong bias. To name every wrong one of hundreds of thousands takes seconds."""
+    for token, bias in biases.items() if isinstance(biases, dict) else ():
+        if token_id(token) is None:
+            raise ValueError(f"{token[:20]!r} is no token id: write it as a decimal number")
+        if isinstance(bias, bool) or not isinstance(bias, int | float) or not -BIAS <= bias <= BIAS:
+            raise ValueError(f"the bias of token {token} should be a number from {-BIAS:g} to {BIAS:g}")
+    return biases
+
+
 LogitBias = Annotated[
     dict[str, Annotated[float, Field(ge=-BIAS, le=BIAS)]],
-    Field(description="Token ids, as decimal numbers, with what is added to their logits."),
+    BeforeValidator(_check_biases),
+    Field(
+        description="Token ids, as decimal numbers, with what is added to their logits.",
+        json_schema_extra={"propertyNames": {"pattern": "^(0|[1-9][0-9]{0,8})$"}},  # what `token_id` takes
+    ),
 ]

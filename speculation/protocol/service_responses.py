@@ -128,6 +128,23 @@ class SessionsResponse(Response):
     sessions: Annotated[list[SessionInfo], Field(description="Those that the caller may see.")]
 
 
+class KeyUsage(Response):
+    """What was done for a key since the service was started."""
+
+    key: Annotated[str | None, Field(description="Its name; null: callers without a key.")]
+    requests: Annotated[Count, Field(description="Requests that may begin or continue a text.")]
+    prompt_tokens: Annotated[Count, Field(description="Tokens of the prompts of texts that have begun.")]
+    generated_tokens: Annotated[Count, Field(description="Tokens that were generated.")]
+    draft_tokens: Annotated[Count, Field(description="Draft tokens that the target judged.")]
+    accepted_tokens: Annotated[Count, Field(description="Of these, those accepted.")]
+
+
+class UsageResponse(Response):
+    """The usage of the caller's key, or of all keys for one that is an admin's."""
+
+    keys: Annotated[list[KeyUsage], Field(description="One for each key, by name.")]
+
+
 class DeletedResponse(Response):
     """A session was deleted."""
 

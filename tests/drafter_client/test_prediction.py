@@ -101,7 +101,7 @@ def _without_predictions(pair: Pair) -> Any:
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ({"prediction": 5}, "prediction must be text or token ids, got 5"),
+        ({"prediction": 5}, "prediction must be text or token ids, got int"),
         ({"prediction": [1, "a"]}, "prediction must be text or token ids"),
         ({"prediction": [True]}, "prediction must be text or token ids"),
         ({"prediction": "a", "mode": Mode.TARGET}, "in mode target nothing is drafted"),

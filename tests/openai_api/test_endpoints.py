@@ -28,6 +28,15 @@ def test_models_lists_the_target(client: openai.OpenAI) -> None:
     assert client.models.retrieve("scripted-2").id == "scripted-2"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_more_choices_than_texts_at_a_time_take_turns(client: openai.OpenAI, stream: bool) -> None:
+    options: dict[str, Any] = {"model": "", "prompt": PROMPT, "max_tokens": 3, "n": 6, "stream": stream}
+    reply = client.completions.create(**options, timeout=30)
+    chunks = list(reply) if stream else [reply]
+    ended = [choice.index for chunk in chunks for choice in chunk.choices if choice.finish_reason is not None]
+    assert sorted(ended) == list(range(6))
+
+
 def test_a_text_is_the_targets_for_the_seed(client: openai.OpenAI, verifier_url: str) -> None:
     body = {"prompt": PROMPT, "max_tokens": 24, "seed": 5, "temperature": 1.0}
     expected = httpx.post(f"{verifier_url}/generate", json=body, trust_env=False).json()

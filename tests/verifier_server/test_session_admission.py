@@ -14,10 +14,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from http_service.keys.access import Caller
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import Overloaded
 from speculation.sampling.sampling import Sampling
-from verifier_server.access import Caller
 from verifier_server.engine.sequence_state import SILENCE
 from verifier_server.session_admission import LINGER
 from verifier_server.session_table import SessionTable

@@ -2,10 +2,10 @@
 
 import pytest
 
+from http_service.keys.access import ANYONE, Caller
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import Overloaded, SessionConflict, UnknownSession
 from speculation.sampling.sampling import Sampling
-from verifier_server.access import ANYONE, Caller
 from verifier_server.session_table import CALLERS, SessionTable
 from verifier_server.sessions import Session
 

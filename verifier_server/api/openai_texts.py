@@ -7,9 +7,9 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from backends.vocabulary import Vocabulary
+from http_service.keys.access import Caller
 from openai_api.texts import DraftCounts, End, Piece, Target, TextRequest
 from speculation.protocol.messages import GenerateRequest
-from verifier_server.access import Caller
 from verifier_server.api.routes import admitted, body_of
 from verifier_server.engine.requests import Answer
 from verifier_server.generation.generator import Answers, GeneratedText
@@ -82,7 +82,7 @@ class _Text:
         if counts is None:
             return DraftCounts()
         return DraftCounts(
-            counts.rounds,
+            counts.drafts,
             counts.drafted,
             counts.accepted,
             list(counts.per_position),
@@ -107,6 +107,7 @@ class _Text:
             if answer.tokens:
                 yield _piece(answer)
             if answer.finish_reason is not None:
+                self._answers.close()  # before the client knows: its next text may need the place of this session
                 yield End(answer.finish_reason)
                 return
 

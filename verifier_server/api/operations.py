@@ -1,46 +1,33 @@
-"""The endpoints: path, function, request, response and errors of each."""
-
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+"""The endpoints of the verifier: path, function, request, response and errors of each."""
 
 from fastapi import FastAPI
-from pydantic import BaseModel
-from starlette.requests import Request
-from starlette.responses import Response
 
+from http_service.openapi import operation
+from http_service.openapi.operation import Errors, Json, Operation
+from http_service.openapi.state import state_operations
+from openai_api.operations import openai_operations
 from speculation import errors
-from speculation.errors import SpecPairError
 from speculation.protocol import messages, responses, service_responses
 from verifier_server.api import routes
-from verifier_server.api.openapi.examples import METRICS
-
-Errors = tuple[type[SpecPairError], ...]
 
 _MODEL: Errors = (errors.ModelLoading, errors.ModelFailed)  # errors while there is no model
-_ALWAYS: Errors = (errors.Unauthorized, errors.Forbidden, errors.InternalError, errors.ShuttingDown)
-_BODY: Errors = (errors.BodyTooLarge, errors.InvalidRequest, errors.RequestTimeout)
+_ALWAYS: Errors = (
+    *(errors.Unauthorized, errors.Forbidden, errors.ForeignOrigin, errors.InternalError, errors.ShuttingDown),
+)
+_BODY: Errors = (errors.BodyTooLarge, errors.InvalidRequest, errors.RequestTimeout, errors.RateLimited)
 _PROMPT: Errors = (errors.EmptyPrompt, errors.PromptTooLong, errors.TokenOutOfRange)
 _ENGINE: Errors = (errors.EngineError, errors.Overloaded)
+_SESSION = "$response.body#/session_id"
+_AFTER_PREFILL: Json = {
+    "verify": {
+        "operationId": "verify",
+        "requestBody": {"session_id": _SESSION, "position": "$response.body#/total_tokens", "draft_tokens": []},
+    },
+    "stream": {"operationId": "stream_session", "parameters": {"path.session_id": _SESSION}},
+    "delete": {"operationId": "delete_session", "parameters": {"path.session_id": _SESSION}},
+}
 
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One endpoint, as it is registered and as the OpenAPI document describes it."""
-
-    method: str
-    path: str
-    endpoint: Callable[[Request], Awaitable[Response]]  # its name is the operationId, its docstring the description
-    tag: str
-    response: type[BaseModel] | None  # None: a stream, or `text`
-    errors: Errors
-    request: type[BaseModel] | None = None
-    parameters: tuple[str, ...] = ()  # X-Session-Id is also a header of the reply
-    events: tuple[tuple[str, type[BaseModel]], ...] = ()  # names of a stream's events, with the models of their data
-    text: str = ""  # an example of the response, if that is plain text
-    needs_key: bool = True  # whether it needs the API key, if the verifier has one
-
-
-OPERATIONS = (
+_OWN = (
     Operation(
         "POST",
         "/prefill",
@@ -53,6 +40,7 @@ OPERATIONS = (
         ),
         request=messages.PrefillRequest,
         parameters=("X-Session-Id",),
+        links=_AFTER_PREFILL,
     ),
     Operation(
         "POST",
@@ -139,41 +127,8 @@ OPERATIONS = (
         service_responses.VocabularyResponse,
         (*_ALWAYS, *_MODEL),
     ),
-    Operation(
-        "GET",
-        "/health",
-        routes.get_health,
-        "model",
-        service_responses.HealthResponse,
-        (errors.InternalError,),
-        needs_key=False,
-    ),
-    Operation(
-        "GET",
-        "/live",
-        routes.get_live,
-        "operation",
-        service_responses.LiveResponse,
-        (errors.InternalError,),
-        needs_key=False,
-    ),
-    Operation(
-        "GET",
-        "/ready",
-        routes.get_ready,
-        "operation",
-        service_responses.ReadyResponse,
-        (errors.InternalError,),
-        needs_key=False,
-    ),
-    Operation(
-        "GET",
-        "/metrics",
-        routes.get_metrics,
-        "operation",
-        None,
-        _ALWAYS,
-        text=METRICS,
+    *state_operations(
+        routes.get_health, routes.get_live, routes.get_ready, routes.get_metrics, routes.get_usage, _ALWAYS
     ),
     Operation(
         "GET",
@@ -193,10 +148,11 @@ OPERATIONS = (
         parameters=("session_id",),
     ),
 )
+_OPENAI = openai_operations((*_ALWAYS, *_MODEL), _BODY, (*_PROMPT, *_ENGINE))
+OPERATIONS = (*_OWN, *_OPENAI)
 
 
-def add_to(app: FastAPI) -> None:
-    """Register every endpoint but `/verify`, which `entrance` serves."""
-    for operation in OPERATIONS:
-        if operation.endpoint is not routes.verify:
-            app.add_api_route(operation.path, operation.endpoint, methods=[operation.method])
+def add_to(app: FastAPI, openai_endpoints: object) -> None:
+    """Register every endpoint but `/verify`, which `entrance` serves. `openai_endpoints`: an `Endpoints`."""
+    operation.add_to(app, (each for each in _OWN if each.endpoint is not routes.verify))
+    operation.add_to(app, _OPENAI, openai_endpoints)

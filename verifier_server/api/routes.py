@@ -7,8 +7,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from http_service.json_reply import JsonReply
+from http_service.keys.access import Caller
 from http_service.observability import exposition, health
-from http_service.observability.request_context import note_key, note_session
+from http_service.observability.request_context import note_session
 from http_service.request_body import read_body
 from speculation.errors import (
     Forbidden,
@@ -19,7 +20,6 @@ from speculation.errors import (
     Unauthorized,
 )
 from speculation.protocol import messages, response_fields, responses, service_responses
-from verifier_server.access import Caller
 from verifier_server.api.generate_responses import sampling_report, summary, text_events
 from verifier_server.api.server_sent_events import HEADERS, HEARTBEAT, MEDIA_TYPE, CommittedStream
 from verifier_server.engine.requests import Answer, check_position
@@ -161,7 +161,7 @@ async def tokenize(request: Request) -> Response:
 async def list_sessions(request: Request) -> Response:
     """The sessions of the caller's key. Without a key: all sessions, but no ids, since an id gives access."""
     service, caller = admitted(request)
-    keyed = service.access.keyed
+    keyed = service.gate.access.keyed
     listed = [
         service_responses.SessionInfo(
             session_id=session.id if keyed else None,
@@ -174,6 +174,12 @@ async def list_sessions(request: Request) -> Response:
         if session.place.owner == caller.owner
     ]
     return _json(service_responses.SessionsResponse(sessions=listed))
+
+
+async def get_usage(request: Request) -> Response:
+    """What was done for the caller's key since the start. For a key of an admin: for each key that was used."""
+    service, caller = admitted(request)
+    return _json(service.gate.usage(caller))
 
 
 async def delete_session(request: Request) -> Response:
@@ -224,14 +230,9 @@ def _service(request: Request) -> Service:
 
 
 def admitted(request: Request) -> tuple[Service, Caller]:
-    """The application's service, and the caller of a request. Raises Unauthorized and Forbidden."""
-    service, headers = _service(request), request.headers
-    forwarded = [*headers.getlist("x-forwarded-for"), *headers.getlist("forwarded")]
-    address = request.client.host if request.client else None
-    server = (request.scope.get("server") or (None,))[0]
-    caller = service.access.admit(address, headers.get("authorization", ""), forwarded, server)
-    note_key(caller.key_name)
-    return service, caller
+    """The application's service, and the caller of a request. Raises Unauthorized, Forbidden and RateLimited."""
+    service = _service(request)
+    return service, service.gate.admit(request)
 
 
 async def body_of(request: Request) -> bytes:
@@ -257,7 +258,7 @@ def _allow_implicit(request: Request) -> None:
 
     There, the caller's latest session could be another caller's. Raises ImplicitSessionRefused.
     """
-    if request.app.state.service.access.keyed:
+    if request.app.state.service.gate.access.keyed:
         return
     host = (request.scope.get("server") or ("localhost",))[0]
     try:

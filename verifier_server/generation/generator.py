@@ -9,11 +9,12 @@ from weakref import WeakValueDictionary, finalize
 
 from starlette.types import Receive
 
+from http_service.keys.access import Caller
 from speculation.errors import FusedUnavailable, InvalidRequest, SessionConflict, SpecPairError
 from speculation.protocol.messages import GenerateRequest
-from verifier_server.access import Caller
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, OnAnswer, Request
+from verifier_server.generation.accounting import Accounting
 from verifier_server.generation.engine_client import EngineClient, disconnected
 from verifier_server.generation.prompts import make_session, prediction_of
 from verifier_server.generation.server_drafting import DraftCounts, ServerDrafting
@@ -41,8 +42,8 @@ class GeneratedText:
 class Generator:
     """Generates whole texts. Used in the event loop."""
 
-    def __init__(self, client: EngineClient, sessions: SessionTable) -> None:
-        self._client, self._sessions = client, sessions
+    def __init__(self, client: EngineClient, sessions: SessionTable, accounting: Accounting) -> None:
+        self._client, self._sessions, self._accounting = client, sessions, accounting
         self._latest: WeakValueDictionary[Session, GeneratedText] = WeakValueDictionary()
 
     @property
@@ -148,7 +149,13 @@ class Generator:
         try:
             if text.failure is not None:
                 raise text.failure
-            cancel = text.start(on_answer)
+
+            def counted(result: Answer | SpecPairError) -> None:
+                if not isinstance(result, SpecPairError):
+                    self._client.put(partial(self._accounting.answered, text.session, result))
+                on_answer(result)
+
+            cancel = text.start(counted)
 
             def end(error: SpecPairError) -> None:
                 cancel()

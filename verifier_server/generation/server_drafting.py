@@ -38,6 +38,7 @@ class DraftCounts:
     draft_model: str
     predicted: bool = False  # whether the request has a prediction of the text
     rounds: int = 0  # passes after the one that prefilled the prompt
+    drafts: int = 0  # drafts of which a token was judged
     drafted: int = 0  # draft tokens that were judged
     accepted: int = 0
     looked_up: int = 0  # judged draft tokens that were looked up, in text or prediction, not drafted by the model
@@ -52,6 +53,7 @@ class DraftCounts:
         """Count a round. `looked_up`, `from_prediction`: for each token of the draft, whether it was looked up, and
         whether in the prediction."""
         self.rounds += 1
+        self.drafts += answer.judged > 0
         self.drafted += answer.judged
         accepted = min(answer.accepted, answer.judged)  # a bonus token may equal a draft token that was not judged
         self.accepted += accepted

@@ -11,6 +11,7 @@ from speculation.errors import InvalidRequest, SelfContinueRefused, SpecPairErro
 from speculation.protocol import messages
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, Request, check_number
+from verifier_server.generation.accounting import Accounting
 from verifier_server.generation.engine_client import EngineClient
 from verifier_server.generation.prompts import check_ids
 from verifier_server.session_table import SessionTable
@@ -23,8 +24,8 @@ class Verifying:
     Requests are dropped once `receive` says that their client disconnected; the session stays.
     """
 
-    def __init__(self, client: EngineClient, sessions: SessionTable) -> None:
-        self._client, self._sessions = client, sessions
+    def __init__(self, client: EngineClient, sessions: SessionTable, accounting: Accounting) -> None:
+        self._client, self._sessions, self._accounting = client, sessions, accounting
 
     async def one(self, engine: Engine, request: messages.VerifyRequest, session: Session, receive: Receive) -> Answer:
         """Judge a draft. If the request has no position, the session's cursor is used and moved on.
@@ -33,6 +34,7 @@ class Verifying:
         """
         with self._sessions.in_use(session):
             answer = await self._client.answer(engine, _engine_request(engine, request, session), receive)
+        self._accounting.answered(session, answer, len(request.draft_tokens))
         _move_cursor(request, session, answer)
         return answer
 
@@ -50,6 +52,7 @@ class Verifying:
         results = [next(answers) if isinstance(each, Request) else each for each in prepared]
         for request, each, result in zip(requests, prepared, results, strict=True):
             if isinstance(request, messages.VerifyRequest) and isinstance(each, Request) and isinstance(result, Answer):
+                self._accounting.answered(each.session, result, len(each.drafts))
                 _move_cursor(request, each.session, result)
         return results
 

@@ -6,18 +6,18 @@ import pytest
 
 from drafter_client.errors import BadKey
 from drafter_client.http.client import VerifierClient
+from http_service import addresses
 from speculation.errors import Forbidden
 from speculation.protocol.service_responses import HealthResponse
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import serving
-from verifier_server import access
 
 
 @pytest.fixture
 def far_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every connection comes from an address on the Internet."""
-    check = access._check_local
-    monkeypatch.setattr(access, "_check_local", lambda _address, forwarded: check("203.0.113.9", forwarded))
+    stranger = addresses.stranger
+    monkeypatch.setattr("http_service.keys.access.stranger", lambda _, forwarded: stranger("203.0.113.9", forwarded))
 
 
 @pytest.mark.usefixtures("far_away")

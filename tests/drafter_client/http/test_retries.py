@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from drafter_client.errors import BadReply, ConnectionLost, VerifierTimeout, VerifierUnreachable
 from drafter_client.http import retries
-from speculation.errors import EngineError, InvalidRequest, Overloaded, ShuttingDown, UnknownSession
+from speculation.errors import (
+    EngineError,
+    InvalidRequest,
+    Overloaded,
+    RateLimited,
+    ShuttingDown,
+    SpecPairError,
+    UnknownSession,
+)
 from tests.drafter_client.http.fake_transports import Sleeper
 
 BROKEN: list[Exception] = [ConnectionLost("the cable"), VerifierUnreachable("no answer")]
@@ -65,12 +73,23 @@ def test_other_errors_are_raised_at_once(error: Exception, attempts: int, second
     assert retries.after_overload(error, attempts, seconds) is None
 
 
-@given(st.floats(0.5, 100.0), seconds_each)
-def test_an_overloaded_verifier_is_retried_for_a_minute(wait: float, durations: list[float]) -> None:
-    time = _until_given_up(Overloaded("full", retry_after=wait), retries.after_overload, durations)
+@given(st.sampled_from([Overloaded, RateLimited]), st.floats(0.5, 100.0), seconds_each)
+def test_an_overload_and_a_limit_of_the_key_are_retried_for_a_minute(
+    kind: type[SpecPairError], wait: float, durations: list[float]
+) -> None:
+    time = _until_given_up(kind("full", retry_after=wait), retries.after_overload, durations)
     assert set(time.slept) <= {wait}
     assert sum(time.slept) <= 60.0
     assert time.now + wait > 60.0, "it is given up no sooner than the next attempt would be too late"
+
+
+def test_a_limit_of_the_key_is_waited_for_like_an_overload() -> None:
+    busy, limited = Overloaded("full", retry_after=9), RateLimited("slow", retry_after=9)
+    assert retries.is_outage(limited) and not retries.is_checked_at_once(limited, 0)
+    for begun in (False, True):
+        patience = retries.outage_patience(300.0, limited, begun)
+        assert patience == retries.outage_patience(300.0, busy, begun) == (300.0 if begun else 60.0)
+        assert retries.before_health_check(limited, 0, 5.0, patience) == 9.0
 
 
 @given(st.integers(1, 10), seconds)

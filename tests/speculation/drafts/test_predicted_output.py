@@ -52,12 +52,38 @@ def test_every_kind_of_edit_is_bridged(kind: str, length: int, seed: int) -> Non
     assert right(tokens, output) > (len(output) - new - 4 * edits) / len(output)
 
 
-def test_a_renamed_identifier_costs_hardly_more_than_itself() -> None:
-    rng = random.Random(1)
-    tokens = [7 if rng.random() < 0.1 else token for token in source(600, 2)]
-    output = [each for token in tokens for each in ([900, 901] if token == 7 else [token])]
-    renamed = tokens.count(7)
-    assert right(tokens, output) > (len(output) - 3.3 * renamed) / len(output)
+NAMES = {"other": [7, 7], "longer": [900, 901, 902], "shorter": [900], "prefixed": [900, 7, 8]}
+
+
+@pytest.mark.parametrize("new", NAMES.values(), ids=NAMES)
+def test_a_name_that_is_changed_throughout_costs_once(new: list[int]) -> None:
+    old, places = [7, 8], range(20, 600, 15)
+    rest = [token for token in source(600, 2) if token not in (7, 8)]
+    tokens, output = (
+        [each for at, token in enumerate(rest) for each in ([*name, token] if at in places else [token])]
+        for name in (old, new)
+    )
+    assert right(tokens, output) > (len(output) - 12) / len(output)
+
+
+def test_a_name_that_is_kept_from_some_place_on_is_proposed_again() -> None:
+    rest = source(600, 2)
+    tokens = [each for at, token in enumerate(rest) for each in ([700, token] if at % 15 == 5 else [token])]
+    output = [900 if token == 700 and at < 300 else token for at, token in enumerate(tokens)]
+    assert right(tokens, output) > (len(output) - 6) / len(output)
+
+
+def test_a_changed_name_is_drafted_through() -> None:
+    """Not only the next token: a whole path behind the output goes through several places of it."""
+    line, new = [1, 2, 700, 3, 4, 5, 6], [1, 2, 900, 901, 3, 4, 5, 6]
+    predicted = PredictedOutput(line * 20, 0)
+    predicted.extend(new * 3)
+    path: list[int] = []
+    for _ in range(3 * len(new)):
+        found = predicted.predict(path)
+        assert found is not None
+        path.append(found[0])
+    assert path == new * 3
 
 
 def test_blocks_that_changed_places_are_found() -> None:
@@ -85,13 +111,15 @@ def test_a_tail_continues_as_the_output_would() -> None:
 
 
 @given(TOKENS, TOKENS, TOKENS)
-def test_only_tokens_of_the_prediction_are_proposed(prediction: list[int], output: list[int], tail: list[int]) -> None:
+def test_only_tokens_of_prediction_and_output_are_proposed(
+    prediction: list[int], output: list[int], tail: list[int]
+) -> None:
     predicted = PredictedOutput(prediction, 2)
     predicted.extend(output)
     assert len(predicted) == 2 + len(output)
     first = predicted.predict(tail)
     if first is not None:
-        assert first[0] in prediction and 0.0 < first[1] < 1.0
+        assert first[0] in [*prediction, *output] and 0.0 < first[1] < 1.0
     assert predicted.predict(tail) == first, "asking changes nothing"
     whole = PredictedOutput(prediction, 0)
     for token in output:

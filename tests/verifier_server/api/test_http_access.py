@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from backends.scripted import ScriptedBackend
+from http_service.keys import key_file
+from http_service.keys.stored_key import StoredKey, digest_of
 from tests.verifier_server.api.test_http_loading import REQUESTS
-from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
-from verifier_server.access import Access
+from tests.verifier_server.conftest import SCRIPT, Serve
 from verifier_server.app import create_app
 from verifier_server.settings import Settings
 
@@ -24,17 +26,6 @@ ALL = [*REQUESTS, ("GET", "/sessions", None), ("DELETE", "/sessions/s", None), (
 
 def code(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, response.json()["error"]["code"]
-
-
-def accept_two_keys(live: LiveServer) -> None:
-    """Make the verifier accept two keys, which no setting allows yet."""
-
-    class TwoKeys(Access):
-        def admit(self, address: str | None, authorization: str, *connection: Any) -> Any:
-            key = authorization.removeprefix("Bearer ")
-            return Access(key, insecure=False).admit(address, authorization, *connection)
-
-    live.service.access = TwoKeys("any", insecure=False)
 
 
 def test_public_addresses_are_refused_without_a_key(serve: Serve) -> None:
@@ -101,9 +92,10 @@ def test_session_id_gives_access_without_a_key(serve: Serve) -> None:
     assert live.http.delete("/sessions/s", headers=NEAR).status_code == 200
 
 
-def test_session_of_another_key_is_unknown_to_every_endpoint(serve: Serve) -> None:
-    live = serve(ScriptedBackend(SCRIPT))
-    accept_two_keys(live)
+def test_session_of_another_key_is_unknown_to_every_endpoint(serve: Serve, tmp_path: Path) -> None:
+    for name in ("mine", "theirs"):
+        key_file.add(tmp_path / "keys.toml", StoredKey(name, digest_of(name)))
+    live = serve(ScriptedBackend(SCRIPT), keys_file=tmp_path / "keys.toml")
     mine, theirs = ({"Authorization": f"Bearer {key}"} for key in ("mine", "theirs"))
     opened = live.post("/prefill", BODY, headers=mine)
     nowhere = {"session_id": "nowhere", "draft_tokens": []}

@@ -1,11 +1,12 @@
 """Examples for the OpenAPI document, made with the small model that ships. A test parses each with its message type."""
 
 import json
-from typing import Any
 
+from http_service.openapi import state
+from http_service.openapi.document import Examples
+from http_service.openapi.operation import Json
+from openai_api.openapi.examples import EXAMPLES as OPENAI
 from speculation.errors import UnknownSession
-
-Example = dict[str, Any]
 
 _TIMING = {"queue_ms": 0.174, "forward_ms": 2.809, "sessions": 1}
 _SAMPLING = {"seed": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "strategy": "coupled", "noise": "gumbel-1"}
@@ -41,7 +42,7 @@ _TEXT = {
 }
 _OPENED = {"session_id": "text-1", "prompt_len": 4, "position": 4, "sampling": _TEXT["sampling"]}
 
-REQUESTS: dict[str, dict[str, Example]] = {  # by schema, then by name
+_REQUESTS: dict[str, dict[str, Json]] = {  # by schema, then by name
     "PrefillRequest": {
         "prompt": {"session_id": "demo", "prompt": "def main(", "max_tokens": 40, "seed": 1},
         "self-continuation": {"prompt_ids": [0, 511, 2133, 9], "max_tokens": 12, "self_continue": True},
@@ -79,7 +80,7 @@ REQUESTS: dict[str, dict[str, Example]] = {  # by schema, then by name
     "TokenizeRequest": {"text": {"text": "def main("}},
 }
 
-RESPONSES: dict[str, Example] = {  # by schema
+_RESPONSES: dict[str, Json] = {  # by schema
     "PrefillResponse": {
         "session_id": "demo",
         "prompt_len": 4,
@@ -98,9 +99,6 @@ RESPONSES: dict[str, Example] = {  # by schema
     "BatchResponse": {"results": [_VERIFIED, UnknownSession("no session c").body()]},
     "GenerateResponse": _TEXT,
     "TokenizeResponse": {"token_ids": [0, 511, 2133, 9]},
-    "HealthResponse": {"status": "ready", "model": "stdlib-target-q8_0", "sessions": 0},
-    "LiveResponse": {"status": "alive"},
-    "ReadyResponse": {"status": "ready"},
     "ModelInfo": {
         "model": "stdlib-target-q8_0",
         "backend": "llama_cpp",
@@ -133,17 +131,7 @@ RESPONSES: dict[str, Example] = {  # by schema
     "DeletedResponse": {"session_id": "demo", "deleted": True},
 }
 
-METRICS = (  # `/metrics`, in part
-    "# HELP specpair_num_requests_waiting Requests that wait for a forward pass.\n"
-    "# TYPE specpair_num_requests_waiting gauge\n"
-    'specpair_num_requests_waiting{model_name="stdlib-target-q8_0"} 0.0\n'
-)
-
-LOADING = {"status": "loading", "progress": 0.4}  # `/health` with status 503
-DRAINING = {"status": "draining"}
-FAILED = {"status": "failed", "reason": "there is no file models/none.gguf"}
-
-EVENTS: dict[str, tuple[tuple[str, str], ...]] = {  # by path: event names and data of one stream
+_EVENTS: dict[str, tuple[tuple[str, str], ...]] = {  # by path: event names and data of one stream
     "/generate": (
         ("open", json.dumps(_OPENED, separators=(",", ":"))),
         ("tokens", '{"position":4,"tokens":[798,13,774],"text":"string, text"}'),
@@ -155,3 +143,9 @@ EVENTS: dict[str, tuple[tuple[str, str], ...]] = {  # by path: event names and d
         ("end", '{"total_tokens":8,"finish_reason":"length"}'),
     ),
 }
+
+EXAMPLES = Examples(
+    {**_REQUESTS, **OPENAI.requests},
+    {**state.RESPONSES, **_RESPONSES, **OPENAI.responses},
+    {**_EVENTS, **OPENAI.events},
+)

@@ -1,25 +1,20 @@
-"""The OpenAPI document is valid, covers every route, and matches the replies of the endpoints."""
+"""The verifier's OpenAPI document covers every route, and matches the replies of the endpoints."""
 
 import json
-import re
 from collections.abc import Iterator, Sequence
-from html.parser import HTMLParser
 from typing import Any
 
 import httpx
 import pytest
-from openapi_spec_validator import OpenAPIV31SpecValidator
 from pydantic import BaseModel
 from starlette.routing import Route
 
 from backends.base import EngineFailure, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
-from speculation import errors
-from speculation.protocol import messages, responses, service_responses
+from speculation.protocol import responses, service_responses
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from verifier_server.api.openapi.document import document
-from verifier_server.api.openapi.examples import DRAINING, EVENTS, FAILED, LOADING, REQUESTS, RESPONSES
 from verifier_server.api.operations import OPERATIONS
 from verifier_server.app import create_app
 from verifier_server.settings import Settings
@@ -39,22 +34,6 @@ def live() -> Iterator[LiveServer]:
     server.close()
 
 
-def test_document_is_valid() -> None:
-    OpenAPIV31SpecValidator(document()).validate()
-    OpenAPIV31SpecValidator(document(keyed=True)).validate()
-
-
-def test_every_reference_resolves() -> None:
-    text = json.dumps(document())
-    references = set(re.findall(r'"\$ref": "([^"]*)"', text))
-    assert len(references) > 20
-    for reference in references:
-        found: Any = document()
-        for step in reference.removeprefix("#/").split("/"):
-            found = found[step]
-    assert "$defs" not in text
-
-
 def test_document_lists_exactly_the_routes() -> None:
     app = create_app(Settings(backend="scripted"))
     served = {
@@ -67,81 +46,11 @@ def test_document_lists_exactly_the_routes() -> None:
     assert app.openapi() == document()
 
 
-def test_every_operation_is_described_in_full() -> None:
-    names = set()
-    for path, methods in document()["paths"].items():
-        for operation in methods.values():
-            needs_key = path not in ("/health", "/live", "/ready")
-            names.add(operation["operationId"])
-            assert {"200", "500"} <= operation["responses"].keys(), path
-            assert ("401" in operation["responses"]) == ("security" not in operation) == needs_key
-            for status, response in operation["responses"].items():
-                assert response["description"]
-                for content in response["content"].values():
-                    assert "example" in content or content["examples"], (path, status)
-                    assert content["schema"]
-            if "requestBody" in operation:
-                assert {"413", "422"} <= operation["responses"].keys(), path
-                assert operation["requestBody"]["content"]["application/json"]["examples"]
-            assert re.findall("{(.*?)}", path) == [
-                name for name in _parameters(operation) if _parameters(operation)[name]["in"] == "path"
-            ]
-    assert names == {operation.endpoint.__name__ for operation in OPERATIONS}
-    assert len(names) == len(OPERATIONS)
-    assert all(re.fullmatch("[a-z]+(_[a-z]+)*", name) for name in names)
-
-
-def test_every_field_is_described() -> None:
-    fields = {
-        f"{name}.{field}": described.get("description", "")
-        for name, schema in document()["components"]["schemas"].items()
-        for field, described in schema.get("properties", {}).items()
-    }
-    assert len(fields) > 100
-    assert [field for field, description in fields.items() if not description] == []
-
-
-def _parameters(operation: Json) -> dict[str, Json]:
-    found = [each["$ref"].rpartition("/")[2] for each in operation.get("parameters", ())]
-    return {name: document()["components"]["parameters"][name] for name in found}
-
-
-def test_api_key_is_a_bearer_token() -> None:
-    scheme = document()["components"]["securitySchemes"]["bearer"]
-    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
-    assert document(keyed=True)["security"] == [{"bearer": []}]
-    assert document(keyed=False)["security"] == []
-
-
-def test_every_error_occurs_in_an_operation() -> None:
-    described = {error for operation in OPERATIONS for error in operation.errors}
-    raised = {cls for base in (errors.RequestError, errors.ServerError) for cls in base.__subclasses__()}
-    assert raised - described == {errors.NotFound, errors.MethodNotAllowed}  # not errors of an operation
-
-
-@pytest.mark.parametrize("name", REQUESTS)
-def test_request_examples_are_valid(name: str) -> None:
-    schema = getattr(messages, name)
-    for example in REQUESTS[name].values():
-        messages.parse(schema, json.dumps(example).encode())
-
-
-@pytest.mark.parametrize("name", RESPONSES)
-def test_response_examples_are_valid(name: str) -> None:
-    models = {each.response.__name__: each.response for each in OPERATIONS if each.response is not None}
-    checked(models[name], RESPONSES[name])
-
-
-@pytest.mark.parametrize("path", EVENTS)
-def test_event_examples_are_valid(path: str) -> None:
-    models = dict(_operation(path).events)
-    for name, data in EVENTS[path]:
-        checked(models[name], json.loads(data))
-
-
-@pytest.mark.parametrize("example", [LOADING, DRAINING, FAILED], ids=["loading", "draining", "failed"])
-def test_health_examples_are_valid(example: Json) -> None:
-    checked(service_responses.HealthResponse, example)
+@pytest.mark.parametrize("key", [None, "secret"])
+def test_document_and_page_need_no_key(serve: Serve, key: str | None) -> None:
+    live = serve(api_key=key, wait=key is None)
+    assert live.http.get("/openapi.json").json() == document(keyed=key is not None)
+    assert live.http.get("/docs").status_code == 200
 
 
 def checked(model: type[BaseModel], body: Any) -> Any:
@@ -270,31 +179,3 @@ def test_replies_without_a_model_match_the_document(serve: Serve) -> None:
     reply(live.http.get("/live"), service_responses.LiveResponse, 503)
     reply(live.http.get("/ready"), service_responses.ReadyResponse, 503)
     reply(live.http.get("/model"), responses.ErrorResponse, 503)
-
-
-@pytest.mark.parametrize("key", [None, "secret"])
-def test_document_and_page_need_no_key_and_no_other_host(serve: Serve, key: str | None) -> None:
-    live = serve(api_key=key, wait=key is None)
-    assert live.http.get("/openapi.json").json() == document(keyed=key is not None)
-    page = live.http.get("/docs")
-    assert page.status_code == 200
-    addresses = _Addresses()
-    addresses.feed(page.text)
-    assert len(addresses.found) == 3
-    for address in addresses.found:
-        asset = live.http.get(httpx.URL(live.url + "/docs").join(address).raw_path.decode())
-        assert not re.match("[a-z]+:|//", address) and asset.status_code == 200 and asset.content
-    assert "http" not in re.sub(r"<[^>]*>", "", page.text).replace("openapi.json", "")
-    assert "'self'" in page.headers["content-security-policy"] and "http" not in page.headers["content-security-policy"]
-    assert live.http.get("/docs/other.js").json()["error"]["code"] == "not_found"
-
-
-class _Addresses(HTMLParser):
-    """Collects the addresses that a page loads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found += [value for name, value in attrs if name in ("src", "href") and value is not None]

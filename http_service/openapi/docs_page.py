@@ -29,7 +29,7 @@ def add_to(app: FastAPI) -> None:
 
 
 async def page(request: Request) -> Response:
-    """The page: Swagger UI with the verifier's OpenAPI document."""
+    """The page: Swagger UI with the OpenAPI document of the service."""
     # Relative addresses, so that the page works behind a proxy that adds a path prefix.
     html = get_swagger_ui_html(
         openapi_url="openapi.json",

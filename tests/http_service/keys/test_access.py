@@ -2,12 +2,16 @@
 
 import pytest
 
+from http_service.addresses import client_of
+from http_service.keys.access import DRAFTER, VERIFIER, Access, ServiceNames
+from http_service.keys.key_store import KeyStore
+from http_service.keys.stored_key import digest_of
 from speculation.errors import Forbidden, Unauthorized
-from verifier_server.access import Access, client_of, owner_of
 
-KEYED = Access("s3cret", insecure=False)
-OPEN = Access(None, insecure=False)
-INSECURE = Access(None, insecure=True)
+KEYED = Access(KeyStore("s3cret"))
+OPEN = Access(KeyStore())
+INSECURE = Access(KeyStore(), insecure=True)
+OWNER = digest_of("s3cret").hex()
 
 SERVED = [
     None,  # a UNIX socket
@@ -65,10 +69,10 @@ REFUSED = [
 
 @pytest.mark.parametrize("address", SERVED)
 def test_local_addresses_are_served_without_a_key(address: str | None) -> None:
-    assert OPEN.admit(address, "").owner == ""
-    assert INSECURE.admit(address, "").owner == ""
+    assert OPEN.identify(address, "").owner == ""
+    assert INSECURE.identify(address, "").owner == ""
     with pytest.raises(Unauthorized):
-        KEYED.admit(address, "")
+        KEYED.identify(address, "")
 
 
 @pytest.mark.parametrize("address", REFUSED)
@@ -76,10 +80,10 @@ def test_refusal_of_public_addresses_says_what_to_set(address: str) -> None:
     with pytest.raises(
         Forbidden, match=r"start it with VERIFIER_API_KEY=<key>.*or with VERIFIER_INSECURE=1"
     ) as refused:
-        OPEN.admit(address, "Bearer s3cret")
+        OPEN.identify(address, "Bearer s3cret")
     assert repr(address) in refused.value.message
-    assert INSECURE.admit(address, "").owner == ""
-    assert KEYED.admit(address, "Bearer s3cret").owner == owner_of("s3cret")
+    assert INSECURE.identify(address, "").owner == ""
+    assert KEYED.identify(address, "Bearer s3cret").owner == OWNER
 
 
 @pytest.mark.parametrize(
@@ -94,7 +98,7 @@ def test_refusal_of_public_addresses_says_what_to_set(address: str) -> None:
     ],
 )
 def test_requests_forwarded_for_private_networks_are_served(headers: list[str]) -> None:
-    assert OPEN.admit("127.0.0.1", "", headers).owner == ""
+    assert OPEN.identify("127.0.0.1", "", headers).owner == ""
 
 
 @pytest.mark.parametrize(
@@ -116,34 +120,34 @@ def test_requests_forwarded_for_private_networks_are_served(headers: list[str]) 
 @pytest.mark.parametrize("address", [None, "127.0.0.1", "10.0.0.1"])
 def test_requests_forwarded_for_public_addresses_are_refused(address: str | None, headers: list[str]) -> None:
     with pytest.raises(Forbidden):
-        OPEN.admit(address, "", headers)
-    assert INSECURE.admit(address, "", headers).owner == ""
-    assert KEYED.admit(address, "Bearer s3cret", headers).owner == owner_of("s3cret")
+        OPEN.identify(address, "", headers)
+    assert INSECURE.identify(address, "", headers).owner == ""
+    assert KEYED.identify(address, "Bearer s3cret", headers).owner == OWNER
 
 
 def test_forwarded_header_does_not_admit_a_public_address() -> None:
     with pytest.raises(Forbidden):
-        OPEN.admit("8.8.8.8", "", ["127.0.0.1"])
+        OPEN.identify("8.8.8.8", "", ["127.0.0.1"])
 
 
 @pytest.mark.parametrize("address", ["203.0.113.9", "2001:db8::1"])
 def test_this_machine_is_served_at_its_public_address(address: str) -> None:
-    assert OPEN.admit(address, "", server=address).client == client_of(address)
+    assert OPEN.identify(address, "", server=address).client == client_of(address)
     for other in ("203.0.113.8", "2001:db8::2", "127.0.0.1", None):
         with pytest.raises(Forbidden):
-            OPEN.admit(address, "", server=other)
+            OPEN.identify(address, "", server=other)
 
 
 @pytest.mark.parametrize("header", ["203.0.113.9", "8.8.8.8", "for=203.0.113.9"])
 def test_header_cannot_name_the_public_address_of_this_machine(header: str) -> None:
     """With uvicorn's --forwarded-allow-ips=*, the address in the header is also that of the connection."""
     with pytest.raises(Forbidden):
-        OPEN.admit("203.0.113.9", "", [header], server="203.0.113.9")
+        OPEN.identify("203.0.113.9", "", [header], server="203.0.113.9")
 
 
 def test_refusal_is_one_short_line_for_any_address() -> None:
     with pytest.raises(Forbidden) as refused:
-        OPEN.admit("127.0.0.1", "", ["\x1b[2J\n" + "x" * 5000])
+        OPEN.identify("127.0.0.1", "", ["\x1b[2J\n" + "x" * 5000])
     assert refused.value.message.isprintable()
     assert len(refused.value.message) < 350
 
@@ -153,20 +157,14 @@ def test_refusal_is_one_short_line_for_any_address() -> None:
 )
 def test_wrong_or_missing_key_is_refused(given: str) -> None:
     with pytest.raises(Unauthorized, match="send the header Authorization: Bearer <key>"):
-        KEYED.admit("127.0.0.1", given)
+        KEYED.identify("127.0.0.1", given)
 
 
 @pytest.mark.parametrize("given", ["Bearer s3cret", "bearer s3cret", "BEARER   s3cret "])
 def test_every_address_with_the_key_has_the_same_owner(given: str) -> None:
-    near, far = KEYED.admit("127.0.0.1", given), KEYED.admit("8.8.8.8", given)
+    near, far = KEYED.identify("127.0.0.1", given), KEYED.identify("8.8.8.8", given)
     assert near.owner == near.client == far.owner == far.client != ""
     assert near.name != far.name, "the latest session depends on key and address"
-
-
-def test_owner_is_stable_and_does_not_reveal_the_key() -> None:
-    assert owner_of("s3cret") == Access("s3cret", insecure=False).admit(None, "Bearer s3cret").owner
-    assert owner_of("s3cret") != owner_of("s3cret2")
-    assert "s3cret" not in owner_of("s3cret")
 
 
 @pytest.mark.parametrize(
@@ -187,17 +185,27 @@ def test_owner_is_stable_and_does_not_reveal_the_key() -> None:
 )
 def test_client_is_the_address_or_subnet_without_a_key(one: str | None, other: str | None, same: bool) -> None:
     assert (client_of(one) == client_of(other)) is same
-    assert OPEN.admit(one, "").client == client_of(one)
-    assert OPEN.admit(one, "a").name != OPEN.admit(one, "b").name
+    assert OPEN.identify(one, "").client == client_of(one)
+    assert OPEN.identify(one, "a").name != OPEN.identify(one, "b").name
 
 
 def test_caller_name_has_a_fixed_length() -> None:
-    long, longer = OPEN.admit("127.0.0.1", "x" * 60_000).name, OPEN.admit("127.0.0.1", "x" * 60_001).name
+    long, longer = OPEN.identify("127.0.0.1", "x" * 60_000).name, OPEN.identify("127.0.0.1", "x" * 60_001).name
     assert long != longer
     assert len(long) == len(longer) < 100
 
 
-def test_warning_depends_on_key_and_insecure() -> None:
-    assert KEYED.warning() is None
-    assert "no VERIFIER_API_KEY is set" in str(OPEN.warning())
-    assert "VERIFIER_INSECURE is set and there is no key" in str(INSECURE.warning())
+@pytest.mark.parametrize(
+    ("names", "key", "insecure"),
+    [(VERIFIER, "VERIFIER_API_KEY", "VERIFIER_INSECURE"), (DRAFTER, "DRAFTER_SERVE_KEY", "DRAFTER_INSECURE")],
+    ids=["verifier", "drafter"],
+)
+def test_each_service_names_its_own_settings(names: ServiceNames, key: str, insecure: str) -> None:
+    assert Access(KeyStore("k"), names=names).warning() is None
+    unkeyed = Access(KeyStore(), names=names)
+    assert f"no {key} is set" in str(unkeyed.warning()) and names.service in str(unkeyed.warning())
+    assert f"{insecure} is set and there is no key" in str(Access(KeyStore(), True, names).warning())
+    with pytest.raises(Forbidden, match=f"this {names.service} has no key.*{key}=<key>.*{insecure}=1"):
+        unkeyed.identify("203.0.113.9", "")
+    with pytest.raises(Unauthorized, match=f"this {names.service} wants its key"):
+        Access(KeyStore("k"), names=names).identify("127.0.0.1", "")

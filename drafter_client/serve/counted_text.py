@@ -1,0 +1,29 @@
+"""Counts one text for the key of its caller."""
+
+from http_service.keys.access import Caller
+from http_service.keys.accounts import Accounts
+from openai_api.texts import DraftCounts
+
+
+class CountedText:
+    """One text in the account of its caller's key. Used in the event loop."""
+
+    def __init__(self, accounts: Accounts, caller: Caller, prompt_tokens: int) -> None:
+        """Begin the text. Raises RateLimited if the key has all the texts that it may have at once."""
+        self._account, self._clock = accounts.of(caller.key_name), accounts.clock
+        self._prompt_tokens = prompt_tokens  # those that are not counted yet
+        self._ended = False
+        self._account.begin_text(caller.limits, self._clock())
+
+    def came(self, tokens: int) -> None:
+        """Count newly committed tokens."""
+        self._account.count(self._clock(), prompt=self._prompt_tokens, generated=tokens)
+        self._prompt_tokens = 0
+
+    def end(self, counts: DraftCounts) -> None:
+        """End the text. May be called again. `counts`: what became of its draft tokens."""
+        if not self._ended:
+            self._ended = True
+            now = self._clock()
+            self._account.count(now, drafted=counts.drafted, accepted=counts.accepted)
+            self._account.end_text(now)

@@ -1,0 +1,53 @@
+"""The endpoints of `drafter serve`, and its OpenAPI document."""
+
+from functools import cache
+
+from drafter_client.serve.state import StateEndpoints
+from http_service.openapi import document as built
+from http_service.openapi import state
+from http_service.openapi.document import Examples
+from http_service.openapi.operation import Errors, Json
+from http_service.openapi.state import state_operations
+from openai_api.openapi import schemas
+from openai_api.openapi.examples import EXAMPLES as OPENAI
+from openai_api.openapi.parameters import PARAMETERS
+from openai_api.operations import openai_operations
+from speculation import errors
+
+TITLE = "specpair drafter"
+_DESCRIPTION = """Serves texts of a target model on another machine to OpenAI's clients; this machine drafts.
+
+Every path works with and without a trailing slash. An unknown path is a 404 (`not_found`), another method a 405
+(`method_not_allowed`, with the header Allow). All errors have one shape, and each has a stable `code`."""
+
+_ALWAYS: Errors = (errors.Unauthorized, errors.Forbidden, errors.ForeignOrigin, errors.InternalError)
+_BODY: Errors = (errors.BodyTooLarge, errors.InvalidRequest, errors.RequestTimeout, errors.RateLimited)
+_TEXTS: Errors = (
+    *(errors.PromptTooLong, errors.TokenOutOfRange, errors.EngineError, errors.Overloaded, errors.ShuttingDown),
+    errors.VerifierAway,
+)
+STATE = state_operations(
+    StateEndpoints.get_health,
+    StateEndpoints.get_live,
+    StateEndpoints.get_ready,
+    StateEndpoints.get_metrics,
+    StateEndpoints.get_usage,
+    _ALWAYS,
+)
+OPENAI_OPERATIONS = openai_operations(_ALWAYS, _BODY, _TEXTS)
+
+SERVICE = built.Service(
+    title=TITLE,
+    description=_DESCRIPTION,
+    key="A key that the drafter serves. Not needed if it has none.",
+    operations=(*OPENAI_OPERATIONS, *STATE),
+    examples=Examples(OPENAI.requests, {**state.RESPONSES, **OPENAI.responses}, OPENAI.events),
+    parameters=PARAMETERS,
+    refine=schemas.refine,
+)
+
+
+@cache
+def document(keyed: bool = False) -> Json:
+    """The document of a drafter with or without an API key. Cached: do not change the result."""
+    return built.document(SERVICE, keyed)

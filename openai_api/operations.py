@@ -1,0 +1,50 @@
+"""OpenAI's endpoints as operations, which both services register and describe in their OpenAPI documents."""
+
+from http_service.openapi.operation import Errors, Operation
+from openai_api.endpoints import Endpoints
+from openai_api.messages import replies, requests
+from openai_api.messages.errors import FORM
+from speculation import errors
+
+
+def openai_operations(always: Errors, body: Errors, texts: Errors) -> tuple[Operation, ...]:
+    """The operations; their endpoints are methods of `Endpoints`.
+
+    The arguments are errors of the service: `always` of any request, `body` of reading a body, `texts` of a text.
+    """
+    asked = (*always, *body, errors.UnknownModel, *texts)
+    return (
+        Operation(
+            "POST",
+            "/v1/chat/completions",
+            Endpoints.chat,
+            "OpenAI's",
+            replies.ChatCompletion,
+            (*asked, errors.NoChatTemplate),
+            request=requests.ChatRequest,
+            chunk=replies.ChatChunk,
+            form=FORM,
+        ),
+        Operation(
+            "POST",
+            "/v1/completions",
+            Endpoints.complete,
+            "OpenAI's",
+            replies.Completion,
+            asked,
+            request=requests.CompletionRequest,
+            chunk=replies.Completion,
+            form=FORM,
+        ),
+        Operation("GET", "/v1/models", Endpoints.list_models, "OpenAI's", replies.Models, always, form=FORM),
+        Operation(
+            "GET",
+            "/v1/models/{model:path}",
+            Endpoints.retrieve_model,
+            "OpenAI's",
+            replies.Model,
+            (*always, errors.UnknownModel),
+            parameters=("model",),
+            form=FORM,
+        ),
+    )

@@ -1,0 +1,70 @@
+"""A drafter whose key has limits: it waits as the verifier says, and its text is the same."""
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from drafter_client import DraftModel, Mode, Options, Pair
+from http_service.keys import key_file
+from http_service.keys.accounts import Account
+from http_service.keys.stored_key import Limits, StoredKey, digest_of
+from speculation.errors import RateLimited
+from tests.drafter_client.support import serving
+
+TOY = DraftModel(Path("1"), "scripted")
+
+
+def keys(folder: Path, **limits: Limits) -> Path:
+    """A file of keys, each of which is its own name."""
+    path = folder / "keys.toml"
+    for name, each in limits.items():
+        key_file.add(path, StoredKey(name, digest_of(name), each))
+    return path
+
+
+@pytest.mark.parametrize("lockstep", [False, True], ids=["overlapped", "lockstep"])
+def test_text_goes_on_when_the_limit_allows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lockstep: bool) -> None:
+    """Each second request is refused."""
+    options = Options(max_tokens=60, temperature=0.8, seed=3, draft_n=6, lockstep=lockstep)
+    begin, asked = Account.begin_request, count()
+
+    def begin_request(account: Account, limits: Limits, now: float) -> None:
+        if limits.requests and next(asked) % 2:
+            raise RateLimited("not now", retry_after=0.005)
+        begin(account, limits, now)
+
+    monkeypatch.setattr(Account, "begin_request", begin_request)
+    path = keys(tmp_path, limited=Limits(requests=100), free=Limits())
+    texts = {}
+    with serving(keys_file=path) as verifier:
+        for name in ("free", "limited"):
+            with Pair(verifier.url, TOY, api_key=name) as pair:
+                texts[name] = pair.generate("def f(x):", options).read().text
+    assert next(asked) > 2 and texts["limited"] == texts["free"]
+
+
+def test_second_text_waits_until_the_first_is_paid_back(tmp_path: Path) -> None:
+    path = keys(tmp_path, limited=Limits(tokens_per_second=50))
+    options = Options(max_tokens=60, temperature=0.8, seed=3)
+    with serving(keys_file=path) as verifier, Pair(verifier.url, TOY, api_key="limited") as pair:
+        texts = {pair.generate("def f(x):", options).read().text for _ in range(2)}
+        sample = verifier.service.metrics.registry.get_sample_value
+        refused = [
+            sample("specpair_http_requests_total", {"model_name": "scripted-1", "route": route, "status": "429"})
+            for route in ("/prefill", "/verify")
+        ]
+    assert len(texts) == 1 and any(refused)
+
+
+@pytest.mark.parametrize("mode", [Mode.TARGET, Mode.REMOTE])
+def test_text_that_cannot_begin_in_time_reports_the_limit(tmp_path: Path, mode: Mode) -> None:
+    path = keys(tmp_path, slow=Limits(tokens_per_second=0.01))
+    with serving(keys_file=path) as verifier, Pair(verifier.url, TOY, api_key="slow") as pair:
+        accounts = verifier.service.gate.accounts
+        account, now = accounts.of("slow"), accounts.clock()
+        account.begin_request(Limits(tokens_per_second=0.01), now)
+        account.count(now, generated=100)
+        account.end_request(now)
+        with pytest.raises(RateLimited, match=r"your key may spend 0\.01 tokens a second: try again later"):
+            pair.generate("x", Options(max_tokens=5, mode=mode)).read()

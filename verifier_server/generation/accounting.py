@@ -1,0 +1,44 @@
+"""Counts the tokens of sessions for the keys that opened them, as the engine's answers come."""
+
+from http_service.keys.accounts import Accounts
+from verifier_server.engine.requests import Answer
+from verifier_server.sessions import Session
+
+
+class Accounting:
+    """Counts for the keys what the engine did in their sessions. Used in the event loop.
+
+    Each committed token counts once, with the first answer that comes after it: also one of self-continuation, and
+    also if several answers hold it.
+    """
+
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts = accounts
+
+    def answered(self, session: Session, answer: Answer, drafts: int | None = None) -> None:
+        """Count what has happened in `session` up to an answer. Each answer is to be told once.
+
+        `drafts`: how many draft tokens the request had; None: those of its draft that were new.
+        """
+        # Those committed before are not counted again, and a bonus token may equal a draft token that was not judged.
+        before = 0 if drafts is None else drafts - answer.judged - answer.unjudged
+        accepted = min(max(0, answer.accepted - before), answer.judged)
+        self._count(session, answer.total_tokens, answer.judged, accepted)
+
+    def over(self, session: Session) -> None:
+        """Count the tokens that came after the last answer: the session is removed."""
+        self._count(session, len(session.tokens), 0, 0)
+
+    def _count(self, session: Session, total: int, drafted: int, accepted: int) -> None:
+        place = session.place
+        new = max(0, total - place.counted)
+        first = new > 0 and place.counted == session.decided_from
+        place.counted += new
+        if new or drafted:
+            self._accounts.of(place.key).count(
+                self._accounts.clock(),
+                prompt=session.prompt_len if first else 0,
+                generated=new,
+                drafted=drafted,
+                accepted=accepted,
+            )
