@@ -13,6 +13,7 @@ from typing import Any
 from command_line.parser import Parser, Switch, flag
 from drafter_client.cli import commands
 from drafter_client.cli.settings import NAMES
+from http_service.keys import key_command
 from speculation.errors import RequestError, ServerError
 from verifier_server.api.openapi.document import document
 from verifier_server.api.operations import OPERATIONS
@@ -24,9 +25,12 @@ _MADE = "<!-- Made by scripts/reference_pages.py: change the code, not this page
 Json = dict[str, Any]
 _COMMANDS: tuple[tuple[str, Callable[[], Parser]], ...] = (
     ("drafter", commands.drafter_parser),
+    ("drafter serve", commands.serve_parser),
     ("drafter solo", commands.solo_parser),
     ("drafter compare", commands.compare_parser),
     ("drafter report", commands.report_parser),
+    ("drafter key", lambda: key_command.parser("drafter")),
+    ("verifier key", lambda: key_command.parser("verifier")),
     ("verifier", lambda: flags_parser([])),
 )
 
@@ -41,7 +45,7 @@ def rest() -> str:
         "rules that they follow.\n"
     ]
     for operation in OPERATIONS:
-        described = whole["paths"][operation.path][operation.method.lower()]
+        described = whole["paths"][operation.described_path][operation.method.lower()]
         codes = ", ".join(f"`{error.code}`" for error in operation.errors)
         text += ["", f"## {operation.method} {operation.path}", "", *_operation(described)]
         text += ["", f"[Errors](#errors): {codes}."]
@@ -71,7 +75,7 @@ def settings() -> str:
         "[Command line](command-line.md) has the meaning of each, and its default.\n\n"
         "| key | variable | flag | commands |\n|---|---|---|---|"
     ]
-    commands_of = {name: [action.dest for action in make().actions()] for name, make in _COMMANDS[:3]}
+    commands_of = {name: [action.dest for action in make().actions()] for name, make in _COMMANDS[:4]}
     for name in NAMES.settings:
         having = ", ".join(f"`{command}`" for command, flags in commands_of.items() if name in flags)
         text.append(f"{_names('drafter', name)} | {having} |")
@@ -120,10 +124,14 @@ def _operation(operation: Json) -> Iterator[str]:
     if "text/plain" in contents:
         yield from ("", "Response: plain text.")
     if "text/event-stream" in contents:
-        yield from ("", "Server-sent events, of which the last is `end` or `error`:", "")
-        for event in contents["text/event-stream"]["schema"]["oneOf"]:
-            properties = event["properties"]
-            yield f"* `{properties['event']['const']}`: {_type(properties['data']['contentSchema'])}"
+        events = [event["properties"] for event in contents["text/event-stream"]["schema"]["oneOf"]]
+        named = "event" in events[0]
+        last = ", of which the last is `end` or `error`" if named else " without a name, of which the last is `[DONE]`"
+        yield from ("", f"Server-sent events{last}:", "")
+        for event in events:
+            data = event["data"]
+            kind = _type(data["contentSchema"]) if "contentSchema" in data else f"`{data['const']}`"
+            yield f"* `{event['event']['const']}`: {kind}" if named else f"* {kind}"
 
 
 def _errors() -> Iterator[str]:

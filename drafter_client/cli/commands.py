@@ -142,8 +142,7 @@ def drafter_parser() -> Parser:
     """The parser of `python -m drafter_client`."""
     parser = Parser(
         "drafter",
-        usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\n"
-        "serve | solo | compare | report DIR | key   (each has its own --help)",
+        usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nserve | solo | compare | report DIR | key   (each has --help)",
         description="Generate text with a verifier: a small model here drafts, the large one there decides. 'serve' "
         "offers that to programs as OpenAI's API, 'solo' runs one model alone, 'compare' tries every mode, 'report' "
         "shows what --profile recorded, 'key' makes keys for 'serve'. Lasting flags can also be variables and keys in "

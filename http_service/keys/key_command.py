@@ -36,7 +36,7 @@ def parser(program: str) -> Parser:
     )
     made.add_argument("--config", metavar="FILE", type=Path, help="file with settings that may name the file of keys")
     made.add_argument("action", choices=OneOf(ACTIONS), help="what to do")
-    made.add_argument("name", nargs="?", help="the name of a key: letters, digits, '.', '_' and '-'")
+    made.add_argument("name", nargs="?", metavar="NAME", help="the name of a key: letters, digits, '.', '_' and '-'")
     made.add_argument("--keys-file", metavar="FILE", type=Path, help="file of keys (default: the setting keys_file)")
     limits = made.add_argument_group("limits of a new key")
     limits.add_argument("--sessions", metavar="N", type=int, help="sessions in use at once (default: no limit)")

@@ -90,6 +90,11 @@ def verifier(folder: Path, *, client_certificates: bool) -> Iterator[str]:
         ):
             port = listener.getsockname()[1]
             listener.close()
+            with (  # a client waits for less time than a slow machine takes until it serves
+                socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
+                _trusting(folder, with_certificate=True).wrap_socket(plain, server_hostname="localhost"),
+            ):
+                pass
             yield f"https://localhost:{port}"
 
 

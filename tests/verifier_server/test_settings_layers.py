@@ -29,6 +29,9 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "batch_tokens": (100, 200, 300),
     "max_body_bytes": (2000, 3000, 4000),
     "api_key": ("k1", "k2", "k3"),
+    "keys_file": (Path("/1"), Path("/2"), Path("/3")),
+    "cors_origins": ("*", "https://a.example", "http://b.example:3000"),
+    "log_format": ("json", "text", "json"),
 }
 FIELDS = {**Address.model_fields, **Settings.model_fields}
 

@@ -84,7 +84,10 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
         (["--mode", "fuse"], "--mode: no 'fuse'; did you mean fused?"),
         (["--prompt", "-1x"], "--prompt wants a value; write --prompt=-1x if it is -1x"),
         (["sole"], "no command sole; did you mean solo?"),
-        (["def main():"], "no command 'def main():'; the commands are solo, compare, report, a prompt follows"),
+        (
+            ["def main():"],
+            "no command 'def main():'; the commands are serve, solo, compare, report, key, a prompt follows",
+        ),
         (["--prompt", "def", "main():"], "'main():' belongs to no flag; a value with spaces needs quotes"),
         (["--json", "solo"], "solo comes first: drafter solo"),
         (["--no-stream=1"], "--no-stream: ignored explicit argument '1'"),

@@ -13,7 +13,7 @@ import pytest
 from pydantic import SecretStr
 
 from backends.base import ModelLoadError
-from backends.shipped_models import DEFAULT_DRAFT
+from backends.shipped_models import DEFAULT_DRAFT, DEFAULT_TARGET
 from command_line.parser import Parser, flag
 from drafter_client.cli.commands import (
     compare_options,
@@ -59,6 +59,11 @@ OF_ONE_RUN = {
 VALUES: dict[str, tuple[Any, Any, Any]] = {
     "verifier": ("http://a", "http://b", "http://c"),
     "api_key": ("k1", "k2", "k3"),
+    "serve_key": ("k1", "k2", "k3"),
+    "keys_file": ("/1", "/2", "/3"),
+    "cors_origins": ("*", "https://a.example", "http://b.example:3000"),
+    "ssl_certfile": (str(DEFAULT_DRAFT), str(DEFAULT_TARGET), str(DEFAULT_DRAFT)),
+    "ssl_keyfile": (str(DEFAULT_DRAFT), str(DEFAULT_TARGET), str(DEFAULT_DRAFT)),
     "mode": ("auto", "fused", "target"),
     "draft_model": ("/1", "/2", "/3"),
     "backend": ("torch", "mlx", "neuron_legacy"),
@@ -77,6 +82,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
 }
 SWITCHES = {
     "access_log": False,
+    "insecure": False,
     "chat": False,
     "remember": True,
     "translate": False,
@@ -88,6 +94,7 @@ NEEDED = {
     "threshold": ["--strategy=threshold"],
     "concurrency": ["--prompt-file=x"],
     "remember": ["--mode=auto"],
+    "ssl_keyfile": [f"--ssl-certfile={DEFAULT_DRAFT}"],
 }
 
 
@@ -129,7 +136,9 @@ def test_each_setting_is_taken_from_the_highest_layer(
     read, parser = COMMANDS[command]
     needed = ["server"] if command == "solo" and name in ("verifier", "api_key", "patience") else []
     needed += (
-        NEEDED.get(name, []) if (command in ("drafter", "serve") and name == "remember") or command == "drafter" else []
+        NEEDED.get(name, [])
+        if (command == "serve" and name in ("remember", "ssl_keyfile")) or command == "drafter"
+        else []
     )
     default = parser().get_default(name)
     values = VALUES.get(name, (3, 4, 5))
