@@ -136,10 +136,12 @@ def test_verifier_runs_until_ctrl_c(command: list[str]) -> None:
 
 def test_serve_runs_until_ctrl_c(verifier: Verifier) -> None:
     """It prints its address, and a request there gets a text."""
-    with terminal([*DRAFTER, "serve", "--port", "0", "--threads", "1", "--verifier", verifier.url]) as server:
+    arguments = ["--port", "0", "--threads", "1", "--serve-key", "sesame", "--verifier", verifier.url]
+    with terminal([*DRAFTER, "serve", *arguments]) as server:
         url = server.wait_for(r"stdlib-draft-q8_0 drafts: (http://127\.0\.0\.1:\d+)/v1 ").group(1)
         body = {"prompt": "def main(", "max_tokens": 6, "temperature": 0.8, "seed": 7}
-        reply = httpx.post(f"{url}/v1/completions", json=body, trust_env=False, timeout=60)
+        with httpx.Client(headers={"Authorization": "Bearer sesame"}, trust_env=False, timeout=60) as client:
+            reply = client.post(f"{url}/v1/completions", json=body)
         assert reply.status_code == 200 and reply.json()["usage"]["completion_tokens"] == 6
         server.type("\x03")
         assert server.wait() == 0

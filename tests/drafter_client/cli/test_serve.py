@@ -33,11 +33,12 @@ def _serving(verifier: Verifier, *more: str) -> Iterator[tuple["subprocess.Popen
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminated"])
 def test_it_prints_its_address_and_ends_in_order(verifier: Verifier, how: signal.Signals) -> None:
-    with _serving(verifier) as (process, line):
+    with _serving(verifier, "--serve-key", "sesame") as (process, line):
         found = re.fullmatch(r"scripted-1, scripted-1 drafts: (http://127\.0\.0\.1:\d+)/v1  \(Ctrl-C ends it\)\n", line)
         assert found is not None, line
         body = {"prompt": "def f(x):", "max_tokens": 4, "temperature": 0}
-        reply = httpx.post(f"{found[1]}/v1/completions", json=body, trust_env=False)
+        with httpx.Client(base_url=found[1], headers={"Authorization": "Bearer sesame"}, trust_env=False) as client:
+            reply = client.post("/v1/completions", json=body)
         assert reply.status_code == 200 and reply.json()["usage"]["completion_tokens"] == 4
         process.send_signal(how)
         out, complaints = process.communicate(timeout=60)
