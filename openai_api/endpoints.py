@@ -1,8 +1,10 @@
 """OpenAI's endpoints, for one source of texts."""
 
+import asyncio
 import functools
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -10,21 +12,25 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from http_service.json_reply import JsonReply
-from openai_api.chat.prompt import chat_ids
+from openai_api.chat.prompt import chat_parts, encode_parts
 from openai_api.chat.template import Renderer
 from openai_api.generation import Order, TextsOfRequest
+from openai_api.limits import check_bias, check_fits, check_ids, check_size
 from openai_api.messages import replies
 from openai_api.messages.errors import openai_error
 from openai_api.messages.event_stream import EventStream, unless_disconnected
 from openai_api.messages.formats import ChatFormat, CompletionFormat, Format
 from openai_api.messages.parameters import read_request
 from openai_api.messages.requests import ChatRequest, CompletionRequest
+from openai_api.output import token_bytes
 from openai_api.places import Places, TextInPlace
 from openai_api.texts import Target, TextRequest, TextSource
-from speculation.errors import InvalidRequest, NoChatTemplate, PromptTooLong, SpecPairError, UnknownModel
+from speculation.errors import NoChatTemplate, SpecPairError, UnknownModel
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 E = TypeVar("E", bound="Endpoints")
+R = TypeVar("R", CompletionRequest, ChatRequest)
+_LONG = 2**17  # bytes of a body that is not read in the event loop
 
 
 def _reports_errors(
@@ -59,10 +65,13 @@ class Endpoints:
         self._source, self._clock, self._now = source, clock, now
         self._began = int(now())
         self._renderer = Renderer()
+        # Of its own, since a template may take long: the shared threads have to encode the prompts of others.
+        self._rendering = ThreadPoolExecutor(1, thread_name_prefix="template")
         self.places = Places(source.most_texts, source.most_waiting, clock)
 
     def close(self) -> None:
         """End the process that renders chat templates."""
+        self._rendering.shutdown(wait=False, cancel_futures=True)
         self._renderer.close()
 
     @_reports_errors
@@ -82,10 +91,12 @@ class Endpoints:
     async def complete(self, request: Request) -> Response:
         """Continue one or several prompts: JSON, or server-sent events with `stream`."""
         began, caller = self._clock(), self._source.admit(request)
-        message = read_request(CompletionRequest, await self._source.body(request))
+        message = await _read(CompletionRequest, await self._source.body(request))
         self._check_model(message.model)
         target = self._source.target()
-        prompts = [await self._prompt(each, target, bool(message.echo)) for each in message.prompts()]
+        given = message.prompts()
+        names = ["prompt"] if len(given) == 1 else [f"prompt.{at}" for at in range(len(given))]
+        prompts = [await self._prompt(*each, target, bool(message.echo)) for each in zip(names, given, strict=True)]
         prefixes = [prompt.text for prompt in prompts for _ in range(message.choices)]
         form = CompletionFormat(target.vocabulary, message.logprobs is not None, prefixes)
         return await self._generate(request, message, target, form, [prompt.ids for prompt in prompts], caller, began)
@@ -94,7 +105,7 @@ class Endpoints:
     async def chat(self, request: Request) -> Response:
         """Answer a conversation: JSON, or server-sent events with `stream`."""
         began, caller = self._clock(), self._source.admit(request)
-        message = read_request(ChatRequest, await self._source.body(request))
+        message = await _read(ChatRequest, await self._source.body(request))
         self._check_model(message.model)
         target = self._source.target()
         form = ChatFormat(target.vocabulary, bool(message.logprobs))
@@ -116,28 +127,41 @@ class Endpoints:
         if name not in (None, "", served):
             raise UnknownModel(f"model: {str(name)[:80]!r} is not served here, {served!r} is", param="model")
 
-    async def _prompt(self, given: str | list[int], target: Target, echo: bool) -> _Prompt:
+    async def _prompt(self, name: str, given: str | list[int], target: Target, echo: bool) -> _Prompt:
         if isinstance(given, str):
-            return _Prompt(await self._encode("prompt", given, target), given if echo else "")
-        size = target.vocabulary.size
-        for token in given:
-            if not 0 <= token < size:
-                raise InvalidRequest(f"prompt: {token} is no token id of this model: 0 to {size - 1}", param="prompt")
-        return _Prompt(given, target.vocabulary.decode(given).decode(errors="replace") if echo else "")
+            return _Prompt(await self._encode(name, given, target), given if echo else "")
+        check_fits(name, len(given), target)
+        check_ids(name, given, target)
+        text = b"".join(token_bytes(target.vocabulary, token) for token in given).decode(errors="replace")
+        return _Prompt(given, text if echo else "")
 
     async def _conversation(self, message: ChatRequest, target: Target) -> list[int]:
         if not target.chat_template:
             raise NoChatTemplate(
                 f"{target.name} has no chat template: send a prompt to /v1/completions, or serve an instruct model"
             )
-        template, said = target.chat_template, [each.for_template() for each in message.messages]
-        _check_size("messages", sum(len(each["content"].encode()) for each in said), target)
-        variables, renderer = message.chat_template_kwargs, self._renderer
-        return await self._source.encoding(lambda vocabulary: chat_ids(template, vocabulary, said, renderer, variables))
+        name, said = "messages", [each.for_template() for each in message.messages]
+        check_fits(name, len(said), target)  # each has a token
+        check_size(name, sum(len(each["content"].encode()) for each in said), target)
+        parts = await asyncio.get_running_loop().run_in_executor(
+            self._rendering,
+            chat_parts,
+            target.chat_template,
+            target.vocabulary,
+            said,
+            self._renderer,
+            message.chat_template_kwargs,
+        )
+        check_size(name, sum(len(part.text.encode()) for part in parts), target)
+        ids = await self._source.encoding(lambda vocabulary: encode_parts(vocabulary, parts))
+        check_fits(name, len(ids), target)
+        return ids
 
-    async def _encode(self, name: str, text: str, target: Target, *, begin: bool = True) -> list[int]:
-        _check_size(name, len(text.encode()), target)
-        return await self._source.encoding(lambda vocabulary: vocabulary.encode(text, add_begin=begin))
+    async def _encode(self, name: str, text: str, target: Target) -> list[int]:
+        check_size(name, len(text.encode()), target)
+        ids = await self._source.encoding(lambda vocabulary: vocabulary.encode(text))
+        check_fits(name, len(ids), target)
+        return ids
 
     async def _generate(
         self,
@@ -151,11 +175,14 @@ class Endpoints:
     ) -> Response:
         prediction = None
         if message.prediction is not None:
-            prediction = await self._encode("prediction", message.prediction.text, target, begin=False)
+            text = message.prediction.text
+            check_size("prediction", len(text.encode()), target)
+            prediction = await self._source.encoding(lambda vocabulary: vocabulary.encode(text, add_begin=False))
+        check_bias(message.logit_bias or {}, len(prompts) * message.choices, target)
         wanted = [
-            TextRequest(ids, message.sampling(choice), message.limit, message.top_logprobs_wanted, prediction)
+            TextRequest(ids, sampling, message.limit, message.top_logprobs_wanted, prediction)
             for ids in prompts
-            for choice in range(message.choices)
+            for sampling in message.samplings()
         ]
         order = Order(
             form, target.name, target.vocabulary, message.stops, sum(map(len, prompts)), message.include_usage
@@ -173,6 +200,7 @@ class Endpoints:
         try:
             for each, place in zip(wanted, places, strict=True):
                 texts.append(TextInPlace(await self._source.open(each, caller), place))
+                await asyncio.sleep(0)  # a hundred texts must not hold up other requests
         except BaseException:
             for text in texts:
                 await text.aclose()
@@ -182,16 +210,6 @@ class Endpoints:
         return texts
 
 
-def _check_size(name: str, size: int, target: Target) -> None:
-    """Raise PromptTooLong if `size` bytes are too many even in the vocabulary's longest tokens.
-
-    To encode megabytes takes seconds.
-    """
-    least = size // target.vocabulary.longest
-    if least >= target.context_length:
-        raise PromptTooLong(
-            f"{name}: {size} bytes are more than {least} tokens, the context holds {target.context_length}: shorten it",
-            prompt_len=least,
-            context_length=target.context_length,
-            param=name,
-        )
+async def _read(schema: type[R], body: bytes) -> R:
+    """The request in `body`. A long one is read in a thread, since that may take a second."""
+    return read_request(schema, body) if len(body) <= _LONG else await asyncio.to_thread(read_request, schema, body)

@@ -18,7 +18,7 @@ from openai_api.messages.replies import (
     Usage,
     rate,
 )
-from openai_api.output import Delta, Output
+from openai_api.output import Delta, Output, joined
 from openai_api.running import Running
 from openai_api.texts import End, Events
 from speculation.errors import SpecPairError
@@ -59,28 +59,28 @@ class TextsOfRequest:
 
     async def whole(self) -> Reply:
         """The reply, when all texts have ended. Raises the SpecPairError of a text."""
-        said = [Delta("", []) for _ in self._texts]
-        reasons: list[FinishReason] = ["length"] * len(said)
+        parts: list[list[Delta]] = [[] for _ in self._texts]
+        reasons: list[FinishReason] = ["length"] * len(parts)
         async with Running(self._texts) as running:
             async for at, delta, reason in self._deltas(running):
                 if delta is not None:
-                    said[at] = Delta(said[at].text + delta.text, [*said[at].tokens, *delta.tokens])
+                    parts[at].append(delta)
                 if reason is not None:
                     reasons[at] = reason
         ended = {"usage": self._usage()} | self._statistics()
-        return self._order.format.whole(self._common | ended, list(zip(said, reasons, strict=True)))
+        return self._order.format.whole(self._common | ended, list(zip(map(joined, parts), reasons, strict=True)))
 
     async def events(self) -> AsyncIterator[bytes]:
         """The server-sent events of a stream. An error of a text is its last event."""
         form, common, usage = self._order.format, self._common, self._order.include_usage
         if usage:
             common = common | {"usage": None}
-        for at in range(len(self._texts)):
-            first = form.begin(common, at)
-            if first is not None:
-                yield _event(first)
         try:
-            async with Running(self._texts) as running:
+            async with Running(self._texts) as running:  # before the first chunk, whose reader may hang up
+                for at in range(len(self._texts)):
+                    first = form.begin(common, at)
+                    if first is not None:
+                        yield _event(first)
                 async for at, delta, reason in self._deltas(running):
                     if delta is None:
                         yield COMMENT

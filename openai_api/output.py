@@ -29,6 +29,16 @@ class Delta:
     tokens: list[TokenPart] = field(default_factory=list)
 
 
+def joined(deltas: Sequence[Delta]) -> Delta:
+    """All of them, one after the other."""
+    return Delta("".join(each.text for each in deltas), [token for each in deltas for token in each.tokens])
+
+
+def token_bytes(vocabulary: Vocabulary, token: int) -> bytes:
+    """The text of a token. The target's vocabulary may be larger than a drafter's: then it is a wrong byte."""
+    return vocabulary.decode([token]) if token < vocabulary.size else b"\xff"
+
+
 class Output:
     """The text of one choice.
 
@@ -68,8 +78,7 @@ class Output:
     def _add(self, token: int, logprob: TokenLogprobs | None) -> str:
         """Take in one token; returns the characters that can be sent now."""
         self.count += 1
-        known = token < self._vocabulary.size  # the target's vocabulary may be larger than a drafter's
-        part = self._decoder.decode(self._vocabulary.decode([token]) if known else b"\xff")
+        part = self._decoder.decode(token_bytes(self._vocabulary, token))
         if token not in self._vocabulary.ends:
             self._waiting.append(TokenPart(token, self._decoded, self._decoded + len(part), logprob))
         self._decoded += len(part)

@@ -95,6 +95,7 @@ class TextInPlace:
 
     def __init__(self, text: Events, place: Place) -> None:
         self._text, self._place = text, place
+        self._closed = False
 
     @property
     def counts(self) -> DraftCounts:
@@ -104,8 +105,11 @@ class TextInPlace:
         return self._events()
 
     async def aclose(self) -> None:
+        if self._closed:
+            return
         try:
             await self._text.aclose()
+            self._closed = True
         finally:
             self._place.leave()
 
@@ -113,3 +117,4 @@ class TextInPlace:
         await self._place.turn()
         async for event in self._text:
             yield event
+        await self.aclose()  # now: others wait for the place, and the reader of the events may be slow

@@ -62,7 +62,8 @@ class Target:
     """The target model, whose texts are served."""
 
     name: str
-    vocabulary: Vocabulary
+    vocabulary: Vocabulary  # a drafter's may have fewer ids than the target
+    size: int  # token ids of the target
     context_length: int  # tokens
     chat_template: str | None  # in Jinja; None: the model has none
 

@@ -36,7 +36,6 @@ from speculation.errors import (
     EngineError,
     InternalError,
     InvalidRequest,
-    PromptTooLong,
     SpecPairError,
     VerifierAway,
 )
@@ -78,7 +77,8 @@ class PairTexts:
 
     def target(self) -> Target:
         target = self._pair.target
-        return Target(target.name, self._pair.vocabulary, target.context_length, target.chat_template)
+        size = target.vocabulary.size
+        return Target(target.name, self._pair.vocabulary, size, target.context_length, target.chat_template)
 
     async def encoding(self, work: Callable[[Vocabulary], T]) -> T:
         try:
@@ -89,13 +89,6 @@ class PairTexts:
     async def open(self, text: TextRequest, caller: Caller) -> "_Text":
         self._draining.check_new_text()
         room = self._pair.target.context_length - len(text.prompt_ids)
-        if room <= 0:
-            raise PromptTooLong(
-                f"the prompt has {len(text.prompt_ids)} tokens, the context holds {self._pair.target.context_length} "
-                "with the answer: shorten the prompt",
-                prompt_len=len(text.prompt_ids),
-                context_length=self._pair.target.context_length,
-            )
         sampling = text.sampling
         options = replace(
             self._options,

@@ -53,7 +53,7 @@ class Renderer:
         if "error" in answer:
             raise _failed(one_line(answer["error"]))
         text: str = answer["text"]
-        return text
+        return text.encode(errors="replace").decode()  # a template can make half of a surrogate pair
 
     def _answer(self, request: bytes) -> dict[str, Any]:
         if self._child is None:

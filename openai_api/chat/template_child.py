@@ -24,7 +24,7 @@ def rendered(template: str, variables: dict[str, object], most: int) -> dict[str
     parts: list[str] = []
     length = 0
     try:
-        for part in _compiled(template).generate(**variables, raise_exception=_refuse):
+        for part in _compiled(template).generate({**variables, "raise_exception": _refuse}):
             parts.append(part)
             length += len(part)
             if length > most:

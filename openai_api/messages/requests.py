@@ -1,6 +1,7 @@
 """The requests of OpenAI's endpoints, as far as they are supported. `parameters` says what happens to others."""
 
 import secrets
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -9,7 +10,7 @@ from openai_api.messages.seeds import seed_of
 from speculation.errors import InvalidRequest
 from speculation.protocol.sampling_fields import LogitBias
 from speculation.sampling import gumbel
-from speculation.sampling.sampling import PENALTY, REPETITION, Sampling
+from speculation.sampling.sampling import MOST_TOP_K, PENALTY, REPETITION, Sampling, bias_pairs
 
 MOST_TEXTS = 128  # of one request
 MOST_STOPS = 16
@@ -73,7 +74,8 @@ class _Generation(_Request):
         Field(gt=0.0, le=1.0, description="Keep the fewest most likely tokens whose probabilities add up to this."),
     ] = None
     top_k: Annotated[
-        int | None, Field(ge=-1, description="Keep this many of the most likely tokens; 0 and -1 keep all.")
+        int | None,
+        Field(ge=-1, le=MOST_TOP_K, description="Keep this many of the most likely tokens; 0 and -1 keep all."),
     ] = None
     min_p: Annotated[
         float | None,
@@ -134,11 +136,9 @@ class _Generation(_Request):
         """Whether a stream ends with the usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
-    def sampling(self, choice: int) -> Sampling:
-        """How the tokens of a choice are drawn."""
-        seed = secrets.randbelow(gumbel.SEED_LIMIT) if self.seed is None else seed_of(self.seed, choice)
-        return Sampling(
-            seed=seed,
+    def samplings(self) -> list[Sampling]:
+        """How the tokens of each choice are drawn."""
+        drawn = Sampling(
             temperature=1.0 if self.temperature is None else self.temperature,
             top_k=max(0, self.top_k or 0),
             top_p=1.0 if self.top_p is None else self.top_p,
@@ -146,18 +146,20 @@ class _Generation(_Request):
             presence_penalty=self.presence_penalty or 0.0,
             frequency_penalty=self.frequency_penalty or 0.0,
             repetition_penalty=1.0 if self.repetition_penalty is None else self.repetition_penalty,
-            logit_bias=tuple(sorted((int(token), bias) for token, bias in (self.logit_bias or {}).items() if bias)),
+            logit_bias=bias_pairs({int(token): bias for token, bias in (self.logit_bias or {}).items() if bias}),
         )
+        seeds = (
+            secrets.randbelow(gumbel.SEED_LIMIT) if self.seed is None else seed_of(self.seed, choice)
+            for choice in range(self.choices)
+        )
+        return [replace(drawn, seed=seed) for seed in seeds]
 
 
 class CompletionRequest(_Generation):
     """A text that continues a prompt."""
 
     prompt: Annotated[
-        str
-        | Annotated[list[str], Field(fail_fast=True)]
-        | _Ids
-        | Annotated[list[Annotated[_Ids, Field(min_length=1)]], Field(fail_fast=True)],
+        str | Annotated[list[str], Field(fail_fast=True)] | _Ids | Annotated[list[_Ids], Field(fail_fast=True)],
         Field(description="Text, token ids, or a list of either: each is continued."),
     ]
     echo: Annotated[bool | None, Field(description="Whether the text begins with the prompt.")] = None

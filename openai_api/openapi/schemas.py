@@ -3,6 +3,7 @@
 from http_service.openapi.operation import Json
 from http_service.openapi.schemas import given, one_of, when
 from openai_api.messages.parameters import METADATA, WITHOUT_EFFECT
+from openai_api.messages.requests import MOST_TEXTS
 
 _NULL: Json = {"type": "null"}
 _TRUE: Json = {"const": True}
@@ -20,6 +21,12 @@ def refine(found: dict[str, Json]) -> None:
         schema["additionalProperties"] = _NULL
         schema["allOf"] = [when(given("stream_options", "object"), given("stream", "boolean", **_TRUE))]
     found["CompletionRequest"]["allOf"].append(_ECHO)
+    prompts = found["CompletionRequest"]["properties"]["prompt"]["anyOf"]
+    for several in prompts[1:]:
+        several["minItems"] = 1
+    prompts[3]["items"]["minItems"] = 1
+    for several in (prompts[1], prompts[3]):
+        several["maxItems"] = MOST_TEXTS
     found["ChatRequest"]["allOf"].append(when(given("top_logprobs", "integer"), given("logprobs", "boolean", **_TRUE)))
     found["Message"]["allOf"] = [_CONTENT]
 

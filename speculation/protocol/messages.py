@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -25,7 +26,7 @@ from speculation.protocol.sampling_fields import (
 )
 from speculation.sampling import gumbel
 from speculation.sampling.logprobs import MOST_LOGPROBS
-from speculation.sampling.sampling import Sampling, bias_pairs
+from speculation.sampling.sampling import MOST_TOP_K, Sampling, bias_pairs
 
 # The range of token ids is checked against the model's vocabulary. Naming every wrong id of a long list takes seconds.
 TokenIds = Annotated[list[int], Field(fail_fast=True)]
@@ -44,6 +45,14 @@ NextInMs = Annotated[
         description="Milliseconds from the reply until the next draft arrives, should this one be rejected.",
     ),
 ]
+
+
+def _first_wrong(weights: Any) -> Any:
+    """The first wrong weight alone, if there is one: to name every wrong one of hundreds of thousands takes seconds."""
+    for token, weight in weights.items() if isinstance(weights, dict) else ():
+        if isinstance(weight, bool) or not isinstance(weight, int | float):
+            return {token: weight}
+    return weights
 
 
 class Message(BaseModel):
@@ -79,7 +88,9 @@ class _Prompted(Message):
         int | None, Field(ge=1, description="The most tokens to generate. Default: as many as the context holds.")
     ] = None
     temperature: Annotated[float, Field(ge=0.0, le=100.0, description="0 takes the most likely token.")] = 0.0
-    top_k: Annotated[int, Field(ge=0, description="Keep this many of the most likely tokens; 0 keeps all.")] = 0
+    top_k: Annotated[
+        int, Field(ge=0, le=MOST_TOP_K, description="Keep this many of the most likely tokens; 0 keeps all.")
+    ] = 0
     top_p: Annotated[
         float,
         Field(gt=0.0, le=1.0, description="Keep the fewest most likely tokens whose probabilities add up to this."),
@@ -190,7 +201,7 @@ class VerifyRequest(Message):
         TokenIds, Field(description="All draft tokens from `position` on; empty: one step of plain decoding.")
     ]
     draft_probs: Annotated[
-        list[dict[str, float]] | None,
+        list[Annotated[dict[str, float], BeforeValidator(_first_wrong)]] | None,
         Field(
             fail_fast=True,
             description="With the strategy probabilistic: the distribution that each draft token was drawn from, as "

@@ -20,6 +20,7 @@ from speculation.sampling.top_logits import TopLogits
 GREEDY_BELOW = 1e-3  # temperatures under this are plain argmax
 PENALTY = 2.0  # the greatest frequency and presence penalty; the least is its negative
 REPETITION = (0.01, 100.0)  # range of the repetition penalty: beyond it, float32 logits could overflow
+MOST_TOP_K = 2**53  # JSON readers that have floats only take larger numbers for others
 BIAS = 100.0  # the greatest bias of an id; the least is its negative
 
 Logits = NDArray[np.float32]
@@ -49,8 +50,8 @@ class Sampling:
             raise ValueError(f"seed must be in [0, 2**53), got {self.seed}")
         if not 0.0 <= self.temperature <= 100.0:
             raise ValueError(f"temperature must be in [0, 100], got {self.temperature}")
-        if self.top_k < 0:
-            raise ValueError(f"top_k must be 0 (off) or positive, got {self.top_k}")
+        if not 0 <= self.top_k <= MOST_TOP_K:
+            raise ValueError(f"top_k must be 0 (off) or positive, up to 2**53, got {self.top_k}")
         if not 0.0 < self.top_p <= 1.0:
             raise ValueError(f"top_p must be in (0, 1], got {self.top_p}")
         if not 0.0 <= self.min_p <= 1.0:
