@@ -2,8 +2,11 @@
 
 import json
 import logging
+import sys
 from datetime import UTC, datetime
 from typing import Any, Literal
+
+from uvicorn.logging import DefaultFormatter
 
 from http_service.observability.request_context import current
 
@@ -11,11 +14,11 @@ LogFormat = Literal["text", "json"]
 FIELDS = "fields"  # attribute of a record: a dictionary of further keys of the JSON object
 
 
-class TextFormatter(logging.Formatter):
-    """`INFO:     message [request ID, session ID]`."""
+class TextFormatter(DefaultFormatter):
+    """`INFO:     message [request ID, session ID]`, in a terminal with uvicorn's colours."""
 
     def __init__(self) -> None:
-        super().__init__("%(levelname)s:     %(message)s")
+        super().__init__("%(levelprefix)s %(message)s", use_colors=sys.stderr.isatty())
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         ids = ", ".join(f"{name.removesuffix('_id')} {value}" for name, value in _ids(record).items())

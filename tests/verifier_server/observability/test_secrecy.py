@@ -73,5 +73,5 @@ def test_record_of_a_failed_pass_names_the_session(serve: Serve, caplog: pytest.
     live.http.post("/prefill", json={"session_id": "mine", "prompt": "x"})
     [record] = [record for record in caplog.records if record.name == "specpair.engine"]
     assert logs.TextFormatter().format(record) == (
-        "ERROR:     a forward pass over 1 sessions failed: out of memory [session mine]"
+        "ERROR:    a forward pass over 1 sessions failed: out of memory [session mine]"
     )
