@@ -84,7 +84,7 @@ class Endpoints:
     async def retrieve_model(self, request: Request) -> Response:
         """The model that is served, if the path names it."""
         self._source.admit(request)
-        self._check_model(request.path_params["model"].removesuffix("/"))
+        self._check_model(request.path_params["model"].removesuffix("/") or "/")
         return JsonReply(self._model().json_bytes())
 
     @_reports_errors
@@ -141,7 +141,7 @@ class Endpoints:
                 f"{target.name} has no chat template: send a prompt to /v1/completions, or serve an instruct model"
             )
         name, said = "messages", [each.for_template() for each in message.messages]
-        check_fits(name, len(said), target)  # each has a token
+        check_fits(name, len(said), target, "messages")
         check_size(name, sum(len(each["content"].encode()) for each in said), target)
         parts = await asyncio.get_running_loop().run_in_executor(
             self._rendering,

@@ -29,13 +29,13 @@ def check_bias(biases: Mapping[str, float], texts: int, target: Target) -> None:
     check_ids("logit_bias", [int(token) for token in biases], target)
 
 
-def check_fits(name: str, tokens: int, target: Target) -> None:
-    """Raise EmptyPrompt or PromptTooLong for a prompt of so many tokens."""
+def check_fits(name: str, tokens: int, target: Target, what: str = "tokens") -> None:
+    """Raise EmptyPrompt or PromptTooLong for a prompt of so many tokens, or of parts that have a token each: `what`."""
     if not tokens:  # some vocabularies have no begin token and drop spaces: a prompt of spaces becomes empty
         raise EmptyPrompt(f"{name}: it is empty, as the model reads it: give at least one token", param=name)
     if tokens >= target.context_length:
         raise PromptTooLong(
-            f"{name}: {tokens} tokens, the context holds {target.context_length} with the answer: shorten it",
+            f"{name}: {tokens} {what}, the context holds {target.context_length} tokens with the answer: shorten it",
             prompt_len=tokens,
             context_length=target.context_length,
             param=name,

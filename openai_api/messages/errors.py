@@ -37,4 +37,4 @@ FORM = ErrorForm(status, error_body, ("code", "type", "message", "param"))
 
 def form_of(path: str) -> ErrorForm:
     """How a service with OpenAI's endpoints reports errors at a path."""
-    return FORM if path.startswith("/v1/") else OWN_ERRORS
+    return FORM if path == "/v1" or path.startswith("/v1/") else OWN_ERRORS
