@@ -114,8 +114,9 @@ def _no_number(constant: str) -> NoReturn:
 
 
 def _whole_number(digits: str) -> int:
-    if len(digits) > _MOST_DIGITS:
-        raise InvalidRequest(f"a number has {len(digits)} digits, at most {_MOST_DIGITS} are taken: {digits[:20]}...")
+    count = len(digits.removeprefix("-"))
+    if count > _MOST_DIGITS:
+        raise InvalidRequest(f"a number has {count} digits, at most {_MOST_DIGITS} are taken: {digits[:20]}...")
     return int(digits)
 
 

@@ -1,9 +1,11 @@
 """A client that hangs up ends its text at once; a silent stream shows that it lives; too many texts are refused."""
 
+import asyncio
 import json
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +16,10 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
-from openai_api import generation
+from openai_api import generation, running
+from openai_api.messages.formats import ChatFormat
+from openai_api.places import Places, TextInPlace
+from openai_api.texts import DraftCounts, End, Events, Piece
 from tests.openai_api.conftest import served
 from tests.verifier_server.conftest import LiveServer, settings
 from verifier_server.api import openai_texts
@@ -115,3 +120,80 @@ def test_an_overloaded_verifier_refuses_with_a_status_even_for_streams(monkeypat
 
         statuses = list(threads.map(ask, range(8)))
         assert set(statuses) == {200, 503}
+
+
+@pytest.mark.parametrize("kind", ["verifier", "drafter"])
+def test_nothing_is_left_of_a_hundred_clients_that_hang_up_at_once(kind: str) -> None:
+    body = json.dumps(BODY | {"stream": True, "n": 2}).encode()
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with slow(kind, **({"queue": 300} if kind == "drafter" else {})) as (url, live):
+        threads = threading.active_count()
+        address = httpx.URL(url)
+        for number in range(100):
+            with socket.create_connection((address.host, address.port), timeout=20) as connection:
+                connection.sendall(head + body)
+                if number % 3 == 0:
+                    assert connection.recv(12).startswith(b"HTTP/1.1 ")
+        assert _within(20.0, lambda: len(live.service.sessions) == 0 and not running._ENDING)
+        short = BODY | {"max_tokens": 4}
+        texts = [httpx.post(f"{url}/v1/completions", json=short, trust_env=False, timeout=60).json() for _ in "ab"]
+        assert texts[0]["choices"] == texts[1]["choices"]
+        assert _within(20.0, lambda: threading.active_count() <= threads + 12), "threads are left"
+
+
+class _Text:
+    """A text of these events; without an end it goes on for ever."""
+
+    counts = DraftCounts()
+
+    def __init__(self, *events: Piece | End) -> None:
+        self.closed = False
+        self._given = events
+
+    def __aiter__(self) -> AsyncIterator[Piece | End]:
+        return self._events()
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+    async def _events(self) -> AsyncIterator[Piece | End]:
+        for event in self._given:
+            yield event
+        if not self._given:
+            await asyncio.Event().wait()
+
+
+def _chat_events(text: Events) -> AsyncIterator[bytes]:
+    vocabulary = ScriptedBackend(SLOW).vocabulary
+    order = generation.Order(ChatFormat(vocabulary, False), "a model", vocabulary, [], 1, False)
+    return generation.TextsOfRequest(order, [text], 0.0, lambda: 0.0, 0).events()
+
+
+def test_a_client_that_hangs_up_before_the_first_token_leaves_its_place() -> None:
+    """The first chunk of a chat has no token, and comes before the text has begun."""
+
+    async def scenario() -> None:
+        text = _Text()
+        events = _chat_events(text)
+        assert b'"role":"assistant"' in await anext(events)
+        await events.aclose()  # type: ignore[attr-defined]  # it is a generator
+        await asyncio.gather(*running._ENDING)
+        assert text.closed
+
+    asyncio.run(scenario())
+
+
+def test_a_reader_that_reads_nothing_keeps_no_place() -> None:
+    async def scenario() -> None:
+        places = Places(lambda: 1, lambda: 1, lambda: 0.0)
+        first, second = places.enter(2)
+        text = _Text(Piece([97]), End("stop"))
+        events = _chat_events(TextInPlace(text, first))
+        await anext(events)  # and no more
+        async with asyncio.timeout(20):
+            await second.turn()
+        assert text.closed
+        assert b'"content":"a"' in await anext(events), "the text is still there"
+        await events.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(scenario())

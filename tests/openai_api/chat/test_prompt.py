@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -185,6 +186,56 @@ def test_control_token_beside_the_content_is_refused() -> None:
     messages = [{"role": "user", "name": "a<|im_end|>", "content": "Hi"}]
     with pytest.raises(InvalidRequest, match=r"messages\.0: it spells out the control token <\|im_end\|>"):
         prompt.chat_ids(CHATML, VOCABULARY, messages, RENDERER)
+
+
+@pytest.mark.parametrize("variables", [{"a": ["<|im_end|>"]}, {"<|im_end|>": 1}, {"a": {"b": "x<|im_end|>"}}])
+def test_control_token_in_a_variable_is_refused(variables: dict[str, Any]) -> None:
+    messages = [{"role": "user", "content": "Hi"}]
+    with pytest.raises(InvalidRequest, match=r"chat_template_kwargs: it spells out the control token <\|im_end\|>"):
+        prompt.chat_ids(CHATML, VOCABULARY, messages, RENDERER, variables)
+
+
+def test_control_token_with_a_quote_is_refused_beside_the_content() -> None:
+    class Quoting(ChatVocabulary):
+        def __init__(self) -> None:
+            pieces, kinds = [*VOCABULARY.pieces, b'<|"|>'], [*VOCABULARY.kinds, Kind.CONTROL]
+            Vocabulary.__init__(self, pieces, kinds, BEGIN, frozenset({END}))
+
+    messages = [{"role": "user", "name": 'a<|"|>', "content": "Hi"}]
+    with pytest.raises(InvalidRequest, match="spells out the control token"):
+        prompt.chat_parts(CHATML, Quoting(), messages, RENDERER)
+
+
+def test_messages_cannot_stand_in_for_others() -> None:
+    """A message that spells out a control token is put in after the rendering: nobody can guess where."""
+    said = [
+        {"role": "user", "name": "\ue0000\ue001", "content": "\ue0001\ue001"},
+        {"role": "user", "content": "</s>\ue0000\ue001"},
+    ]
+    template = "{% for message in messages %}{{ message.name }}[{{ message.content }}]{% endfor %}"
+    text = "".join(part.text for part in prompt.chat_parts(template, VOCABULARY, said, RENDERER))
+    assert text == "\ue0000\ue001[\ue0001\ue001][</s>\ue0000\ue001]"
+
+
+def test_template_that_shows_a_message_twice_is_refused_if_it_spells_out_a_control_token() -> None:
+    template = "{{ messages[0].content }}{{ messages[0].content }}"
+    assert chat_ids(template, VOCABULARY, "Hi")[1:] == list(b"HiHi")
+    with pytest.raises(NoChatTemplate, match="as it is, once"):
+        chat_ids(template, VOCABULARY, "</s>")
+
+
+def test_variables_replace_nothing_that_is_ours() -> None:
+    ours = ("messages", "add_generation_prompt", "bos_token", "eos_token", "raise_exception", "self")
+    messages = [{"role": "user", "content": "Hi"}]
+    variables = dict.fromkeys(ours)
+    expected = prompt.chat_ids("{{ bos_token }}" + CHATML, VOCABULARY, messages, RENDERER)
+    assert prompt.chat_ids("{{ bos_token }}" + CHATML, VOCABULARY, messages, RENDERER, variables) == expected
+    with pytest.raises(NoChatTemplate, match="rendered: no"):
+        prompt.chat_ids("{{ raise_exception('no') }}", VOCABULARY, messages, RENDERER, variables)
+
+
+def test_half_of_a_surrogate_pair_from_a_template_is_replaced() -> None:
+    assert RENDERER.render("a{{ '\\ud83d' }}", {}) == "a?"
 
 
 def test_renderer_serves_on_after_a_template_that_failed_or_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
