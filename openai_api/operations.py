@@ -6,13 +6,15 @@ from openai_api.messages import replies, requests
 from openai_api.messages.errors import FORM
 from speculation import errors
 
+_PROMPT: Errors = (errors.UnknownModel, errors.EmptyPrompt, errors.PromptTooLong, errors.TokenOutOfRange)
+
 
 def openai_operations(always: Errors, body: Errors, texts: Errors) -> tuple[Operation, ...]:
     """The operations; their endpoints are methods of `Endpoints`.
 
     The arguments are errors of the service: `always` of any request, `body` of reading a body, `texts` of a text.
     """
-    asked = (*always, *body, errors.UnknownModel, *texts)
+    asked = (*always, *body, *_PROMPT, *texts)
     return (
         Operation(
             "POST",

@@ -6,6 +6,7 @@ A test compares the pages with what this makes.
 """
 
 import argparse
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,13 @@ from typing import Any
 from command_line.parser import Parser, Switch, flag
 from drafter_client.cli import commands
 from drafter_client.cli.settings import NAMES
+from drafter_client.serve import operations as drafter
 from http_service.keys import key_command
+from http_service.openapi.operation import Operation
+from openai_api.messages.errors import FORM
 from speculation.errors import RequestError, ServerError
 from verifier_server.api.openapi.document import document
-from verifier_server.api.operations import OPERATIONS
+from verifier_server.api.operations import OPENAI, OPERATIONS
 from verifier_server.flags import Address, flags_parser
 from verifier_server.settings import Settings
 
@@ -46,10 +50,9 @@ def rest() -> str:
     ]
     for operation in OPERATIONS:
         described = whole["paths"][operation.described_path][operation.method.lower()]
-        codes = ", ".join(f"`{error.code}`" for error in operation.errors)
-        text += ["", f"## {operation.method} {operation.path}", "", *_operation(described)]
-        text += ["", f"[Errors](#errors): {codes}."]
-    text += ["", "## Errors", "", *_errors(), "", "## Objects"]
+        text += ["", f"## {operation.method} {operation.described_path}", "", *_operation(described)]
+        text += ["", f"[Errors](#errors): {_codes(operation)}."]
+    text += ["", "## drafter serve", "", *_drafter(), "", "## Errors", "", *_errors(), "", "## Objects"]
     for name, schema in whole["components"]["schemas"].items():
         text += ["", f"### {name}", "", *_schema(schema)]
     return "\n".join(text) + "\n"
@@ -124,17 +127,41 @@ def _operation(operation: Json) -> Iterator[str]:
     if "text/plain" in contents:
         yield from ("", "Response: plain text.")
     if "text/event-stream" in contents:
-        events = [event["properties"] for event in contents["text/event-stream"]["schema"]["oneOf"]]
-        named = "event" in events[0]
-        last = ", of which the last is `end` or `error`" if named else " without a name, of which the last is `[DONE]`"
-        yield from ("", f"Server-sent events{last}:", "")
-        for event in events:
-            data = event["data"]
-            kind = _type(data["contentSchema"]) if "contentSchema" in data else f"`{data['const']}`"
-            yield f"* `{event['event']['const']}`: {kind}" if named else f"* {kind}"
+        kinds = [kind["properties"] for kind in contents["text/event-stream"]["schema"]["oneOf"]]
+        last = "`end` or `error`" if "event" in kinds[0] else "`[DONE]` or an error"
+        yield from ("", f"Server-sent events, of which the last is {last}:", "")
+        for kind in kinds:
+            name = f"`{kind['event']['const']}`: " if "event" in kind else ""
+            yield f"* {name}{_type(kind['data']['contentSchema']) if 'contentSchema' in kind['data'] else '`[DONE]`'}"
+
+
+def _drafter() -> Iterator[str]:
+    yield (
+        "`drafter serve` has a part of these endpoints, with the same bodies, and errors of its own. It serves its "
+        "OpenAPI document as `/openapi.json`, and the page at `/docs`, too."
+    )
+    yield from ("", "| endpoint | errors |", "|---|---|")
+    for operation in drafter.SERVICE.operations:
+        yield f"| `{operation.method} {operation.described_path}` | {_codes(operation)} |"
+
+
+def _codes(operation: Operation) -> str:
+    bodies = (operation.form.body(error("")) for error in operation.errors)
+    return ", ".join(f"`{body['error']['code']}`" for body in bodies)
 
 
 def _errors() -> Iterator[str]:
+    renamed = [
+        f"`{FORM.body(error(''))['error']['code']}` for `{error.code}`"
+        for operation in OPENAI
+        for error in operation.errors
+        if FORM.body(error(""))["error"]["code"] != error.code
+    ]
+    yield (
+        "OpenAI's endpoints (`/v1`) have the status 400 instead of 422, always a `param`, and the codes "
+        f"{', '.join(dict.fromkeys(renamed))}."
+    )
+    yield ""
     raised = [error for base in (RequestError, ServerError) for error in base.__subclasses__()]
     yield from ("| status | code | when |", "|---|---|---|")
     for error in sorted(raised, key=lambda error: error.status):
@@ -148,9 +175,12 @@ def _schema(schema: Json) -> Iterator[str]:
         yield "One of " + ", ".join(f"`{value}`" for value in schema["enum"]) + "."
         return
     yield from ("| field | type | default | meaning |", "|---|---|---|---|")
+    alike: dict[str, list[str]] = {}  # names of fields, by the rest of their row
     for name, field in schema["properties"].items():
         default = "required" if name in schema.get("required", ()) else _code(field.get("default"))
-        yield f"| `{name}` | {_type(field)} | {default} | {_cell(field.get('description', ''))} |"
+        row = f"{_type(field)} | {default} | {_cell(field.get('description', ''))} |"
+        alike.setdefault(row, []).append(f"`{name}`")
+    yield from (f"| {', '.join(names)} | {row}" for row, names in alike.items())
 
 
 def _type(schema: Json) -> str:
@@ -163,7 +193,9 @@ def _type(schema: Json) -> str:
     if "allOf" in schema:
         return _type(schema["allOf"][0])
     if "enum" in schema:
-        return " or ".join(f"`{value}`" for value in schema["enum"])
+        return " or ".join(_value(each) for each in schema["enum"])
+    if "const" in schema:
+        return _value(schema["const"])
     if "prefixItems" in schema:
         return f"array of {' and '.join(_type(each) for each in schema['prefixItems'])}"
     if schema.get("type") == "array":
@@ -188,6 +220,11 @@ def _flag(action: argparse.Action) -> str:
     value = action.metavar if action.choices is None else "{" + ",".join(action.choices) + "}"
     names = ", ".join(action.option_strings[: 2 if isinstance(action, Switch) else 1])
     return _cell(" ".join(each for each in (names, str(value or "")) if each))
+
+
+def _value(value: object) -> str:
+    """A value of JSON."""
+    return f"`{value if isinstance(value, str) and value else json.dumps(value)}`"
 
 
 def _code(value: object) -> str:

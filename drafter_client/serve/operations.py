@@ -22,10 +22,7 @@ Every path works with and without a trailing slash. An unknown path is a 404 (`n
 
 _ALWAYS: Errors = (errors.Unauthorized, errors.Forbidden, errors.ForeignOrigin, errors.InternalError)
 _BODY: Errors = (errors.BodyTooLarge, errors.InvalidRequest, errors.RequestTimeout, errors.RateLimited)
-_TEXTS: Errors = (
-    *(errors.PromptTooLong, errors.TokenOutOfRange, errors.EngineError, errors.Overloaded, errors.ShuttingDown),
-    errors.VerifierAway,
-)
+_TEXTS: Errors = (errors.EngineError, errors.Overloaded, errors.ShuttingDown, errors.VerifierAway)
 STATE = state_operations(
     StateEndpoints.get_health,
     StateEndpoints.get_live,

@@ -65,7 +65,14 @@ class _Generation(_Request):
     model: Annotated[
         str | None, Field(description="The name that `/v1/models` lists. Default: the model that is served.")
     ] = None
-    max_tokens: Annotated[int | None, Field(ge=1, description="The most tokens to generate.")] = None
+    max_tokens: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="The most tokens to generate. Default: 16 for a text; for an answer, as many as the context "
+            "holds.",
+        ),
+    ] = None
     temperature: Annotated[
         float | None, Field(ge=0.0, le=100.0, description="0 takes the most likely token. Default: 1.")
     ] = None
@@ -160,7 +167,9 @@ class CompletionRequest(_Generation):
 
     prompt: Annotated[
         str | Annotated[list[str], Field(fail_fast=True)] | _Ids | Annotated[list[_Ids], Field(fail_fast=True)],
-        Field(description="Text, token ids, or a list of either: each is continued."),
+        Field(
+            description=f"Text, token ids, or a list of either: each is continued. At most {MOST_TEXTS} texts with `n`."
+        ),
     ]
     echo: Annotated[bool | None, Field(description="Whether the text begins with the prompt.")] = None
     logprobs: Annotated[
@@ -255,7 +264,7 @@ class ChatRequest(_Generation):
         list[Message], Field(min_length=1, fail_fast=True, description="The conversation, the oldest first.")
     ]
     max_completion_tokens: Annotated[
-        int | None, Field(ge=1, description="The most tokens to generate. Default: as many as the context holds.")
+        int | None, Field(ge=1, description="The newer name of `max_tokens`; if both are given, they must be the same.")
     ] = None
     logprobs: Annotated[bool | None, Field(description="Whether log probabilities are reported.")] = None
     top_logprobs: Annotated[

@@ -148,11 +148,11 @@ _OWN = (
         parameters=("session_id",),
     ),
 )
-_OPENAI = openai_operations((*_ALWAYS, *_MODEL), _BODY, (*_PROMPT, *_ENGINE))
-OPERATIONS = (*_OWN, *_OPENAI)
+OPENAI = openai_operations((*_ALWAYS, *_MODEL), _BODY, _ENGINE)
+OPERATIONS = (*_OWN, *OPENAI)
 
 
 def add_to(app: FastAPI, openai_endpoints: object) -> None:
     """Register every endpoint but `/verify`, which `entrance` serves. `openai_endpoints`: an `Endpoints`."""
     operation.add_to(app, (each for each in _OWN if each.endpoint is not routes.verify))
-    operation.add_to(app, _OPENAI, openai_endpoints)
+    operation.add_to(app, OPENAI, openai_endpoints)
