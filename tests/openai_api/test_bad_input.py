@@ -72,6 +72,7 @@ def _refused(reply: httpx.Response, status: int = 400) -> Any:
         ({"stop": "a" * 1025}, "stop", "invalid_request"),
         ({"logit_bias": {"258": 1}}, "logit_bias", "token_out_of_range"),
         ({"logit_bias": {str(token): 1 for token in range(6000)}}, "logit_bias", "token_out_of_range"),
+        ({"logit_bias": {str(token): 1 for token in range(4000)}, "n": 26}, "logit_bias", "invalid_request"),
         ({"top_k": 2**63}, "top_k", "invalid_request"),
         ({"repetition_penalty": 5e-324}, "repetition_penalty", "invalid_request"),
         ({"prediction": {"type": "content", "content": "x" * 50_000}}, "prediction", "context_length_exceeded"),

@@ -20,7 +20,12 @@ from http_service.observability.observed_requests import ObservedRequests
 from http_service.observability.request_context import HEADER, note_key, note_session, request_id
 from http_service.observability.routes import OTHER, Routes
 
-ROUTES = Routes(["/verify", "/verify/batch", "/sessions", "/sessions/{session_id}", "/sessions/{session_id}/stream"])
+ROUTES = Routes(
+    [
+        *("/verify", "/verify/batch", "/sessions", "/sessions/{session_id}", "/sessions/{session_id}/stream"),
+        "/v1/models/{model:path}",
+    ]
+)
 _log = logging.getLogger("tests")
 
 
@@ -33,6 +38,7 @@ _log = logging.getLogger("tests")
         ("/sessions/a.b", "/sessions/{session_id}"),
         ("/sessions/a/stream/", "/sessions/{session_id}/stream"),
         ("/sessions/a/b/stream", OTHER),
+        ("/v1/models/a/b", "/v1/models/{model}"),
         ("/verifyx", OTHER),
         ("", OTHER),
         ("/", OTHER),

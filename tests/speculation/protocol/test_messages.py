@@ -238,3 +238,18 @@ def test_session_id_in_a_header_obeys_the_same_rule(bad: str) -> None:
     with pytest.raises(InvalidRequest, match=r"^X-Session-Id: not a session id"):
         messages.check_session_id(bad, "X-Session-Id")
     messages.check_session_id("a-B_1.2:3" + "x" * 119, "X-Session-Id")
+
+
+@pytest.mark.parametrize(
+    ("schema", "body", "param"),
+    [
+        (messages.GenerateRequest, {"prompt": "x", "logit_bias": dict.fromkeys(map(str, range(99)), 101)}, "0"),
+        (messages.VerifyRequest, {"draft_tokens": [1], "draft_probs": [dict.fromkeys(map(str, range(99)), "x")]}, "0"),
+    ],
+)
+def test_of_many_wrong_values_the_first_is_named(
+    schema: type[messages.Message], body: dict[str, Any], param: str
+) -> None:
+    """To name every one of hundreds of thousands takes seconds."""
+    refused = refusal(schema, body)
+    assert refused.details["param"].endswith(f".{param}") and "more)" not in refused.message

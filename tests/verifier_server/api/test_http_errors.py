@@ -93,6 +93,7 @@ CASES = [
         body={"draft_tokens": []},
         headers={"X-Session-Id": "a b"},
     ),
+    prefill("top_k too large", 422, "invalid_request", "top_k: Input should be less", prompt="x", top_k=2**63),
     prefill("lone surrogate", 422, "invalid_request", "Invalid JSON", prompt="\ud800"),
     prefill("empty prompt", 422, "empty_prompt", "the prompt is empty", prompt=""),
     prefill("no prompt ids", 422, "empty_prompt", "the prompt is empty", prompt_ids=[]),
