@@ -2,8 +2,8 @@
 
 Method. A verifier process serves the shipped target, paced to 25 ms a step; the shipped draft model drafts, on one
 thread. Cost: the same texts by turns, by the library (`Pair` in this process) and through `drafter serve` (a process of
-its own, read by the official client, streamed). Times are those at which a program has the tokens. CPU time is that of
-both ends of the drafter: of this process for the library, of this process and of `drafter serve` for the endpoint.
+its own), streamed, once with a bare HTTP client and once with OpenAI's client, which has a price of its own. Times are
+those at which a program has the tokens. CPU time is that of this process and of `drafter serve`.
 Streams: 32 at once, through `drafter serve` and at the verifier; the rate of each. Overload: first as many clients as
 there are places, each with one request after the other, which gives the peak; then requests arrive at `--times` times
 that rate, evenly. Goodput counts the tokens of complete texts. A client that was refused comes back once, when the
@@ -51,9 +51,10 @@ def main() -> None:
 
 def _cost(report: Report, options: argparse.Namespace, server: Server, service: Server) -> None:
     drafter = DraftModel(DRAFTERS["small"], engine=LoadOptions(threads=1))
-    used = {"library": 0.0, "endpoint": 0.0}
+    used = dict.fromkeys(("library", "endpoint", "by OpenAI's client"), 0.0)
     with (
         Pair(server.url, drafter, branches=2) as pair,
+        httpx.Client(trust_env=False, timeout=600) as http,
         openai.OpenAI(base_url=f"{service.url}/v1", api_key="-", max_retries=0) as client,
     ):
 
@@ -69,12 +70,20 @@ def _cost(report: Report, options: argparse.Namespace, server: Server, service: 
 
         def endpoint(prompt: str, seed: int) -> Written:
             began = time.perf_counter()
+            body = {"prompt": prompt, "max_tokens": options.tokens, "seed": seed, "stream": True}
+            with http.stream("POST", f"{service.url}/v1/completions", json=body) as reply:
+                return written_at(began, _moments(reply))
+
+        def by_client(prompt: str, seed: int) -> Written:
+            began = time.perf_counter()
             stream = client.completions.create(
-                model="", prompt=prompt, max_tokens=options.tokens, seed=seed, stream=True, logprobs=None
+                model="", prompt=prompt, max_tokens=options.tokens, seed=seed, stream=True
             )
-            arrived = [(time.perf_counter(), chunk.choices[0].text) for chunk in stream if chunk.choices[0].text]
-            # The characters stand for the tokens here: one text has equally many in both ways.
-            return Written([0] * options.tokens, 1e3 * (arrived[0][0] - began), arrived[-1][0] - arrived[0][0])
+            return written_at(began, [time.perf_counter() for chunk in stream if chunk.choices[0].text])
+
+        def written_at(began: float, moments: list[float]) -> Written:
+            # The characters stand for the tokens here: one text has equally many in every way.
+            return Written([0] * options.tokens, 1e3 * (moments[0] - began), moments[-1] - moments[0])
 
         def metered(name: str, way: Callable[[str, int], Written]) -> Callable[[str, int], Written]:
             def run(prompt: str, seed: int) -> Written:
@@ -86,27 +95,37 @@ def _cost(report: Report, options: argparse.Namespace, server: Server, service: 
             return run
 
         prompts = held_out_prompts(options.texts + 1)
-        for way in (library, endpoint):
+        ways = dict(zip(used, (library, endpoint, by_client), strict=True))
+        for way in ways.values():
             way(prompts[0], 0)
-        ways = {"library": metered("library", library), "endpoint": metered("endpoint", endpoint)}
-        written = by_turns(ways, prompts[1:])
+        written = by_turns({name: metered(name, way) for name, way in ways.items()}, prompts[1:])
     seconds = {name: sum(text.ttft_ms / 1e3 + text.seconds for text in texts) for name, texts in written.items()}
     first = {name: median(text.ttft_ms for text in texts) for name, texts in written.items()}
     report.line(f"a text of {options.tokens} tokens, {options.texts} of them")
     for name, texts in written.items():
         cpu = 1e3 * used[name] / (options.tokens * len(texts))
         report.line(
-            f"  {name:9} {seconds[name] / len(texts):.3f} s  TTFT {first[name]:.1f} ms  {rate(texts):.1f} tokens/s"
+            f"  {name:18} {seconds[name] / len(texts):.3f} s  TTFT {first[name]:.1f} ms  {rate(texts):.1f} tokens/s"
             f"  {cpu:.2f} ms CPU a token"
         )
-    ratios = [
-        (there.ttft_ms / 1e3 + there.seconds) / (here.ttft_ms / 1e3 + here.seconds)
-        for here, there in zip(written["library"], written["endpoint"], strict=True)
+    for name in list(used)[1:]:
+        ratios = [
+            (there.ttft_ms / 1e3 + there.seconds) / (here.ttft_ms / 1e3 + here.seconds)
+            for here, there in zip(written["library"], written[name], strict=True)
+        ]
+        report.line(
+            f"  {name} over library: time {seconds[name] / seconds['library']:.3f} (median of the texts "
+            f"{median(ratios):.3f}), TTFT {first[name] - first['library']:+.1f} ms"
+        )
+
+
+def _moments(reply: httpx.Response) -> list[float]:
+    """When the parts of a streamed text came."""
+    return [
+        time.perf_counter()
+        for line in reply.iter_lines()
+        if line.startswith("data: {") and json.loads(line[6:])["choices"][0]["text"]
     ]
-    report.line(
-        f"  endpoint over library: time {seconds['endpoint'] / seconds['library']:.3f} (median of the texts "
-        f"{median(ratios):.3f}), TTFT {first['endpoint'] - first['library']:+.1f} ms"
-    )
 
 
 def _streams(report: Report, options: argparse.Namespace, name: str, url: str) -> None:
@@ -115,11 +134,7 @@ def _streams(report: Report, options: argparse.Namespace, name: str, url: str) -
         with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=600, trust_env=False) as reply:
             if reply.status_code != 200:
                 raise SystemExit(f"{name} replied {reply.status_code}: {reply.read().decode()}")
-            moments = [
-                time.perf_counter()
-                for line in reply.iter_lines()
-                if line.startswith("data: {") and json.loads(line[6:])["choices"][0]["text"]
-            ]
+            moments = _moments(reply)
         return float(options.tokens - 1) / (moments[-1] - moments[0])
 
     prompts = held_out_prompts(8)
