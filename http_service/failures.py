@@ -29,7 +29,7 @@ class Failures:
     async def failed(self, request: Request, error: Exception) -> Response:
         """The reply to a request that raised a SpecPairError."""
         assert isinstance(error, SpecPairError)
-        form = self._form_of(request.url.path)
+        form = self._form_of(_path(request))
         return error_reply(error, form.body(error), form.status(error))
 
     async def refused(self, request: Request, error: Exception) -> Response:
@@ -42,7 +42,7 @@ class Failures:
             known = NotFound(f"there is nothing at {request.url.path}: see /docs for what there is")
         else:
             known = RequestError(str(error.detail))
-        reply = error_reply(known, self._form_of(request.url.path).body(known), error.status_code)
+        reply = error_reply(known, self._form_of(_path(request)).body(known), error.status_code)
         reply.headers.update(error.headers or {})
         return reply
 
@@ -54,3 +54,9 @@ class Failures:
         if (context := current()) is not None:  # this reply is sent outside of `ObservedRequests`
             reply.headers[HEADER.decode()] = context.request_id
         return reply
+
+
+def _path(request: Request) -> str:
+    """The path of a request as the routes have it, also behind a proxy that adds a prefix."""
+    path: str = request.scope["path"]
+    return path.removeprefix(request.scope.get("root_path", ""))

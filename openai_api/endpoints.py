@@ -1,9 +1,8 @@
 """OpenAI's endpoints, for one source of texts."""
 
 import asyncio
-import functools
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -17,7 +16,6 @@ from openai_api.chat.template import Renderer
 from openai_api.generation import Order, TextsOfRequest
 from openai_api.limits import check_bias, check_fits, check_ids, check_size
 from openai_api.messages import replies
-from openai_api.messages.errors import openai_error
 from openai_api.messages.event_stream import EventStream, unless_disconnected
 from openai_api.messages.formats import ChatFormat, CompletionFormat, Format
 from openai_api.messages.parameters import read_request
@@ -25,25 +23,10 @@ from openai_api.messages.requests import ChatRequest, CompletionRequest
 from openai_api.output import token_bytes
 from openai_api.places import Places, TextInPlace
 from openai_api.texts import Target, TextRequest, TextSource
-from speculation.errors import NoChatTemplate, SpecPairError, UnknownModel
+from speculation.errors import NoChatTemplate, UnknownModel
 
-Endpoint = Callable[[Request], Awaitable[Response]]
-E = TypeVar("E", bound="Endpoints")
 R = TypeVar("R", CompletionRequest, ChatRequest)
 _LONG = 2**17  # bytes of a body that is not read in the event loop
-
-
-def _reports_errors(
-    endpoint: Callable[[E, Request], Awaitable[Response]],
-) -> Callable[[E, Request], Awaitable[Response]]:
-    @functools.wraps(endpoint)
-    async def reporting(self: E, request: Request) -> Response:
-        try:
-            return await endpoint(self, request)
-        except SpecPairError as error:
-            return openai_error(error)
-
-    return reporting
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +36,7 @@ class _Prompt:
 
 
 class Endpoints:
-    """The endpoints as methods. Close them with the application."""
+    """The endpoints as methods, which raise SpecPairError. Close them with the application."""
 
     def __init__(
         self,
@@ -74,20 +57,17 @@ class Endpoints:
         self._rendering.shutdown(wait=False, cancel_futures=True)
         self._renderer.close()
 
-    @_reports_errors
     async def list_models(self, request: Request) -> Response:
         """The model that is served."""
         self._source.admit(request)
         return JsonReply(replies.Models(object="list", data=[self._model()]).json_bytes())
 
-    @_reports_errors
     async def retrieve_model(self, request: Request) -> Response:
         """The model that is served, if the path names it."""
         self._source.admit(request)
         self._check_model(request.path_params["model"].removesuffix("/") or "/")
         return JsonReply(self._model().json_bytes())
 
-    @_reports_errors
     async def complete(self, request: Request) -> Response:
         """Continue one or several prompts: JSON, or server-sent events with `stream`."""
         began, caller = self._clock(), self._source.admit(request)
@@ -101,7 +81,6 @@ class Endpoints:
         form = CompletionFormat(target.vocabulary, message.logprobs is not None, prefixes)
         return await self._generate(request, message, target, form, [prompt.ids for prompt in prompts], caller, began)
 
-    @_reports_errors
     async def chat(self, request: Request) -> Response:
         """Answer a conversation: JSON, or server-sent events with `stream`."""
         began, caller = self._clock(), self._source.admit(request)

@@ -2,9 +2,6 @@
 
 from typing import Any
 
-from starlette.responses import Response
-
-from http_service.error_reply import error_reply
 from http_service.openapi.operation import OWN_ERRORS, ErrorForm
 from speculation.errors import PromptTooLong, RateLimited, SpecPairError, Unauthorized
 
@@ -25,11 +22,6 @@ def error_body(error: SpecPairError) -> dict[str, Any]:
 def status(error: SpecPairError) -> int:
     """The HTTP status of an error."""
     return 400 if error.status == 422 else error.status
-
-
-def openai_error(error: SpecPairError) -> Response:
-    """The reply to a request that failed."""
-    return error_reply(error, error_body(error), status(error))
 
 
 FORM = ErrorForm(status, error_body, ("code", "type", "message", "param"))

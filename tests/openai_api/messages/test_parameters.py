@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from openai_api.messages.errors import openai_error
+from http_service.error_reply import error_reply
+from openai_api.messages.errors import FORM
 from openai_api.messages.parameters import METADATA, WITHOUT_EFFECT, read_request
 from openai_api.messages.requests import ChatRequest, CompletionRequest
 from speculation.errors import InvalidRequest
@@ -28,7 +29,8 @@ def _refusal(schema: type[ChatRequest | CompletionRequest], body: bytes) -> Inva
     with pytest.raises(InvalidRequest) as refused:
         read_request(schema, body)
     assert len(refused.value.message) < 1000
-    assert json.loads(bytes(openai_error(refused.value).body))["error"]["message"] == refused.value.message
+    reply = error_reply(refused.value, FORM.body(refused.value), FORM.status(refused.value))
+    assert json.loads(bytes(reply.body))["error"]["message"] == refused.value.message
     return refused.value
 
 
