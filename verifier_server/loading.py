@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from math import inf
 
 from backends.base import Backend, BackendError
 from backends.registry import load
@@ -22,6 +23,7 @@ from verifier_server.process.model_files import MappedFiles, parts
 from verifier_server.settings import Settings
 
 _log = logging.getLogger("specpair.verifier")
+_SLICE = 0.1  # seconds that a wait lasts at a time
 _LOG_EVERY = 2.0  # seconds between two log lines on the progress of loading
 _DRAFT_SHARE = 0.1  # the draft model's fraction of the loading progress; it is a small model
 
@@ -73,8 +75,14 @@ class Loader:
         self._thread.start()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until the loader has finished, at most `seconds`. Returns whether it has."""
-        self._thread.join(seconds)
+        """Wait until the loader has finished, at most `seconds`. Returns whether it has.
+
+        It waits in slices: a signal that arrives just before a lock blocks the main thread does not interrupt the lock,
+        and its handler would run only after the whole wait.
+        """
+        until = inf if seconds is None else time.monotonic() + seconds
+        while self._thread.is_alive() and (left := until - time.monotonic()) > 0:
+            self._thread.join(min(left, _SLICE))
         return not self._thread.is_alive()
 
     def loaded(self) -> Models:

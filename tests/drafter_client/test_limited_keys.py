@@ -26,7 +26,7 @@ def keys(folder: Path, **limits: Limits) -> Path:
 @pytest.mark.parametrize("lockstep", [False, True], ids=["overlapped", "lockstep"])
 def test_text_goes_on_when_the_limit_allows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lockstep: bool) -> None:
     """Each second request is refused."""
-    options = Options(max_tokens=60, temperature=0.8, seed=3, draft_n=6, lockstep=lockstep)
+    options = Options(max_tokens=60, temperature=0.8, seed=3, draft_n=6, lockstep=lockstep, mode=Mode.REMOTE)
     begin, asked = Account.begin_request, count()
 
     def begin_request(account: Account, limits: Limits, now: float) -> None:

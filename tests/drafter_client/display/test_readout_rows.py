@@ -18,6 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminal
 LINES = [
     f"drafter: waiting for the verifier (nothing answers) … {seconds} s of 300 (--patience)" for seconds in (0, 10)
 ]
+MARK = b"\0end"
 Ends = tuple[int, int]  # file descriptors to read from, and to write to
 
 
@@ -50,8 +51,14 @@ def _with_an_outage(*pieces: str) -> None:
     readout.close()
 
 
-def _read(end: int) -> str:
-    return os.read(end, 65536).decode().replace("\r\n", "\n")
+def _read(ends: Ends) -> str:
+    """All that was written. A terminal delivers it in parts; MARK, written last, tells its end."""
+    end, written = ends
+    os.write(written, MARK)
+    output = b""
+    while not output.endswith(MARK):
+        output += os.read(end, 65536)
+    return output.removesuffix(MARK).decode().replace("\r\n", "\n")
 
 
 def test_text_that_is_piped_may_be_on_the_screen_of_the_notice(made: Callable[[Ends, Ends], None]) -> None:
@@ -59,16 +66,16 @@ def test_text_that_is_piped_may_be_on_the_screen_of_the_notice(made: Callable[[E
     pipe, screen = os.pipe(), os.openpty()
     made(pipe, screen)
     _with_an_outage("one\n", "two", "\t", " three")
-    assert _read(pipe[0]) == "one\ntwo\t three"
+    assert _read(pipe) == "one\ntwo\t three"
     wait = "\n".join(LINES) + "\n"
-    assert _read(screen[0]) == f"{wait}\n{wait}\n{wait}"
+    assert _read(screen) == f"{wait}\n{wait}\n{wait}"
 
 
 def test_a_terminal_without_cursor_control_gets_rows_of_their_own(made: Callable[[Ends, Ends], None]) -> None:
     screen = os.openpty()
     made(screen, screen)
     _with_an_outage("one\n", "two", " three")
-    assert _read(screen[0]).splitlines() == ["one", *LINES, "two", *LINES, " three"]
+    assert _read(screen).splitlines() == ["one", *LINES, "two", *LINES, " three"]
 
 
 def test_text_and_notice_in_one_pipe_get_rows_of_their_own(made: Callable[[Ends, Ends], None]) -> None:
@@ -76,7 +83,7 @@ def test_text_and_notice_in_one_pipe_get_rows_of_their_own(made: Callable[[Ends,
     pipe = os.pipe()
     made(pipe, pipe)
     _with_an_outage("two", " three")
-    assert _read(pipe[0]).splitlines() == ["two", *LINES, " three"]
+    assert _read(pipe).splitlines() == ["two", *LINES, " three"]
 
 
 def test_notices_in_a_file_of_their_own_have_no_empty_lines(made: Callable[[Ends, Ends], None]) -> None:
@@ -84,7 +91,7 @@ def test_notices_in_a_file_of_their_own_have_no_empty_lines(made: Callable[[Ends
     screen, pipe = os.openpty(), os.pipe()
     made(screen, pipe)
     _with_an_outage("two", " three")
-    assert (_read(screen[0]), _read(pipe[0]).splitlines()) == ("two three", LINES)
+    assert (_read(screen), _read(pipe).splitlines()) == ("two three", LINES)
 
 
 def test_streams_of_this_process_share_no_rows(capsys: pytest.CaptureFixture[str]) -> None:
