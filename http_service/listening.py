@@ -4,10 +4,17 @@ import errno
 import logging
 import socket
 from contextlib import ExitStack
+from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from command_line.errors import SettingsError
+from http_service.request_head_timeout import with_head_deadline
+
+KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that the client closes first
+HEAD_PATIENCE = 10.0  # seconds within which the head of a request must be complete
+PATIENCE = 5  # seconds that requests have to finish at shutdown; a stream of tokens may never finish
 
 _log = logging.getLogger("uvicorn.error")  # the logger on which uvicorn says where it listens
 
@@ -30,12 +37,31 @@ def bind_sockets(host: str, port: int) -> list[socket.socket]:
     return sockets
 
 
+def configured(app: ASGIApp, **more: Any) -> uvicorn.Config:
+    """The configuration of a service's server. `more`: further settings of uvicorn."""
+    return uvicorn.Config(
+        app,
+        proxy_headers=False,  # uvicorn would trust X-Forwarded-For from every process on this machine
+        http=with_head_deadline(HEAD_PATIENCE),
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=PATIENCE,
+        access_log=False,  # `ObservedRequests` writes the access lines
+        log_config=None,  # `logs.configure` has set the format of all loggers
+        workers=1,
+        **more,
+    )
+
+
+def shown_address(bound: socket.socket) -> str:
+    """The host and port that a socket listens on, as in a URL."""
+    host, port = bound.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class Server(uvicorn.Server):
     """uvicorn on sockets that are bound already. It logs where it listens, which uvicorn omits for such sockets."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for bound in sockets or ():
-            host, port = bound.getsockname()[:2]
-            shown = f"[{host}]" if ":" in host else host
-            _log.info("Uvicorn running on http://%s:%d (Press CTRL+C to quit)", shown, port)
+            _log.info("Uvicorn running on http://%s (Press CTRL+C to quit)", shown_address(bound))

@@ -4,8 +4,6 @@ import argparse
 import sys
 from contextlib import suppress
 
-import uvicorn
-
 from command_line import start
 from command_line.errors import SettingsError
 from drafter_client.cli.shared_steps import check_draft_n, pair_of, served_options
@@ -16,15 +14,10 @@ from http_service.keys.accounts import Accounts
 from http_service.keys.gate import Gate
 from http_service.keys.key_file import KeyFileError
 from http_service.keys.key_store import KeyStore
-from http_service.listening import Server, bind_sockets
+from http_service.listening import Server, bind_sockets, configured, shown_address
 from http_service.observability import logs
 from http_service.observability.metrics import ServiceMetrics
 from http_service.origins import Origins, read_origins
-from http_service.request_head_timeout import with_head_deadline
-
-KEEP_ALIVE = 75  # seconds
-PATIENCE = 5  # seconds that requests have to end after the draining
-HEAD_PATIENCE = 10.0  # seconds within which the head of a request must be complete
 
 
 def run_serve(options: argparse.Namespace) -> int:
@@ -59,27 +52,18 @@ def run_serve(options: argparse.Namespace) -> int:
         raise
     drafter = f", {pair.draft_model} drafts" if pair.draft_model else ""
     for bound in sockets:
-        host, port = bound.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
         scheme = "https" if options.ssl_certfile else "http"
-        print(f"{pair.target.name}{drafter}: {scheme}://{shown}:{port}/v1  (Ctrl-C ends it)", file=sys.stderr)
+        print(f"{pair.target.name}{drafter}: {scheme}://{shown_address(bound)}/v1  (Ctrl-C ends it)", file=sys.stderr)
     with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after its shutdown
         start.catch_interrupts()
-        Server(
-            uvicorn.Config(
-                app,
-                proxy_headers=False,  # uvicorn would trust X-Forwarded-For from every process on this machine
-                http=with_head_deadline(HEAD_PATIENCE),
-                timeout_keep_alive=KEEP_ALIVE,
-                timeout_graceful_shutdown=PATIENCE,
-                access_log=False,
-                log_level="warning",
-                workers=1,
-                ssl_certfile=options.ssl_certfile,
-                ssl_keyfile=options.ssl_keyfile,
-                ssl_keyfile_password="",  # else it would be asked for on the terminal
-            )
-        ).run(sockets)
+        config = configured(
+            app,
+            log_level="warning",
+            ssl_certfile=options.ssl_certfile,
+            ssl_keyfile=options.ssl_keyfile,
+            ssl_keyfile_password="",  # else it would be asked for on the terminal
+        )
+        Server(config).run(sockets)
     return 0
 
 

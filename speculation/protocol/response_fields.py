@@ -123,16 +123,10 @@ class SamplingReport(Response):
         """The report of a session's settings."""
         return cls(
             seed=sampling.seed,
-            temperature=sampling.temperature,
-            top_k=sampling.top_k,
-            top_p=sampling.top_p,
+            **sampling.settings(),
             strategy=strategy,
             noise=gumbel.NAME,
             threshold=threshold,
-            min_p=sampling.min_p,
-            presence_penalty=sampling.presence_penalty,
-            frequency_penalty=sampling.frequency_penalty,
-            repetition_penalty=sampling.repetition_penalty,
             logit_bias={str(token): bias for token, bias in sampling.logit_bias},
         )
 

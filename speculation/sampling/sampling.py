@@ -8,8 +8,9 @@ vocabulary in float64 (`full_logits`), or from the top logits of a row where the
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ PENALTY = 2.0  # the greatest frequency and presence penalty; the least is its n
 REPETITION = (0.01, 100.0)  # range of the repetition penalty: beyond it, float32 logits could overflow
 MOST_TOP_K = 2**53  # JSON readers that have floats only take larger numbers for others
 BIAS = 100.0  # the greatest bias of an id; the least is its negative
+
+_APART = ("seed", "logit_bias")
 
 Logits = NDArray[np.float32]
 Row = Logits | TopLogits
@@ -69,6 +72,10 @@ class Sampling:
                 raise ValueError(f"logit_bias of token {token} must be in [{-BIAS:g}, {BIAS:g}], got {bias}")
         if any(left[0] >= right[0] for left, right in pairwise(self.logit_bias)):
             raise ValueError("logit_bias must be sorted by id, each id once: see `bias_pairs`")
+
+    def settings(self) -> dict[str, Any]:
+        """The settings by name, but the seed, and `logit_bias`, which each interface writes in its own way."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _APART}
 
     @property
     def greedy(self) -> bool:
