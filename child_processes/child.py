@@ -20,15 +20,16 @@ from command_line import start
 _COMMANDS = ("drafter_client", "verifier_server")  # these handle Ctrl-C themselves once they are imported
 
 
-def _end_with_parent(pipe: int, programs: "list[subprocess.Popen[bytes]]") -> None:
+def _end_with_parent(pipe: int, programs: "list[subprocess.Popen[bytes]]", starting: threading.Lock) -> None:
     while os.read(pipe, 1):
         pass
-    for program in programs:
-        program.kill()
-    os._exit(1)
+    with starting:
+        for program in programs:
+            program.kill()
+        os._exit(1)
 
 
-def _run(command: list[str], programs: "list[subprocess.Popen[bytes]]") -> int:
+def _run(command: list[str], programs: "list[subprocess.Popen[bytes]]", starting: threading.Lock) -> int:
     """Run a program that SIGTERM ends, too. Returns its status."""
     asked = threading.Event()
 
@@ -38,7 +39,8 @@ def _run(command: list[str], programs: "list[subprocess.Popen[bytes]]") -> int:
             program.terminate()
 
     signal.signal(signal.SIGTERM, end)  # before the program runs, so that none is left behind
-    programs.append(subprocess.Popen(command))
+    with starting:  # else a parent that ends now would leave it behind
+        programs.append(subprocess.Popen(command))
     if asked.is_set():
         end()
     return programs[0].wait()
@@ -47,9 +49,10 @@ def _run(command: list[str], programs: "list[subprocess.Popen[bytes]]") -> int:
 def main() -> None:
     pipe, how, what, *arguments = sys.argv[1:]
     programs: list[subprocess.Popen[bytes]] = []
-    threading.Thread(target=_end_with_parent, args=(int(pipe), programs), name="parent", daemon=True).start()
+    starting = threading.Lock()
+    threading.Thread(target=_end_with_parent, args=(int(pipe), programs, starting), name="parent", daemon=True).start()
     if how == "-x":
-        sys.exit(_run([what, *arguments], programs))
+        sys.exit(_run([what, *arguments], programs, starting))
     sys.argv = [what, *arguments]
     if how == "-m":
         if what in _COMMANDS:
