@@ -12,7 +12,7 @@ from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from speculation.protocol.response_fields import SamplingReport
 from speculation.sampling import gumbel
 from speculation.sampling.logprobs import MOST_LOGPROBS
-from speculation.sampling.sampling import Sampling, bias_pairs
+from speculation.sampling.sampling import Sampling
 
 PENALTIES = ("min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")  # off unless given
 # Options that results and traces of earlier versions do not have.
@@ -148,17 +148,7 @@ class Options:
     @property
     def sampling(self) -> Sampling:
         """The sampling settings of the text; their seed is 0 if none was given (see `settled`)."""
-        return Sampling(
-            self.seed or 0,
-            self.temperature,
-            self.top_k,
-            self.top_p,
-            self.min_p,
-            self.presence_penalty,
-            self.frequency_penalty,
-            self.repetition_penalty,
-            bias_pairs(self.logit_bias),
-        )
+        return Sampling.named_as_in(self, self.seed or 0, self.logit_bias)
 
     @property
     def lockstep_only(self) -> bool:

@@ -10,13 +10,13 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from http_service.json_reply import JsonReply
+from http_service.replies.event_stream import EventStream, unless_disconnected
+from http_service.replies.json_reply import JsonReply
 from openai_api.chat.prompt import chat_parts, encode_parts
 from openai_api.chat.template import Renderer
 from openai_api.generation import Order, TextsOfRequest
 from openai_api.limits import check_bias, check_fits, check_ids, check_size
 from openai_api.messages import replies
-from openai_api.messages.event_stream import EventStream, unless_disconnected
 from openai_api.messages.formats import ChatFormat, CompletionFormat, Format
 from openai_api.messages.parameters import read_request
 from openai_api.messages.requests import ChatRequest, CompletionRequest

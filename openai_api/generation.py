@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backends.vocabulary import Vocabulary
+from http_service.replies.event_stream import COMMENT, HEARTBEAT
 from openai_api.messages.errors import error_body
 from openai_api.messages.formats import Format
 from openai_api.messages.replies import (
@@ -23,8 +24,6 @@ from openai_api.running import Running
 from openai_api.texts import End, Events
 from speculation.errors import SpecPairError
 
-HEARTBEAT = 3.0  # seconds of silence before a comment shows that the connection is alive
-COMMENT = b":\n\n"
 DONE = b"data: [DONE]\n\n"
 
 

@@ -14,7 +14,6 @@ from drafter_client.serve import operations
 from drafter_client.serve.state import StateEndpoints
 from drafter_client.serve.texts import PairTexts
 from http_service.draining import Draining
-from http_service.failures import Failures
 from http_service.keys.access import DRAFTER, Access
 from http_service.keys.accounts import Accounts
 from http_service.keys.gate import Gate, GatedRequests
@@ -25,6 +24,7 @@ from http_service.observability.observed_requests import ObservedRequests
 from http_service.observability.routes import Routes
 from http_service.openapi import docs_page, operation
 from http_service.origins import Origins, add_cors
+from http_service.replies.failures import Failures
 from http_service.shutdown import stop_signals
 from http_service.trailing_slash import TrailingSlash
 from openai_api.endpoints import Endpoints

@@ -8,10 +8,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from http_service.json_reply import JsonReply
 from http_service.keys.gate import Gate
 from http_service.observability import exposition, health
 from http_service.observability.health import Condition
+from http_service.replies.json_reply import JsonReply
 from speculation.errors import Forbidden, Unauthorized
 from speculation.protocol.service_responses import HealthResponse
 

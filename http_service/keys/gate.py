@@ -3,11 +3,11 @@
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from http_service.error_reply import error_reply
 from http_service.keys.access import Access, Caller
 from http_service.keys.accounts import Account, Accounts, Usage
 from http_service.observability.request_context import note_key
 from http_service.origins import Origins
+from http_service.replies.error_reply import error_reply
 from speculation.errors import ForeignOrigin
 from speculation.protocol.service_responses import KeyUsage, UsageResponse
 

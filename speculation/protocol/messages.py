@@ -26,7 +26,7 @@ from speculation.protocol.sampling_fields import (
 )
 from speculation.sampling import gumbel
 from speculation.sampling.logprobs import MOST_LOGPROBS
-from speculation.sampling.sampling import MOST_TOP_K, Sampling, bias_pairs
+from speculation.sampling.sampling import MOST_TOP_K, Sampling
 
 # The range of token ids is checked against the model's vocabulary. Naming every wrong id of a long list takes seconds.
 TokenIds = Annotated[list[int], Field(fail_fast=True)]
@@ -158,17 +158,7 @@ class _Prompted(Message):
 
     def sampling(self, seed: int) -> Sampling:
         """The request's sampling settings with `seed`, which was given or drawn."""
-        return Sampling(
-            seed,
-            self.temperature,
-            self.top_k,
-            self.top_p,
-            self.min_p,
-            self.presence_penalty,
-            self.frequency_penalty,
-            self.repetition_penalty,
-            bias_pairs({int(token): bias for token, bias in self.logit_bias.items()}),
-        )
+        return Sampling.named_as_in(self, seed, {int(token): bias for token, bias in self.logit_bias.items()})
 
 
 class PrefillRequest(_Prompted):

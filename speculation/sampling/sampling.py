@@ -7,7 +7,7 @@ vocabulary in float64 (`full_logits`), or from the top logits of a row where the
 (`top_logits_choice`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
@@ -23,8 +23,6 @@ PENALTY = 2.0  # the greatest frequency and presence penalty; the least is its n
 REPETITION = (0.01, 100.0)  # range of the repetition penalty: beyond it, float32 logits could overflow
 MOST_TOP_K = 2**53  # JSON readers that have floats only take larger numbers for others
 BIAS = 100.0  # the greatest bias of an id; the least is its negative
-
-_APART = ("seed", "logit_bias")
 
 Logits = NDArray[np.float32]
 Row = Logits | TopLogits
@@ -73,9 +71,14 @@ class Sampling:
         if any(left[0] >= right[0] for left, right in pairwise(self.logit_bias)):
             raise ValueError("logit_bias must be sorted by id, each id once: see `bias_pairs`")
 
+    @classmethod
+    def named_as_in(cls, given: object, seed: int, bias: Mapping[int, float]) -> "Sampling":
+        """Settings with `seed` and `bias`; the others are the attributes of these names in `given`."""
+        return cls(seed, logit_bias=bias_pairs(bias), **{name: getattr(given, name) for name in _names()})
+
     def settings(self) -> dict[str, Any]:
         """The settings by name, but the seed, and `logit_bias`, which each interface writes in its own way."""
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _APART}
+        return {name: getattr(self, name) for name in _names()}
 
     @property
     def greedy(self) -> bool:
@@ -102,6 +105,11 @@ class Sampling:
 def bias_pairs(biases: Mapping[int, float]) -> tuple[tuple[int, float], ...]:
     """`Sampling.logit_bias` for the bias of each id."""
     return tuple(sorted((token, float(bias)) for token, bias in biases.items()))
+
+
+def _names() -> Iterator[str]:
+    """The settings that every interface has under the same name."""
+    return (each.name for each in fields(Sampling) if each.name not in ("seed", "logit_bias"))
 
 
 def choose(row: Row, sampling: Sampling, position: int) -> int:

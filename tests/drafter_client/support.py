@@ -238,3 +238,17 @@ def options_of(sampling: Sampling, max_tokens: int) -> dict[str, Any]:
 def target_alone(sampling: Sampling, count: int) -> list[int]:
     """The scripted target's plain decoding after `PROMPT`."""
     return plain(ScriptedBackend(Script(seed=1)), PROMPT, count, sampling)
+
+
+def forget_all(verifier: Verifier) -> None:
+    """Have the verifier lose its sessions."""
+    service, removed = verifier.service, threading.Event()
+
+    def remove() -> None:
+        for session in service.sessions.all():
+            service.sessions.remove(session.id)
+        removed.set()
+
+    service.engine_client.put(remove)
+    service.engine_client.deliver()
+    assert removed.wait(10)

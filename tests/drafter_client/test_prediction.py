@@ -1,7 +1,6 @@
 """A prediction of the text: the text stays the target's in every mode; draft tokens are taken from the prediction."""
 
 import re
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
@@ -15,7 +14,7 @@ from drafter_client import Custom, DraftModel, Lookup, Mode, Options, Pair, Sour
 from drafter_client.errors import BadOption
 from drafter_client.modes.selection import ModeSelection
 from tests.drafter_client.cli.command_line import Command
-from tests.drafter_client.support import Scenario, Verifier, plain, serving
+from tests.drafter_client.support import Scenario, Verifier, forget_all, plain, serving
 
 PROMPT = "def f(x):"
 LENGTH = 120
@@ -72,7 +71,7 @@ def test_draft_tokens_come_from_a_good_prediction(verifier: Verifier, source: So
 def test_the_verifier_drafts_from_a_prediction_without_a_draft_model(verifier: Verifier, draft: Source | None) -> None:
     with Pair(verifier.url, draft) as pair:
         assert Mode.FUSED not in pair.modes
-        options = Options(max_tokens=LENGTH, prediction=EDITED, mode=Mode.FUSED)
+        options = Options(max_tokens=LENGTH, prediction=EDITED, mode=Mode.FUSED, draft_n=8)
         text = pair.generate(PROMPT, options).read()
         assert text.token_ids == TEXT and text.stats.draft_model == "n-gram lookup"
         assert text.stats.prediction_accepted > 60 and text.stats.rounds < LENGTH / 3
@@ -126,20 +125,6 @@ def test_the_options_keep_their_own_prediction() -> None:
     assert options.prediction == (1, 2)
 
 
-def _forget_all(verifier: Verifier) -> None:
-    """Have the verifier lose its sessions."""
-    service, removed = verifier.service, threading.Event()
-
-    def remove() -> None:
-        for session in service.sessions.all():
-            service.sessions.remove(session.id)
-        removed.set()
-
-    service.engine_client.put(remove)
-    service.engine_client.deliver()
-    assert removed.wait(10)
-
-
 @pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.FUSED])
 def test_a_resumed_text_goes_on_where_the_prediction_stands(verifier: Verifier, mode: Mode) -> None:
     options = Options(max_tokens=LENGTH, prediction=EDITED, mode=mode, lockstep=True, draft_n=8)
@@ -151,7 +136,7 @@ def test_a_resumed_text_goes_on_where_the_prediction_stands(verifier: Verifier, 
                 lost = len(tokens) < 30 <= len(tokens) + len(event.tokens)
                 tokens += [token.id for token in event.tokens]
                 if lost:
-                    _forget_all(verifier)
+                    forget_all(verifier)
     assert tokens == TEXT and text.stats.resumed
     assert mode is Mode.FUSED or text.stats.prediction_accepted > 75, "the summary of a broken stream is lost"
     assert text.stats.rounds < LENGTH / 3

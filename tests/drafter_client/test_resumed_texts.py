@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ from drafter_client.generation.generation import Generation
 from drafter_client.http.connection import HttpConnection
 from drafter_client.modes.selection import ModeSelection
 from tests.drafter_client.cli.command_line import Command
-from tests.drafter_client.support import Verifier, plain, serving
+from tests.drafter_client.support import Verifier, forget_all, plain, serving
 from tests.terminal.screen import Screen
 
 PROMPT = "def f(x):"
@@ -126,27 +127,11 @@ def _read(text: Generation, after: int, then: Callable[[], None], tokens: list[i
     return tokens
 
 
-def _forget_all(verifier: Verifier) -> Callable[[], None]:
-    def forget() -> None:
-        service, removed = verifier.service, threading.Event()
-
-        def remove() -> None:
-            for session in service.sessions.all():
-                service.sessions.remove(session.id)
-            removed.set()
-
-        service.engine_client.put(remove)
-        service.engine_client.deliver()
-        assert removed.wait(10)
-
-    return forget
-
-
 @EACH_MODE
 @pytest.mark.parametrize("after", [1, 150])
 def test_deleted_session_is_opened_again(verifier: Verifier, mode: Mode, after: int) -> None:
     with Pair(verifier.url, TOY) as pair, pair.generate(PROMPT, replace(LONG, mode=mode)) as text:
-        tokens = _read(text, after, _forget_all(verifier))
+        tokens = _read(text, after, partial(forget_all, verifier))
     assert tokens == _expected() == text.stats.token_ids
     # In mode auto the next stretch may open the session again before its loss is noticed.
     assert len(text.stats.resumed) == 1 or (mode is Mode.AUTO and not text.stats.resumed)
@@ -160,7 +145,7 @@ def test_text_resumes_under_every_strategy(verifier: Verifier, strategy: Strateg
     threshold = 0.3 if strategy is Strategy.THRESHOLD else None
     options = replace(LONG, max_tokens=60, strategy=strategy, threshold=threshold, explain=True)
     with Pair(verifier.url, TOY) as pair, pair.generate(PROMPT, options) as text:
-        tokens = _read(text, 20, _forget_all(verifier))
+        tokens = _read(text, 20, partial(forget_all, verifier))
     assert len(tokens) == 60 == len(text.stats.decisions) and text.stats.resumed
     assert [each.token for each in text.stats.decisions] == tokens
 
@@ -190,7 +175,7 @@ def test_end_of_patience_leaves_the_text_so_far(verifier: Verifier, cable: Cable
             _read(text, 40, cable.out.set, tokens)
         cable.out.clear()
         assert len(tokens) >= 40 and tokens == _expected()[: len(tokens)] == text.stats.token_ids
-    _forget_all(verifier)()
+    forget_all(verifier)
 
 
 @pytest.mark.parametrize("patience", [-1.0, float("nan")])
@@ -216,7 +201,7 @@ def test_closing_does_not_wait_for_a_lost_verifier(verifier: Verifier, cable: Ca
         assert len(reading.result(10)) >= 40
         assert text.stats.finish_reason is None
     cable.out.clear()
-    _forget_all(verifier)()
+    forget_all(verifier)
 
 
 def test_closing_ends_an_encoding_that_waits_for_a_lost_verifier(verifier: Verifier, cable: Cable) -> None:
@@ -260,7 +245,7 @@ def test_async_text_does_not_wait_for_a_lost_verifier(verifier: Verifier, cable:
 
     asyncio.run(asyncio.wait_for(work(), 20))
     cable.out.clear()
-    _forget_all(verifier)()
+    forget_all(verifier)
 
 
 def test_outage_is_reported_at_once_and_then_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -331,7 +316,7 @@ def test_drafters_text_only_grows_over_outages_and_modes(
     prompt = [number % 250 for number in range(700)]
     options = Options(max_tokens=120, mode=mode, lookup=False)
     with Pair(verifier.url, Custom(make)) as pair, pair.generate(prompt, options) as text:
-        tokens = _read(text, 30, _forget_all(verifier))
+        tokens = _read(text, 30, partial(forget_all, verifier))
     expected = list(prompt)
     for _ in range(120):
         expected.append(int(TARGET.logits_after(expected).argmax()))

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from http_service.failures import Failures
+from http_service.replies.failures import Failures
 from http_service.trailing_slash import without_slash
 from openai_api.messages.errors import form_of
 from speculation.errors import ShuttingDown, SpecPairError

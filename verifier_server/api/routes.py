@@ -6,10 +6,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from http_service.json_reply import JsonReply
 from http_service.keys.access import Caller
 from http_service.observability import exposition, health
 from http_service.observability.request_context import note_session
+from http_service.replies.event_stream import HEADERS, HEARTBEAT, MEDIA_TYPE
+from http_service.replies.json_reply import JsonReply
 from http_service.request_body import read_body
 from speculation.errors import (
     Forbidden,
@@ -21,7 +22,7 @@ from speculation.errors import (
 )
 from speculation.protocol import messages, response_fields, responses, service_responses
 from verifier_server.api.generate_responses import sampling_report, summary, text_events
-from verifier_server.api.server_sent_events import HEADERS, HEARTBEAT, MEDIA_TYPE, CommittedStream
+from verifier_server.api.server_sent_events import CommittedStream
 from verifier_server.engine.requests import Answer, check_position
 from verifier_server.service import Service
 from verifier_server.sessions import Session

@@ -8,16 +8,12 @@ from contextlib import contextmanager
 from starlette import responses
 from starlette.types import Receive, Scope, Send
 
+from http_service.replies.event_stream import COMMENT, HEADERS, HEARTBEAT, MEDIA_TYPE
 from speculation.errors import SpecPairError, UnknownSession
 from speculation.protocol.response_fields import Response
 from speculation.protocol.responses import ErrorResponse, StreamedTokens, StreamEnd
 from verifier_server.service import Service
 from verifier_server.sessions import Session
-
-HEARTBEAT = 3.0  # seconds of silence before a comment shows that the connection is alive; clients wait for 10
-COMMENT = b":\n\n"
-HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # a buffering proxy would delay tokens
-MEDIA_TYPE = "text/event-stream"
 
 
 def event(name: str, data: Response) -> bytes:

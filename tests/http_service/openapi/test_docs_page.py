@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 import httpx
 from fastapi import FastAPI
 
-from http_service.failures import Failures
 from http_service.openapi import docs_page
 from http_service.openapi.operation import OWN_ERRORS
+from http_service.replies.failures import Failures
 
 
 def _app() -> FastAPI:

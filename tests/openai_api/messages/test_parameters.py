@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from http_service.error_reply import error_reply
+from http_service.replies.error_reply import error_reply
 from openai_api.messages.errors import FORM
 from openai_api.messages.parameters import METADATA, WITHOUT_EFFECT, read_request
 from openai_api.messages.requests import ChatRequest, CompletionRequest

@@ -11,6 +11,7 @@ import pytest
 from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
 from drafter_client.http import client
+from http_service.replies import event_stream
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from verifier_server.api import server_sent_events
@@ -274,4 +275,4 @@ def test_target_decoded_tokens_have_their_own_events(serve: Serve) -> None:
 
 
 def test_client_timeout_spans_several_heartbeats() -> None:
-    assert 3 * server_sent_events.HEARTBEAT < client._SILENCE
+    assert 3 * event_stream.HEARTBEAT < client._SILENCE

@@ -1,4 +1,4 @@
-"""A reply of server-sent events, which ends as soon as its reader hangs up."""
+"""Server-sent events as a reply, which ends as soon as its reader hangs up."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -10,13 +10,16 @@ from starlette.types import Receive, Scope, Send
 
 T = TypeVar("T")
 
+MEDIA_TYPE = "text/event-stream"
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # a buffering proxy would delay tokens
+COMMENT = b":\n\n"
+HEARTBEAT = 3.0  # seconds of silence before a comment shows that the connection is alive; clients wait for 10
 
 
 class EventStream(Response):
     """Sends the events of an iterator. The iterator is closed when its reader hangs up, also while it is silent."""
 
-    media_type = "text/event-stream"
+    media_type = MEDIA_TYPE
 
     def __init__(self, events: AsyncIterator[bytes]) -> None:
         self.status_code, self.background = 200, None

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from http_service.json_reply import JsonReply
+from http_service.replies.json_reply import JsonReply
 from speculation.errors import (
     ModelLoading,
     Overloaded,

@@ -7,9 +7,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from http_service.error_reply import error_reply
 from http_service.observability.request_context import HEADER, current
 from http_service.openapi.operation import ErrorForm
+from http_service.replies.error_reply import error_reply
 from speculation.errors import InternalError, MethodNotAllowed, NotFound, RequestError, SpecPairError
 
 

@@ -1,0 +1,1 @@
+"""The replies of a service: JSON, errors, and server-sent events."""
