@@ -3,6 +3,8 @@
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 from drafter_client.errors import StrategyRefused
@@ -23,6 +25,15 @@ from speculation.policy.experience import Estimates
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.protocol.responses import PrefillResponse
 from speculation.protocol.service_responses import ModelInfo
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What the loop needs beside the prefill's reply."""
+
+    executor: Executor
+    index: NgramIndex | None
+    predicted: PredictedOutput | None
 
 
 def speculate(
@@ -69,10 +80,15 @@ def speculate(
     tell(Began(len(text.prompt_ids)), 1e3 * clock())
     traffic = client.connection.traffic
     sent_before, received_before = traffic.sent, traffic.received
-    executor: Executor = SerialExecutor(client, drafter)
-    if mechanisms.overlap:
-        executor = ThreadedExecutor(client, drafter, mechanisms.in_flight, mechanisms.self_continue)
     ended: float | None = None
+
+    def executor() -> Executor:
+        if not mechanisms.overlap:
+            return SerialExecutor(client, drafter)
+        return ThreadedExecutor(client, drafter, mechanisms.in_flight, mechanisms.self_continue)
+
+    known = list(text.known)  # read by threads while the prefill's tokens are appended to the text
+    preparation = _Preparation(executor, known, text, lookup, prediction)
     times, acceptance = estimates or Estimates.untaught(info.pass_ms)
     try:
         if round_trip_ms is not None:
@@ -80,12 +96,10 @@ def speculate(
         next_in_ms = times.link
         if mechanisms.self_continue:
             options = {**options, "self_continue": True, "next_in_ms": next_in_ms}
-        known = list(text.known)  # read by threads while the prefill's tokens are appended to the text
-        executor.read(known, text.read)
-        indexing = _indexing(known, len(text.prompt_ids), lookup, prediction)  # while the verifier reads the prompt
         asked = clock()
+        client.connection.when_sent(preparation.begin)  # not before: it would delay the sending by milliseconds
         opened = _open(client, text, options)
-        index, predicted = indexing.result()
+        prepared = preparation.result()
         now = 1e3 * clock()
         times.exchanged(now - 1e3 * asked, opened.queue_ms, opened.forward_ms)
         limit = info.context_length
@@ -106,9 +120,9 @@ def speculate(
             length=length,
             mechanisms=mechanisms,
             next_in_ms=next_in_ms,
-            lookup=index,
+            lookup=prepared.index,
             acceptance=acceptance,
-            predicted=predicted,
+            predicted=prepared.predicted,
             always_send=strategy.draws,
             now=now,
         )
@@ -117,8 +131,8 @@ def speculate(
         first = Committed(len(known), tokens, details.decisions, logprobs=details.logprobs)
         tell(Opened(opened, 1e3 * asked), now)
         tell(first, now)
-        run = GenerationLoop(text, controller, executor, bounds, tell, clock, strategy, asked_for)
-        executor.open(text.session_id, len(text.known), run.react)
+        run = GenerationLoop(text, controller, prepared.executor, bounds, tell, clock, strategy, asked_for)
+        prepared.executor.open(text.session_id, len(text.known), run.react)
         if opened.tokens:
             yield first
         failure: Exception | None = None
@@ -135,36 +149,68 @@ def speculate(
         run.settle()
     finally:
         ended = clock() if ended is None else ended
-        executor.close()
+        sent, received = preparation.close()
         text.read = len(text.known)
-        sent, received = executor.traffic()
         sent, received = sent + traffic.sent - sent_before, received + traffic.received - received_before
         tell(Ended(text.finish_reason, sent, received), 1e3 * ended)
 
 
-def _indexing(
-    known: Sequence[int], prompt_len: int, lookup: bool, prediction: Sequence[int] | None
-) -> Future[tuple[NgramIndex | None, PredictedOutput | None]]:
-    """Begin to index the committed text and the prediction, in a thread. Arguments as for `speculate`."""
-    indexing: Future[tuple[NgramIndex | None, PredictedOutput | None]] = Future()
+class _Preparation:
+    """Makes, in a thread, what the prefill need not wait for: an executor's threads and connections take milliseconds,
+    and so do the indexes of a long text."""
 
-    def index() -> None:
+    def __init__(
+        self,
+        executor: Callable[[], Executor],
+        known: list[int],
+        text: TextSession,
+        lookup: bool,
+        prediction: Sequence[int] | None,
+    ) -> None:
+        """`known`: the text so far. The others as for `speculate`."""
+        self._executor, self._known, self._text = executor, known, text
+        self._lookup, self._prediction = lookup, prediction
+        self._prepared: Future[_Prepared] | None = None  # None: it has not begun
+        self._closed = False
+
+    def begin(self) -> None:
+        """Begin, if it has not begun and is not closed."""
+        if self._prepared is None and not self._closed:
+            self._prepared = Future()
+            threading.Thread(target=self._run, args=[self._prepared], name="prepare", daemon=True).start()
+
+    def result(self) -> _Prepared:
+        """Wait for the result. Raises the error that it failed with."""
+        self.begin()
+        assert self._prepared is not None
+        return self._prepared.result()
+
+    def close(self) -> tuple[int, int]:
+        """Close the executor, if there is one. Returns the bytes that it sent and received."""
+        self._closed = True  # what the connection sends next may be another request
+        if self._prepared is None or self._prepared.exception() is not None:
+            return 0, 0
+        executor = self._prepared.result().executor
+        executor.close()
+        return executor.traffic()
+
+    def _run(self, prepared: Future[_Prepared]) -> None:
         try:
-            ngrams = NgramIndex() if lookup else None
-            if ngrams is not None:
-                ngrams.extend(known)
-            predicted = None if prediction is None else PredictedOutput(prediction, prompt_len)
-            if predicted is not None:
-                predicted.extend(known[prompt_len:])
-            indexing.set_result((ngrams, predicted))
+            with ExitStack() as stack:
+                executor = self._executor()
+                stack.callback(executor.close)
+                executor.read(self._known, self._text.read)
+                index = NgramIndex() if self._lookup else None
+                if index is not None:
+                    index.extend(self._known)
+                prompt_len = len(self._text.prompt_ids)
+                predicted = None if self._prediction is None else PredictedOutput(self._prediction, prompt_len)
+                if predicted is not None:
+                    predicted.extend(self._known[prompt_len:])
+                stack.pop_all()
+            prepared.set_result(_Prepared(executor, index, predicted))
         except BaseException as error:  # raised where the result is asked for
-            indexing.set_exception(error)
-
-    if lookup or prediction is not None:
-        threading.Thread(target=index, name="index", daemon=True).start()
-    else:
-        indexing.set_result((None, None))
-    return indexing
+            prepared.set_exception(error)
 
 
 def _open(client: VerifierClient, text: TextSession, options: dict[str, Any]) -> PrefillResponse:

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import httpx
@@ -113,6 +113,14 @@ class HttpConnection:
                 elif field == b"data":
                     yield name, bytes(value)
                     self.traffic.next_event()
+
+    def when_sent(self, then: Callable[[], None]) -> None:
+        """Call `then` in this thread when the next request is sent, before its response is read. Where that cannot be
+        seen, call it now. It is not called if nothing can be sent."""
+        if self._own is None:
+            then()
+        else:
+            self._own.on_sent = then
 
     def connect(self) -> None:
         """Open a connection for the next request, where that is possible ahead. Raises VerifierUnreachable."""

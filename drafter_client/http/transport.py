@@ -39,6 +39,7 @@ class VerifierTransport(httpx.BaseTransport, httpcore.NetworkBackend):
         self.secure = url.scheme == "https"
         self.stream: _Stream | None = None
         self.awaits_head = False
+        self.on_sent: Callable[[], None] | None = None  # called once, when the next request is sent
         host = url.raw_host
         if b":" in host and self.proxy is not None and self.proxy.url.scheme in ("http", "https"):
             host = b"[%b]" % host  # httpcore writes it to the proxy as it is
@@ -115,6 +116,9 @@ class _Stream(httpcore.NetworkStream):
         if self._unsent:
             self._inner.write(self._unsent, timeout)
             self._unsent = b""
+            on_sent, self._transport.on_sent = self._transport.on_sent, None
+            if on_sent is not None:
+                on_sent()
         if timeout is None or self._connecting:
             return self._read_from_proxy(max_bytes)
         if self._transport.awaits_head and self._transport.on_silence is not None:

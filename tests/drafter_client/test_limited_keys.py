@@ -25,8 +25,8 @@ def keys(folder: Path, **limits: Limits) -> Path:
 
 @pytest.mark.parametrize("lockstep", [False, True], ids=["overlapped", "lockstep"])
 def test_text_goes_on_when_the_limit_allows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lockstep: bool) -> None:
-    """Each second request is refused."""
-    options = Options(max_tokens=60, temperature=0.8, seed=3, draft_n=6, lockstep=lockstep, mode=Mode.REMOTE)
+    """Each second request is refused. Meanwhile the verifier may go on by itself."""
+    options = Options(max_tokens=300, temperature=0.8, seed=3, draft_n=6, lockstep=lockstep, mode=Mode.REMOTE)
     begin, asked = Account.begin_request, count()
 
     def begin_request(account: Account, limits: Limits, now: float) -> None:
@@ -41,7 +41,8 @@ def test_text_goes_on_when_the_limit_allows_it(tmp_path: Path, monkeypatch: pyte
         for name in ("free", "limited"):
             with Pair(verifier.url, TOY, api_key=name) as pair:
                 texts[name] = pair.generate("def f(x):", options).read().text
-    assert next(asked) > 2 and texts["limited"] == texts["free"]
+    assert next(asked) >= 2, "one was refused"
+    assert texts["limited"] == texts["free"]
 
 
 def test_second_text_waits_until_the_first_is_paid_back(tmp_path: Path) -> None:

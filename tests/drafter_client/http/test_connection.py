@@ -1,5 +1,6 @@
 """Successful HTTP exchanges: kept-alive connections, counted bytes, streams of events."""
 
+import threading
 from contextlib import closing
 
 import httpx
@@ -9,7 +10,7 @@ from httpcore._backends.sync import SyncStream
 from drafter_client.errors import BadUrl
 from drafter_client.http import transport
 from drafter_client.http.connection import HttpConnection
-from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, echo, read_events
+from tests.drafter_client.http.raw_server import CHUNKED, PATIENCE, Peer, answering, chunk, echo, read_events
 
 HEADERS = [(b"Content-Type", b"application/json")]
 
@@ -146,6 +147,36 @@ def test_a_connection_made_beforehand_is_used() -> None:
         assert (sender.traffic.sent, sender.traffic.received) == (0, 0)
         assert _ask(sender, b"[7]") == [7]
     assert server.connections == 1
+
+
+def test_work_that_begins_when_a_request_is_sent() -> None:
+    seen: list[int] = []  # how many requests the server has received, each time that the work began
+    begun = threading.Event()
+
+    def begin() -> None:
+        seen.append(len(server.requests))
+        begun.set()
+
+    def answer(peer: Peer) -> None:
+        assert peer.read() is not None
+        assert begun.wait(PATIENCE), "the request was sent, and nothing was received"
+        peer.reply(b"[1]")
+        echo(peer)
+
+    with answering(answer) as server, closing(HttpConnection(server.url)) as sender:
+        sender.when_sent(begin)
+        assert not seen
+        assert _ask(sender) == [1]
+        assert _ask(sender, b"[2]") == [2]
+    assert len(seen) == 1, "with the first request alone"
+
+
+def test_work_begins_at_once_where_sending_cannot_be_seen() -> None:
+    seen: list[int] = []
+    given = httpx.MockTransport(lambda _: httpx.Response(200, json=[1]))
+    with closing(HttpConnection("http://bigbox:8000", given)) as sender:
+        sender.when_sent(lambda: seen.append(1))
+        assert seen == [1]
 
 
 @pytest.mark.parametrize("streamed", [False, True])
