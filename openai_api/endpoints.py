@@ -178,8 +178,10 @@ class Endpoints:
         texts: list[TextInPlace] = []
         try:
             for each, place in zip(wanted, places, strict=True):
+                if texts:
+                    await asyncio.sleep(0)  # a hundred texts must not hold up other requests
                 texts.append(TextInPlace(await self._source.open(each, caller), place))
-                await asyncio.sleep(0)  # a hundred texts must not hold up other requests
+                texts[-1].begin()  # now: the first token takes longer than the beginning of the reply
         except BaseException:
             for text in texts:
                 await text.aclose()

@@ -101,6 +101,11 @@ class TextInPlace:
     def counts(self) -> DraftCounts:
         return self._text.counts
 
+    def begin(self) -> None:
+        """Begin to generate if it is the text's turn. Otherwise it begins while its events are awaited."""
+        if self._place.began is not None:
+            self._text.begin()
+
     def __aiter__(self) -> AsyncIterator[Piece | End]:
         return self._events()
 

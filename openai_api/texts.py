@@ -75,7 +75,11 @@ class Events(Protocol):
     def counts(self) -> DraftCounts:
         """Those of the text so far."""
 
-    def __aiter__(self) -> AsyncIterator[Piece | End]: ...
+    def begin(self) -> None:
+        """Begin to generate, if it has not begun."""
+
+    def __aiter__(self) -> AsyncIterator[Piece | End]:
+        """The events. Awaiting the first one begins the text, too."""
 
     async def aclose(self) -> None:
         """End the text, at once and also if it was not iterated. May be called again."""
@@ -97,7 +101,7 @@ class TextSource(Protocol):
         """The result of `work`, which encodes text, in a thread: that may take long, or ask another machine."""
 
     async def open(self, text: TextRequest, caller: Any) -> Events:
-        """A text that begins when its first event is awaited. Raises what is wrong with the request.
+        """A text that has not begun. Raises what is wrong with the request.
 
         The text has to be closed.
         """

@@ -119,12 +119,17 @@ class _Text:
         self._lock = threading.Lock()
         self._generation: Generation | None = None
         self._closed = False
-        self._work: asyncio.Future[None] | None = None  # the thread
+        self._work: asyncio.Future[None] | None = None  # the thread; None: it has not begun
 
     @property
     def counts(self) -> DraftCounts:
         generation = self._generation
         return DraftCounts() if generation is None else _counts(generation.stats)
+
+    def begin(self) -> None:
+        if self._work is None:
+            context = copy_context()  # that of the request, which metrics and logs name
+            self._work = asyncio.wrap_future(self._threads.submit(context.run, self._generate))
 
     def __aiter__(self) -> AsyncIterator[Piece | End]:
         return self._events()
@@ -141,8 +146,7 @@ class _Text:
         self._counted.end(self.counts)
 
     async def _events(self) -> AsyncIterator[Piece | End]:
-        context = copy_context()  # that of the request, which metrics and logs name
-        self._work = asyncio.wrap_future(self._threads.submit(context.run, self._generate))
+        self.begin()
         while True:
             event = await self._came.get()
             if isinstance(event, SpecPairError):

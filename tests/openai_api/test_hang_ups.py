@@ -150,6 +150,9 @@ class _Text:
         self.closed = False
         self._given = events
 
+    def begin(self) -> None:
+        pass
+
     def __aiter__(self) -> AsyncIterator[Piece | End]:
         return self._events()
 

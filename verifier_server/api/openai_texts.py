@@ -85,6 +85,10 @@ class _Text:
             counts.from_prediction - counts.from_prediction_accepted,
         )
 
+    def begin(self) -> None:
+        if self._answers is None:
+            self._answers = self._service.texts.begin(self._text)
+
     def __aiter__(self) -> AsyncIterator[Piece | End]:
         return self._events()
 
@@ -95,7 +99,8 @@ class _Text:
         self._service.texts.forget(self._text.session)  # the client does not know its id
 
     async def _events(self) -> AsyncIterator[Piece | End]:
-        self._answers = self._service.texts.begin(self._text)
+        self.begin()
+        assert self._answers is not None
         while True:
             answer = await self._answers.next(None)
             assert answer is not None
