@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from uvicorn.config import STARTUP_FAILURE
 
 from backends.base import Backend
+from command_line.objects import keep_loaded_objects
 from http_service.keys.gate import GatedRequests
 from http_service.observability import logs
 from http_service.observability.observed_requests import ObservedRequests
@@ -42,6 +43,7 @@ def create_app(
     settings: Settings,
     backend: Backend | None = None,
     on_failure: Callable[[], None] | None = None,
+    on_success: Callable[[], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
     draft: Backend | None = None,
     after_failure: Callable[[], None] | None = None,
@@ -51,7 +53,8 @@ def create_app(
     `backend`: a target model that is loaded already; None: the settings' model is loaded in the background. `draft`:
     the same for the draft model of server-side drafting. `clock`: the scheduler's, in seconds. If the model cannot be
     loaded, `on_failure` is called from the loader's thread and should tell the process to stop; `after_failure` is
-    called at the end of the application's shutdown. Raises SettingsError for a file of keys that cannot be read.
+    called at the end of the application's shutdown. If it is loaded, `on_success` is called from that thread. Raises
+    SettingsError for a file of keys that cannot be read.
     """
 
     @asynccontextmanager
@@ -61,7 +64,7 @@ def create_app(
         if (warning := service.gate.access.warning()) is not None:
             _log.warning("%s", warning)
         service.engine_client.attach(asyncio.get_running_loop())
-        service.loader.start(on_failure)
+        service.loader.start(on_failure, on_success)
         draining = service.draining if settings.drain_seconds else None
         with stop_signals(asyncio.get_running_loop(), service.begin_stop, draining) as received:
             try:
@@ -116,7 +119,9 @@ def _from_command_line() -> FastAPI:
         refuse_workers()
         settings = from_environment()
         logs.configure(settings.log_format)
-        return create_app(settings, on_failure=_stop_process, after_failure=_end_process)
+        return create_app(
+            settings, on_failure=_stop_process, on_success=keep_loaded_objects, after_failure=_end_process
+        )
     except SettingsError as error:
         print(f"verifier: {error}", file=sys.stderr)
         raise SystemExit(STARTUP_FAILURE) from None  # with another status, --workers would restart it for ever

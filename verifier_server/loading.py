@@ -65,11 +65,12 @@ class Loader:
         self._backend, self._draft, self._observer = backend, draft, observer
         self._began = self._logged = time.monotonic()  # when loading began, and when its progress was last logged
         self._on_failure: Callable[[], None] | None = None
+        self._on_success: Callable[[], None] | None = None
         self._thread = threading.Thread(target=self._run, name="loader", daemon=True)
 
-    def start(self, on_failure: Callable[[], None] | None = None) -> None:
-        """Begin to load. If that fails, `on_failure` is called from the loader's thread."""
-        self._on_failure = on_failure
+    def start(self, on_failure: Callable[[], None] | None = None, on_success: Callable[[], None] | None = None) -> None:
+        """Begin to load. How that ends decides which of the two is called, from the loader's thread."""
+        self._on_failure, self._on_success = on_failure, on_success
         mapped = self._settings.mapped_files if self._backend is None else []
         self.files = MappedFiles(part for path in mapped for part in parts(path))
         self._thread.start()
@@ -104,7 +105,10 @@ class Loader:
 
     def _run(self) -> None:
         try:
-            self.models = self._load()
+            models = self._load()
+            if self._on_success is not None:
+                self._on_success()
+            self.models = models
             return
         except BackendError as error:
             self.failure = self._settings.explained(error)

@@ -6,6 +6,7 @@ import sys
 from contextlib import suppress
 
 from command_line import start
+from command_line.objects import keep_loaded_objects
 from http_service.keys import key_command
 from http_service.listening import Server, bind_sockets, configured
 from http_service.observability import logs
@@ -23,7 +24,11 @@ def main() -> int:
     try:
         settings, address = from_flags(sys.argv[1:])
         logs.configure(settings.log_format)
-        app = create_app(settings, on_failure=lambda: os.kill(os.getpid(), signal.SIGINT))
+        app = create_app(
+            settings,
+            on_failure=lambda: os.kill(os.getpid(), signal.SIGINT),
+            on_success=keep_loaded_objects,
+        )
     except SettingsError as error:
         print(f"verifier: {error}", file=sys.stderr)
         return 2

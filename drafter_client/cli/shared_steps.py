@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from backends.base import BackendError, LoadOptions
+from command_line.objects import keep_loaded_objects
 from drafter_client.batch.prompts import Prompt, is_text, parse_prompts
 from drafter_client.cli.flags import NGRAM
 from drafter_client.display.progress import loading
@@ -47,7 +48,7 @@ def pair_of(
             on_outage(outage)
 
     trace = None if options.profile is None else TraceFolder(options.profile)
-    return Pair(
+    pair = Pair(
         options.verifier,
         _source(options),
         api_key=api_key(options),
@@ -59,6 +60,8 @@ def pair_of(
         on_wait=wait_for(),
         on_outage=told,
     )
+    keep_loaded_objects()
+    return pair
 
 
 def api_key(options: argparse.Namespace) -> str | None:
