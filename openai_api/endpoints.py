@@ -71,7 +71,7 @@ class Endpoints:
     async def complete(self, request: Request) -> Response:
         """Continue one or several prompts: JSON, or server-sent events with `stream`."""
         began, caller = self._clock(), self._source.admit(request)
-        message = await _read(CompletionRequest, await self._source.body(request))
+        message = await self._read(CompletionRequest, request)
         self._check_model(message.model)
         target = self._source.target()
         given = message.prompts()
@@ -84,12 +84,21 @@ class Endpoints:
     async def chat(self, request: Request) -> Response:
         """Answer a conversation: JSON, or server-sent events with `stream`."""
         began, caller = self._clock(), self._source.admit(request)
-        message = await _read(ChatRequest, await self._source.body(request))
+        message = await self._read(ChatRequest, request)
         self._check_model(message.model)
         target = self._source.target()
         form = ChatFormat(target.vocabulary, bool(message.logprobs))
         prompt = await self._conversation(message, target)
         return await self._generate(request, message, target, form, [prompt], caller, began)
+
+    async def _read(self, schema: type[R], request: Request) -> R:
+        """The request in the body. A long one is read in a thread, since that may take a second.
+
+        Raises Overloaded before it is read at all: the less a refusal costs, the more is left for the texts.
+        """
+        body = await self._source.body(request)
+        self.places.check()
+        return read_request(schema, body) if len(body) <= _LONG else await asyncio.to_thread(read_request, schema, body)
 
     def _model(self) -> replies.Model:
         target = self._source.target()
@@ -189,8 +198,3 @@ class Endpoints:
                 place.leave()
             raise
         return texts
-
-
-async def _read(schema: type[R], body: bytes) -> R:
-    """The request in `body`. A long one is read in a thread, since that may take a second."""
-    return read_request(schema, body) if len(body) <= _LONG else await asyncio.to_thread(read_request, schema, body)

@@ -32,17 +32,21 @@ class Places:
         """Whether another request would be refused."""
         return self.taken >= self._count() and self.waiting >= self._queue()
 
-    def enter(self, texts: int = 1) -> "list[Place]":
-        """Places for the texts of one request, or in the queue. They have to be left.
-
-        The queue is looked at once for the whole request, so that one with many texts is not refused for ever. Raises
-        Overloaded, with `retry_after` in seconds, if the queue is full.
-        """
+    def check(self) -> None:
+        """Raise Overloaded, with `retry_after` in seconds, if another request would be refused."""
         if self.full:
             wait = max(1, math.ceil(self._mean * (self.waiting + 1) / max(1, self._count())))
             raise Overloaded(
                 f"{self.taken} texts are being generated and {self.waiting} wait: try again later", retry_after=wait
             )
+
+    def enter(self, texts: int = 1) -> "list[Place]":
+        """Places for the texts of one request, or in the queue. They have to be left.
+
+        The queue is looked at once for the whole request, so that one with many texts is not refused for ever. Raises
+        what `check` raises.
+        """
+        self.check()
         entered = [Place(self) for _ in range(texts)]
         self._waiting.extend(entered)
         self._fill()
