@@ -28,12 +28,14 @@ from benchmarks.harness.models import DRAFTERS, held_out_prompts
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, by_turns, rate, timed
 from child_processes.serving import Server
+from command_line.objects import keep_loaded_objects
 from drafter_client import DraftModel, LoadOptions, Options, Pair, Tokens
 
 FLAGS = {"texts": 12, "tokens": 96, "streams": 32, "places": 4, "times": 3.0, "seconds": 20.0, "short": 24}
 
 
 def main() -> None:
+    keep_loaded_objects()  # pauses of this process, which sends the requests, would count as the service's
     options = options_of(__doc__, FLAGS)
     report = Report("endpoint", options)
     with paced(4) as server, drafter_serve(server.url, 1, 4) as service:
