@@ -171,8 +171,11 @@ class LlamaBackend(Backend):
         ends = np.cumsum([len(entry.tokens) - entry.logits_from for entry in batch])
         block: Logits = np.empty((0, self.vocabulary.size), dtype=np.float32)
         if ends[-1]:
-            pointer = lib.llama_get_logits(self._context)
-            block = np.ctypeslib.as_array(pointer, shape=(ends[-1], self.vocabulary.size))
+            shape = int(ends[-1]), self.vocabulary.size
+            first = ctypes.addressof(lib.llama_get_logits(self._context).contents)
+            # `np.ctypeslib.as_array` would leave a cycle of objects to the garbage collector after each pass.
+            floats = (ctypes.c_float * (shape[0] * shape[1])).from_address(first)
+            block = np.frombuffer(memoryview(floats), dtype=np.float32).reshape(shape)
         return np.split(block, ends[:-1])
 
     def _copy(self, source: int, destination: int, length: int) -> None:

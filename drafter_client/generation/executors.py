@@ -52,6 +52,10 @@ class Executor(Protocol):
         """Abort all actions under way."""
 
 
+def _nothing(_event: Completion) -> bool:
+    return False
+
+
 class SerialExecutor:
     """Runs one action after the other, over the caller's connection."""
 
@@ -86,7 +90,7 @@ class SerialExecutor:
         return 0, 0
 
     def close(self) -> None:
-        pass  # no action outlives its call
+        self._react = _nothing  # see `ThreadedExecutor.close`; no action outlives its call
 
 
 class _Carried(threading.local):
@@ -175,6 +179,7 @@ class ThreadedExecutor:
             client.abort()
         for thread in self._threads:
             thread.join(_JOIN_TIMEOUT)
+        self._react = _nothing  # the loop, which this was a method of, holds this executor: a cycle
 
     def _run(self, work: Callable[[], None]) -> None:
         try:

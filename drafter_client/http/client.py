@@ -76,7 +76,7 @@ class VerifierClient:
         api_key: str | None = None,
         outages: Outages | None = None,
         transport: BaseTransport | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.connection = HttpConnection(url, transport)
@@ -101,7 +101,7 @@ class VerifierClient:
         other = VerifierClient(
             self.url, api_key=self._api_key, outages=self._outages, transport=self._transport, clock=self._clock
         )
-        other._sleep = other._wait
+        other._sleep = other._aborted.wait
         other._reached = True
         return other
 
@@ -109,9 +109,6 @@ class VerifierClient:
         """Make the exchange under way fail, and every later one. May be called from any thread."""
         self._aborted.set()
         self.connection.abort()
-
-    def _wait(self, seconds: float) -> None:
-        self._aborted.wait(seconds)
 
     def wait_until_ready(
         self, patience: float = retries.LOADING_PATIENCE, on_wait: Callable[[float | None], None] | None = None

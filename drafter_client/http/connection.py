@@ -4,6 +4,8 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import ParamSpec
+from weakref import WeakMethod
 
 import httpx
 import socksio
@@ -13,6 +15,7 @@ from drafter_client.http.traffic import Traffic
 from drafter_client.http.transport import CONNECT_TIMEOUT, Body, VerifierTransport, shut_down
 
 Headers = list[tuple[bytes, bytes]]
+P = ParamSpec("P")
 
 _ADVICE = {  # by what the reason of a failed connection contains
     "CERTIFICATE_VERIFY_FAILED": "if its certificate is your own, name the file of its CA in SSL_CERT_FILE",
@@ -39,17 +42,15 @@ class HttpConnection:
         address = _parsed(in_full)
         self.url = in_full.rstrip("/")
         self._plain = address.scheme == "http"  # without TLS
-        self._prefix = address.raw_path.decode().partition("?")[0].rstrip("/")
-        self._address_of = functools.lru_cache(16)(
-            lambda path: address.copy_with(raw_path=(self._prefix + path).encode())
-        )
+        prefix = self._prefix = address.raw_path.decode().partition("?")[0].rstrip("/")
+        self._address_of = functools.lru_cache(16)(lambda path: address.copy_with(raw_path=(prefix + path).encode()))
         self._headers = [(b"Host", address.netloc), (b"Accept-Encoding", b"identity")]
         self._prober: HttpConnection | None = None  # probes `/health` while a response takes long
         self.traffic = Traffic()
         self._aborted = False
         self._response: httpx.Response | None = None  # the latest
-        probe = self._probe_health if checks_health else None
-        self._transport = transport or VerifierTransport(address, self._check, probe)
+        probe = _weakly(self._probe_health) if checks_health else None
+        self._transport = transport or VerifierTransport(address, _weakly(self._check), probe)
         self._own = self._transport if isinstance(self._transport, VerifierTransport) else None
 
     def exchange(self, method: str, path: str, body: bytes | None, headers: Headers, timeout: float) -> httpx.Response:
@@ -96,6 +97,7 @@ class HttpConnection:
         finally:
             # Without one, the response may still come, as after Ctrl-C.
             (self if response is None else response).close()
+            self._response = None
 
     def events(self, response: httpx.Response) -> Iterator[tuple[str, bytes]]:
         """Yield the server-sent events of the response under way as (name, data). Raises BadReply."""
@@ -211,6 +213,18 @@ class HttpConnection:
         finally:
             self._prober = None
             prober.close()
+
+
+def _weakly(method: Callable[P, None]) -> Callable[P, None]:
+    """The method without its object, which holds what calls it. A cycle would be left to the garbage collector."""
+    found = WeakMethod(method)
+
+    def call(*arguments: P.args, **more: P.kwargs) -> None:
+        bound = found()
+        if bound is not None:
+            bound(*arguments, **more)
+
+    return call
 
 
 def _with_scheme(url: str) -> str:

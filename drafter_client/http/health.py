@@ -76,7 +76,7 @@ def wait_until_ready(
     client: Connection,
     patience: float,
     on_wait: Callable[[float | None], None] | None,
-    sleep: Callable[[float], None],
+    sleep: Callable[[float], object],
     clock: Callable[[], float],
 ) -> None:
     """Return when the verifier has loaded its model.

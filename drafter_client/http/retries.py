@@ -73,7 +73,7 @@ T = TypeVar("T")
 def repeat(
     request: Callable[[], T],
     pause_after: Callable[[Exception, int, float], Pause],
-    sleep: Callable[[float], None],
+    sleep: Callable[[float], object],
     clock: Callable[[], float],
 ) -> T:
     """Return the result of `request`, repeated as `pause_after(error, attempts, seconds)` decides. Raises the last

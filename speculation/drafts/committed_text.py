@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from weakref import ref
 
 from speculation.drafts.acceptance_model import AcceptanceModel
 from speculation.drafts.ngram import NgramIndex
@@ -130,9 +131,9 @@ class CommittedText:
         """The likeliest token that is looked up behind `node`, whose path is `tail`; None: nothing is found."""
         found: list[TreeNode] = []
         if self._predicted is not None and (expected := self._predicted.predict(tail)) is not None:
-            found.append(TreeNode(*expected, node, looked_up=True, from_prediction=True))
+            found.append(TreeNode(*expected, ref(node), looked_up=True, from_prediction=True))
         if self._lookup is not None and (match := self._lookup.predict(tail)) is not None:
-            found.append(TreeNode(match.token, match.confidence, node, looked_up=True))
+            found.append(TreeNode(match.token, match.confidence, ref(node), looked_up=True))
         if len(found) < 2:
             return found[0] if found else None
         if found[0].token == found[1].token:

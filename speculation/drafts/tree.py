@@ -8,6 +8,7 @@ draft; the other branches are prepared for recovered tokens.
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from weakref import ref
 
 from speculation.acceptance.draft_probs import Weights
 
@@ -24,13 +25,15 @@ class Prediction(NamedTuple):
     probs: Weights | None = None
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class TreeNode:
     """A draft token behind those on its path from the root."""
 
     token: int
     confidence: float  # the drafter's probability of the token, 0 to 1; for a runner-up, an upper bound of it
-    parent: "TreeNode | None"
+    # None, or no longer there: the committed text has passed it. A node that is kept keeps those behind it, not those
+    # before it: cycles would be left to the garbage collector, thousands for each text.
+    parent: "ref[TreeNode] | None"
     looked_up: bool = False  # the token was looked up, in the text or in the client's prediction of the output
     from_prediction: bool = False  # it was looked up in that prediction
     # The other source, lookup or draft model: its confidence if it has the same token, minus its confidence if it has
@@ -61,11 +64,11 @@ class DraftTree:
             return
         if node.children:
             if all(child.token != prediction.token for child in node.children):
-                node.children.append(TreeNode(prediction.token, prediction.confidence, node))
+                node.children.append(TreeNode(prediction.token, prediction.confidence, ref(node)))
             return
-        node.children = [TreeNode(prediction.token, prediction.confidence, node, probs=prediction.probs)]
+        node.children = [TreeNode(prediction.token, prediction.confidence, ref(node), probs=prediction.probs)]
         if prediction.runner_up is not None:
-            node.children.append(TreeNode(prediction.runner_up, 1.0 - prediction.confidence, node))
+            node.children.append(TreeNode(prediction.runner_up, 1.0 - prediction.confidence, ref(node)))
 
     def main(self) -> list[TreeNode]:
         """The likeliest path, which takes the first child of each node; without the root."""
@@ -80,9 +83,10 @@ class DraftTree:
         tokens = []
         while node is not self.root:
             tokens.append(node.token)
-            if node.parent is None:
+            parent = None if node.parent is None else node.parent()
+            if parent is None:
                 return None
-            node = node.parent
+            node = parent
         return tokens[::-1]
 
     def advance(self, token: int) -> list[TreeNode]:

@@ -1,5 +1,7 @@
 """Draft model and lookup are each other's second opinion: where both have the same token it is likelier to stand."""
 
+from weakref import ref
+
 import pytest
 
 from speculation.drafts.committed_text import CommittedText
@@ -45,7 +47,7 @@ def test_a_likelier_looked_up_token_becomes_the_first_choice() -> None:
     assert (first.token, first.looked_up) == (10, True)
     assert first.second_opinion == pytest.approx(-0.02)
     assert (second.token, second.looked_up) == (77, False)
-    assert first.parent is second.parent is text.tree.root
+    assert first.parent == second.parent == ref(text.tree.root)
 
 
 def test_a_drawn_token_is_never_replaced() -> None:
