@@ -99,9 +99,9 @@ def speculate(
         asked = clock()
         client.connection.when_sent(preparation.begin)  # not before: it would delay the sending by milliseconds
         opened = _open(client, text, options)
-        prepared = preparation.result()
         now = 1e3 * clock()
         times.exchanged(now - 1e3 * asked, opened.queue_ms, opened.forward_ms)
+        prepared = preparation.result()
         limit = info.context_length
         if options.get("max_tokens"):
             limit = min(limit, len(text.prompt_ids) + options["max_tokens"])
@@ -176,8 +176,9 @@ class _Preparation:
     def begin(self) -> None:
         """Begin, if it has not begun and is not closed."""
         if self._prepared is None and not self._closed:
-            self._prepared = Future()
-            threading.Thread(target=self._run, args=[self._prepared], name="prepare", daemon=True).start()
+            prepared: Future[_Prepared] = Future()
+            threading.Thread(target=self._run, args=[prepared], name="prepare", daemon=True).start()
+            self._prepared = prepared
 
     def result(self) -> _Prepared:
         """Wait for the result. Raises the error that it failed with."""
