@@ -2,11 +2,14 @@
 
 import asyncio
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
+
+from drafter_client import DraftModel, Options, Pair
 
 PROMPT = "def main(x):"
 
@@ -37,11 +40,13 @@ def test_more_choices_than_texts_at_a_time_take_turns(client: openai.OpenAI, str
     assert sorted(ended) == list(range(6))
 
 
-def test_a_text_is_the_targets_for_the_seed(client: openai.OpenAI, verifier_url: str) -> None:
+def test_a_text_is_that_of_the_library_and_the_target_for_the_seed(client: openai.OpenAI, verifier_url: str) -> None:
     body = {"prompt": PROMPT, "max_tokens": 24, "seed": 5, "temperature": 1.0}
     expected = httpx.post(f"{verifier_url}/generate", json=body, trust_env=False).json()
     reply = client.completions.create(model="scripted-2", prompt=PROMPT, max_tokens=24, seed=5)
-    assert reply.choices[0].text == expected["text"]
+    with Pair(verifier_url, DraftModel(Path("2"), "scripted")) as pair:
+        by_library = pair.generate(PROMPT, Options(max_tokens=24, seed=5, temperature=1.0)).read()
+    assert reply.choices[0].text == by_library.text == expected["text"]
     assert reply.choices[0].finish_reason == "length"
     assert reply.usage is not None and reply.usage.completion_tokens == 24
     assert reply.usage.prompt_tokens == 1 + len(PROMPT) and reply.usage.total_tokens == 25 + len(PROMPT)
