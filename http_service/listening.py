@@ -3,12 +3,13 @@
 import errno
 import logging
 import socket
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from command_line import start
 from command_line.errors import SettingsError
 from http_service.request_head_timeout import with_head_deadline
 
@@ -65,3 +66,10 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         for bound in sockets or ():
             _log.info("Uvicorn running on http://%s (Press CTRL+C to quit)", shown_address(bound))
+
+
+def serve(config: uvicorn.Config, sockets: list[socket.socket]) -> None:
+    """Serve on these sockets until a signal ends it."""
+    with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after its shutdown
+        start.catch_interrupts()
+        Server(config).run(sockets)

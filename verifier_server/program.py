@@ -3,12 +3,10 @@
 import os
 import signal
 import sys
-from contextlib import suppress
 
-from command_line import start
 from command_line.objects import keep_loaded_objects
 from http_service.keys import key_command
-from http_service.listening import Server, bind_sockets, configured
+from http_service.listening import bind_sockets, configured, serve
 from http_service.observability import logs
 from verifier_server.app import create_app
 from verifier_server.flags import from_flags, keys_file
@@ -37,7 +35,5 @@ def main() -> int:
     except SettingsError as error:
         print(f"verifier: {error}", file=sys.stderr)
         return 1
-    with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after its shutdown
-        start.catch_interrupts()
-        Server(configured(app)).run(sockets)
+    serve(configured(app), sockets)
     return 1 if app.state.service.loader.failure is not None else 0

@@ -2,9 +2,7 @@
 
 import argparse
 import sys
-from contextlib import suppress
 
-from command_line import start
 from command_line.errors import SettingsError
 from drafter_client.cli.shared_steps import check_draft_n, pair_of, served_options
 from drafter_client.observability.drafter_metrics import DrafterMetrics
@@ -14,7 +12,7 @@ from http_service.keys.accounts import Accounts
 from http_service.keys.gate import Gate
 from http_service.keys.key_file import KeyFileError
 from http_service.keys.key_store import KeyStore
-from http_service.listening import Server, bind_sockets, configured, shown_address
+from http_service.listening import bind_sockets, configured, serve, shown_address
 from http_service.observability import logs
 from http_service.observability.metrics import ServiceMetrics
 from http_service.origins import Origins, read_origins
@@ -54,16 +52,14 @@ def run_serve(options: argparse.Namespace) -> int:
     for bound in sockets:
         scheme = "https" if options.ssl_certfile else "http"
         print(f"{pair.target.name}{drafter}: {scheme}://{shown_address(bound)}/v1  (Ctrl-C ends it)", file=sys.stderr)
-    with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after its shutdown
-        start.catch_interrupts()
-        config = configured(
-            app,
-            log_level="warning",
-            ssl_certfile=options.ssl_certfile,
-            ssl_keyfile=options.ssl_keyfile,
-            ssl_keyfile_password="",  # else it would be asked for on the terminal
-        )
-        Server(config).run(sockets)
+    config = configured(
+        app,
+        log_level="warning",
+        ssl_certfile=options.ssl_certfile,
+        ssl_keyfile=options.ssl_keyfile,
+        ssl_keyfile_password="",  # else it would be asked for on the terminal
+    )
+    serve(config, sockets)
     return 0
 
 
