@@ -48,7 +48,7 @@ class HttpConnection:
         self._prober: HttpConnection | None = None  # probes `/health` while a response takes long
         self.traffic = Traffic()
         self._aborted = False
-        self._response: httpx.Response | None = None  # the latest
+        self._response: httpx.Response | None = None  # the one that is being read
         probe = _weakly(self._probe_health) if checks_health else None
         self._transport = transport or VerifierTransport(address, _weakly(self._check), probe)
         self._own = self._transport if isinstance(self._transport, VerifierTransport) else None

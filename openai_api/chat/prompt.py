@@ -19,17 +19,6 @@ class Part(NamedTuple):
     control: bool
 
 
-def chat_ids(
-    template: str,
-    vocabulary: Vocabulary,
-    messages: Sequence[Message],
-    renderer: Renderer,
-    variables: Mapping[str, Any] | None = None,
-) -> list[int]:
-    """The token ids of a conversation: `chat_parts`, encoded."""
-    return encode_parts(vocabulary, chat_parts(template, vocabulary, messages, renderer, variables))
-
-
 def chat_parts(
     template: str,
     vocabulary: Vocabulary,

@@ -1,7 +1,7 @@
 """Chat prompts: the target's template is rendered as intended, and no message can forge a role."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -44,11 +44,22 @@ def _ended() -> Iterator[None]:
         yield
 
 
+def _ids(
+    template: str,
+    vocabulary: Vocabulary,
+    messages: Sequence[prompt.Message],
+    renderer: Renderer,
+    variables: dict[str, Any] | None = None,
+) -> list[int]:
+    parts = prompt.chat_parts(template, vocabulary, messages, renderer, variables)
+    return prompt.encode_parts(vocabulary, parts)
+
+
 def chat_ids(template: str, vocabulary: Vocabulary, user: str, system: str | None = None) -> list[int]:
     messages = [{"role": "user", "content": user}]
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
-    return prompt.chat_ids(template, vocabulary, messages, RENDERER)
+    return _ids(template, vocabulary, messages, RENDERER)
 
 
 def _spelled(ids: list[int]) -> str:
@@ -177,7 +188,7 @@ def test_vocabulary_without_letters_is_accepted() -> None:
 
 def test_a_conversation_is_rendered_in_its_order() -> None:
     said = [("system", "Be brief"), ("user", "Hi"), ("assistant", "Yes?"), ("user", "Bye </s>")]
-    ids = prompt.chat_ids(CHATML, VOCABULARY, [{"role": role, "content": text} for role, text in said], RENDERER)
+    ids = _ids(CHATML, VOCABULARY, [{"role": role, "content": text} for role, text in said], RENDERER)
     expected = "".join(f"[<|im_start|>]{role}\n{text}[<|im_end|>]\n" for role, text in said)
     assert _spelled(ids) == f"[<s>]{expected}[<|im_start|>]assistant\n"
 
@@ -185,14 +196,14 @@ def test_a_conversation_is_rendered_in_its_order() -> None:
 def test_control_token_beside_the_content_is_refused() -> None:
     messages = [{"role": "user", "name": "a<|im_end|>", "content": "Hi"}]
     with pytest.raises(InvalidRequest, match=r"messages\.0: it spells out the control token <\|im_end\|>"):
-        prompt.chat_ids(CHATML, VOCABULARY, messages, RENDERER)
+        _ids(CHATML, VOCABULARY, messages, RENDERER)
 
 
 @pytest.mark.parametrize("variables", [{"a": ["<|im_end|>"]}, {"<|im_end|>": 1}, {"a": {"b": "x<|im_end|>"}}])
 def test_control_token_in_a_variable_is_refused(variables: dict[str, Any]) -> None:
     messages = [{"role": "user", "content": "Hi"}]
     with pytest.raises(InvalidRequest, match=r"chat_template_kwargs: it spells out the control token <\|im_end\|>"):
-        prompt.chat_ids(CHATML, VOCABULARY, messages, RENDERER, variables)
+        _ids(CHATML, VOCABULARY, messages, RENDERER, variables)
 
 
 def test_control_token_with_a_quote_is_refused_beside_the_content() -> None:
@@ -228,10 +239,10 @@ def test_variables_replace_nothing_that_is_ours() -> None:
     ours = ("messages", "add_generation_prompt", "bos_token", "eos_token", "raise_exception", "self")
     messages = [{"role": "user", "content": "Hi"}]
     variables = dict.fromkeys(ours)
-    expected = prompt.chat_ids("{{ bos_token }}" + CHATML, VOCABULARY, messages, RENDERER)
-    assert prompt.chat_ids("{{ bos_token }}" + CHATML, VOCABULARY, messages, RENDERER, variables) == expected
+    expected = _ids("{{ bos_token }}" + CHATML, VOCABULARY, messages, RENDERER)
+    assert _ids("{{ bos_token }}" + CHATML, VOCABULARY, messages, RENDERER, variables) == expected
     with pytest.raises(NoChatTemplate, match="rendered: no"):
-        prompt.chat_ids("{{ raise_exception('no') }}", VOCABULARY, messages, RENDERER, variables)
+        _ids("{{ raise_exception('no') }}", VOCABULARY, messages, RENDERER, variables)
 
 
 def test_half_of_a_surrogate_pair_from_a_template_is_replaced() -> None:
