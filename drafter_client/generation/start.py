@@ -170,32 +170,36 @@ class _Preparation:
         """`known`: the text so far. The others as for `speculate`."""
         self._executor, self._known, self._text = executor, known, text
         self._lookup, self._prediction = lookup, prediction
-        self._prepared: Future[_Prepared] | None = None  # None: it has not begun
-        self._closed = False
+        self._prepared: Future[_Prepared] = Future()  # cancelled: nothing is made any more
+        self._thread: threading.Thread | None = None  # None: it has not begun
 
     def begin(self) -> None:
         """Begin, if it has not begun and is not closed."""
-        if self._prepared is None and not self._closed:
-            prepared: Future[_Prepared] = Future()
-            threading.Thread(target=self._run, args=[prepared], name="prepare", daemon=True).start()
-            self._prepared = prepared
+        if self._thread is None and not self._prepared.cancelled():
+            self._thread = threading.Thread(target=self._run, name="prepare", daemon=True)
+            self._thread.start()
 
     def result(self) -> _Prepared:
         """Wait for the result. Raises the error that it failed with."""
         self.begin()
-        assert self._prepared is not None
         return self._prepared.result()
 
     def close(self) -> tuple[int, int]:
         """Close the executor, if there is one. Returns the bytes that it sent and received."""
-        self._closed = True  # what the connection sends next may be another request
-        if self._prepared is None or self._prepared.exception() is not None:
+        # Not begun: what the connection sends next may be another request, or Ctrl-C came while the thread started.
+        if self._prepared.cancel():
+            return 0, 0
+        assert self._thread is not None
+        self._thread.join()
+        if self._prepared.exception() is not None:
             return 0, 0
         executor = self._prepared.result().executor
         executor.close()
         return executor.traffic()
 
-    def _run(self, prepared: Future[_Prepared]) -> None:
+    def _run(self) -> None:
+        if not self._prepared.set_running_or_notify_cancel():
+            return
         try:
             with ExitStack() as stack:
                 executor = self._executor()
@@ -209,9 +213,9 @@ class _Preparation:
                 if predicted is not None:
                     predicted.extend(self._known[prompt_len:])
                 stack.pop_all()
-            prepared.set_result(_Prepared(executor, index, predicted))
+            self._prepared.set_result(_Prepared(executor, index, predicted))
         except BaseException as error:  # raised where the result is asked for
-            prepared.set_exception(error)
+            self._prepared.set_exception(error)
 
 
 def _open(client: VerifierClient, text: TextSession, options: dict[str, Any]) -> PrefillResponse:
