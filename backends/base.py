@@ -94,6 +94,7 @@ class TopLogitsSpec(NamedTuple):
     below: int
 
 
+COMPILATION = ("compile_widths", "compile_spans", "compile_workers", "compile_cache")  # options, see LoadOptions
 MOST_SLOTS = 256  # slots of one engine: llama.cpp's limit
 TOP_LOGITS_COUNT = 1024  # top logits of a row: these suffice to draw nearly every token
 
@@ -130,7 +131,12 @@ class LoadOptions:
     device: str | None = None  # cpu, cuda, cuda:1, mps, neuron, where an engine supports a choice
     dtype: str | None = None  # number type of weights and KV cache, where an engine converts: one of DTYPES
     compile: bool = False  # compile the model for its shapes at load, where an engine supports a choice
-    tensor_parallel: int = 1  # devices that the model is split over
+    tensor_parallel: int | None = None  # devices that the model is split over
+    # Of engines that compile a model for fixed shapes:
+    compile_widths: tuple[int, ...] | None = None  # tokens per slot that passes are compiled for, ascending
+    compile_spans: tuple[int, ...] | None = None  # cached positions that passes attend to, ascending
+    compile_workers: int | None = None  # programs compiled at a time
+    compile_cache: Path | None = None  # folder where compiled programs are kept
 
     def refuse(self, engine: str, *names: str) -> None:
         """Raises ModelLoadError if any option in `names` differs from its default, since `engine` would ignore it."""
@@ -164,6 +170,7 @@ class Backend(ABC):
     has_top_logits: bool = False
     chat_template: str | None = None  # in Jinja; None: the model has none
     kv_bytes: int = 0  # bytes of the KV cache of all slots
+    devices: int = 1  # devices that share the model
 
     def __init__(self) -> None:
         """Raises ModelLoadError if the context is too short to serve anything."""

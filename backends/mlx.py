@@ -13,7 +13,7 @@ import numpy as np
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 from mlx_lm.utils import load_model
 
-from backends.base import Backend, EngineFailure, Entry, LoadOptions, Logits, ModelLoadError, Progress
+from backends.base import COMPILATION, Backend, EngineFailure, Entry, LoadOptions, Logits, ModelLoadError, Progress
 from backends.buckets import NARROW, Buckets, Launch
 from backends.hugging_face.folder import check_folder, model_name, read_json
 from backends.hugging_face.vocabulary import read_chat_template, read_vocabulary
@@ -51,7 +51,9 @@ class MlxBackend(Backend):
 
     def __init__(self, options: LoadOptions, progress: Progress | None = None) -> None:
         """Load the model in `options.model`; `progress` is called once, at the end. Raises ModelLoadError."""
-        options.refuse("mlx", *_NO_CHOICE, "compile", "tensor_parallel")  # options that MLX lacks or decides itself
+        options.refuse(
+            "mlx", *_NO_CHOICE, "compile", "tensor_parallel", *COMPILATION
+        )  # options that MLX lacks or decides itself
         folder = check_folder(options.model, "mlx")
         self.model_name, moved = model_name(folder), _moved(read_json(folder / "config.json"))
         try:

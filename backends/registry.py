@@ -17,9 +17,20 @@ _MODULES = {
 # Requirements of an engine beyond requirements.txt.
 _EXTRAS = {"torch": "requirements-torch.txt", "mlx": "requirements-mlx.txt"}
 
+# Engines of which all models in a process must be split over the same number of devices.
+_ONE_DEGREE = ("neuron_legacy",)
+
 NAMES = tuple(_MODULES)
 TEST_ENGINES = ("scripted",)  # accepted everywhere, listed in no help or error text
 SHOWN = tuple(name for name in NAMES if name not in TEST_ENGINES)
+
+
+def devices_of_draft(draft_engine: str, engine: str, devices: int) -> int | None:
+    """The devices that a draft model is split over, beside a target of `engine` that is split over `devices`.
+
+    None: it runs on one device.
+    """
+    return devices if draft_engine == engine and engine in _ONE_DEGREE else None
 
 
 def load(name: str, options: LoadOptions, progress: Progress | None = None) -> Backend:

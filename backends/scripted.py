@@ -11,7 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backends.base import Backend, Entry, LoadOptions, Logits, ModelLoadError, Progress, Rows, TopLogitsSpec
+from backends.base import (
+    COMPILATION,
+    Backend,
+    Entry,
+    LoadOptions,
+    Logits,
+    ModelLoadError,
+    Progress,
+    Rows,
+    TopLogitsSpec,
+)
 from backends.vocabulary import Kind, Vocabulary
 from speculation.sampling.top_logits import top_logits_of
 
@@ -122,7 +132,7 @@ class ScriptedBackend(Backend):
 
 def load(options: LoadOptions, progress: Progress | None = None) -> ScriptedBackend:
     """Make a toy model, whose seed is the file name of `options.model`, e.g. `7`, or 1. Raises ModelLoadError."""
-    options.refuse("scripted", "device", "dtype", "compile", "tensor_parallel")
+    options.refuse("scripted", "device", "dtype", "compile", "tensor_parallel", *COMPILATION)
     name = options.model.name if options.model is not None else "1"
     if not name.isdigit():
         raise ModelLoadError(f"the scripted backend takes a number as its model, got {name!r}")

@@ -24,5 +24,7 @@ def _shown(value: Any) -> str:
         return "(set)" if len(value) else "(not set)"
     if value is None:
         return "(not set)"
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return text if text and text.isprintable() else repr(text)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 from pydantic.fields import FieldInfo
 
+from backends.base import COMPILATION
 from command_line.layers import Layer, LayeredSettings, Names, first_path, lasting_layers
 from command_line.parser import Parser, flag
 from command_line.print_config import table
@@ -20,7 +21,7 @@ HOST, PORT = "127.0.0.1", 8000
 _GROUPS = {
     "model": ("model", "backend", "rows", "context", "kv_type", "mmap"),
     "engine": (
-        *("threads", "gpu_layers", "device", "dtype", "compile", "tensor_parallel"),
+        *("threads", "gpu_layers", "device", "dtype", "compile", *COMPILATION, "tensor_parallel"),
         *("batch_tokens", "prefill_chunk", "flash_attention", "deterministic"),
     ),
 }  # the settings that it does not name are listed behind them
@@ -147,6 +148,8 @@ def _value(name: str, field: FieldInfo) -> str:
         return "PATH"
     if name == "cors_origins":
         return "URLS"
+    if name in ("compile_widths", "compile_spans"):
+        return "N,N,…"
     if name == "backend" or name == "draft_backend":
         return "NAME"
     if field.default == "auto":

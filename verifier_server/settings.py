@@ -5,12 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from backends.base import BackendError, LoadOptions, ModelLoadError
 from backends.machine import THREADS_AT_MOST
-from backends.registry import NAMES, SHOWN
+from backends.registry import NAMES, SHOWN, devices_of_draft
 from backends.shipped_models import DEFAULT_TARGET
+from command_line.ascending import ascending
 from command_line.errors import SettingsError as SettingsError
 from command_line.layers import LayeredSettings
 from http_service.keys.stored_key import complaint
@@ -22,6 +23,9 @@ NGRAM = "ngram"  # the draft engine without a model: n-gram lookup
 _DRAFT_ROWS = 8  # texts drafted for at once, at most, if `draft_rows` is auto
 _USUAL_CONTEXT = 4096  # tokens; by default, engines take a model's trained context length up to this one
 Positive = Annotated[int, Field(ge=1)]
+Ascending = Annotated[
+    tuple[int, ...] | None, BeforeValidator(lambda value: None if value is None else ascending(value))
+]
 
 
 class Settings(LayeredSettings):
@@ -63,7 +67,25 @@ class Settings(LayeredSettings):
     compile: Annotated[
         bool, Field(description="torch: compile for all shapes at the start; faster passes, minutes of waiting")
     ] = False
-    tensor_parallel: Annotated[Positive, Field(description="torch, neuron_legacy: devices that share the model")] = 1
+    tensor_parallel: Annotated[
+        Literal["auto"] | Positive,
+        Field(description="torch, neuron_legacy: devices that share the model; auto: 1, or as many as memory needs"),
+    ] = "auto"
+    compile_widths: Annotated[
+        Ascending,
+        Field(description="tokens per session that passes are compiled for, as 1,8,32 (default: the engine's)"),
+    ] = None
+    compile_spans: Annotated[
+        Ascending,
+        Field(description="cached tokens that passes are compiled for, as 1024,4096 (default: the engine's)"),
+    ] = None
+    compile_workers: Annotated[
+        Literal["auto"] | Positive,
+        Field(description="neuron_legacy: programs compiled at a time; auto: from free memory"),
+    ] = "auto"
+    compile_cache: Annotated[
+        Path | None, Field(description="folder where compiled programs are kept (default: in the user's cache folder)")
+    ] = None
     draft_model: Annotated[
         Path | None, Field(description="draft model for server-side drafting (mode fused); default: none")
     ] = None
@@ -219,10 +241,11 @@ class Settings(LayeredSettings):
         """How many texts the server drafts for at once beside a target with `slots` slots."""
         return min(slots, _DRAFT_ROWS) if self.draft_rows == "auto" else self.draft_rows
 
-    def draft_options(self, slots: int, context_length: int) -> LoadOptions:
-        """Load options of the draft model, beside a target with `slots` slots of `context_length` tokens.
+    def draft_options(self, slots: int, context_length: int, devices: int = 1) -> LoadOptions:
+        """Load options of the draft model, beside a target with `slots` slots of `context_length` tokens on `devices`
+        devices.
 
-        `deterministic` stays off: the draft model's logits do not affect the text. It runs on one device.
+        `deterministic` stays off: the draft model's logits do not affect the text.
         """
         same = self.draft_engine == self.backend
         shared = self.load_options() if same else LoadOptions(batch_tokens=self.batch_tokens)
@@ -235,7 +258,7 @@ class Settings(LayeredSettings):
             threads=None if self.draft_threads == "auto" else self.draft_threads,
             device=self.draft_device or shared.device,
             deterministic=False,
-            tensor_parallel=1,
+            tensor_parallel=devices_of_draft(self.draft_engine, self.backend, devices),
         )
 
     def load_options(self) -> LoadOptions:
@@ -254,5 +277,9 @@ class Settings(LayeredSettings):
             device=self.device,
             dtype=self.dtype,
             compile=self.compile,
-            tensor_parallel=self.tensor_parallel,
+            tensor_parallel=None if self.tensor_parallel == "auto" else self.tensor_parallel,
+            compile_widths=self.compile_widths,
+            compile_spans=self.compile_spans,
+            compile_workers=None if self.compile_workers == "auto" else self.compile_workers,
+            compile_cache=self.compile_cache,
         )

@@ -54,7 +54,7 @@ class NeuronLegacyBackend(Backend):
         self.max_batch_tokens = max(options.batch_tokens, self.slots, 2)
         cells = cells_for(self.context_length)
         buckets = prompt_buckets(self.max_batch_tokens, cells)
-        shape = Shape(self.slots, cells, buckets, options.dtype or "bfloat16", options.tensor_parallel)
+        shape = Shape(self.slots, cells, buckets, options.dtype or "bfloat16", options.tensor_parallel or 1)
         self.kv_bytes = checkpoint.kv_bytes(shape)
         self._cells = cells
         neuron = import_neuron("transformers_neuronx", LEGACY_REQUIREMENTS)

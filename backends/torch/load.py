@@ -13,7 +13,7 @@ def load(options: LoadOptions, progress: Progress | None = None, *, read: Reader
     if kind == NEURON:  # there, models are always compiled
         import_neuron("torch_neuronx", REQUIREMENTS)  # this import adds the device to PyTorch
         compiler = NEURON
-    if options.tensor_parallel > 1:
+    if (options.tensor_parallel or 1) > 1:
         if read is not load_model:
             reason = "a model that is no file cannot be spread over devices: leave it out"
             raise ModelLoadError(f"tensor_parallel: {reason}", "tensor_parallel")

@@ -74,7 +74,7 @@ def load_model(path: Path | None, options: LoadOptions, device: torch.device, dt
     source = source_of(path)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    if options.tensor_parallel > 1:
+    if (options.tensor_parallel or 1) > 1:
         from transformers.distributed import DistributedConfig  # a slow import, needed here only
 
         source["distributed_config"] = DistributedConfig(tp_size=options.tensor_parallel)

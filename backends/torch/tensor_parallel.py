@@ -44,7 +44,7 @@ class Part(TorchBackend):
         compiler: str | None = None,
         has_top_logits: bool | None = None,
     ) -> None:
-        self._size = options.tensor_parallel
+        self.devices = self._size = options.tensor_parallel or 1
         kind = _kind(options)
         device = torch.device(kind) if kind == "cpu" else torch.device(kind, number)
         _meet(number, self._size, store, device)
@@ -84,10 +84,10 @@ class LeadingPart(Part):
         """Start the followers, and load the model in all processes. Raises ModelLoadError."""
         check_spread(options)
         self._leads = False  # during loading, all parts run the same passes without being told
-        self._team = Team(options.tensor_parallel)
+        self._team = Team(options.tensor_parallel or 1)
         try:
             self._team.wait_until_started()
-            store = open_store(self._team.port, options.tensor_parallel)  # before loading, which may end its server
+            store = open_store(self._team.port, self._team.size)  # before loading, which may end its server
             self._team.tell("load", options, compiler)
             super().__init__(0, store, options, progress, compiler=compiler, has_top_logits=has_top_logits)
         except BaseException as error:
@@ -126,7 +126,7 @@ class LeadingPart(Part):
 
 def check_spread(options: LoadOptions) -> None:
     """Raises ModelLoadError if the model or the devices rule out tensor parallelism, before any process is started."""
-    size, kind = options.tensor_parallel, _kind(options)
+    size, kind = options.tensor_parallel or 1, _kind(options)
     if dist.is_initialized():
         reason = "this process is in a process group already: one such model is the most"
         raise ModelLoadError(f"tensor_parallel: {reason}", "tensor_parallel")
@@ -155,7 +155,7 @@ def check_spread(options: LoadOptions) -> None:
 
 def _check_plan(options: LoadOptions) -> None:
     """Raises ModelLoadError if transformers cannot split this model into that many parts."""
-    config, size = read_config(options.model), options.tensor_parallel
+    config, size = read_config(options.model), options.tensor_parallel or 1
     assert options.model is not None
     name, plan = model_name(options.model), config.base_model_tp_plan
     if not plan:

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from command_line.ascending import ascending
 from http_service.origins import read_origins
 from speculation.sampling import gumbel
 from speculation.sampling.sampling import BIAS
@@ -27,6 +28,14 @@ def origins(text: str) -> str:
 
 def draft_n(text: str) -> str | int:
     return text if text == "auto" else whole(0)(text)
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Ascending numbers, separated by commas."""
+    try:
+        return ascending(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def lengths(text: str) -> list[int]:

@@ -7,7 +7,7 @@ from backends.machine import THREADS_AT_MOST
 from backends.registry import SHOWN, TEST_ENGINES
 from backends.shipped_models import DEFAULT_DRAFT
 from command_line.parser import KEY, OneOf, Switch
-from drafter_client.cli.flag_values import between, bias, draft_n, origins, path, seed, whole
+from drafter_client.cli.flag_values import between, bias, draft_n, numbers, origins, path, seed, whole
 from drafter_client.http.retries import PATIENCE
 from drafter_client.options import Mode
 from drafter_client.pair import BRANCHES, VERIFIER
@@ -171,12 +171,30 @@ def engine_flags(parser: argparse._ArgumentGroup, names: tuple[str, ...], meanin
     parser.add_argument(
         "--compile", action=Switch, default=False, help="torch: compile for all shapes first (default: no)"
     )
+    for name, meaning in (("widths", "tokens of a text"), ("spans", "cached tokens")):
+        parser.add_argument(
+            f"--compile-{name}",
+            metavar="N,N,…",
+            type=numbers,
+            help=f"{meaning} that passes are compiled for, as 1,8,32 (default: the engine's)",
+        )
+    parser.add_argument(
+        "--compile-workers",
+        metavar="N",
+        type=whole(1),
+        help="neuron_legacy: programs compiled at a time (default: from free memory)",
+    )
+    parser.add_argument(
+        "--compile-cache",
+        metavar="FOLDER",
+        type=path,
+        help="folder where compiled programs are kept (default: in the user's cache folder)",
+    )
     parser.add_argument(
         "--tensor-parallel",
         metavar="N",
         type=whole(1),
-        default=1,
-        help="torch, neuron_legacy: devices that share the model",
+        help="torch, neuron_legacy: devices that share the model (default: 1, or as many as memory needs)",
     )
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, SecretStr, create_model
 
+from backends.base import COMPILATION
 from command_line.errors import SettingsError
 from command_line.layers import Layer, LayeredSettings, Names, first_path, lasting_layers
 from command_line.parser import Parser, Switch, flag
@@ -18,7 +19,7 @@ from drafter_client.cli.flags import NGRAM
 from speculation.terminal_text import several_lines
 
 # Flags of the engine here.
-ENGINE = ("context", "threads", "gpu_layers", "device", "dtype", "compile", "tensor_parallel")
+ENGINE = ("context", "threads", "gpu_layers", "device", "dtype", "compile", *COMPILATION, "tensor_parallel")
 # The flags that can last: not those of one text or of its output. A command takes those that it has a flag for.
 NAMES = Names(
     "drafter",
@@ -30,7 +31,7 @@ NAMES = Names(
         *("backend", *ENGINE, "temperature", "top_p", "top_k", "min_p", "seed", "strategy", "threshold"),
         *("presence_penalty", "frequency_penalty", "repetition_penalty"),
     ),
-    paths=("draft_model", "keys_file", "ssl_certfile", "ssl_keyfile"),
+    paths=("draft_model", "compile_cache", "keys_file", "ssl_certfile", "ssl_keyfile"),
     secrets=("api_key", "serve_key"),
 )
 

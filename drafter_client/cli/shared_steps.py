@@ -96,6 +96,10 @@ def engine_of(options: argparse.Namespace) -> LoadOptions:
         dtype=options.dtype,
         compile=options.compile,
         tensor_parallel=options.tensor_parallel,
+        compile_widths=options.compile_widths,
+        compile_spans=options.compile_spans,
+        compile_workers=options.compile_workers,
+        compile_cache=options.compile_cache,
     )
 
 

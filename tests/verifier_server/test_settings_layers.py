@@ -26,6 +26,9 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "draft_model": (Path("/1"), Path("/2"), Path("/3")),
     "draft_backend": ("torch", "mlx", "scripted"),
     "draft_device": ("cpu", "cuda", "mps"),
+    "compile_widths": ("1,4", "8", "16,32"),
+    "compile_spans": ("1,4", "8", "16,32"),
+    "compile_cache": (Path("/1"), Path("/2"), Path("/3")),
     "batch_tokens": (100, 200, 300),
     "max_body_bytes": (2000, 3000, 4000),
     "api_key": ("k1", "k2", "k3"),
@@ -71,6 +74,8 @@ def test_each_setting_is_taken_from_the_highest_layer(file: Path, name: str) -> 
         settings = both[1] if name in Address.model_fields else both[0]
         found = getattr(settings, name)
         wanted = file.parent / value if isinstance(value, Path) else value
+        if isinstance(found, tuple):
+            found = ",".join(map(str, found))
         assert (found.get_secret_value() if isinstance(found, SecretStr) else found) == wanted
         assert settings.origin(name) == origin
     file.write_text("[verifier]\n")

@@ -94,7 +94,7 @@ def load_draft_model(
         return None
     if given is None and settings.draft_engine == NGRAM:
         return lookup_alone(settings, target, clock)
-    options = settings.draft_options(target.slots, target.context_length)
+    options = settings.draft_options(target.slots, target.context_length, target.devices)
     with ExitStack() as on_failure:
         try:
             backend = given or load(settings.draft_engine, options, progress)

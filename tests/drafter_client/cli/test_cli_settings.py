@@ -70,6 +70,9 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "device": ("cpu", "cuda", "mps"),
     "dtype": ("float32", "bfloat16", "float16"),
     "context": (10, 20, 30),
+    "compile_widths": ("1,4", "8", "16,32"),
+    "compile_spans": ("1,4", "8", "16,32"),
+    "compile_cache": ("/1", "/2", "/3"),
     "top_p": (0.25, 0.5, 0.75),
     "temperature": (0.25, 0.5, 0.75),
     "min_p": (0.25, 0.5, 0.75),
@@ -113,6 +116,8 @@ def write(file: Path, *lines: str) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, SecretStr):
         return value.get_secret_value()
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
     return str(value) if isinstance(value, Path) else value
 
 

@@ -1,0 +1,13 @@
+"""Reads a setting that is a list of numbers in ascending order, such as "1,4,16"."""
+
+from collections.abc import Sequence
+
+
+def ascending(value: str | Sequence[int]) -> tuple[int, ...]:
+    """The numbers of `value`: a text with commas, or a list from a settings file. Raises ValueError."""
+    items = value.split(",") if isinstance(value, str) else value
+    texts = [str(item).strip() for item in items]
+    numbers = tuple(int(text) for text in texts if text.isdecimal())
+    if not numbers or len(numbers) < len(texts) or numbers[0] < 1 or list(numbers) != sorted(set(numbers)):
+        raise ValueError(f"{value!r} is not a list of ascending numbers such as 1,4,16")
+    return numbers
