@@ -7,7 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
+
 from backends.base import Backend, LoadOptions, Progress
+from backends.neuron.artefacts import COMPILER_CACHE
+from backends.neuron.cores import NUMBER, VISIBLE
 from backends.registry import load
 from tests.models.conftest import TinyModel
 
@@ -19,14 +23,12 @@ def standing_in() -> Iterator[None]:
     """A context in which `import transformers_neuronx` gives the stand-in. For tests marked with the engine torch."""
     from tests.stand_ins import transformers_neuronx
 
-    before = sys.modules.get(_NAME)
-    sys.modules[_NAME] = transformers_neuronx
-    try:
+    with TemporaryDirectory() as cache, pytest.MonkeyPatch.context() as patch:
+        for name in (VISIBLE, NUMBER, COMPILER_CACHE):  # an empty one counts as none, and the backend sets some
+            patch.setenv(name, "")
+        patch.setenv("XDG_CACHE_HOME", cache)
+        patch.setitem(sys.modules, _NAME, transformers_neuronx)
         yield
-    finally:
-        del sys.modules[_NAME]
-        if before is not None:
-            sys.modules[_NAME] = before
 
 
 def load_on_stand_in(progress: Progress | None = None, **options: Any) -> Backend:
