@@ -19,14 +19,21 @@ _NAME = "transformers_neuronx"
 
 
 @contextmanager
+def own_environment() -> Iterator[None]:
+    """A context with a cache folder of its own, in which the variables that the backend sets are not set yet."""
+    with TemporaryDirectory() as cache, pytest.MonkeyPatch.context() as patch:
+        for name in (VISIBLE, NUMBER, COMPILER_CACHE):
+            patch.setenv(name, "")  # counts as not set, and is put back at the end
+        patch.setenv("XDG_CACHE_HOME", cache)
+        yield
+
+
+@contextmanager
 def standing_in() -> Iterator[None]:
     """A context in which `import transformers_neuronx` gives the stand-in. For tests marked with the engine torch."""
     from tests.stand_ins import transformers_neuronx
 
-    with TemporaryDirectory() as cache, pytest.MonkeyPatch.context() as patch:
-        for name in (VISIBLE, NUMBER, COMPILER_CACHE):  # an empty one counts as none, and the backend sets some
-            patch.setenv(name, "")
-        patch.setenv("XDG_CACHE_HOME", cache)
+    with own_environment(), pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, _NAME, transformers_neuronx)
         yield
 

@@ -8,9 +8,17 @@ from typing import Any
 import pytest
 
 from tests.models.conftest import TinyModel
+from tests.stand_ins.neuron import own_environment
 from tests.transformers_neuronx.loaded import Loaded, load_model
 
 Load = Callable[..., Loaded]
+
+
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    """As after the start of a process: the backend claims cores and sets where programs are kept."""
+    with own_environment():
+        yield
 
 
 @pytest.fixture(scope="module")
