@@ -32,9 +32,9 @@ class Sizes:
         hidden, layers, width = self._of("hidden_size"), self._of("num_hidden_layers"), self._width
         attention = hidden * width * (2 * round_up(self._heads, degree) + 2 * self._kv_heads_held(degree)) // degree
         feed_forward = 3 * hidden * round_up(self._of("intermediate_size"), degree) // degree
-        norms = (2 * layers + 1) * hidden  # on every core
+        norms = (2 * layers + 1) * hidden * 4  # in float32, on every core
         head = hidden * round_up(self._of("vocab_size"), degree) // degree
-        return (layers * (attention + feed_forward) + norms + head) * self.number_bytes
+        return (layers * (attention + feed_forward) + head) * self.number_bytes + norms
 
     def kv_bytes(self, degree: int) -> int:
         """Bytes of the KV cache of all slots on all of `degree` cores."""
