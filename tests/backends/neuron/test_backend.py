@@ -8,8 +8,8 @@ import pytest
 from backends import registry
 from backends.base import EngineFailure, Entry, LoadOptions
 from backends.neuron.shapes import LENGTHS
+from backends.trial.random_batches import random_batches
 from tests.backends.neuron.conftest import IDS, Load
-from tests.backends.random_batches import random_batches
 from tests.models.conftest import TinyModel, reference_logits
 
 pytestmark = pytest.mark.engine("torch")  # the stand-in needs torch
