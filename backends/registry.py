@@ -2,6 +2,7 @@
 
 import sys
 from importlib import import_module
+from types import ModuleType
 
 from backends.base import Backend, LoadOptions, ModelLoadError, Progress
 
@@ -16,6 +17,10 @@ _MODULES = {
 
 # Requirements of an engine beyond requirements.txt.
 _EXTRAS = {"torch": "requirements-torch.txt", "mlx": "requirements-mlx.txt"}
+
+# Engines that compile a model into programs, some of them on some devices only. Their modules have a
+# `compiles(options)`, too.
+COMPILING = ("torch", "neuron_legacy")
 
 # Engines of which all models in a process must be split over the same number of devices.
 _ONE_DEGREE = ("neuron_legacy",)
@@ -33,18 +38,27 @@ def devices_of_draft(draft_engine: str, engine: str, devices: int) -> int | None
     return devices if draft_engine == engine and engine in _ONE_DEGREE else None
 
 
+def compiles(name: str, options: LoadOptions) -> bool:
+    """Whether the engine `name` compiles programs when it loads a model with these options. Raises ModelLoadError."""
+    return name in COMPILING and bool(_module(name).compiles(options))
+
+
 def load(name: str, options: LoadOptions, progress: Progress | None = None) -> Backend:
     """Load a model with the engine `name`. `progress` gets the share done, 0 to 1. Raises ModelLoadError."""
+    backend: Backend = _module(name).load(options, progress)
+    return backend
+
+
+def _module(name: str) -> ModuleType:
+    """The module of the engine `name`, imported. Raises ModelLoadError."""
     try:
         module = _MODULES[name]
     except KeyError:
         raise ModelLoadError(f"unknown backend {name!r}: choose one of {', '.join(SHOWN)}") from None
     try:
-        load_model = import_module(module).load
+        return import_module(module)
     except ModuleNotFoundError as error:
         if name not in _EXTRAS:
             raise
         needs = f"{sys.executable} -m pip install -r {_EXTRAS[name]}"
         raise ModelLoadError(f"the {name} backend needs {error.name}, which is not installed: {needs}") from error
-    backend: Backend = load_model(options, progress)
-    return backend

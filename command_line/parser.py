@@ -121,7 +121,8 @@ class Parser(argparse.ArgumentParser):
             meant = nearest(word, self._commands) if " " not in word else None
             if meant is not None:
                 self.error(f"no command {word}; did you mean {meant}?")
-            self.error(f"no command {word!r}; the commands are {', '.join(self._commands)}, a prompt follows --prompt")
+            prompt = ", a prompt follows --prompt" if "--prompt" in self._option_string_actions else ""
+            self.error(f"no command {word!r}; the commands are {', '.join(self._commands)}{prompt}")
         self.error(f"{word!r} belongs to no flag; a value with spaces needs quotes")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

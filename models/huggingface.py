@@ -14,15 +14,10 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFValueType, TokenType
 from numpy.typing import NDArray
 
+from backends.hugging_face.split_pattern import SPLIT_PATTERN as SPLIT_PATTERN
 from models.errors import ExportError
 from models.gguf_file import Field, Gguf, Tensor
 from models.tensor_file import read_tensors
-
-# Llama 3's split pattern. llama.cpp has it built in under the name "llama-bpe"; a GGUF file stores only the name.
-SPLIT_PATTERN: Final = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 
 _ELSEWHERE: Final = "convert it with convert_hf_to_gguf.py of llama.cpp"
 

@@ -28,7 +28,13 @@ BELOW = {
 # The rooms of a package from the top floor to the ground; "" is the package's own level.
 FLOORS = {
     "speculation": [["policy"], ["drafts", "protocol"], ["acceptance"], ["sampling"], [""]],
-    "verifier_server": [["process"], ["api/openapi", "api"], ["generation", "observability"], ["engine"]],
+    "verifier_server": [
+        ["commands"],
+        ["process"],
+        ["api/openapi", "api"],
+        ["generation", "observability"],
+        ["engine"],
+    ],
     "drafter_client": [
         ["cli"],
         ["batch", "display"],

@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, Field
 from pydantic.fields import FieldInfo
@@ -77,7 +77,13 @@ def from_flags(arguments: Sequence[str], environment: Mapping[str, str] = os.env
 
     Raises SettingsError. With --help, --version or --print-config, prints it and exits.
     """
-    parser = flags_parser(list(Settings.model_fields.items()))
+    return read_flags(flags_parser(list(Settings.model_fields.items())), arguments, environment)[:2]
+
+
+def read_flags(
+    parser: Parser, arguments: Sequence[str], environment: Mapping[str, str] = os.environ
+) -> tuple[Settings, Address, argparse.Namespace]:
+    """`from_flags` by a `parser` of `flags_parser`, and all that it parsed: also what a command has added to it."""
     options = parser.parse(arguments)
     given = {name: value for name, value in vars(options).items() if name in _NAMES and value is not None}
     layers = _layers(given, options.config, environment)
@@ -85,7 +91,7 @@ def from_flags(arguments: Sequence[str], environment: Mapping[str, str] = os.env
     if options.print_config:
         print(table([action.dest for action in parser.actions()], [address, settings]))
         parser.exit()
-    return settings, address
+    return settings, address, options
 
 
 def _layers(given: Mapping[str, Any], config: Path | None, environment: Mapping[str, str]) -> list[Layer]:
@@ -107,19 +113,42 @@ def keys_file(config: Path | None, environment: Mapping[str, str] = os.environ) 
     return first_path(_layers({}, config, environment), "keys_file")
 
 
-def flags_parser(settings: Sequence[tuple[str, FieldInfo]]) -> Parser:
-    """The parser of the command `verifier`. Flags that are not given parse to None."""
+class Command(NamedTuple):
+    """What the help of a command that takes all settings begins and ends with."""
+
+    name: str
+    usage: str
+    description: str
+    examples: tuple[str, ...]
+    commands: tuple[str, ...] = ()
+
+
+SERVE = Command(
+    "verifier",
+    "[FLAGS]\n"
+    "compile [FLAGS]   (ahead of serving: 'verifier compile --help')\n"
+    "key new | list | revoke   (API keys: 'verifier key --help')",
+    "Serve a target model to drafters. Every setting is also an environment variable and a key in specpair.toml: "
+    "--gpu-layers is VERIFIER_GPU_LAYERS, and gpu_layers in the table [verifier]. A flag overrides its variable, a "
+    "variable the file.",
+    (
+        "verifier --model llama-8b-instruct-q8_0.gguf --host 0.0.0.0 --api-key KEY",
+        "verifier --model llama-8b.gguf --draft-model llama-1b.gguf --rows 8",
+        "VERIFIER_BACKEND=torch verifier --model /models/Llama-3.1-8B",
+    ),
+    ("compile", "key"),
+)
+
+
+def flags_parser(settings: Sequence[tuple[str, FieldInfo]], command: Command = SERVE) -> Parser:
+    """The parser of the command `verifier`, or of another that takes its settings. Flags that are not given parse to
+    None."""
     parser = Parser(
-        "verifier",
-        usage="[FLAGS]\nkey new | list | revoke   (API keys; see 'verifier key --help')",
-        description="Serve a target model to drafters. Every setting is also an environment variable and a key in "
-        "specpair.toml: --gpu-layers is VERIFIER_GPU_LAYERS, and gpu_layers in the table [verifier]. A flag overrides "
-        "its variable, a variable the file.",
-        examples=(
-            "verifier --model llama-8b-instruct-q8_0.gguf --host 0.0.0.0 --api-key KEY",
-            "verifier --model llama-8b.gguf --draft-model llama-1b.gguf --rows 8",
-            "VERIFIER_BACKEND=torch verifier --model /models/Llama-3.1-8B",
-        ),
+        command.name,
+        usage=command.usage,
+        description=command.description,
+        examples=command.examples,
+        commands=command.commands,
     )
     parser.add_config_flags()
     server = parser.add_argument_group("server")

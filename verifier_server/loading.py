@@ -63,7 +63,8 @@ class Loader:
         self.files = MappedFiles(())  # those of the models
         self._settings, self._clock, self._deliver = settings, clock, deliver
         self._backend, self._draft, self._observer = backend, draft, observer
-        self._began = self._logged = time.monotonic()  # when loading began, and when its progress was last logged
+        self._began = time.monotonic()
+        self._log_progress = ProgressLog()
         self._on_failure: Callable[[], None] | None = None
         self._on_success: Callable[[], None] | None = None
         self._thread = threading.Thread(target=self._run, name="loader", daemon=True)
@@ -164,11 +165,22 @@ class Loader:
 
     def _report(self, fraction: float) -> None:
         """Note the progress of loading, and log it now and then. Called from the loader's thread."""
+        self._log_progress(fraction)
+        self.progress = fraction
+
+
+class ProgressLog:
+    """Logs the progress of loading now and then."""
+
+    def __init__(self) -> None:
+        self._logged = time.monotonic()
+
+    def __call__(self, fraction: float) -> None:
+        """`fraction`: how much is done, 0 to 1."""
         now = time.monotonic()
         if fraction < 1.0 and now - self._logged >= _LOG_EVERY:
             self._logged = now
             _log.info("loading the model: %.0f %%", 100 * fraction)
-        self.progress = fraction
 
 
 def loading_wait(seconds: float, progress: float) -> int:

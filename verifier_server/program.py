@@ -9,15 +9,19 @@ from http_service.keys import key_command
 from http_service.listening import bind_sockets, configured, serve
 from http_service.observability import logs
 from verifier_server.app import create_app
+from verifier_server.commands import compile_command
 from verifier_server.flags import from_flags, keys_file
 from verifier_server.settings import SettingsError
 
 
 def main() -> int:
-    """Serve until stopped, or change the keys. Returns the exit status: 2 for bad settings, 1 when the port is in use,
-    the model cannot be loaded, or the keys cannot be changed."""
-    if sys.argv[1:2] == ["key"]:
-        return key_command.run("verifier", sys.argv[2:], keys_file)
+    """Serve until stopped, or run another command. Returns the exit status: 2 for bad settings, 1 when the port is in
+    use, the model cannot be loaded, the keys cannot be changed, or a check of the self-test failed."""
+    command, arguments = sys.argv[1:2], sys.argv[2:]
+    if command == ["key"]:
+        return key_command.run("verifier", arguments, keys_file)
+    if command == ["compile"]:
+        return compile_command.run(arguments)
     logs.configure("text")  # until the settings are read
     try:
         settings, address = from_flags(sys.argv[1:])

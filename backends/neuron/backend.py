@@ -242,3 +242,8 @@ def _check_options(options: LoadOptions) -> None:
 
 
 load = NeuronLegacyBackend
+
+
+def compiles(_options: LoadOptions) -> bool:
+    """Always."""
+    return True

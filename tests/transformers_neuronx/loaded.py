@@ -11,7 +11,7 @@ import numpy as np
 
 from backends import registry
 from backends.base import Backend, Entry, LoadOptions
-from tests.backends.random_batches import random_batches
+from backends.trial.random_batches import random_batches
 from tests.models.conftest import TinyModel, reference_logits
 
 IDS = [5 + 7 * number % 250 for number in range(1024)]

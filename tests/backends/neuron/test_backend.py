@@ -12,8 +12,8 @@ from backends import registry
 from backends.base import EngineFailure, Entry, LoadOptions, ModelLoadError
 from backends.neuron.backend import CORES
 from backends.neuron.cores import VISIBLE
+from backends.trial.random_batches import random_batches
 from tests.backends.neuron.conftest import IDS, Load
-from tests.backends.random_batches import random_batches
 from tests.models.conftest import TinyModel, reference_logits
 from verifier_server.loading import Loader
 from verifier_server.settings import Settings

@@ -14,9 +14,9 @@ import pytest
 from backends.base import Backend, EngineFailure, Entry, LoadOptions, ModelLoadError
 from backends.buckets import Launch
 from backends.registry import load
+from backends.trial.random_batches import random_batches
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from models.export import export_hf
-from tests.backends.random_batches import random_batches
 from tests.models.conftest import TinyModel, tiny_tokenizer
 
 torch = pytest.importorskip("torch", reason="needs the extra in requirements-torch.txt")

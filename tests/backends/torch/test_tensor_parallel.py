@@ -20,7 +20,7 @@ import pytest
 
 from backends.base import EngineLost, Entry, LoadOptions, ModelLoadError, TopLogitsSpec
 from backends.registry import load
-from tests.backends.random_batches import random_batches
+from backends.trial.random_batches import random_batches
 from tests.models.conftest import TinyModel, tiny_tokenizer
 from tests.paths import ROOT
 

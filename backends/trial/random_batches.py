@@ -1,4 +1,4 @@
-"""Random batches that the contract allows, for tests of engines."""
+"""Random batches that the contract allows, to try engines with."""
 
 from collections.abc import Iterator
 

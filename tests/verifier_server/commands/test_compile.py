@@ -1,0 +1,137 @@
+"""The command `verifier compile`: what it compiles, prints and refuses, and how Ctrl-C ends it."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from backends.base import LoadOptions
+from backends.registry import COMPILING, SHOWN, compiles
+from tests.models.conftest import TinyModel
+from tests.paths import ROOT
+from tests.verifier_server.test_command_line import MODULE, environment, run
+
+COMPILE = [*MODULE, "compile"]
+# A verifier on the stand-in for transformers-neuronx. {} is replaced by further lines of a test.
+STAND_IN = """
+import sys
+from tests.stand_ins.neuron import standing_in
+from verifier_server.program import main
+{}
+with standing_in():
+    sys.exit(main())
+"""
+
+
+def run_on_stand_in(arguments: Sequence[str], lines: str = "") -> subprocess.CompletedProcess[str]:
+    return run([sys.executable, "-c", STAND_IN.format(lines), "compile", "--backend", "neuron_legacy", *arguments])
+
+
+def small(model: Path) -> list[str]:
+    return ["--model", str(model), "--rows", "2", "--context", "127", "--batch-tokens", "128"]
+
+
+def test_only_some_engines_compile() -> None:
+    assert not any(compiles(engine, LoadOptions(compile=True)) for engine in set(SHOWN) - set(COMPILING))
+    assert compiles("neuron_legacy", LoadOptions())
+
+
+@pytest.mark.engine("torch")
+def test_torch_compiles_if_asked_to_and_on_neuron() -> None:
+    assert not compiles("torch", LoadOptions(device="cpu"))
+    assert compiles("torch", LoadOptions(device="cpu", compile=True))
+    assert compiles("torch", LoadOptions(device="neuron:1"))
+
+
+def test_engine_that_compiles_nothing_is_refused() -> None:
+    done = run(COMPILE)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "verifier: VERIFIER_BACKEND: llama_cpp compiles nothing: start the verifier, it needs no preparation\n"
+    )
+
+
+@pytest.mark.engine("torch")
+def test_torch_without_compilation_is_refused() -> None:
+    done = run([*COMPILE, "--backend", "torch", "--device", "cpu"])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("verifier: VERIFIER_COMPILE: without it, torch compiles nothing on this device: set ")
+
+
+def test_bad_flags_and_settings_are_refused() -> None:
+    done = run([*COMPILE, "--rowz", "2"])
+    assert done.returncode == 2
+    assert done.stderr == (
+        "verifier: no flag --rowz; did you mean --rows?\nverifier: 'compile --help' lists the flags\n"
+    )
+    done = run([*COMPILE, "--rows", "two"])
+    assert done.returncode == 2
+    assert done.stderr == "verifier: --rows: 'two' is neither auto nor a whole number\n"
+
+
+def test_mistyped_command_and_command_behind_flags_are_named() -> None:
+    for arguments, words in (
+        (["compil"], "no command compil; did you mean compile?"),
+        (["everything"], "no command 'everything'; the commands are compile, key"),
+        (["--rows", "2", "compile"], "compile comes first: verifier compile …"),
+    ):
+        done = run([*MODULE, *arguments])
+        assert done.returncode == 2 and done.stderr == f"verifier: {words}\nverifier: '--help' lists the flags\n"
+
+
+def test_help_shows_the_usage() -> None:
+    done = run([*COMPILE, "--help"])
+    assert done.returncode == 0 and done.stdout.startswith("usage: verifier compile [FLAGS]\n")
+    assert "--compile-cache" in done.stdout
+    assert "       verifier compile [FLAGS]   (" in run([*MODULE, "--help"]).stdout
+
+
+@pytest.mark.engine("torch")
+def test_model_and_draft_model_are_compiled_and_freed(tmp_path: Path) -> None:
+    target, draft = TinyModel(tmp_path / "target").folder, TinyModel(tmp_path / "draft").folder
+    done = run_on_stand_in([*small(target), "--draft-model", str(draft), "--compile-cache", str(tmp_path / "kept")])
+    assert done.returncode == 0, done.stderr
+    words, _, seconds = done.stdout.partition(", in ")
+    assert words == "compiled: target and draft"
+    assert seconds.endswith(f" s; kept in {tmp_path / 'kept'}; start the verifier with the same settings\n")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.engine("torch")
+def test_model_that_cannot_be_compiled_is_named_by_its_flag(tmp_path: Path) -> None:
+    done = run_on_stand_in(["--model", str(tmp_path / "none")])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"verifier: the model could not be compiled: no such model: {tmp_path / 'none'}")
+    done = run_on_stand_in([*small(TinyModel(tmp_path / "tiny").folder), "--device", "cuda"])
+    assert done.returncode == 1 and "could not be compiled: --device 'cuda'" in done.stderr
+
+
+def test_ctrl_c_ends_it_with_what_is_kept(tmp_path: Path) -> None:
+    waiting = """
+import time
+import verifier_server.commands.compile_command as command
+def compiled(*_):
+    print("compiling", flush=True)
+    while True:
+        time.sleep(60)
+command.load = compiled
+command.compiles = lambda *_: True
+sys.argv[1:] = ["compile", "--compile-cache", "kept"]
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", STAND_IN.replace("with standing_in():", "if True:").format(waiting)],
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "compiling\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == -signal.SIGINT
+    assert errors.endswith("\nverifier: interrupted; what is compiled already is kept in kept\n")
+    assert "Traceback" not in errors

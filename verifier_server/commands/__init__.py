@@ -1,0 +1,1 @@
+"""The commands of the program `verifier` beside serving: they take the same settings."""

@@ -1,0 +1,98 @@
+"""The command `verifier compile`: loads the models as serving would, so that their programs are compiled before."""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from pydantic.fields import FieldInfo
+
+from backends.base import BackendError
+from backends.compilation import folder_of
+from backends.registry import COMPILING, compiles, load
+from command_line import interruptible
+from command_line.parser import Parser
+from http_service.observability import logs
+from speculation.terminal_text import one_line, several_lines
+from verifier_server.flags import Command, flags_parser, read_flags
+from verifier_server.generation.draft_model import load_draft_model
+from verifier_server.loading import ProgressLog
+from verifier_server.settings import Settings, SettingsError
+
+_COMMAND = Command(
+    "verifier compile",
+    "[FLAGS]",
+    "Compile the programs of the target model, and of the draft model if there is one, and end. They are kept in the "
+    "folder compile_cache, where a verifier with the same settings finds them. It takes every flag, variable and key "
+    "of the verifier, also those that make no difference to it. For engines that compile: torch and neuron_legacy.",
+    (
+        "verifier compile --backend neuron_legacy --model /models/Llama-3.1-8B-Instruct --rows 4",
+        "verifier compile --config specpair.toml",
+    ),
+)
+
+
+def parser(settings: Sequence[tuple[str, FieldInfo]]) -> Parser:
+    """The parser of `verifier compile`, with the flags of these settings."""
+    return flags_parser(settings, _COMMAND)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command. Returns the exit status: 1 if a model cannot be loaded, 2 for bad settings, and for those with
+    which nothing is compiled."""
+    logs.configure("text")  # until the settings are read
+    try:
+        settings, _, _ = read_flags(parser(list(Settings.model_fields.items())), arguments)
+        logs.configure(settings.log_format)
+        _check(settings)
+        folder = folder_of(settings.compile_cache)
+        kept = "nowhere: set compile_cache" if folder is None else f"in {one_line(str(folder))}"
+        names, seconds = interruptible.run(lambda: _load(settings, time.monotonic), lambda: _interrupted(folder))
+    except SettingsError as error:
+        print(f"verifier: {several_lines(str(error))}", file=sys.stderr)
+        return 2
+    except BackendError as error:
+        reason = several_lines(settings.explained(error))
+        print(f"verifier: the model could not be compiled: {reason}", file=sys.stderr)
+        return 1
+    print(
+        f"compiled: {' and '.join(names)}, in {seconds:.0f} s; kept {kept}; start the verifier with the same settings"
+    )
+    return 0
+
+
+def _check(settings: Settings) -> None:
+    """Raises SettingsError if no engine would compile a program, ModelLoadError if that cannot be told."""
+    used = [(settings.backend, settings.load_options())]
+    if settings.draft_model is not None:
+        used.append((settings.draft_engine, settings.draft_options(1, 1)))
+    if any(compiles(engine, options) for engine, options in used):
+        return
+    if settings.backend in COMPILING:
+        raise SettingsError(
+            f"{settings.key('compile')}: without it, {settings.backend} compiles nothing on this device: set it, or "
+            "start the verifier as it is"
+        )
+    raise SettingsError(
+        f"{settings.key('backend')}: {settings.backend} compiles nothing: start the verifier, it needs no preparation"
+    )
+
+
+def _load(settings: Settings, clock: Callable[[], float]) -> tuple[list[str], float]:
+    """Load the models and free them. Returns their names, and the seconds that loading took. Raises BackendError."""
+    began = clock()
+    with ExitStack() as loaded:
+        target = load(settings.backend, settings.load_options(), ProgressLog())
+        loaded.callback(target.close)
+        names = [one_line(target.model_name)]
+        draft = load_draft_model(settings, target, ProgressLog(), clock)
+        if draft is not None:
+            loaded.callback(draft.close)
+            names.append(one_line(draft.name))
+        return names, clock() - began
+
+
+def _interrupted(folder: Path | None) -> None:
+    kept = "" if folder is None else f"; what is compiled already is kept in {one_line(str(folder))}"
+    print(f"\nverifier: interrupted{kept}", file=sys.stderr, flush=True)
