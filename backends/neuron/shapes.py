@@ -59,10 +59,21 @@ def prompt_buckets(batch_tokens: int, cells: int) -> list[int]:
 
 
 def kv_heads_held(heads: int, kv_heads: int, cores: int) -> int:
-    """The number of key-value heads in the caches of all cores, copies included: each core holds at least one."""
-    if kv_heads % cores and kv_heads != heads:
-        kv_heads = cores if cores % kv_heads == 0 else heads
-    return math.ceil(kv_heads / cores) * cores
+    """The number of key-value heads in the caches of all cores, copies and padding included.
+
+    Every core holds equally many, at least one. Where the heads cannot be dealt out, the library copies each: as often
+    as suffices for one a core if the query heads can be dealt out to match, else once for each query head (library:
+    utils.get_qkv_padding).
+    """
+    held = math.ceil(kv_heads / cores) * cores
+    if kv_heads in (heads, held):
+        return held
+    query_heads = math.ceil(heads / cores) * cores  # with those added as padding
+    if cores % kv_heads == 0 and (query_heads - heads) % kv_heads == 0:
+        return cores
+    if query_heads * kv_heads == heads * cores:  # a core's query heads are those of one key-value head
+        return held
+    return query_heads
 
 
 def padded(tokens: Sequence[int], length: int) -> list[int]:
