@@ -11,6 +11,7 @@ from tests.models.conftest import TinyModel
 from tests.transformers_neuronx.loaded import Loaded, load_model
 
 Load = Callable[..., Loaded]
+Make = Callable[..., Any]  # of a Direct
 
 
 @pytest.fixture(scope="module")
@@ -30,3 +31,14 @@ def load(library: ModuleType, tmp_path: Path) -> Load:
         return load_model(TinyModel(tmp_path / "tiny", **changes or {}), **options)
 
     return loaded
+
+
+@pytest.fixture
+def direct(library: ModuleType, tmp_path: Path) -> Make:
+    """A function that makes a tiny model with the library itself. `changes` are those of the model's config."""
+    from tests.transformers_neuronx.direct import Direct  # needs torch
+
+    def made(changes: dict[str, Any] | None = None, **options: Any) -> Any:
+        return Direct(library, TinyModel(tmp_path / "tiny", **changes or {}), **options)
+
+    return made

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.engine("tnx")
 
 SLOTS, CELLS, LENGTHS = 3, 256, (4, 8, 16)
 Random = np.random.Generator
-Pair = Callable[..., tuple[Any, Any]]
+Pair = tuple[Any, Any]
 
 
 class Call(NamedTuple):
@@ -103,20 +103,6 @@ def slot(random: Random) -> int:
     return int(random.integers(0, SLOTS))
 
 
-def made(library: Any, folder: Path, lengths: tuple[int, ...], batch_sizes: list[int]) -> Any:
-    model = library.LlamaForSampling.from_pretrained(
-        str(folder),
-        n_positions=[CELLS],
-        batch_size=SLOTS,
-        tp_degree=1,
-        context_length_estimate=[128, CELLS],
-        neuron_config=library.NeuronConfig(continuous_batching=library.ContinuousBatchingConfig(max_num_seqs=SLOTS)),
-    )
-    model.enable_speculative_decoder(list(lengths), batch_sizes)
-    model.to_neuron()
-    return model
-
-
 def answer(model: Any, call: Call) -> Any:
     """The logits in NumPy, or the type of the error."""
     import torch
@@ -133,25 +119,23 @@ def answer(model: Any, call: Call) -> Any:
 
 @pytest.fixture
 def both(library: ModuleType, tmp_path: Path) -> Pair:
-    """Makes the same model on the real source and on the stand-in."""
+    """The same model on the real source and on the stand-in."""
     from tests.stand_ins import transformers_neuronx
+    from tests.transformers_neuronx.direct import Direct  # needs torch
 
-    folder = TinyModel(tmp_path / "tiny").folder
-
-    def pair(lengths: tuple[int, ...] = LENGTHS, batch_sizes: tuple[int, ...] = (1, SLOTS)) -> tuple[Any, Any]:
-        return (
-            made(library, folder, lengths, list(batch_sizes)),
-            made(transformers_neuronx, folder, lengths, list(batch_sizes)),
-        )
-
-    return pair
+    made = TinyModel(tmp_path / "tiny")
+    real, stand_in = (
+        Direct(each, made, slots=SLOTS, cells=CELLS, lengths=LENGTHS, batch_sizes=[1, SLOTS]).model
+        for each in (library, transformers_neuronx)
+    )
+    return real, stand_in
 
 
 @pytest.mark.parametrize("kind", CARELESS, ids=lambda kind: kind.__name__)
 def test_careless_calls_among_careful_ones_have_the_same_answers(
     both: Pair, record_property: Any, kind: Callable[[Random], Call]
 ) -> None:
-    real, stand_in = both()
+    real, stand_in = both
     random = np.random.default_rng(3)
     worst = 0.0
     for number in range(50):
