@@ -20,6 +20,7 @@ class Direct:
         *,
         slots: int = 3,
         cells: int = 256,
+        spans: Sequence[int] = (),
         buckets: Sequence[int] = (128, 256),
         lengths: Sequence[int] = (4, 8, 16),
         batch_sizes: Sequence[int] = (1,),
@@ -28,7 +29,8 @@ class Direct:
         workers: int | None = None,
         compiled: Path | None = None,
     ) -> None:
-        """`windows`: widths of programs that return the last token's logits only. `compiled`: a folder to load from."""
+        """`spans`: numbers of cells, fewer than all, with programs of their own. `windows`: widths of programs that
+        return the last token's logits only. `compiled`: a folder to load from."""
         self.made = made
         more = {} if workers is None else {"compilation_worker_count": workers}
         batching = library.ContinuousBatchingConfig(max_num_seqs=slots)
@@ -36,7 +38,7 @@ class Direct:
             warnings.simplefilter("ignore")  # the library's: lazy modules, key-value heads that are copied
             self.model = library.LlamaForSampling.from_pretrained(
                 str(made.folder),
-                n_positions=[cells],
+                n_positions=[*spans, cells],
                 batch_size=slots,
                 tp_degree=cores,
                 context_length_estimate=list(buckets),
