@@ -113,18 +113,19 @@ def _complaint(sizes: Sizes, asked: int | None, chip: Chip, room: int, fitting: 
 def kv_heads_held(heads: int, kv_heads: int, cores: int) -> int:
     """The number of key-value heads in the caches of all cores, copies and padding included.
 
-    Where the heads cannot be shared out evenly, the library copies each for all cores that need it, else for all
-    query heads.
+    Every core holds equally many, at least one. Where the heads cannot be dealt out, the library copies each: as often
+    as suffices for one a core if the query heads can be dealt out to match, else once for each query head (library:
+    utils.get_qkv_padding).
     """
-    if kv_heads == heads or kv_heads % cores == 0:
-        return round_up(kv_heads, cores)
-    padded = round_up(heads, cores)
-    copies = heads // kv_heads
-    if kv_heads < cores and cores % kv_heads == 0 and (padded - heads) % kv_heads == 0:
-        copies = cores // kv_heads
-    elif padded * kv_heads == heads * cores:  # as many query heads on a core as share a key-value head
-        copies = 1
-    return round_up(max(kv_heads * copies, cores), cores)
+    held = round_up(kv_heads, cores)
+    if kv_heads in (heads, held):
+        return held
+    query_heads = round_up(heads, cores)  # with those added as padding
+    if cores % kv_heads == 0 and (query_heads - heads) % kv_heads == 0:
+        return cores
+    if query_heads * kv_heads == heads * cores:  # a core's query heads are those of one key-value head
+        return held
+    return query_heads
 
 
 def round_up(count: int, divisor: int) -> int:

@@ -5,6 +5,7 @@ differ between two ways to compute it; 0 for engines that promise equal bits.
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +19,7 @@ from drafters.shared_engine import SharedEngine
 from models import DEFAULT_TARGET
 from tests.models.conftest import TinyModel
 from tests.stand_ins.neuron import load_on_stand_in
+from tests.transformers_neuronx.loaded import load_model
 
 ROWS, CONTEXT, BATCH = 3, 384, 64
 # In 16-bit numbers, differences of 0.125 and 0.016 were measured on a CPU. GPU kernels depend on the width and may
@@ -115,6 +117,24 @@ def _neuron_legacy() -> Backend:
     return load_on_stand_in(slots=ROWS, context_length=CONTEXT, batch_tokens=BATCH)
 
 
+def _neuron_legacy_on_source() -> Backend:
+    """The library stays imported until the backend is closed."""
+    from tests.transformers_neuronx import source  # needs torch
+
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        stack.enter_context(source.library())
+        made = TinyModel(Path(folder) / "tiny")
+        backend = load_model(made, slots=ROWS, context_length=CONTEXT, batch_tokens=BATCH).backend
+        unload, until_closed = backend.close, stack.pop_all()
+
+        def close() -> None:
+            unload()
+            until_closed.close()
+
+        backend.close = close  # type: ignore[method-assign]
+        return backend
+
+
 def _shared(engine: Backend) -> Backend:
     """A view of a shared engine, of which another view holds the other slots."""
     shared = SharedEngine(engine)
@@ -151,4 +171,5 @@ def candidates(torch: TorchOn) -> list[Candidate]:
         Candidate("mlx, 16 bits", lambda: _mlx("bfloat16"), 0.5, "mlx"),
         # In float32 on random weights, with logits of a spread of 1. The stand-in for its library needs torch.
         Candidate("neuron_legacy (stand-in)", _neuron_legacy, 1e-4, "torch"),
+        Candidate("neuron_legacy (source, interpreted)", _neuron_legacy_on_source, 1e-4, "tnx"),
     ]

@@ -1,6 +1,9 @@
-"""The traps of transformers-neuronx: the stand-in treats a careless caller as the library does."""
+"""The traps of transformers-neuronx: the stand-in treats a careless caller as the library's real source does."""
 
-from collections.abc import Callable, Sequence
+import importlib
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +14,8 @@ from tests.models.conftest import TinyModel, reference_logits
 
 torch = pytest.importorskip("torch", reason="the stand-in computes with torch: `make test-torch`")
 
-from tests.stand_ins.transformers_neuronx import (  # noqa: E402 - after torch was found
-    ContinuousBatchingConfig,
-    LlamaForSampling,
-    NeuronConfig,
-)
-
-pytestmark = pytest.mark.engine("torch")
+from tests.stand_ins.neuron import standing_in  # noqa: E402 - after torch was found
+from tests.transformers_neuronx import source  # noqa: E402
 
 SLOTS, CELLS = 3, 256
 IDS = [5 + 7 * number % 250 for number in range(CELLS)]
@@ -25,14 +23,16 @@ Make = Callable[..., "Caller"]
 
 
 class Caller:
-    """A model, with helpers that take plain lists."""
+    """A model of `library`, with helpers that take plain lists."""
 
-    def __init__(self, made: TinyModel, lengths: Sequence[int], batch_sizes: Any, **options: Any) -> None:
+    def __init__(self, library: Any, made: TinyModel, lengths: Sequence[int], batch_sizes: Any, **options: Any) -> None:
         self.made = made
-        batching = NeuronConfig(continuous_batching=ContinuousBatchingConfig(max_num_seqs=SLOTS))
+        batching = library.NeuronConfig(continuous_batching=library.ContinuousBatchingConfig(max_num_seqs=SLOTS))
         given = {"n_positions": [CELLS], "batch_size": SLOTS, "context_length_estimate": [128, CELLS], **options}
-        self.model = LlamaForSampling.from_pretrained(str(made.folder), neuron_config=batching, **given)
-        self.model.enable_speculative_decoder(list(lengths), batch_sizes)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the library's: lazy modules, key-value heads that are copied
+            self.model = library.LlamaForSampling.from_pretrained(str(made.folder), neuron_config=batching, **given)
+            self.model.enable_speculative_decoder(list(lengths), batch_sizes)
         self.model.to_neuron()
 
     def prompt(self, slot: int, ids: Sequence[int], cells: Sequence[int] | None = None, **extra: Any) -> Any:
@@ -42,9 +42,11 @@ class Caller:
         return self.model.speculative_forward(*self._tensors(slot, ids, cells), speculation_length=length)[:, :, 0]
 
     def key(self, cell: int, slot: int) -> Any:
-        """The key in a cell of a slot, in the first layer."""
-        assert self.model.device is not None
-        return self.model.device.caches[0, 0, cell, slot].clone()
+        """The key in a cell of a slot, in the first layer, on the first core."""
+        if hasattr(self.model, "device"):
+            return self.model.device.caches[0, 0, cell, slot].clone()
+        cache = self.model.decoder_lm_head.layers[0].attn_k_cache[SLOTS]
+        return sys.modules["transformers_neuronx.ops"].parallel_cpu(cache)[0][cell, slot]
 
     def expected(self, ids: Sequence[int]) -> Any:
         return reference_logits(self.made.config, self.made.weights, ids)
@@ -53,10 +55,22 @@ class Caller:
         return torch.tensor([list(ids)]), torch.tensor([list(cells)]), torch.tensor([slot])
 
 
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(standing_in, id="stand-in", marks=pytest.mark.engine("torch")),
+        pytest.param(source.library, id="real source", marks=pytest.mark.engine("tnx")),
+    ],
+)
+def library(request: pytest.FixtureRequest) -> Iterator[Any]:
+    with request.param():
+        yield importlib.import_module("transformers_neuronx")
+
+
 @pytest.fixture
-def make(tmp_path: Path) -> Make:
+def make(library: Any, tmp_path: Path) -> Make:
     def made(lengths: Sequence[int] = (4, 8), batch_sizes: Any = 1, **options: Any) -> Caller:
-        return Caller(TinyModel(tmp_path / "tiny"), lengths, batch_sizes, **options)
+        return Caller(library, TinyModel(tmp_path / "tiny"), lengths, batch_sizes, **options)
 
     return made
 
@@ -79,7 +93,7 @@ def test_speculation_length_is_ignored_in_favour_of_the_width(make: Make) -> Non
     assert close(caller.speculate(0, IDS[10:14], range(10, 14), length=99), right)
     with pytest.raises(KeyError):
         caller.speculate(0, IDS[10:14], range(10, 14), length=(4, 1))
-    with pytest.raises(TypeError):
+    with pytest.raises(KeyError):
         caller.speculate(0, IDS[10:14], range(10, 14), length=None)
 
 
@@ -146,14 +160,14 @@ def test_unknown_keyword_arguments_are_ignored(make: Make) -> None:
     assert (caller.model.token_buckets, caller.model.config.tp_degree) == ([CELLS], 2)
     assert close(caller.prompt(0, IDS[:10], position=3), caller.expected(IDS[:10])[9])
     with pytest.raises(TypeError, match="position"):
-        caller.model.speculative_forward(*caller._tensors(0, IDS[:4], range(4)), position=3)  # type: ignore[call-arg]
+        caller.model.speculative_forward(*caller._tensors(0, IDS[:4], range(4)), position=3)
 
 
-def test_configurations_refuse_unknown_names() -> None:
+def test_configurations_refuse_unknown_names(library: Any) -> None:
     with pytest.raises(AssertionError, match="rows"):
-        ContinuousBatchingConfig(max_num_seqs=3, rows=3)
+        library.ContinuousBatchingConfig(max_num_seqs=3, rows=3)
     with pytest.raises(AssertionError, match="batching"):
-        NeuronConfig(batching=None)
+        library.NeuronConfig(batching=None)
 
 
 def test_default_programs_are_for_batches_of_all_slots(make: Make) -> None:
@@ -163,13 +177,53 @@ def test_default_programs_are_for_batches_of_all_slots(make: Make) -> None:
         caller.speculate(0, IDS[10:14], range(10, 14))
 
 
+def test_batch_of_all_slots_is_read_in_their_order(make: Make) -> None:
+    """So the slots' numbers must be 0, 1, 2 and so on."""
+    texts = {slot: IDS[20 * slot : 20 * slot + 10] for slot in range(SLOTS)}
+    further = IDS[100:104]
+    for order in ((0, 1, 2), (2, 1, 0)):
+        caller = make(batch_sizes=[1, SLOTS])
+        for slot, text in texts.items():
+            caller.prompt(slot, text)
+        logits = caller.model.speculative_forward(
+            torch.tensor([further] * SLOTS), torch.tensor([list(range(10, 14))] * SLOTS), torch.tensor(order), 4
+        )
+        right = [
+            close(logits[:, :, row], caller.expected([*texts[slot], *further])[10:]) for row, slot in enumerate(order)
+        ]
+        assert right == [order[row] == row for row in range(SLOTS)]
+
+
+def test_batch_has_at_most_as_many_sequences_as_its_width(make: Make) -> None:
+    caller = make(lengths=(2, 4), batch_sizes=[1, SLOTS])
+    cells = torch.tensor([list(range(10, 14))] * SLOTS)
+    for width in (2, 4):
+        ids = torch.tensor([IDS[:width]] * SLOTS)
+        if width < SLOTS:
+            with pytest.raises(AssertionError, match="Copying tensor from host to device"):
+                caller.model.speculative_forward(ids, cells[:, :width], torch.arange(SLOTS), width)
+        else:
+            assert caller.model.speculative_forward(ids, cells, torch.arange(SLOTS), width).shape[2] == SLOTS
+
+
 def test_impossible_builds_are_refused(make: Make) -> None:
     with pytest.raises(AssertionError, match="invalid batch_size_for_shared_caches"):
         make(batch_size=1)
-    with pytest.raises(AssertionError, match="cannot be more than 256"):
+    with pytest.raises(AssertionError, match="cannot be more than max n_positions 256"):
         make(context_length_estimate=[512])
-    with pytest.raises(NotImplementedError, match="n_active_tokens=256"):
-        make(lengths=(4, CELLS))
+    with pytest.raises(NotImplementedError, match=f"n_active_tokens={CELLS + 1}"):
+        make(lengths=(4, CELLS + 1))
+
+
+def test_pass_as_wide_as_the_cache_is_a_prompt_pass(make: Make) -> None:
+    """It attends to none of the cells, and overwrites them from the first one on."""
+    caller = make(lengths=(4, CELLS))
+    caller.prompt(0, IDS[:10])
+    before = caller.key(3, 0)
+    cells = [*range(10, CELLS), *[CELLS - 1] * 10]
+    logits = caller.speculate(0, [*IDS[10:20], *[0] * (CELLS - 10)], cells, length=CELLS)
+    assert not close(logits[:10], caller.expected(IDS[:20])[10:])
+    assert not close(caller.key(3, 0), before)
 
 
 def test_cell_beyond_the_cache_has_no_program(make: Make) -> None:

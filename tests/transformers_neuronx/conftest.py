@@ -12,6 +12,7 @@ from tests.stand_ins.neuron import own_environment
 from tests.transformers_neuronx.loaded import Loaded, load_model
 
 Load = Callable[..., Loaded]
+Make = Callable[..., Any]  # of a Direct
 
 
 @pytest.fixture(autouse=True)
@@ -38,3 +39,14 @@ def load(library: ModuleType, tmp_path: Path) -> Load:
         return load_model(TinyModel(tmp_path / "tiny", **changes or {}), **options)
 
     return loaded
+
+
+@pytest.fixture
+def direct(library: ModuleType, tmp_path: Path) -> Make:
+    """A function that makes a tiny model with the library itself. `changes` are those of the model's config."""
+    from tests.transformers_neuronx.direct import Direct  # needs torch
+
+    def made(changes: dict[str, Any] | None = None, **options: Any) -> Any:
+        return Direct(library, TinyModel(tmp_path / "tiny", **changes or {}), **options)
+
+    return made

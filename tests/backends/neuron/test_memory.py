@@ -95,11 +95,14 @@ def test_memory_of_a_forgotten_model_is_free() -> None:
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "cores", "held"),
     [
-        *((32, 8, cores, held) for cores, held in ((1, 8), (2, 8), (8, 8), (12, 36), (16, 16), (24, 24), (32, 32))),
-        *((28, 4, cores, held) for cores, held in ((2, 4), (4, 4), (8, 8), (24, 48), (32, 32))),
-        *((14, 2, cores, held) for cores, held in ((2, 2), (4, 4), (8, 8), (32, 32))),
-        *((24, 8, cores, held) for cores, held in ((2, 8), (24, 24), (32, 32))),
-        *((12, 12, 8, 16), (2, 1, 1, 1), (2, 1, 2, 2), (64, 8, 32, 32), (72, 24, 32, 32)),
+        *((32, 8, cores, held) for cores, held in ((1, 8), (2, 8), (8, 8), (10, 10), (12, 36), (16, 16), (32, 32))),
+        *((28, 4, cores, held) for cores, held in ((2, 4), (8, 8), (12, 12), (24, 24), (32, 32))),
+        *((24, 8, cores, held) for cores, held in ((3, 24), (6, 24), (10, 10), (12, 24), (16, 16), (24, 24))),
+        *((12, 12, cores, held) for cores, held in ((1, 12), (8, 16), (24, 24))),
+        *((9, 3, cores, held) for cores, held in ((2, 10), (3, 3), (4, 4), (6, 6), (8, 16))),
+        *((72, 24, cores, held) for cores, held in ((16, 80), (24, 24), (32, 32))),
+        *((2, 1, cores, held) for cores, held in ((1, 1), (2, 2))),
+        *((14, 2, cores, held) for cores, held in ((24, 24),)),
     ],
 )
 def test_every_core_holds_at_least_one_head(heads: int, kv_heads: int, cores: int, held: int) -> None:

@@ -57,7 +57,7 @@ def test_spans_are_whole_cells_and_end_with_the_cache() -> None:
 
 
 def test_widths_are_the_user_s() -> None:
-    assert programs(compile_widths=(3, 9)).verify == (3, 9)
+    assert programs(compile_widths=(3, 12)).verify == (3, 12)
     for widths in ((1, 4), (4, 128), (200,)):
         with pytest.raises(ModelLoadError, match="neuron_legacy verifies 2 to 127 tokens in a pass") as caught:
             programs(compile_widths=widths)

@@ -51,7 +51,8 @@ class Device:
         for name, tensor in (("ids", x), ("cells", cells)):
             shape = tuple(tensor.shape)[:2]
             assert shape == (batch, width), f"{name} of shape {shape} into ({batch}, {width})"
-        if not prompt and int(cells.max()) >= self._cells:  # no program is large enough (library: find_bucket_id)
+        most = width if prompt else self._cells
+        if int(cells.max()) >= most:  # no program is large enough (library: find_bucket_id)
             raise StopIteration
         least = cells.min(dim=1).values
         below = torch.arange(self._cells) < least[:, None]  # (batch, cells)
@@ -59,14 +60,16 @@ class Device:
         earlier = (below & (not prompt))[:, None, :].expand(batch, width, self._cells)
         mask = torch.cat([earlier, before], dim=2)[:, None]
         into = torch.arange(width).expand(batch, width) if prompt else cells
+        # TRAP: a batch of all slots is read in the caches' order, whatever `slots` says (library: llama/hlo.py).
+        read = torch.arange(batch) if batch == self.caches.shape[3] else slots
         for layer in range(self._config.num_hidden_layers):
-            x = x + self._attention(f"model.layers.{layer}", layer, x, cells, into, slots, mask)
+            x = x + self._attention(f"model.layers.{layer}", layer, x, cells, into, slots, read, mask)
             x = x + self._feed_forward(f"model.layers.{layer}", x)
         head = self._weights.get("lm_head.weight", self._weights["model.embed_tokens.weight"])
         return (self._norm(x, "model.norm.weight") @ head.T).permute(2, 1, 0)
 
     def _attention(
-        self, name: str, layer: int, x: Tensor, cells: Tensor, into: Tensor, slots: Tensor, mask: Tensor
+        self, name: str, layer: int, x: Tensor, cells: Tensor, into: Tensor, slots: Tensor, read: Tensor, mask: Tensor
     ) -> Tensor:
         batch, width, _ = x.shape
         size = self._config.attention_head_size
@@ -77,7 +80,7 @@ class Device:
             for part in "qkv"
         )
         query, key = self._rotated(query, cells), self._rotated(key, cells)
-        held = self.caches[:, layer][:, :, slots].transpose(1, 2)  # (2, batch, cells, heads, size)
+        held = self.caches[:, layer][:, :, read].transpose(1, 2)  # (2, batch, cells, heads, size)
         keys, values = torch.cat([held[0], key], dim=1), torch.cat([held[1], value], dim=1)
         keys, values = (each.repeat_interleave(groups, dim=2).transpose(1, 2) for each in (keys, values))
         scores = query.transpose(1, 2) @ keys.transpose(2, 3) / size**0.5

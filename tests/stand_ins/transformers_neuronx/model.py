@@ -30,7 +30,8 @@ class LlamaForSampling:
         cells, prompts = kwargs.get("n_positions", 2048), kwargs.get("context_length_estimate")
         widest = max(prompts) if isinstance(prompts, list) else prompts
         most = max(cells) if isinstance(cells, list) else cells
-        assert widest is None or most >= widest, f"Max context_length_estimate {widest} cannot be more than {most}"
+        refusal = f"Max context_length_estimate {widest} cannot be more than max n_positions {most}."
+        assert widest is None or most >= widest, refusal
         batching = kwargs["neuron_config"].continuous_batching
         # TRAP (PretrainedModel.from_pretrained): batch_size must be given, too, although it repeats max_num_seqs.
         slots, expected = batching.max_num_seqs, kwargs.get("batch_size")
@@ -103,7 +104,7 @@ class LlamaForSampling:
         """Build every program (library: base.py, and fused_kv_update_cache for the refusals)."""
         further = [*self.decoder_lm_head_for_speculation.values(), *self.decoder_lm_head_for_window_context.values()]
         for length in (program.width for program in further):
-            if not 1 < length < self.token_buckets[0]:
+            if not 1 < length <= self.token_buckets[0]:
                 raise NotImplementedError(f"Updating 2D cache_ids is not implemented for n_active_tokens={length}")
         if self._programs_from is not None and not all(
             (self._programs_from / name).is_file() for name in self._names()
@@ -130,18 +131,21 @@ class LlamaForSampling:
         """Run several tokens of each sequence. Returns logits (length, vocab, sequences), padding included."""
         ids, cells, slots, _ = self._prepared(input_ids, cache_ids, start_ids)
         batch, given = input_ids.shape
-        if speculation_length is None:  # TRAP: the default uses the program for single tokens, and fails
+        if speculation_length is None:  # TRAP: the default uses the program for single tokens of all slots, and fails
+            if batch != self._slots:
+                raise KeyError((self.token_buckets[-1], batch))
             raise TypeError("bad operand type for unary -: 'NoneType'")
         # TRAP: the keys of the programs are pairs, so a number never matches, and the width of the ids decides.
         if speculation_length not in self.decoder_lm_head_for_speculation:
             speculation_length = find([length for length, _ in self.decoder_lm_head_for_speculation], given)
         self.decoder_lm_head_for_speculation[speculation_length, batch]
+        # TRAP: of the sequences' last tokens, the library keeps as many as the width is (library: decoder.forward).
+        assert batch <= speculation_length, "Copying tensor from host to device: different shapes"
         # The program cuts off tokens beyond its width, and refuses fewer tokens (library: decoder.forward).
-        # TRAP (decoder.forward): the input with the last token of each sequence is cut off at the width, too.
-        if batch > speculation_length:
-            raise AssertionError("Copying tensor from host to device: buffer and tensor have different shapes!")
         x, cells = self._embedded(ids[:, :speculation_length]), cells[:, :speculation_length]
-        logits = self._built().run(speculation_length, batch, x, cells, slots, prompt=False).float()
+        # TRAP: a pass as wide as the cache is a prompt pass (library: hlo.decoder_attention_mask_lhs_aligned).
+        prompt = speculation_length == self.token_buckets[0]
+        logits = self._built().run(speculation_length, batch, x, cells, slots, prompt).float()
         return logits[: self.config.vocab_size, -speculation_length:, :].transpose(0, 1)
 
     def _embedded(self, ids: Tensor) -> Tensor:
