@@ -29,6 +29,11 @@ class Loaded:
         """The library's model."""
         return self.backend._model  # type: ignore[attr-defined]
 
+    def one_pass_for_all(self, pays: bool) -> None:
+        """Let the backend verify all slots in one pass whenever it can, or never; the load measures what is faster."""
+        passes, programs = self.backend._passes, self.backend._programs  # type: ignore[attr-defined]
+        passes._pays_from = dict.fromkeys(programs.verify, 1 if pays else programs.slots + 1)
+
     def expected(self, ids: Sequence[int]) -> Any:
         return reference_logits(self.made.config, self.made.weights, ids)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.transformers_neuronx.conftest import Make
+from tests.transformers_neuronx.conftest import Load, Make
 from tests.transformers_neuronx.loaded import IDS
 
 pytestmark = pytest.mark.engine("tnx")
@@ -62,3 +62,17 @@ def test_as_many_processes_compile_as_asked_for(direct: Make, processes: list[in
     direct(workers=2)
     direct()
     assert processes == [2, 1 + 2 + 3], "without a number, one for each program"
+
+
+def test_backend_finds_the_programs_of_an_earlier_start(load: Load, processes: list[int], tmp_path: Path) -> None:
+    options = {"compile_cache": tmp_path / "kept", "compile_workers": 2}
+    first = load(**options)
+    assert processes == [2]
+    [folder] = [path for path in (tmp_path / "kept").iterdir() if path.is_dir()]
+    assert len(names(folder)) == first.backend._programs.count  # type: ignore[attr-defined]
+    second = load(**options)
+    assert processes == [2], "the compiler was not asked again"
+    assert second.walk(10) < 2e-4
+    next(iter(folder.iterdir())).unlink()
+    load(**options)
+    assert processes == [2, 2]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backends.neuron.memory import kv_heads_held
+from backends.neuron.memory import Sizes, kv_heads_held
 from tests.transformers_neuronx.conftest import Load
 from tests.transformers_neuronx.loaded import bytes_per_core, caches, weights
 
@@ -34,12 +34,16 @@ def test_heads_in_caches_are_those_of_the_library(library: ModuleType, cores: in
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(2, 1), (4, 2), (6, 6), (9, 3)])
 @pytest.mark.parametrize("cores", [1, 2, 4, 8])
-def test_caches_have_the_bytes_that_the_backend_says(
+def test_weights_and_caches_have_the_bytes_that_the_backend_says(
     load: Load, heads: int, kv_heads: int, cores: int, dtype: str
 ) -> None:
     sizes = {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": 4, "hidden_size": 4 * heads}
     loaded = load(sizes, tensor_parallel=cores, dtype=dtype, slots=2, context_length=127, batch_tokens=128)
-    assert loaded.backend.kv_bytes == bytes_per_core(caches(loaded.model)) * cores
+    held = bytes_per_core(caches(loaded.model))
+    assert loaded.backend.kv_bytes == held * cores
+    expected = Sizes(loaded.made.config, {"float32": 4, "bfloat16": 2}[dtype], slots=2, cells=128)
+    assert bytes_per_core(weights(loaded.model)) == expected.weight_bytes(cores)
+    assert expected.core_bytes(cores) == held + expected.weight_bytes(cores)
 
 
 @pytest.mark.parametrize("tied", [True, False])

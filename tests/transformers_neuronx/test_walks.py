@@ -33,6 +33,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # changes of the mo
     "Llama 3 positions": ({"rope_scaling": LLAMA_3}, {}),
     "several key-value heads": (heads(6, 2), {}),
     "as many key-value heads": (heads(4, 4), {}),
+    "more slots than the narrowest pass is wide": ({}, {"slots": 6}),
+    "two spans": ({}, {"compile_spans": (128,)}),
     "no prompt bucket between": ({}, {"context_length": 500, "batch_tokens": 100}),
     "two cores": (heads(4, 2), {"tensor_parallel": 2}),
     "two cores, a copied head": ({}, {"tensor_parallel": 2}),
@@ -42,10 +44,13 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # changes of the mo
 }
 
 
+@pytest.mark.parametrize("passes", ["one for all slots", "one for each slot"])
 @pytest.mark.parametrize("case", CASES)
-def test_random_batches_give_the_reference_logits(load: Load, record_property: Any, case: str) -> None:
+def test_random_batches_give_the_reference_logits(load: Load, record_property: Any, case: str, passes: str) -> None:
     changes, options = CASES[case]
-    worst = load(changes, **options).walk(60)
+    loaded = load(changes, **options)
+    loaded.one_pass_for_all(passes == "one for all slots")
+    worst = loaded.walk(60)
     record_property(WORST, worst)
     assert worst < 2e-4
 
