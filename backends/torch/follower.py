@@ -48,7 +48,7 @@ def _follow(messages: _Messages, replies: int) -> None:
     store = open_store(port, size, *bound)
     os.write(replies, STARTED)
     _, options, compiler = messages.get()
-    part = Part(number, store, options, compiler=compiler)
+    part = Part(number, store, options, compiler=compiler, has_top_logits=False)  # the leader selects them
     while True:
         verb, *arguments = messages.get()
         part.follow(verb, arguments)
