@@ -103,7 +103,10 @@ class Team:
             return self._changed.wait_for(lambda: self.lost is not None, timeout=_LAG)
 
     def end(self) -> None:
-        """End the followers and wait for them. A second call does nothing."""
+        """End the followers and wait for them. A second call does nothing.
+
+        They end at once, unless they were told "end" before: then they leave the process group and exit in order.
+        """
         self._ending = True
         for process in self._processes.values():
             assert process.stdin is not None

@@ -121,7 +121,14 @@ class LeadingPart(Part):
         self._leads = True
 
     def close(self) -> None:
+        """Free the model. All processes leave the group together; then the followers exit, of which the first serves
+        the store."""
+        in_order = self._leads and self._team.lost is None
+        self._leads = False
         super().close()
+        if in_order:
+            self._team.tell("end")
+            dist.destroy_process_group()
         self._end()
 
     def _end(self) -> None:

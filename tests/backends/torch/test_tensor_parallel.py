@@ -145,6 +145,32 @@ def test_close_leaves_no_process_behind(folder: Path) -> None:
     backend.close()
 
 
+AT_EXIT = """
+import atexit, os, pathlib
+def exited():
+    pathlib.Path(os.environ["LEFT_IN_ORDER"], os.environ["RANK"]).touch()
+if "RANK" in os.environ:
+    atexit.register(exited)
+"""
+
+
+def test_followers_leave_in_order_when_the_model_is_closed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They exit as programs do: the runtime of a device is closed as the interpreter exits."""
+    (tmp_path / "sitecustomize.py").write_text(AT_EXIT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("LEFT_IN_ORDER", str(tmp_path))
+    with spread(folder) as backend:
+        backend.extend([Entry(0, 0, TEXT[:3], 0)])
+        (follower,) = backend._team._processes.values()
+        assert follower.poll() is None and not (tmp_path / "1").exists()
+        began = time.monotonic()
+    assert follower.returncode == 0 and (tmp_path / "1").exists()
+    assert not torch.distributed.is_initialized()
+    assert time.monotonic() - began < follower_team._GRACE, "none had to be killed"
+
+
 def test_killed_follower_raises_engine_lost_at_once(folder: Path) -> None:
     with spread(folder) as backend:
         backend.extend([Entry(0, 0, TEXT[:3], 0), Entry(1, 0, TEXT[:3], 0)])
