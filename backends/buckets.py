@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from backends.base import Entry
 
-NARROW = 32  # tokens: an entry of up to 32 shares a launch; a wider launch gives logits of at most 32 tokens
+NARROW = 32  # tokens: an entry of more never shares a launch; a wider launch gives logits of at most 32 tokens
+WIDTHS = (1, 2, 4, 8, 16, NARROW)  # tokens per slot in a launch that slots share
 _WIDE = 64  # the smallest bucket above NARROW
 
 
@@ -35,11 +36,16 @@ class Buckets:
     """The launch shapes of an engine with `slots` slots and batches of at most `batch_tokens` tokens.
 
     `compiled`: launches are padded to one of `shapes`; else any shape is used.
+    `widths`: tokens per slot in a launch that slots share, ascending, at most NARROW. A wider entry has its own launch.
+    `wide`: tokens in a launch of one wide entry, ascending, above NARROW, the last at least `batch_tokens`; may be
+    empty where no batch exceeds the last of `widths`; None: powers of two, up to a whole batch.
     """
 
     slots: int
     batch_tokens: int
     compiled: bool
+    widths: Sequence[int] = WIDTHS
+    wide: Sequence[int] | None = None
 
     @property
     def slot_counts(self) -> list[int]:
@@ -47,20 +53,17 @@ class Buckets:
         return sorted({*(4**n for n in range(self.slots.bit_length()) if 4**n < self.slots), self.slots})
 
     @property
-    def widths(self) -> list[int]:
-        """The numbers of tokens per slot in a launch that slots share: powers of two up to NARROW."""
-        return [2**n for n in range(NARROW.bit_length())]
-
-    @property
-    def wide_widths(self) -> list[int]:
-        """The numbers of tokens in a launch of one wide entry: powers of two, up to a whole batch."""
+    def wide_widths(self) -> Sequence[int]:
+        """The numbers of tokens in a launch of one wide entry."""
+        if self.wide is not None:
+            return self.wide
         most = max(self.batch_tokens, _WIDE)
         return [2**n for n in range(_WIDE.bit_length() - 1, (most - 1).bit_length() + 1)]
 
     @property
     def padding(self) -> int:
         """How many positions beyond the context length a slot's cache needs, because padding is written there."""
-        return max(self.wide_widths) if self.compiled else NARROW
+        return max(*self.widths, *self.wide_widths, 1) if self.compiled else NARROW
 
     def shapes(self) -> list[tuple[int, int]]:
         """All shapes (slots, tokens per slot) that a compiler will see, the widest last."""
@@ -72,8 +75,8 @@ class Buckets:
         shared: list[tuple[int, Entry]] = []
         launches: list[Launch] = []
         for owner, entry in enumerate(batch):
-            first, *others = _pieces(entry)
-            if len(first.tokens) <= NARROW:
+            first, *others = _pieces(entry, self.widths[-1])
+            if len(first.tokens) <= self.widths[-1]:
                 shared.append((owner, first))
             else:
                 launches.append(Launch((1, self._fit(len(first.tokens), self.wide_widths)), [first], [owner]))
@@ -84,18 +87,19 @@ class Buckets:
             launches.insert(0, Launch(shape, [entry for _, entry in shared], [owner for owner, _ in shared]))
         return launches
 
-    def _fit(self, count: int, sizes: list[int]) -> int:
+    def _fit(self, count: int, sizes: Sequence[int]) -> int:
         """The smallest of `sizes` that holds `count`; where nothing is compiled, `count` itself."""
         return next(size for size in sizes if size >= count) if self.compiled else count
 
 
-def _pieces(entry: Entry) -> list[Entry]:
-    """Cut an entry so that a piece wider than NARROW gives logits of at most NARROW tokens; usually into one piece."""
+def _pieces(entry: Entry, narrow: int) -> list[Entry]:
+    """Cut an entry into pieces, usually into one. A piece of more than `narrow` tokens, which only the first can be,
+    gives logits of at most NARROW tokens."""
     slot, start, tokens, logits_from = entry
-    if len(tokens) <= NARROW:
+    if len(tokens) <= narrow:
         return [entry]
     cut = min(len(tokens), logits_from + NARROW)
     pieces = [Entry(slot, start, tokens[:cut], min(logits_from, cut))]
-    for at in range(cut, len(tokens), NARROW):
-        pieces.append(Entry(slot, start + at, tokens[at : at + NARROW], 0))
+    for at in range(cut, len(tokens), narrow):
+        pieces.append(Entry(slot, start + at, tokens[at : at + narrow], 0))
     return pieces

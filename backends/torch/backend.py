@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from backends.base import (
@@ -25,12 +26,14 @@ from backends.base import (
     TopLogitsSpec,
     first_line,
 )
-from backends.buckets import NARROW, Buckets, Launch
+from backends.buckets import NARROW, Launch
 from backends.hugging_face.folder import model_name
-from backends.machine import available_bytes, check_room, slots_that_fit
+from backends.machine import check_room, slots_that_fit
 from backends.torch.attention import group_queries
-from backends.torch.cache import SlotCache, View, layer_shapes
-from backends.torch.masks import Masks
+from backends.torch.cache import SlotCache, layer_shapes
+from backends.torch.compiling import NEURON, buckets, check_compilation, compilation, spans
+from backends.torch.launch import LaunchModule, Masks, logits_of
+from backends.torch.memory import free_bytes
 from backends.torch.read_model import (
     Reader,
     check_options,
@@ -40,50 +43,13 @@ from backends.torch.read_model import (
     load_model,
     load_vocabulary,
 )
-from backends.torch.top_logits import Place, select_top_logits, warm
+from backends.torch.top_logits import NEURON_CHUNK, Place, select_top_logits, warm
 
 T = TypeVar("T")
+Numbers = NDArray[np.int64]
 _log = logging.getLogger("specpair.torch")
-NEURON = "neuron"  # a kind of device, and the compiler for it
-_SPAN = 1024  # positions in the shortest span of attention where shapes are compiled; each next is four times as long
-_MEASURED = ("cpu", "mps", "cuda")  # devices whose available memory is known
-_SLOTS = 4  # on other devices, where the options leave it to the engine
+_SLOTS = 4  # where the options leave it to the engine, and the free memory is unknown
 _LOADED = 0.3  # share of the loading that is done before compilation
-
-
-class _LaunchModule(torch.nn.Module):  # type: ignore[misc]
-    """Runs one launch: takes ids (slots, tokens), returns logits (slots, kept, vocabulary), and writes to the cache."""
-
-    def __init__(self, model: Any, cache: SlotCache, masks: Masks, context_length: int) -> None:
-        super().__init__()
-        self.model, self.cache = model, cache
-        self._masks, self._last = masks, context_length - 1
-
-    def forward(
-        self, tokens: Tensor, slots: Tensor, starts: Tensor, kept: Tensor | int, span: int, whole: bool
-    ) -> Tensor:
-        """`tokens`: int64 (slots, tokens). `slots`, `starts`: int64 (slots,), the slot and first position of each line.
-
-        `kept`: indices of the tokens of each slot that get logits; 0: all tokens. `span`: how many positions of each
-        slot's cache attention covers. `whole`: `slots` are all slots, in order.
-        """
-        positions = starts[:, None] + torch.arange(tokens.shape[1], device=tokens.device)
-        mask = self._masks.of(positions, span)
-        known = positions.clamp(max=self._last)  # padding may lie beyond the positions that the model knows
-        return _logits(self.model, tokens, known, mask, View(self.cache, slots, positions, span, whole), kept)
-
-
-def _logits(model: Any, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, kept: Tensor | int = 0) -> Tensor:
-    """Run the model. Positions and mask are given: transformers would derive them from one length for all slots."""
-    logits: Tensor = model(
-        input_ids=tokens,
-        attention_mask=mask,
-        position_ids=positions,
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=kept,
-    ).logits
-    return logits
 
 
 class TorchBackend(Backend):
@@ -108,6 +74,7 @@ class TorchBackend(Backend):
         """Load the model in `options.model`; `progress` gets the share done, 0 to 1. Raises ModelLoadError."""
         report = progress or (lambda fraction: None)
         check_options(options)
+        check_compilation(options, compiler)
         if options.threads is not None:
             torch.set_num_threads(options.threads)
         self._device = find_device(options.device)
@@ -122,32 +89,37 @@ class TorchBackend(Backend):
         self.context_length = context_of(config, options.context_length)
         with torch.no_grad():
             one = torch.zeros(1, 1, dtype=torch.int64, device=self._device)
-            layers = layer_shapes(lambda probe: _logits(model, one, one, masks.of(one, 1), probe), self.model_name)
+            layers = layer_shapes(lambda probe: logits_of(model, one, one, masks.of(one, 1), probe), self.model_name)
         self.vocabulary, self.chat_template = load_vocabulary(options.model, _ids(model))
         if self.vocabulary.size > _ids(model):
             raise ModelLoadError(f"{self.model_name} has {_ids(model)} ids, its vocabulary {self.vocabulary.size}")
         token_bytes = sum(layer.numbers for layer in layers) * dtype.itemsize
         self.slots = options.slots or self._slots_that_fit(token_bytes * self.context_length)
         self.max_batch_tokens = max(options.batch_tokens, self.slots, 2)
-        self._buckets = Buckets(self.slots, self.max_batch_tokens, compiled=compiler is not None)
+        self._buckets = buckets(options, compiler, self.slots, self.max_batch_tokens)
         positions = self.context_length + self._buckets.padding
+        self._spans = spans(options, compiler, self.context_length, positions)
         self.kv_bytes = token_bytes * positions * self.slots
-        if self._device.type in _MEASURED:
-            check_room(self, self._free_bytes())
+        free = self._free_bytes()
+        if free is not None:
+            check_room(self, free)
         self._cache = SlotCache(layers, self.slots, positions, dtype, self._device)
         self._reach = [0] * self.slots  # positions of each slot that were written to since its release
-        self._run: Any = _LaunchModule(model, self._cache, masks, self.context_length)
-        self._spans = _spans(positions)
+        self._run: Any = LaunchModule(model, self._cache, masks, self.context_length)
         self._compiled = compiler is not None
+        self._chunk = NEURON_CHUNK if compiler == NEURON else None
         self._replayed = compiler == "inductor" and self._device.type == "cuda"
         super().__init__()
         if compiler is not None:
+            shapes = [(*shape, span) for shape in self._buckets.shapes() for span in self._spans if shape[1] <= span]
             try:
-                self._compile(compiler, report)
+                with compilation(options, compiler, self.model_name, len(shapes), len(layers)).measured():
+                    self._compile(compiler, shapes, report)
             except Exception as error:  # a compiler that is not installed, an operation that it does not support
                 advice = "" if compiler == NEURON else "; without compile it would run"
+                reason = first_line(getattr(error, "inner_exception", None) or error)  # TorchDynamo wraps a compiler's
                 raise ModelLoadError(
-                    f"{self.model_name} could not be compiled with {compiler}: {first_line(error)}{advice}"
+                    f"{self.model_name} could not be compiled with {compiler}: {reason}{advice}"
                 ) from error
         report(1.0)
 
@@ -155,16 +127,15 @@ class TorchBackend(Backend):
         self._run = self._cache = None  # type: ignore[assignment]
 
     def _slots_that_fit(self, bytes_per_slot: int) -> int:
-        return slots_that_fit(bytes_per_slot, self._free_bytes()) if self._device.type in _MEASURED else _SLOTS
+        free = self._free_bytes()
+        return _SLOTS if free is None else slots_that_fit(bytes_per_slot, free)
 
-    def _free_bytes(self) -> int:
-        if self._device.type == "cuda":
-            return int(torch.cuda.mem_get_info(self._device)[0])
-        return available_bytes()
+    def _free_bytes(self) -> int | None:
+        """Bytes of memory that are free on the device; None: unknown."""
+        return free_bytes(self._device)
 
-    def _compile(self, compiler: str, report: Progress) -> None:
-        """Compile for every shape now: to compile a new shape later would delay all requests."""
-        shapes = [(*shape, span) for shape in self._buckets.shapes() for span in self._spans if shape[1] <= span]
+    def _compile(self, compiler: str, shapes: Sequence[tuple[int, int, int]], report: Progress) -> None:
+        """Compile for every shape (slots, tokens per slot, span) now: a new shape later would delay all requests."""
         # CUDA can replay a whole launch as one graph, since the addresses are fixed. Other devices cannot.
         mode = {"mode": "reduce-overhead"} if self._replayed else {}
         torch._dynamo.config.recompile_limit += len(shapes)  # the same code is compiled for each shape of each model
@@ -176,15 +147,29 @@ class TorchBackend(Backend):
             pieces = [Entry(slot, 0, [0], 0) for slot in slots]
             for _ in range(2 if mode else 1):  # CUDA records a graph in the second run only
                 logits = self._launch(Launch((count, width), pieces, slots), slots, span)
-            if self.has_top_logits:
-                warm(logits, self.vocabulary.size)
+            self._warm_selection(logits)
         for span in self._spans:
             self._write("copy", 0, self.slots - 1, span)
             self._write("clear", 0, span)
 
+    def _warm_selection(self, logits: Tensor) -> None:
+        """Compile the selection of top logits for logits of this shape. Where the device cannot, do without it."""
+        if not self.has_top_logits:
+            return
+        try:
+            warm(logits, self.vocabulary.size, self._chunk)
+        except Exception as error:  # any type: what compilers raise
+            self.has_top_logits = False
+            _log.warning(
+                "%s: top logits cannot be selected on the device, whole rows are fetched instead, which takes longer: "
+                "%s",
+                self.model_name,
+                first_line(error),
+            )
+
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         def fetch(logits: Tensor, owners: list[int], places: list[Place]) -> list[Logits]:
-            numbers = logits.to(torch.float32).cpu().numpy()
+            numbers = logits.cpu().to(torch.float32).numpy()  # on the device, this would be one more thing to compile
             return [numbers[at, kept, : self.vocabulary.size] for at, kept in places]
 
         each = self._launched(batch, fetch)
@@ -192,15 +177,15 @@ class TorchBackend(Backend):
 
     def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[Rows]:
         def select(logits: Tensor, owners: list[int], places: list[Place]) -> list[Rows]:
-            return select_top_logits(logits, [wanted[owner] for owner in owners], places)
+            return select_top_logits(logits, [wanted[owner] for owner in owners], places, self._chunk)
 
-        def joined(parts: list[Rows], size: int | None) -> Rows:
-            whole = [part for part in parts if isinstance(part, np.ndarray)]
-            if size is None and whole:
+        def joined(parts: list[Rows]) -> Rows:
+            whole = [part for part in parts if isinstance(part, np.ndarray)]  # then all others are empty
+            if whole:
                 return whole[0] if len(whole) == 1 else np.concatenate(whole)
             return [top for part in parts for top in part]
 
-        return [joined(parts, each.size) for parts, each in zip(self._launched(batch, select), wanted, strict=True)]
+        return [joined(parts) for parts in self._launched(batch, select)]
 
     def _launched(
         self, batch: Sequence[Entry], take: Callable[[Tensor, list[int], list[Place]], list[T]]
@@ -238,21 +223,21 @@ class TorchBackend(Backend):
         """
         count, width = launch.shape
         by_slot = {piece.slot: piece for piece in launch.pieces}
-        tokens = torch.zeros(count, width, dtype=torch.int64)
-        starts = torch.zeros(count, dtype=torch.int64)
+        tokens = np.zeros((count, width), np.int64)
+        starts = np.zeros(count, np.int64)
         for at, slot in enumerate(slots):
             piece = by_slot.get(slot)
             starts[at] = self._lengths[slot] if piece is None else piece.start  # padding goes behind the valid tokens
             if piece is not None:
-                tokens[at, : len(piece.tokens)] = torch.tensor(piece.tokens)
+                tokens[at, : len(piece.tokens)] = piece.tokens
             self._reach[slot] = max(self._reach[slot], int(starts[at]) + width)
         if span is None:
             span = self._span(int(starts.max()) + width)
-        kept: Tensor | int = 0
+        kept: Numbers | int = 0
         if width > NARROW:
             first = launch.pieces[0].logits_from
-            kept = torch.arange(first, first + NARROW).clamp(max=width - 1)
-        logits = self._pass(tokens, torch.tensor(slots), starts, kept, span, count == self.slots)
+            kept = np.arange(first, first + NARROW).clip(max=width - 1)
+        logits = self._pass(tokens, np.array(slots, np.int64), starts, kept, span, count == self.slots)
         return logits.clone() if self._replayed else logits  # the next launch of this shape writes to the same memory
 
     def _span(self, positions: int) -> int:
@@ -260,12 +245,14 @@ class TorchBackend(Backend):
         return next(span for span in self._spans if span >= positions) if self._compiled else positions
 
     def _pass(
-        self, tokens: Tensor, slots: Tensor, starts: Tensor, kept: Tensor | int, span: int, whole: bool
+        self, tokens: Numbers, slots: Numbers, starts: Numbers, kept: Numbers | int, span: int, whole: bool
     ) -> Tensor:
-        """Move the inputs to the device and run the model."""
-        inputs = (each if isinstance(each, int) else each.to(self._device) for each in (tokens, slots, starts, kept))
+        """Move the inputs to the device and run the model. They are made in NumPy: all operations of PyTorch are those
+        of the device, whose shapes matter."""
+        inputs = (tokens, slots, starts, kept)
+        moved = (each if isinstance(each, int) else torch.from_numpy(each).to(self._device) for each in inputs)
         with torch.no_grad():
-            logits: Tensor = self._run(*inputs, span, whole)
+            logits: Tensor = self._run(*moved, span, whole)
         return logits
 
     def _copy(self, source: int, destination: int, length: int) -> None:
@@ -286,14 +273,6 @@ class TorchBackend(Backend):
                 getattr(self._cache, verb)(*arguments)
         except RuntimeError as error:
             raise EngineFailure(f"PyTorch failed to {verb} a slot: {first_line(error)}") from error
-
-
-def _spans(positions: int) -> list[int]:
-    """The few spans of attention that launches are compiled for, up to all `positions` of a slot's cache."""
-    spans = [_SPAN]
-    while spans[-1] < positions:
-        spans.append(4 * spans[-1])
-    return [*spans[:-1], positions]
 
 
 def _ids(model: Any) -> int:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from typing import Any
 import torch.distributed as dist
 
 from backends.base import EngineLost, ModelLoadError
+from backends.neuron.cores import NUMBER, show
 
 LOOPBACK = "127.0.0.1"
 STARTED = b"."  # the first byte from a follower: it has started
@@ -35,9 +36,12 @@ _log = logging.getLogger("specpair.torch")
 
 
 class Team:
-    """The follower processes 1 to `size - 1` of this process, the leader. They end when `end` is called or it ends."""
+    """The follower processes 1 to `size - 1` of this process, the leader. They end when `end` is called or it ends.
 
-    def __init__(self, size: int) -> None:
+    `cores`: the NeuronCores of all processes, the leader's first; None: they run on other devices.
+    """
+
+    def __init__(self, size: int, cores: Sequence[int] | None = None) -> None:
         self.size = size
         self.lost: str | None = None  # the reason if a follower is lost: then no pass can run any more
         self._received = dict.fromkeys(range(1, size), b"")  # what each follower has sent
@@ -49,7 +53,7 @@ class Team:
         # store that outlives them.
         with socket.create_server((LOOPBACK, 0)) as server:
             self.port: int = server.getsockname()[1]
-            self._processes = {number: _start(number, size, server) for number in self._received}
+            self._processes = {number: _start(number, size, server, cores) for number in self._received}
         self._watcher = threading.Thread(target=self._watch, name="followers", daemon=True)
         self._watcher.start()
 
@@ -99,7 +103,10 @@ class Team:
             return self._changed.wait_for(lambda: self.lost is not None, timeout=_LAG)
 
     def end(self) -> None:
-        """End the followers and wait for them. A second call does nothing."""
+        """End the followers and wait for them. A second call does nothing.
+
+        They end at once, unless they were told "end" before: then they leave the process group and exit in order.
+        """
         self._ending = True
         for process in self._processes.values():
             assert process.stdin is not None
@@ -168,18 +175,33 @@ class Team:
         _log.error("%s", reason)
 
 
-def _start(number: int, size: int, server: socket.socket) -> "subprocess.Popen[bytes]":
-    """Start follower `number`, in a process group of its own: Ctrl-C in a terminal is for the leader, which ends it."""
+def ranks(number: int, size: int) -> dict[str, str]:
+    """The variables of `torchrun` for process `number`: by LOCAL_RANK, transformers finds the device of a process."""
+    names = {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+    return {name: str(value) for name, value in names.items()}
+
+
+def environment_of(
+    number: int, size: int, cores: Sequence[int] | None, environment: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment of follower `number`, based on that of the leader. `cores`: as for `Team`."""
     root = Path(__file__).resolve().parents[2]
-    path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
-    # The variables of `torchrun`: transformers finds the device of a process by LOCAL_RANK.
-    ranks = {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(size)}
+    path = os.pathsep.join([str(root), *filter(None, [environment.get("PYTHONPATH")])])
+    own = {**environment, **ranks(number, size), "PYTHONPATH": path}
+    if cores is not None:  # one core a process: TorchNeuron refuses a process group in a process that sees several
+        own.pop(NUMBER, None)
+        show([cores[number]], own)
+    return own
+
+
+def _start(number: int, size: int, server: socket.socket, cores: Sequence[int] | None) -> "subprocess.Popen[bytes]":
+    """Start follower `number`, in a process group of its own: Ctrl-C in a terminal is for the leader, which ends it."""
     bound = [server.fileno()] if number == 1 else []
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "backends.torch.follower", *map(str, [server.getsockname()[1], *bound])],
         pass_fds=bound,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, **ranks, "PYTHONPATH": path},
+        env=environment_of(number, size, cores, os.environ),
         process_group=0,
     )

@@ -3,16 +3,18 @@
 Transformers' tensor-parallel plan for the model determines the parts: it splits matrices so that each process has some
 of the heads and few sums over processes are needed. All processes run the same code on the same inputs. Process 0, the
 leader, serves requests; the others are its followers.
+
+The device of process i has the number i. This holds for NeuronCores, too, although each process sees one core only:
+TorchNeuron numbers the device of a process by LOCAL_RANK once the process group exists, and transformers does the same.
 """
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -22,8 +24,10 @@ from transformers.distributed.utils import get_distributed_backend
 from backends.base import Entry, LoadOptions, ModelLoadError, Progress, first_line
 from backends.hugging_face.folder import model_name
 from backends.machine import cores
+from backends.neuron.cores import show
 from backends.torch.backend import TorchBackend
-from backends.torch.follower_team import LOOPBACK, Team
+from backends.torch.compiling import NEURON
+from backends.torch.follower_team import LOOPBACK, Team, ranks
 from backends.torch.read_model import find_device, read_config
 from backends.torch.top_logits import Place
 
@@ -45,6 +49,7 @@ class Part(TorchBackend):
         has_top_logits: bool | None = None,
     ) -> None:
         self.devices = self._size = options.tensor_parallel or 1
+        self._number, self._store, self._shared = number, store, 0
         kind = _kind(options)
         device = torch.device(kind) if kind == "cpu" else torch.device(kind, number)
         _meet(number, self._size, store, device)
@@ -58,16 +63,27 @@ class Part(TorchBackend):
         if verb != "pass":
             self._write(verb, *arguments)
         else:
-            self._pass(*(torch.from_numpy(each) if isinstance(each, np.ndarray) else each for each in arguments))
+            self._pass(*arguments)
 
-    def _free_bytes(self) -> int:
-        """Free bytes of memory in the process with the least, so that all processes have the same number of slots."""
+    def close(self) -> None:
+        super().close()
+        self._store = None
+
+    def _free_bytes(self) -> int | None:
+        """Free bytes of memory in the process with the least, so that all processes have the same number of slots.
+
+        Where some processes do not know theirs, the others' count. The numbers pass through the store, because a device
+        may compute in 32 bits, which hold no such number.
+        """
         free = super()._free_bytes()
-        if self._device.type == "cpu":
+        if free is not None and self._device.type == "cpu":
             free //= self._size  # the processes share this memory
-        least = torch.tensor([free], device=self._device)
-        dist.all_reduce(least, dist.ReduceOp.MIN)
-        return int(least.item())
+        assert self._store is not None
+        self._shared += 1
+        keys = [f"free bytes {self._shared} of {number}" for number in range(self._size)]
+        self._store.set(keys[self._number], "" if free is None else str(free))
+        self._store.wait(keys, _SKEW)
+        return min((int(found) for key in keys if (found := self._store.get(key))), default=None)
 
 
 class LeadingPart(Part):
@@ -80,11 +96,17 @@ class LeadingPart(Part):
         *,
         compiler: str | None = None,
         has_top_logits: bool | None = None,
+        cores: Sequence[int] | None = None,
     ) -> None:
-        """Start the followers, and load the model in all processes. Raises ModelLoadError."""
+        """Start the followers, and load the model in all processes. Raises ModelLoadError.
+
+        `cores`: the NeuronCores that the model takes, one for each process; None: it takes other devices.
+        """
         check_spread(options)
         self._leads = False  # during loading, all parts run the same passes without being told
-        self._team = Team(options.tensor_parallel or 1)
+        self._team = Team(options.tensor_parallel or 1, cores)
+        if cores is not None:
+            _lead_on_neuron(cores, os.environ)
         try:
             self._team.wait_until_started()
             store = open_store(self._team.port, self._team.size)  # before loading, which may end its server
@@ -99,7 +121,14 @@ class LeadingPart(Part):
         self._leads = True
 
     def close(self) -> None:
+        """Free the model. All processes leave the group together; then the followers exit, of which the first serves
+        the store."""
+        in_order = self._leads and self._team.lost is None
+        self._leads = False
         super().close()
+        if in_order:
+            self._team.tell("end")
+            dist.destroy_process_group()
         self._end()
 
     def _end(self) -> None:
@@ -115,7 +144,7 @@ class LeadingPart(Part):
 
     def _pass(self, *inputs: Any) -> Tensor:
         if self._leads:
-            self._team.tell("pass", *(each.numpy() if isinstance(each, Tensor) else each for each in inputs))
+            self._team.tell("pass", *inputs)
         return super()._pass(*inputs)
 
     def _write(self, verb: str, *arguments: int) -> None:
@@ -151,6 +180,16 @@ def check_spread(options: LoadOptions) -> None:
         there = f"there are {torch.accelerator.device_count()} {kind} devices"
         raise ModelLoadError(f"tensor_parallel {size}: {there}", "tensor_parallel")
     _check_plan(options)
+
+
+def _lead_on_neuron(cores: Sequence[int], environment: MutableMapping[str, str]) -> None:
+    """Claim the first of `cores` for this process, the leader, and state its rank in the variables of `torchrun`.
+
+    TorchNeuron reads the rank from them as the process group is made. In a process without them it would wait for word
+    from the other processes, which have them and send none.
+    """
+    environment.update({name: value for name, value in ranks(0, len(cores)).items() if name.startswith("LOCAL_")})
+    show([cores[0]], environment)
 
 
 def _check_plan(options: LoadOptions) -> None:
@@ -194,7 +233,7 @@ def _meet(number: int, size: int, store: dist.Store, device: torch.device) -> No
     loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
     if loopback is not None:  # by default Gloo listens at the address of the machine's name
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
-    if device.type != "cpu":
+    if device.type not in ("cpu", NEURON):  # TorchNeuron sets it with the group, and knows no device number before
         torch.accelerator.set_device_index(number)
     backend = get_distributed_backend(device.type)
     dist.distributed_c10d._world.group_count = 0  # a group's key in the store; a failed earlier group has raised it

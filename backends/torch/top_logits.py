@@ -10,13 +10,19 @@ from backends.base import TOP_LOGITS_COUNT, EngineFailure, Logits, Rows, TopLogi
 from speculation.sampling.top_logits import TopLogits
 
 Place = tuple[int, slice]  # where the logits of a piece are: the index of a slot in a launch, and tokens of that slot
+# Ids that one selection covers on a NeuronCore: longer rows are reported not to compile. Llama 3's row of 128,256 ids
+# is eight such chunks, of which the greatest 1,024 each make a row of 8,192 for the second selection.
+NEURON_CHUNK = 16_384
 
 
-def select_top_logits(logits: Tensor, wanted: Sequence[TopLogitsSpec], places: Sequence[Place]) -> list[Rows]:
+def select_top_logits(
+    logits: Tensor, wanted: Sequence[TopLogitsSpec], places: Sequence[Place], chunk: int | None = None
+) -> list[Rows]:
     """The top logits `wanted[i]` of each token at `places[i]` in `logits` (slots, kept, vocabulary), or the whole rows.
 
     Tensor shapes depend only on the shape of `logits` and a few sizes, so that a device that compiles for each shape
-    meets no new one.
+    meets no new one. `chunk`: the most ids that the device can select from at once; None: any number. With `chunk`,
+    whole rows are given where more than TOP_LOGITS_COUNT are wanted: no selection of that size was compiled ahead.
     """
     if all(part.start >= part.stop for _, part in places):  # no token, as in all but the last piece of a prompt
         return [[] for _ in places]
@@ -27,11 +33,13 @@ def select_top_logits(logits: Tensor, wanted: Sequence[TopLogitsSpec], places: S
     all_ids = torch.arange(vocabulary, device=logits.device)
     beyond = all_ids >= torch.tensor(below, device=logits.device)[:, None, None]
     numbers = logits.to(torch.float32).masked_fill(beyond, -torch.inf)
-    sizes = [each.size for each in wanted if each.size is not None]
-    if sizes:
+    most = vocabulary if chunk is None else TOP_LOGITS_COUNT
+    sizes = [each.size if each.size is not None and each.size <= most else None for each in wanted]
+    selected = [size for size in sizes if size is not None]
+    if selected:
         sums = torch.logsumexp(numbers / torch.tensor(temperature, device=logits.device)[:, None, None], dim=-1)
-        size = _bucket(max(sizes), vocabulary)
-        greatest, ids = _first(numbers, all_ids) if size == 1 else torch.topk(numbers, size, dim=-1)
+        size = _bucket(max(selected), vocabulary)
+        greatest, ids = _first(numbers, all_ids) if size == 1 else greatest_of(numbers, size, chunk)
         greatest, ids, sums = greatest.cpu().numpy(), ids.cpu().numpy(), sums.cpu().numpy()
 
     def top(slot: int, at: int, each: TopLogitsSpec) -> TopLogits:
@@ -47,24 +55,42 @@ def select_top_logits(logits: Tensor, wanted: Sequence[TopLogitsSpec], places: S
             ids[slot, at, first], greatest[slot, at, first], each.below, each.temperature, float(sums[slot, at]), fetch
         )
 
-    def rows(slot: int, part: slice, each: TopLogitsSpec) -> Rows:
-        if each.size is not None:
+    def rows(slot: int, part: slice, each: TopLogitsSpec, size: int | None) -> Rows:
+        if size is not None:
             return [top(slot, at, each) for at in range(kept)[part]]
         # One by one: a slice would have as many shapes as there are numbers of rows.
         whole = [_row(numbers, slot * kept + at).cpu().numpy()[: each.below] for at in range(kept)[part]]
         return np.stack(whole) if whole else []
 
-    return [rows(slot, part, each) for (slot, part), each in zip(places, wanted, strict=True)]
+    return [rows(*place, each, size) for place, each, size in zip(places, wanted, sizes, strict=True)]
 
 
-def warm(logits: Tensor, below: int) -> None:
+def warm(logits: Tensor, below: int, chunk: int | None = None) -> None:
     """Run `select_top_logits` in the usual sizes for logits of this shape, so that the device compiles for them now.
 
-    `below`: ids in the vocabulary.
+    `below`: ids in the vocabulary. `chunk`: as in `select_top_logits`.
     """
     for size in (1, 2, TOP_LOGITS_COUNT):
-        select_top_logits(logits, [TopLogitsSpec(min(size, below), 1.0, below)], [(0, slice(0, 1))])
-    select_top_logits(logits, [TopLogitsSpec(None, 1.0, below)], [(0, slice(0, 1))])
+        select_top_logits(logits, [TopLogitsSpec(min(size, below), 1.0, below)], [(0, slice(0, 1))], chunk)
+    select_top_logits(logits, [TopLogitsSpec(None, 1.0, below)], [(0, slice(0, 1))], chunk)
+
+
+def greatest_of(numbers: Tensor, size: int, chunk: int | None) -> tuple[Tensor, Tensor]:
+    """The `size` greatest of `numbers` (slots, kept, n) in each row, descending, and their places in the row.
+
+    With `chunk`, which is at least twice `size`, no more numbers than that are compared at once: the greatest of each
+    chunk are selected, then the greatest of these. Where numbers are tied, any of them may be included. A place at or
+    beyond n is padding: its number is -inf.
+    """
+    if chunk is None or numbers.shape[-1] <= chunk:
+        greatest, at = torch.topk(numbers, size, dim=-1)
+        return greatest, at
+    missing = -numbers.shape[-1] % chunk
+    padded = torch.nn.functional.pad(numbers, (0, missing), value=-torch.inf)
+    heads, at = torch.topk(padded.unflatten(-1, (-1, chunk)), size, dim=-1)
+    first = torch.arange(0, padded.shape[-1], chunk, device=numbers.device)[:, None]  # of each chunk
+    greatest, found = greatest_of(heads.flatten(-2), size, chunk)
+    return greatest, (at + first).flatten(-2).gather(-1, found)
 
 
 def _bucket(size: int, vocabulary: int) -> int:

@@ -1,5 +1,7 @@
 """Launches feed every token of a batch once and in order, in shapes that a compiler has compiled."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,9 +24,12 @@ def batches(draw: st.DrawFn) -> list[Entry]:
     return batch
 
 
-@given(batches(), st.booleans())
-def test_launches_feed_every_token_once_and_in_order(batch: list[Entry], compiled: bool) -> None:
-    launches = Buckets(SLOTS, BATCH, compiled).launches(batch)
+WIDTHS: list[dict[str, Any]] = [{}, {"widths": (1, 8)}, {"widths": (3,), "wide": (40, 200)}, {"wide": (BATCH,)}]
+
+
+@given(batches(), st.booleans(), st.sampled_from(WIDTHS))
+def test_launches_feed_every_token_once_and_in_order(batch: list[Entry], compiled: bool, widths: Any) -> None:
+    launches = Buckets(SLOTS, BATCH, compiled, **widths).launches(batch)
     fed: list[list[int]] = [[] for _ in batch]
     judged: list[list[int]] = [[] for _ in batch]
     for launch in launches:
@@ -43,9 +48,9 @@ def test_launches_feed_every_token_once_and_in_order(batch: list[Entry], compile
     assert judged == [list(entry.tokens[entry.logits_from :]) for entry in batch]
 
 
-@given(batches())
-def test_compiled_launches_use_known_shapes(batch: list[Entry]) -> None:
-    buckets = Buckets(SLOTS, BATCH, compiled=True)
+@given(batches(), st.sampled_from(WIDTHS))
+def test_compiled_launches_use_known_shapes(batch: list[Entry], widths: Any) -> None:
+    buckets = Buckets(SLOTS, BATCH, compiled=True, **widths)
     assert {launch.shape for launch in buckets.launches(batch)} <= set(buckets.shapes())
 
 

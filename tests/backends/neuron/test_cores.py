@@ -1,4 +1,4 @@
-"""A process claims the cores that it uses, not all of the machine."""
+"""A process claims the NeuronCores that it uses, within what the user allows."""
 
 import pytest
 
@@ -7,43 +7,62 @@ from backends.neuron.cores import NUMBER, VISIBLE, claim, read_cores
 
 
 @pytest.mark.parametrize(
-    ("text", "cores"), [("0", [0]), ("0-3", [0, 1, 2, 3]), ("0,2", [0, 2]), ("4-5, 8", [4, 5, 8]), ("7-7", [7])]
+    ("text", "cores"),
+    [
+        ("0", [0]),
+        ("0-3", [0, 1, 2, 3]),
+        ("0,2", [0, 2]),
+        ("0-1,4-5", [0, 1, 4, 5]),
+        ("7, 3", [7, 3]),
+        ("12-12", [12]),
+    ],
 )
-def test_lists_of_cores_are_read(text: str, cores: list[int]) -> None:
+def test_list_of_cores_is_read(text: str, cores: list[int]) -> None:
     assert read_cores(text) == cores
 
 
-@pytest.mark.parametrize("text", ["", "a", "3-1", "0-", "-1", "0,,1", "0;1"])
-def test_other_lists_are_refused(text: str) -> None:
-    with pytest.raises(ModelLoadError, match=r"NEURON_RT_VISIBLE_CORES=.*: not a list of cores such as 0-3 or 0,2"):
+@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "3-1", "0,,2", "0-1-2", "1.5", "0x1"])
+def test_bad_list_of_cores_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ModelLoadError, match=f"^{VISIBLE} is '.*': expected are numbers and ranges of cores, as 0-3"):
         read_cores(text)
 
 
-def test_first_cores_are_claimed_by_default() -> None:
-    for count, expected in ((1, "0"), (2, "0-1"), (8, "0-7")):
-        environment: dict[str, str] = {}
-        claim(count, environment)
-        assert environment == {VISIBLE: expected}
-        claim(count, environment)
-        assert environment == {VISIBLE: expected}, "as for a second model of the process"
-
-
-def test_user_s_choice_stands() -> None:
-    for given in ({VISIBLE: "4-7"}, {NUMBER: "2"}, {VISIBLE: "2,3", NUMBER: "1"}):
-        environment = dict(given)
-        claim(2, environment)
-        assert environment == given
+def test_core_named_twice_is_refused() -> None:
+    with pytest.raises(ModelLoadError, match=f"^{VISIBLE} is '0-2,2': it names a core twice$"):
+        read_cores("0-2,2")
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("before", "count", "claimed", "after"),
     [
-        ({VISIBLE: "4"}, "NEURON_RT_VISIBLE_CORES=4 names 1 cores, the model takes 2: name as many"),
-        ({NUMBER: "1"}, "NEURON_RT_NUM_CORES=1: the model takes 2 cores: leave it out, or set as many"),
-        ({NUMBER: "x"}, "NEURON_RT_NUM_CORES=x: the model takes 2 cores: leave it out, or set as many"),
+        ({}, 1, [0], {VISIBLE: "0"}),
+        ({}, 4, [0, 1, 2, 3], {VISIBLE: "0-3"}),
+        ({VISIBLE: ""}, 1, [0], {VISIBLE: "0"}),
+        ({VISIBLE: "5"}, 1, [5], {VISIBLE: "5"}),
+        ({VISIBLE: "4-7"}, 2, [4, 5], {VISIBLE: "4-5"}),
+        ({VISIBLE: "4-7", NUMBER: "4"}, 1, [4], {VISIBLE: "4", NUMBER: "4"}),
+        ({NUMBER: "2"}, 2, None, {NUMBER: "2"}),
+        ({NUMBER: "8"}, 2, None, {NUMBER: "8"}),
+        ({NUMBER: "0"}, 2, [0, 1], {NUMBER: "0", VISIBLE: "0-1"}),
     ],
 )
-def test_too_few_cores_are_refused(given: dict[str, str], words: str) -> None:
-    with pytest.raises(ModelLoadError) as caught:
-        claim(2, given)
-    assert str(caught.value) == words
+def test_process_claims_no_more_than_it_uses(
+    before: dict[str, str], count: int, claimed: list[int] | None, after: dict[str, str]
+) -> None:
+    environment = dict(before)
+    assert claim(count, environment) == claimed
+    assert environment == after
+    assert claim(count, environment) == claimed, "a second model of the same size finds its cores"
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({VISIBLE: "2-3"}, f"^{VISIBLE} is '2-3': the model takes 4 cores, name as many, or unset it"),
+        ({NUMBER: "2"}, f"^{NUMBER} is '2': the model takes 4 cores, set 4, or unset it$"),
+        ({NUMBER: "many"}, f"^{NUMBER} is 'many': the model takes 4 cores, set 4, or unset it$"),
+    ],
+)
+def test_fewer_cores_than_the_model_takes_are_refused(environment: dict[str, str], words: str) -> None:
+    with pytest.raises(ModelLoadError, match=words):
+        claim(4, environment)

@@ -1,6 +1,7 @@
 """The torch backend: logits, model families, compiled shapes, refusals. tests/conformance tests the contract."""
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -24,6 +25,7 @@ transformers = pytest.importorskip("transformers", reason="needs the extra in re
 
 from backends.torch import load as torch_load  # noqa: E402
 from backends.torch.backend import TorchBackend  # noqa: E402
+from backends.torch.compiling import NEURON_FOLDERS  # noqa: E402
 
 pytestmark = pytest.mark.engine("torch")
 
@@ -225,12 +227,51 @@ def test_launch_is_filled_with_short_slots(folders: dict[str, Path]) -> None:
 
 def test_models_are_always_compiled_on_neuron(monkeypatch: pytest.MonkeyPatch) -> None:
     compilers: list[str | None] = []
+    for name in ("NEURON_RT_VISIBLE_CORES", *NEURON_FOLDERS):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)  # after the test, what the load has set is gone
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: SimpleNamespace(type="neuron"))
     monkeypatch.setattr(torch_load, "import_neuron", lambda *_: None)
     monkeypatch.setattr(torch_load, "TorchBackend", lambda *_, compiler, **__: compilers.append(compiler))
     for compiled in (False, True):
         torch_load.load(replace(OPTIONS, device=None, compile=compiled))
     assert compilers == ["neuron", "neuron"]
+    assert os.environ["NEURON_RT_VISIBLE_CORES"] == "0", "one core, not all of the machine"
+    assert all(name in os.environ for name in NEURON_FOLDERS)
+
+
+@pytest.mark.parametrize(
+    ("device", "size", "before", "cores"),
+    [
+        ("neuron", None, {}, [0]),
+        ("neuron:0", 1, {}, [0]),
+        ("neuron", 4, {}, [0, 1, 2, 3]),
+        ("neuron", 2, {"NEURON_RT_VISIBLE_CORES": "8-15"}, [8, 9]),
+        ("neuron", 2, {"NEURON_RT_NUM_CORES": "4"}, [0, 1]),
+        ("cpu", None, {}, None),
+        ("cuda:1", None, {}, None),
+    ],
+)
+def test_process_claims_a_neuron_core_for_each_part(
+    device: str, size: int | None, before: dict[str, str], cores: list[int] | None
+) -> None:
+    environment = dict(before)
+    assert torch_load.claim_cores(LoadOptions(device=device, tensor_parallel=size), environment) == cores
+    assert environment == before if cores is None else len(environment) > 0
+
+
+def test_core_is_not_chosen_by_the_number_of_the_device() -> None:
+    with pytest.raises(
+        ModelLoadError, match=r"^device neuron:3: .* set NEURON_RT_VISIBLE_CORES=3 and device to neuron$"
+    ):
+        torch_load.claim_cores(LoadOptions(device="neuron:3"), {})
+
+
+def test_process_that_uses_a_core_spreads_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "neuron", SimpleNamespace(is_initialized=lambda: True), raising=False)
+    with pytest.raises(ModelLoadError, match=r"^tensor_parallel 2: this process uses a NeuronCore already, .* restart"):
+        torch_load.claim_cores(LoadOptions(device="neuron", tensor_parallel=2), {})
+    assert torch_load.claim_cores(LoadOptions(device="neuron"), {}) == [0]
 
 
 @pytest.mark.parametrize(

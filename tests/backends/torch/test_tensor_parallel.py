@@ -27,7 +27,8 @@ from tests.paths import ROOT
 torch = pytest.importorskip("torch", reason="needs the extra in requirements-torch.txt")
 transformers = pytest.importorskip("transformers", reason="needs the extra in requirements-torch.txt")
 
-from backends.torch import follower_team  # noqa: E402
+from backends.torch import backend as torch_backend  # noqa: E402
+from backends.torch import follower_team, tensor_parallel  # noqa: E402
 from backends.torch.backend import TorchBackend  # noqa: E402 - it needs the extra
 from backends.torch.follower_team import Team  # noqa: E402
 from backends.torch.tensor_parallel import LeadingPart  # noqa: E402
@@ -144,6 +145,32 @@ def test_close_leaves_no_process_behind(folder: Path) -> None:
     backend.close()
 
 
+AT_EXIT = """
+import atexit, os, pathlib
+def exited():
+    pathlib.Path(os.environ["LEFT_IN_ORDER"], os.environ["RANK"]).touch()
+if "RANK" in os.environ:
+    atexit.register(exited)
+"""
+
+
+def test_followers_leave_in_order_when_the_model_is_closed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They exit as programs do: the runtime of a device is closed as the interpreter exits."""
+    (tmp_path / "sitecustomize.py").write_text(AT_EXIT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("LEFT_IN_ORDER", str(tmp_path))
+    with spread(folder) as backend:
+        backend.extend([Entry(0, 0, TEXT[:3], 0)])
+        (follower,) = backend._team._processes.values()
+        assert follower.poll() is None and not (tmp_path / "1").exists()
+        began = time.monotonic()
+    assert follower.returncode == 0 and (tmp_path / "1").exists()
+    assert not torch.distributed.is_initialized()
+    assert time.monotonic() - began < follower_team._GRACE, "none had to be killed"
+
+
 def test_killed_follower_raises_engine_lost_at_once(folder: Path) -> None:
     with spread(folder) as backend:
         backend.extend([Entry(0, 0, TEXT[:3], 0), Entry(1, 0, TEXT[:3], 0)])
@@ -201,6 +228,33 @@ def test_followers_end_silently_with_their_leader(folder: Path) -> None:
     assert leader.stdout.readline() == "ready\n"
     leader.kill()
     assert leader.communicate(timeout=20) == ("", "")
+
+
+def test_memory_of_all_processes_decides_the_number_of_slots(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader has little, or does not know: then the follower's memory counts."""
+    slot = 128 * 2 * 2 * 32 * 4  # tokens, layers, keys and values, numbers in a process' head, bytes
+    for free, slots in ((2 * 4 * 5 * slot, 5), (None, 16)):
+        monkeypatch.setattr(torch_backend, "free_bytes", lambda device, free=free: free)
+        with spread(folder, slots=None) as backend:
+            assert backend.slots == slots
+            backend.extend([Entry(slots - 1, 0, TEXT[:3], 0)])
+
+
+def test_follower_on_neuron_gets_a_core_of_its_own() -> None:
+    """One core is visible to a process, and its device has the number of its rank all the same."""
+    leader = {"NEURON_RT_VISIBLE_CORES": "4", "NEURON_RT_NUM_CORES": "4", "PYTHONPATH": "/mine", "HOME": "/home"}
+    found = follower_team.environment_of(2, 4, [4, 5, 9, 12], leader)
+    assert found["NEURON_RT_VISIBLE_CORES"] == "9" and "NEURON_RT_NUM_CORES" not in found
+    assert [found[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")] == ["2", "2", "4", "4"]
+    assert found["HOME"] == "/home" and found["PYTHONPATH"].endswith(os.pathsep + "/mine")
+    others = follower_team.environment_of(2, 4, None, leader)
+    assert others["NEURON_RT_VISIBLE_CORES"] == "4" and others["LOCAL_RANK"] == "2", "other devices: nothing claimed"
+
+
+def test_leader_on_neuron_claims_the_first_core_and_states_its_rank() -> None:
+    environment = {"NEURON_RT_VISIBLE_CORES": "4,5"}
+    tensor_parallel._lead_on_neuron([4, 5], environment)
+    assert environment == {"NEURON_RT_VISIBLE_CORES": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from backends.base import TopLogitsSpec
+from backends.base import TOP_LOGITS_COUNT, TopLogitsSpec
 from speculation.sampling.top_logits import TopLogits
 
 torch = pytest.importorskip("torch", reason="needs the extra in requirements-torch.txt")
@@ -16,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - it ne
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
 from backends.torch.cache import LayerShape, SlotCache  # noqa: E402
-from backends.torch.top_logits import select_top_logits, warm  # noqa: E402
+from backends.torch.top_logits import greatest_of, select_top_logits, warm  # noqa: E402
 
 pytestmark = pytest.mark.engine("torch")
 
@@ -80,6 +82,55 @@ def test_top_logits_equal_those_of_the_row(seed: int) -> None:
             assert top.ids.tolist() == order.tolist()
             assert top.log_sum == pytest.approx(np.log(np.exp(numbers / each.temperature).sum()), rel=1e-5)
             assert np.array_equal(top.whole(), numbers.astype(np.float32))
+
+
+@given(
+    vocabulary=st.integers(1, 300),
+    chunk=st.integers(16, 120),
+    size=st.sampled_from([1, 2, 8]),
+    levels=st.sampled_from([2, 5, 10_000]),
+    infinite=st.floats(0.0, 1.0),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_selection_by_chunks_equals_selection_from_the_whole_row(
+    vocabulary: int, chunk: int, size: int, levels: int, infinite: float, seed: int
+) -> None:
+    """Also in more than two stages, with ties (few `levels`), with ids masked by -inf, and where the vocabulary is no
+    multiple of the chunk."""
+    generator = np.random.default_rng(seed)
+    size = min(size, vocabulary)
+    numbers = torch.from_numpy(generator.integers(0, levels, (2, 3, vocabulary)).astype(np.float32))
+    numbers[:, :, int(vocabulary * infinite) :] = -torch.inf
+    expected, _ = greatest_of(numbers, size, None)
+    greatest, at = greatest_of(numbers, size, chunk)
+    assert torch.equal(greatest, expected)
+    assert all(len(set(row)) == size for row in at.flatten(0, 1).tolist()), "each place once"
+    finite = greatest > -torch.inf
+    assert torch.equal(numbers.gather(-1, at.clamp(max=vocabulary - 1))[finite], greatest[finite])
+
+
+def test_thousand_greatest_of_a_large_vocabulary_take_two_stages() -> None:
+    """Llama 3's vocabulary: no selection sees more ids than a chunk has."""
+    numbers = torch.from_numpy(np.random.default_rng(2).normal(0.0, 3.0, (1, 1, 128_256)).astype(np.float32))
+    with _recorded() as found:
+        greatest, at = greatest_of(numbers, TOP_LOGITS_COUNT, 16_384)
+    seen = [each[1][0][-1] for each in found if each[0] is torch.ops.aten.topk.default]
+    assert sorted(seen) == [8 * TOP_LOGITS_COUNT, 16_384]
+    expected, _ = torch.topk(numbers, TOP_LOGITS_COUNT, dim=-1)
+    assert torch.equal(greatest, expected) and torch.equal(numbers.gather(-1, at), expected)
+
+
+def test_more_than_was_compiled_ahead_gives_whole_rows() -> None:
+    """In one pass with others, which keep their top logits."""
+    wanted = [TopLogitsSpec(2000, 1.0, 2500), TopLogitsSpec(5, 1.0, VOCABULARY)]
+    with _recorded() as at_first:
+        warm(_logits(0), VOCABULARY, 2048)
+    with _recorded() as later:
+        whole, top = select_top_logits(_logits(7), wanted, [(0, slice(0, 2)), (1, slice(0, 2))], 2048)
+    assert later <= at_first
+    assert isinstance(whole, np.ndarray) and np.array_equal(whole, _logits(7)[0, :2, :2500].numpy())
+    assert all(isinstance(each, TopLogits) for each in top)
+    assert isinstance(select_top_logits(_logits(7), wanted[:1], [(0, slice(0, 1))])[0][0], TopLogits)
 
 
 def test_selection_uses_only_shapes_seen_at_warm_up() -> None:

@@ -1,4 +1,4 @@
-"""Attention masks for a launch over slots, each at a position of its own."""
+"""One launch of a model over slots, each at a position of its own: the module that runs it, and its attention masks."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from backends.base import ModelLoadError
+from backends.torch.cache import SlotCache, View
 
 _ATTENTION = {"full_attention", "sliding_attention"}  # the types of layers that can roll back
 
@@ -45,3 +46,38 @@ class Masks:
         if self._added is None:
             return mask
         return torch.where(mask, 0.0, torch.finfo(self._added).min).to(self._added)
+
+
+class LaunchModule(torch.nn.Module):  # type: ignore[misc]
+    """Runs one launch: takes ids (slots, tokens), returns logits (slots, kept, vocabulary), and writes to the cache."""
+
+    def __init__(self, model: Any, cache: SlotCache, masks: Masks, context_length: int) -> None:
+        super().__init__()
+        self.model, self.cache = model, cache
+        self._masks, self._last = masks, context_length - 1
+
+    def forward(
+        self, tokens: Tensor, slots: Tensor, starts: Tensor, kept: Tensor | int, span: int, whole: bool
+    ) -> Tensor:
+        """`tokens`: int64 (slots, tokens). `slots`, `starts`: int64 (slots,), the slot and first position of each line.
+
+        `kept`: indices of the tokens of each slot that get logits; 0: all tokens. `span`: how many positions of each
+        slot's cache attention covers. `whole`: `slots` are all slots, in order.
+        """
+        positions = starts[:, None] + torch.arange(tokens.shape[1], device=tokens.device)
+        mask = self._masks.of(positions, span)
+        known = positions.clamp(max=self._last)  # padding may lie beyond the positions that the model knows
+        return logits_of(self.model, tokens, known, mask, View(self.cache, slots, positions, span, whole), kept)
+
+
+def logits_of(model: Any, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, kept: Tensor | int = 0) -> Tensor:
+    """Run the model. Positions and mask are given: transformers would derive them from one length for all slots."""
+    logits: Tensor = model(
+        input_ids=tokens,
+        attention_mask=mask,
+        position_ids=positions,
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=kept,
+    ).logits
+    return logits
