@@ -3,10 +3,11 @@
 # make test-slow    the long tests: the model pair in every mode, virtual time, terminals, soak and chaos
 # make docs    the documentation as a site, in build/site
 # make test-torch   installs PyTorch, and runs the tests that need it; make test-mlx, the same for MLX
+# make test-tnx     runs the neuron_legacy backend on the library's source, interpreted: TNX_SRC names it (CONTRIBUTING.md)
 # make coverage     the branches of speculation that its tests take: at least 95 %
 # make dist    builds the sdist and the wheel, installs the wheel elsewhere and compares its text with this checkout's
 
-.PHONY: setup demo test test-slow test-torch test-mlx lint coverage dist docs
+.PHONY: setup demo test test-slow test-torch test-mlx test-tnx lint coverage dist docs
 
 setup:
 	@scripts/setup
@@ -31,6 +32,13 @@ test-mlx:
 	@scripts/setup requirements-dev.txt
 	@scripts/setup requirements-mlx.txt
 	@.venv/bin/python -m pytest --engine mlx
+
+test-tnx:
+	@test -d "$(TNX_SRC)/transformers_neuronx" || \
+		{ echo "test-tnx: TNX_SRC is '$(TNX_SRC)', expected is the folder src of transformers-neuronx: see CONTRIBUTING.md" >&2; exit 1; }
+	@scripts/setup requirements-dev.txt
+	@scripts/setup requirements-torch.txt
+	@TNX_SRC="$(abspath $(TNX_SRC))" .venv/bin/python -m pytest -n logical --dist worksteal --engine tnx
 
 # Without the tests that take longest under coverage: `make test` runs them, and they reach little that others do not.
 coverage:

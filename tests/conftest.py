@@ -19,7 +19,10 @@ settings.load_profile("repo")
 ENGINES = {  # the packages that the tests of an engine import
     "torch": ("torch", "transformers", "tokenizers", "accelerate"),
     "mlx": ("mlx", "mlx_lm", "tokenizers"),
+    "tnx": ("torch", "transformers", "tokenizers", "safetensors"),  # with the source that TNX_SRC names
 }
+_NO_SOURCE = "TNX_SRC does not name transformers-neuronx's source: `TNX_SRC=…/src make test-tnx` (CONTRIBUTING.md)"
+WORST = "worst difference"  # a property of tests that compare logits: the summary shows it
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -54,6 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
     missing = [name for name in ENGINES.get(wanted, ()) if importlib.util.find_spec(name) is None]
     if missing:
         raise pytest.UsageError(f"--engine {wanted}: not installed: {', '.join(missing)} (see `make test-{wanted}`)")
+    if wanted == "tnx" and not os.environ.get("TNX_SRC"):
+        raise pytest.UsageError(f"--engine tnx: {_NO_SOURCE}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -68,3 +73,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("engine"):
         for name in ENGINES[mark.args[0]]:
             pytest.importorskip(name, reason=f"{name} is not installed: `make test-{mark.args[0]}`")
+        if mark.args[0] == "tnx" and not os.environ.get("TNX_SRC"):
+            pytest.skip(_NO_SOURCE)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == WORST:
+                terminalreporter.write_line(f"{WORST} {value:.1e}: {report.nodeid.rpartition('/')[2]}")

@@ -1,46 +1,53 @@
-"""Llama models on trn1 and inf2 through transformers-neuronx 0.13, the last of its line (Neuron SDK 2.25).
+"""Llama models on trn1 and inf2 through transformers-neuronx 0.13, the last of its line.
 
 This backend has not run on the hardware. It is tested on a CPU against a stand-in that treats tokens, positions and
-slots as the library's source does (`tests/stand_ins/transformers_neuronx`).
-
-A slot is one sequence (`start_ids`) of the library's continuous batching. Its KV cache consists of cells (`cache_ids`),
-cell i for position i. The library does not record which cells are valid, so a rollback is a pass from an earlier cell
-on. Two kinds of passes are used:
-
-* a prompt pass from cell 0 on, of any length, which returns the logits of its last token only;
-* a speculative pass from a cell above 0 on, of a compiled width, which returns the logits of each of its tokens.
-
-The third kind, a pass over a single token, is never used: it writes into cell 0 of every other slot. No token goes to
-the last cell of a slot, which takes the padding.
+slots as the library's source does (`tests/stand_ins/transformers_neuronx`), and against that source itself, run by an
+interpreter (`make test-tnx`).
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
 
 from backends.base import Backend, EngineFailure, Entry, LoadOptions, Logits, ModelLoadError, Progress
+from backends.compilation import Compilation, folder_of
 from backends.hugging_face.folder import model_name
+from backends.machine import available_bytes, cores
+from backends.neuron.artefacts import Artefacts, keep_in
+from backends.neuron.chips import Chip, this_chip
+from backends.neuron.cores import claim
 from backends.neuron.install import LEGACY_REQUIREMENTS, import_neuron
-from backends.neuron.model import TYPES, Checkpoint, Shape, compiled, read_checkpoint
-from backends.neuron.shapes import LENGTHS, Piece, cells_for, cells_of, padded, pieces, prompt_buckets
+from backends.neuron.memory import CoreMemory
+from backends.neuron.model import TYPES, Checkpoint, made, read_checkpoint
+from backends.neuron.passes import Passes, Work
+from backends.neuron.shapes import Piece, Programs, programs_for
 
-_SLOTS: Final = 4  # where the options leave it to the engine: the library does not tell the devices' memory
+_log = logging.getLogger("specpair.neuron")
+_SLOTS: Final = 4  # where the options leave it to the engine
 _CONTEXT_AT_MOST: Final = 4096  # tokens per slot, unless the options ask for more
 # The share of the loading that is done at these points. Building the model takes longest and reports no progress.
 _READ, _OPENED, _BUILT = 0.02, 0.05, 0.8
 # Options that the library, its compiler and the chip leave no choice about.
 _NO_CHOICE: Final = ("gpu_layers", "threads", "mmap", "flash_attention", "deterministic")
+# Host memory that the compiler takes for a layer of a program. A guess, on the safe side: nine programs of 32 layers at
+# once are known to exhaust 32 GiB.
+_COMPILER_BYTES_A_LAYER: Final = 256 * 2**20
+
+CORES: Final = CoreMemory()  # the memory of this process's cores
 
 
 class NeuronLegacyBackend(Backend):
-    """A Llama model on trn1 or inf2. Each entry of a batch takes one or a few passes of the device."""
+    """A Llama model on trn1 or inf2. The entries of a batch share the passes of the device where that pays."""
 
     name = "neuron_legacy"
     can_copy = False
 
-    def __init__(self, options: LoadOptions, progress: Progress | None = None) -> None:
+    def __init__(
+        self, options: LoadOptions, progress: Progress | None = None, *, find_chip: Callable[[], Chip] = this_chip
+    ) -> None:
         """Compile and load the model `options.model`; `progress` gets the share done, 0 to 1. Raises ModelLoadError."""
         report = progress or (lambda fraction: None)
         _check_options(options)
@@ -52,119 +59,170 @@ class NeuronLegacyBackend(Backend):
         self.context_length = options.context_length or min(checkpoint.trained, _CONTEXT_AT_MOST) - 1
         super().__init__()
         self.max_batch_tokens = max(options.batch_tokens, self.slots, 2)
-        cells = cells_for(self.context_length)
-        buckets = prompt_buckets(self.max_batch_tokens, cells)
-        shape = Shape(self.slots, cells, buckets, options.dtype or "bfloat16", options.tensor_parallel or 1)
-        self.kv_bytes = checkpoint.kv_bytes(shape)
-        self._cells = cells
-        neuron = import_neuron("transformers_neuronx", LEGACY_REQUIREMENTS)
-        from backends.hugging_face.vocabulary import (  # needs tokenizers, a dependency of transformers-neuronx
-            read_chat_template,
-            read_vocabulary,
-        )
-
-        self._torch = import_module("torch")  # a dependency of transformers-neuronx, too
-        self.vocabulary = read_vocabulary(checkpoint.folder, checkpoint.vocabulary_size)
-        self.chat_template = read_chat_template(checkpoint.folder)
-        report(_READ)
+        self._programs = programs_for(options, self.slots, self.context_length, self.max_batch_tokens)
+        dtype = options.dtype or "bfloat16"
+        sizes = checkpoint.sizes(self._programs, dtype)
         self._model: Any = None
+        self._passes: Passes | None = None
         try:
-            self._build(neuron, checkpoint, shape, report)
+            self.devices = CORES.reserve(self, sizes, find_chip(), options.tensor_parallel)
+            self.kv_bytes = sizes.kv_bytes(self.devices)
+            claim(self.devices)
+            neuron = import_neuron("transformers_neuronx", LEGACY_REQUIREMENTS)
+            from backends.hugging_face.vocabulary import (  # needs tokenizers, a dependency of transformers-neuronx
+                read_chat_template,
+                read_vocabulary,
+            )
+
+            self.vocabulary = read_vocabulary(checkpoint.folder, checkpoint.vocabulary_size)
+            self.chat_template = read_chat_template(checkpoint.folder)
+            self._torch = import_module("torch")  # a dependency of transformers-neuronx, too
+            report(_READ)
+            self._build(neuron, checkpoint, dtype, options, report)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        self._model = None  # this frees the devices' memory
+        self._model = self._passes = None  # this frees the devices' memory
+        CORES.release(self)
 
-    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-        try:
-            with self._torch.inference_mode():
-                return [self._extended(entry) for entry in batch]
-        except EngineFailure:
-            raise
-        except Exception as error:  # any type
-            raise EngineFailure(f"transformers-neuronx failed: {type(error).__name__}: {error}") from error
-
-    def _build(self, neuron: Any, checkpoint: Checkpoint, shape: Shape, report: Progress) -> None:
+    def _build(self, neuron: Any, checkpoint: Checkpoint, dtype: str, options: LoadOptions, report: Progress) -> None:
         """Compile and load the model with the library `neuron`. Raises ModelLoadError."""
+        programs, folder = self._programs, folder_of(options.compile_cache)
+        keep_in(folder)
+        workers = options.compile_workers or _workers(checkpoint.layers, programs.count)
+        artefacts = Artefacts(folder, self.model_name, checkpoint.config, programs, dtype, self.devices)
+
+        def make() -> Any:
+            return made(neuron, checkpoint, programs, dtype, self.devices, workers)
+
         try:
-            self._model = compiled(neuron, checkpoint, shape)
+            self._model = make()
             report(_OPENED)
-            self._model.to_neuron()
+            if not self._found_compiled(artefacts):
+                self._model = self._model or make()
+                compilation = Compilation(
+                    self.name, self.model_name, programs.count, checkpoint.layers, workers, folder
+                )
+                with compilation.measured():
+                    self._model.to_neuron()
+                artefacts.save(self._model)
             report(_BUILT)
-            self._warm_up(shape.buckets, report)
+            self._passes = Passes(self._model, programs, self.vocabulary.size)
+            self._warm_up(self._passes, report)
         except ModelLoadError:
             raise
         except Exception as error:  # any type: assertions, errors of the runtime or the compiler
             reason = f"{type(error).__name__}: {error}"
             raise ModelLoadError(f"transformers-neuronx could not load {checkpoint.folder}: {reason}") from error
 
+    def _found_compiled(self, artefacts: Artefacts) -> bool:
+        """Load the model with saved programs, if there are any. The model is gone if they do not fit it."""
+        if not artefacts.complete:
+            return False
+        self._model.load(str(artefacts.path))
+        try:
+            self._model.to_neuron()
+        except FileNotFoundError as error:  # the library's, for a program that is not among them
+            self._model = None
+            artefacts.discard(str(error))
+            return False
+        _log.info("%s: %d programs found compiled in %s", self.model_name, self._programs.count, artefacts.path)
+        return True
+
+    def _warm_up(self, passes: Passes, report: Progress) -> None:
+        done = 0
+        programs = self._programs
+        runs = len(programs.prompts) + len(programs.continuations)
+        runs += sum(len(programs.batches(width)) for width in programs.verify)
+
+        def count() -> None:
+            nonlocal done
+            done += 1
+            report(_BUILT + (1 - _BUILT) * done / runs)
+
+        with self._torch.inference_mode():
+            passes.warm_up(count)
+
     def _release(self, slot: int) -> None:
         """Nothing to do: only the lengths in the base class say which cells are valid."""
 
-    def _extended(self, entry: Entry) -> Logits:
-        """Run the passes of one entry. Returns the logits (tokens, vocab) that it wants."""
-        slot, start, tokens, logits_from = entry
-        done = 0
-        parts = [np.empty((0, self.vocabulary.size), dtype=np.float32)]
-        if start == 0:  # a prompt pass up to the first token whose logits are wanted
-            done = min(logits_from + 1, len(tokens))
-            after_last = self._prompt(slot, tokens[:done])
-            if logits_from < len(tokens):
-                parts.append(after_last)
-        for piece in pieces(len(tokens) - done):
-            first = done + piece.first
-            logits = self._speculated(slot, start + first, tokens[first : first + piece.size], piece)
-            parts.append(logits[max(0, logits_from - first) :])
-        return np.concatenate(parts)
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        try:
+            with self._torch.inference_mode():
+                return self._run(batch)
+        except EngineFailure:
+            raise
+        except Exception as error:  # any type
+            raise EngineFailure(f"transformers-neuronx failed: {type(error).__name__}: {error}") from error
 
-    def _prompt(self, slot: int, tokens: Sequence[int]) -> Logits:
-        """Run one prompt pass, from cell 0 on. Returns the logits (1, vocab) of the last of `tokens`.
+    def _run(self, batch: Sequence[Entry]) -> list[Logits]:
+        """Run the passes of a batch: prompts and continuations one by one, then verify passes in rounds of one piece
+        of each entry."""
+        runs = [_EntryRun(entry, self._programs, self.vocabulary.size) for entry in batch]
+        held = list(self._lengths)
+        for run in runs:
+            run.start(self._checked_passes)
+            held[run.slot] = run.held
+        while live := [run for run in runs if run.pieces]:
+            found = self._checked_passes.verify({run.slot: run.next_work() for run in live}, held)
+            for run in live:
+                run.take(found[run.slot])
+                held[run.slot] = run.held
+        return [np.concatenate(run.parts) for run in runs]
 
-        A prompt of one token gets a padding token: else it would be a pass over a single token. The library returns the
-        logits of the token with the greatest cell. So the padding token's cell is given as 0, although the library
-        writes it to cell 1.
-        """
-        count = len(tokens)
-        cells = padded(range(count), max(count, 2))
-        logits = self._model.forward(
-            self._tensor([padded(tokens, len(cells))]), cache_ids=self._tensor([cells]), start_ids=self._tensor([slot])
-        )
-        return self._array(logits, (1, self.vocabulary.size))
+    @property
+    def _checked_passes(self) -> Passes:
+        assert self._passes is not None, "the backend is closed"
+        return self._passes
 
-    def _speculated(self, slot: int, start: int, tokens: Sequence[int], piece: Piece) -> Logits:
-        """Run one speculative pass, from the cell `start` > 0 on. Returns the logits (len(tokens), vocab)."""
-        logits = self._model.speculative_forward(
-            self._tensor([padded(tokens, piece.length)]),
-            cache_ids=self._tensor([cells_of(start, piece.length, self._cells)]),
-            start_ids=self._tensor([slot]),
-            speculation_length=piece.length,
-        )
-        return self._array(logits, (piece.length, self.vocabulary.size, 1))[: piece.size, :, 0]
 
-    def _tensor(self, values: Sequence[Any]) -> Any:
-        return self._torch.tensor(values, dtype=self._torch.int32)
+class _EntryRun:
+    """One entry of a batch on its way through its passes."""
 
-    def _array(self, logits: Any, shape: tuple[int, ...]) -> Logits:
-        """The library's logits in NumPy. Raises EngineFailure if their shape is not `shape`."""
-        if tuple(logits.shape) != shape:
-            raise EngineFailure(
-                f"transformers-neuronx returned logits of shape {tuple(logits.shape)}, expected was {shape}"
-            )
-        array: Logits = logits.float().numpy()
-        return array
+    def __init__(self, entry: Entry, programs: Programs, vocabulary_size: int) -> None:
+        self.slot = entry.slot
+        self.held = entry.start  # tokens in the slot so far
+        self.pieces: list[Piece] = []  # what is left to verify, in order
+        self.parts: list[Logits] = [np.empty((0, vocabulary_size), dtype=np.float32)]
+        self._entry, self._programs, self._done = entry, programs, 0
 
-    def _warm_up(self, buckets: Sequence[int], report: Progress) -> None:
-        """Run every program once: its first run is slow, and a program that fails should fail at load."""
-        programs = len(buckets) + len(LENGTHS)
-        with self._torch.inference_mode():
-            for done, bucket in enumerate(buckets, start=1):
-                self._prompt(0, [0] * (bucket - 1))
-                report(_BUILT + (1 - _BUILT) * done / programs)
-            for done, length in enumerate(LENGTHS, start=len(buckets) + 1):
-                self._speculated(0, 1, [0] * length, Piece(0, length, length))
-                report(_BUILT + (1 - _BUILT) * done / programs)
+    def start(self, passes: Passes) -> None:
+        """Run what is not shared with other entries: the prompt pass of an entry from cell 0 on, and continuations."""
+        _, start, tokens, logits_from = self._entry
+        if start == 0:  # a prompt pass up to the first token whose logits are wanted, if it is wide enough
+            self._done = min(logits_from + 1, len(tokens), self._programs.prompts[-1])
+            after_last = passes.prompt(self.slot, tokens[: self._done])
+            self._advance(self._done, after_last, self._done - 1)
+        self.pieces = self._programs.pieces(len(tokens) - self._done, max(0, logits_from - self._done))
+        while self.pieces and self.pieces[0].last_only:
+            piece = self.pieces[0]
+            after_last = passes.continuation(self.slot, self.next_work(), piece.width)
+            self._advance(piece.size, after_last, self._done + piece.first + piece.size - 1)
+            del self.pieces[0]
+
+    def next_work(self) -> Work:
+        """The cell of the first token of the next piece, and its tokens."""
+        piece, tokens = self.pieces[0], self._entry.tokens
+        first = self._done + piece.first
+        return self._entry.start + first, tokens[first : first + piece.size]
+
+    def take(self, logits: Logits) -> None:
+        """Take the logits of the next piece, whose pass has run."""
+        piece = self.pieces.pop(0)
+        self._advance(piece.size, logits, self._done + piece.first)
+
+    def _advance(self, count: int, logits: Logits, first: int) -> None:
+        """Note that `count` tokens were fed, and keep the wanted rows of `logits`, whose first one follows the token at
+        index `first`."""
+        self.held += count
+        self.parts.append(logits[max(0, self._entry.logits_from - first) :])
+
+
+def _workers(layers: int, programs: int) -> int:
+    """Programs to compile at a time, by this machine's cores and free memory."""
+    return max(1, min(programs, cores(), available_bytes() // (layers * _COMPILER_BYTES_A_LAYER)))
 
 
 def _check_options(options: LoadOptions) -> None:

@@ -10,26 +10,19 @@ from typing import Any, Final
 
 from backends.base import ModelLoadError
 from backends.hugging_face.folder import check_folder, read_json
-from backends.neuron.shapes import LENGTHS, kv_heads_held
+from backends.neuron.memory import Sizes
+from backends.neuron.shapes import Programs
 
 # Values of the option `dtype`: the library's name, and bytes per number.
 TYPES: Final = {"float32": ("f32", 4), "bfloat16": ("bf16", 2), "float16": ("f16", 2)}
-_NEEDED: Final = ("hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size", "max_position_embeddings")
+_NEEDED: Final = (
+    *("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers"),
+    *("vocab_size", "max_position_embeddings"),
+)
 _WEIGHTS: Final = (
     *("model.safetensors", "model.safetensors.index.json"),
     *("pytorch_model.bin", "pytorch_model.bin.index.json"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The sizes and number type that a model is compiled for."""
-
-    slots: int
-    cells: int  # cells in each slot's KV cache, one per position
-    buckets: list[int]  # widths of the prompt passes, in tokens
-    dtype: str  # a key of TYPES
-    cores: int  # NeuronCores that the model is split over
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +38,10 @@ class Checkpoint:
         return int(self.config["max_position_embeddings"])
 
     @property
+    def layers(self) -> int:
+        return int(self.config["num_hidden_layers"])
+
+    @property
     def vocabulary_size(self) -> int:
         return int(self.config["vocab_size"])
 
@@ -53,13 +50,9 @@ class Checkpoint:
         """The base of the rotary positions, from either of the two entries where versions of transformers store it."""
         return float(_rope(self.config).get("rope_theta", self.config.get("rope_theta", 10_000.0)))
 
-    def kv_bytes(self, shape: Shape) -> int:
-        """Bytes of the KV cache of all slots on all cores."""
-        heads = int(self.config["num_attention_heads"])
-        held = kv_heads_held(heads, int(self.config.get("num_key_value_heads") or heads), shape.cores)
-        width = int(self.config["hidden_size"]) // heads
-        layers = int(self.config["num_hidden_layers"])
-        return 2 * layers * held * width * shape.cells * shape.slots * TYPES[shape.dtype][1]
+    def sizes(self, programs: Programs, dtype: str) -> Sizes:
+        """What the model takes with the number type `dtype`, a key of TYPES."""
+        return Sizes(self.config, TYPES[dtype][1], programs.slots, programs.cells)
 
 
 def read_checkpoint(path: Path | None) -> Checkpoint:
@@ -83,36 +76,56 @@ def read_checkpoint(path: Path | None) -> Checkpoint:
     return Checkpoint(folder, config)
 
 
-def compiled(neuron: Any, checkpoint: Checkpoint, shape: Shape) -> Any:
+def made(neuron: Any, checkpoint: Checkpoint, programs: Programs, dtype: str, degree: int, workers: int) -> Any:
     """Make the model with the library `neuron`, but do not compile it: its `to_neuron` does, which takes long.
 
+    `dtype`: a key of TYPES. `degree`: the cores that the model is split over. `workers`: programs to compile at a time.
     Raises ModelLoadError if the library did not take a setting.
     """
-    batching = neuron.ContinuousBatchingConfig(max_num_seqs=shape.slots)
+    batching = neuron.ContinuousBatchingConfig(max_num_seqs=programs.slots)
     model = neuron.LlamaForSampling.from_pretrained(
         str(checkpoint.folder),
-        n_positions=[shape.cells],  # as a number, it would mean a program for each power of two up to it
-        batch_size=shape.slots,
-        amp=TYPES[shape.dtype][0],
-        tp_degree=shape.cores,
-        context_length_estimate=shape.buckets,
-        neuron_config=neuron.NeuronConfig(continuous_batching=batching),
+        n_positions=list(programs.spans),  # as a number, it would mean a program for each power of two up to it
+        batch_size=programs.slots,
+        amp=TYPES[dtype][0],
+        tp_degree=degree,
+        context_length_estimate=list(programs.prompts),
+        neuron_config=neuron.NeuronConfig(continuous_batching=batching, compilation_worker_count=workers),
     )
-    # Without batch_sizes, the library compiles for batches of all slots and refuses a pass over one slot.
-    model.enable_speculative_decoder(list(LENGTHS), batch_sizes=[1])
-    _check_taken(model, checkpoint, shape)
+    # A pass over all slots reads their caches where they are. One over a single slot gathers its cache first, which the
+    # library calls slow; the backend measures which one is faster for how many slots.
+    for width in programs.verify:
+        model.enable_speculative_decoder([width], batch_sizes=programs.batches(width))
+    for width in programs.continuations:
+        model.decoder_lm_head_for_window_context[width] = _continuation(model, width)
+    _check_taken(model, checkpoint, programs, dtype, degree)
     return model
 
 
-def _check_taken(model: Any, checkpoint: Checkpoint, shape: Shape) -> None:
+def _continuation(model: Any, width: int) -> Any:
+    """The program of a continuation of `width` tokens: a speculative one that returns the last token's logits only.
+
+    The library's own windows (`enable_window_context_decoder`) run for all slots at once.
+    """
+    program = model.decoder_param_set.init_speculative_decoder(
+        unroll=model.unroll, buckets=model.token_buckets, model_obj=model, n_active_tokens=width, batch_size=1
+    )
+    program.return_all_outputs = False
+    return program
+
+
+def _check_taken(model: Any, checkpoint: Checkpoint, programs: Programs, dtype: str, degree: int) -> None:
     """Raises ModelLoadError if a setting of the library's model is not the one that it was made with."""
     taken = {
-        "n_positions": (model.token_buckets, [shape.cells]),
-        "context_length_estimate": (model.context_buckets, shape.buckets),
-        "batch_size": (model.batch_sizes, [shape.slots]),
-        "amp": (model.config.amp, TYPES[shape.dtype][0]),
-        "tp_degree": (model.config.tp_degree, shape.cores),
-        "speculation_length": (list(model.decoder_lm_head_for_speculation), [(length, 1) for length in LENGTHS]),
+        "n_positions": (model.token_buckets, list(programs.spans)),
+        "context_length_estimate": (model.context_buckets, list(programs.prompts)),
+        "batch_size": (model.batch_sizes, [programs.slots]),
+        "amp": (model.config.amp, TYPES[dtype][0]),
+        "tp_degree": (model.config.tp_degree, degree),
+        "speculation_length": (
+            list(model.decoder_lm_head_for_speculation),
+            [(width, batch) for width in programs.verify for batch in programs.batches(width)],
+        ),
     }
     for name, (has, asked) in taken.items():
         if has != asked:

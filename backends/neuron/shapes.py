@@ -1,39 +1,113 @@
-"""The widths that transformers-neuronx is compiled for, and the cutting and padding of tokens to these widths."""
+"""The programs that transformers-neuronx compiles for a model, and the cutting of tokens into passes of these programs.
+
+There are three kinds of passes:
+
+* a prompt pass, from cell 0 on, which returns the logits of its last token;
+* a continuation, from a cell above 0 on, which returns the logits of its last token, too: for long prompts;
+* a verify pass, from a cell above 0 on, which returns the logits of each of its tokens.
+
+The library's fourth kind, a pass over a single token, is never used: it writes into cell 0 of every other slot.
+"""
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-# Widths of the speculative passes in tokens, each with a compiled program of its own. The library selects a program by
-# bisecting `list(set(widths))`, which works only if Python's set of the widths iterates in ascending order. It does for
-# these widths, but not for 4, 8, 16, 32, 64. No width is 1, since a single token is another kind of pass
-# (`backends.neuron.backend`). All are below the smallest cache, since the library takes a pass as wide as the cache for
-# a prompt.
-LENGTHS: Final = (4, 8, 16, 30, 63)
+from backends.base import LoadOptions, ModelLoadError
 
-_GRAIN: Final = 128  # cache and buckets are multiples of it: the width of the chip's matrix unit
+GRAIN: Final = 128  # caches and prompt widths are multiples of it: the width of the chip's matrix unit
+# Tokens of verify passes: with the pending one, drafts of 3, 12 and 29. Few, as each takes minutes to compile, and a
+# pass over 4 slots of up to 30 tokens is one tile of the matrix unit anyway. No rounder numbers: see `programs_for`.
+_VERIFY_WIDTHS: Final = (4, 13, 30)
 
 
 class Piece(NamedTuple):
-    """The tokens of one speculative pass: `size` of them, from index `first` on, padded to the compiled `length`."""
+    """The tokens of one pass: `size` of them, from index `first` on, padded to the compiled `width`."""
 
     first: int
     size: int
-    length: int
+    width: int
+    last_only: bool  # a continuation, which returns the logits of its last token only; else a verify pass
 
 
-def pieces(count: int) -> list[Piece]:
-    """Cut `count` tokens into passes of the greatest width, and one of the smallest width that the rest fits."""
-    widest = LENGTHS[-1]
-    full, rest = divmod(count, widest)
-    cut = [Piece(number * widest, widest, widest) for number in range(full)]
-    if rest:
-        cut.append(Piece(full * widest, rest, next(length for length in LENGTHS if length >= rest)))
-    return cut
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The widths, in tokens, and the spans, in cells, that programs are compiled for. All are in ascending order.
+
+    `slots`: of the cache. `spans`: how many cells of each slot a program attends to; the last one is all cells.
+    """
+
+    slots: int
+    spans: tuple[int, ...]
+    prompts: tuple[int, ...]
+    continuations: tuple[int, ...]
+    verify: tuple[int, ...]
+
+    @property
+    def cells(self) -> int:
+        """Cells in each slot, one per position."""
+        return self.spans[-1]
+
+    def batches(self, width: int) -> list[int]:
+        """The numbers of slots that a verify pass of `width` tokens can have: one, and all.
+
+        Not all in a pass of fewer tokens than slots, since the library then cuts off an input that has an item a slot.
+        """
+        return sorted({1, self.slots}) if self.slots <= width else [1]
+
+    @property
+    def count(self) -> int:
+        """How many programs are compiled. One for single tokens is included, which the library always makes."""
+        a_span = 1 + len(self.continuations) + sum(len(self.batches(width)) for width in self.verify)
+        return len(self.prompts) + len(self.spans) * a_span
+
+    def verify_width(self, count: int, slots: int = 1) -> int | None:
+        """The width of a verify pass over `slots` slots, one or all, for up to `count` tokens each; None: there is
+        none."""
+        return next((width for width in self.verify if width >= count and slots in self.batches(width)), None)
+
+    def pieces(self, count: int, logits_from: int) -> list[Piece]:
+        """Cut `count` tokens behind others into passes, with logits from the token at index `logits_from` on.
+
+        Tokens whose logits nobody wants go through continuations, as far as these are wider than verify passes.
+        """
+        widest = self.verify[-1]
+        unread = min(logits_from + 1, count)  # the last of a continuation may be the first token with wanted logits
+        if unread <= widest or not self.continuations:
+            return _cut(0, count, self.verify, last_only=False)
+        return [
+            *_cut(0, unread, self.continuations, last_only=True),
+            *_cut(unread, count, self.verify, last_only=False),
+        ]
 
 
-def cells_of(start: int, length: int, cells: int) -> list[int]:
-    """The cells of a pass of `length` tokens from the cell `start` on, in a slot of `cells` cells.
+def programs_for(options: LoadOptions, slots: int, context_length: int, batch_tokens: int) -> Programs:
+    """The programs for slots that hold `context_length` tokens, and passes of up to `batch_tokens` tokens.
+
+    Raises ModelLoadError for widths and spans in `options` that the library cannot use.
+    """
+    cells = cells_for(context_length)
+    spans = tuple(sorted({_round_up(span) for span in options.compile_spans or () if span < cells} | {cells}))
+    prompts = tuple(sorted({GRAIN, min(_round_up(batch_tokens), cells)}))
+    verify = options.compile_widths or _VERIFY_WIDTHS
+    # The library takes a pass as wide as its span for a prompt.
+    if not 1 < verify[0] <= verify[-1] < min(spans[0], GRAIN):
+        raise ModelLoadError(
+            f"compile_widths {_shown(verify)}: neuron_legacy verifies 2 to {GRAIN - 1} tokens in a pass",
+            "compile_widths",
+        )
+    if list(set(verify)) != list(verify):
+        raise ModelLoadError(
+            f"compile_widths {_shown(verify)}: transformers-neuronx bisects a set of the widths, and Python's order of "
+            f"this set is not ascending. {_shown(_VERIFY_WIDTHS)} and 4,8,16,30,63 work",
+            "compile_widths",
+        )
+    return Programs(slots, spans, prompts, tuple(width for width in prompts if width < spans[0]), verify)
+
+
+def cells_of(start: int, width: int, cells: int) -> list[int]:
+    """The cells of a pass of `width` tokens from the cell `start` on, in a slot of `cells` cells.
 
     They are consecutive, but the slot's last cell takes all that would lie beyond it.
 
@@ -41,7 +115,15 @@ def cells_of(start: int, length: int, cells: int) -> list[int]:
     last cell, which holds no token. Padding may not go below `start`: a pass attends to the cells below the smallest of
     its own.
     """
-    return [min(start + offset, cells - 1) for offset in range(length)]
+    return [min(start + offset, cells - 1) for offset in range(width)]
+
+
+def parked(held: int, width: int, cells: int) -> list[int]:
+    """The cells of a slot that holds `held` tokens and takes no part in a pass over all slots.
+
+    Not from cell 0 on: a pass whose first cell is 0 is a prompt pass to the library.
+    """
+    return cells_of(max(1, held), width, cells)
 
 
 def cells_for(context_length: int) -> int:
@@ -49,26 +131,23 @@ def cells_for(context_length: int) -> int:
     return _round_up(context_length + 1)
 
 
-def prompt_buckets(batch_tokens: int, cells: int) -> list[int]:
-    """The widths of the prompt passes in tokens: a short one, one for a whole batch, and one as wide as the cache.
-
-    The last one is needed for its width alone: the library writes its own padding to the last cell of the widest
-    bucket, which would otherwise be a cell in the middle of a text.
-    """
-    return sorted({_GRAIN, min(_round_up(batch_tokens), cells), cells})
+def padded(tokens: Sequence[int], width: int) -> list[int]:
+    """`tokens`, padded with zeros to `width`."""
+    return [*tokens, *[0] * (width - len(tokens))]
 
 
-def kv_heads_held(heads: int, kv_heads: int, cores: int) -> int:
-    """The number of key-value heads in the caches of all cores, copies included: each core holds at least one."""
-    if kv_heads % cores and kv_heads != heads:
-        kv_heads = cores if cores % kv_heads == 0 else heads
-    return math.ceil(kv_heads / cores) * cores
-
-
-def padded(tokens: Sequence[int], length: int) -> list[int]:
-    """`tokens`, padded with zeros to `length`."""
-    return [*tokens, *[0] * (length - len(tokens))]
+def _cut(first: int, end: int, widths: Sequence[int], *, last_only: bool) -> list[Piece]:
+    """Cut the tokens from `first` to `end` into the fewest passes: all but the last one as wide as possible."""
+    cut = []
+    for at in range(first, end, widths[-1]):
+        size = min(widths[-1], end - at)
+        cut.append(Piece(at, size, next(width for width in widths if width >= size), last_only))
+    return cut
 
 
 def _round_up(count: int) -> int:
-    return math.ceil(count / _GRAIN) * _GRAIN
+    return math.ceil(count / GRAIN) * GRAIN
+
+
+def _shown(widths: Sequence[int]) -> str:
+    return ",".join(map(str, widths))

@@ -14,7 +14,7 @@ def reference_logits(config: Mapping[str, Any], weights: Mapping[str, Floats], i
     heads, groups = config["num_attention_heads"], config["num_attention_heads"] // config["num_key_value_heads"]
     dim, length = config["head_dim"], len(ids)
     half = dim // 2
-    angles = np.outer(np.arange(length), config["rope_theta"] ** (-np.arange(half) / half))
+    angles = np.outer(np.arange(length), rotary_speeds(config))
     cosine, sine = np.cos(angles)[:, None], np.sin(angles)[:, None]
     future = np.triu(np.full((length, length), -np.inf), 1)
 
@@ -45,3 +45,17 @@ def reference_logits(config: Mapping[str, Any], weights: Mapping[str, Floats], i
         x = x + (gate / (1 + np.exp(-gate)) * up) @ weights[f"{layer}.mlp.down_proj.weight"].T
     head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
     return np.asarray(norm(x, "model.norm.weight") @ head.T, dtype=np.float32)
+
+
+def rotary_speeds(config: Mapping[str, Any]) -> NDArray[np.float64]:
+    """The angle per position of each pair of dimensions, with the scaling of Llama 3 where the config asks for it."""
+    half = config["head_dim"] // 2
+    speeds = np.asarray(config["rope_theta"] ** (-np.arange(half) / half))
+    scaling = config.get("rope_scaling")
+    if not scaling:
+        return speeds
+    assert scaling["rope_type"] == "llama3"
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    turns = scaling["original_max_position_embeddings"] * speeds / (2 * np.pi)  # within the context trained first
+    kept = np.clip((turns - low) / (high - low), 0, 1)
+    return np.asarray(speeds * (kept + (1 - kept) / scaling["factor"]))

@@ -7,7 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
+
 from backends.base import Backend, LoadOptions, Progress
+from backends.neuron.artefacts import COMPILER_CACHE
+from backends.neuron.cores import NUMBER, VISIBLE
 from backends.registry import load
 from tests.models.conftest import TinyModel
 
@@ -15,18 +19,23 @@ _NAME = "transformers_neuronx"
 
 
 @contextmanager
+def own_environment() -> Iterator[None]:
+    """A context with a cache folder of its own, in which the variables that the backend sets are not set yet."""
+    with TemporaryDirectory() as cache, pytest.MonkeyPatch.context() as patch:
+        for name in (VISIBLE, NUMBER, COMPILER_CACHE):
+            patch.setenv(name, "")  # counts as not set, and is put back at the end
+        patch.setenv("XDG_CACHE_HOME", cache)
+        yield
+
+
+@contextmanager
 def standing_in() -> Iterator[None]:
     """A context in which `import transformers_neuronx` gives the stand-in. For tests marked with the engine torch."""
     from tests.stand_ins import transformers_neuronx
 
-    before = sys.modules.get(_NAME)
-    sys.modules[_NAME] = transformers_neuronx
-    try:
+    with own_environment(), pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, _NAME, transformers_neuronx)
         yield
-    finally:
-        del sys.modules[_NAME]
-        if before is not None:
-            sys.modules[_NAME] = before
 
 
 def load_on_stand_in(progress: Progress | None = None, **options: Any) -> Backend:

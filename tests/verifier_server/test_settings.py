@@ -73,6 +73,17 @@ def test_draft_model_on_another_engine_has_its_own_options() -> None:
     assert settings.load_options().device is None
 
 
+def test_draft_model_is_split_as_the_target_where_a_process_has_one_degree() -> None:
+    values = {"BACKEND": "neuron_legacy", "MODEL": "/models/8b", "DRAFT_MODEL": "/models/1b"}
+    settings = from_environment({PREFIX + name: value for name, value in values.items()})
+    assert settings.load_options().tensor_parallel is None, "the engine finds out how many cores the model needs"
+    assert settings.draft_options(4, 4095, devices=2).tensor_parallel == 2
+    other = from_environment({PREFIX + "DRAFT_BACKEND": "torch", **{PREFIX + k: v for k, v in values.items()}})
+    assert other.draft_options(4, 4095, devices=2).tensor_parallel is None
+    spread = from_environment({PREFIX + name: value for name, value in {**values, "BACKEND": "torch"}.items()})
+    assert spread.draft_options(4, 4095, devices=2).tensor_parallel is None
+
+
 def test_ngram_drafting_takes_no_model() -> None:
     assert from_environment({"VERIFIER_DRAFT_BACKEND": "ngram"}).drafts
     with pytest.raises(SettingsError, match="VERIFIER_DRAFT_MODEL: ngram is a lookup in the text and takes no model"):

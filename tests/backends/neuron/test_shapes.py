@@ -1,33 +1,113 @@
 """Any number of tokens is cut into compiled widths, and padding never overwrites a valid token."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from backends.neuron.shapes import LENGTHS, cells_for, cells_of, kv_heads_held, padded, pieces, prompt_buckets
+from backends.base import LoadOptions, ModelLoadError
+from backends.neuron.shapes import Programs, cells_for, cells_of, padded, parked, programs_for
+
+VERIFY = (4, 13, 30)
 
 
-def test_library_finds_every_width() -> None:
-    """The library bisects the list of a set, in Python's order of sets: see `tests/stand_ins/test_traps.py`."""
-    assert list(set(LENGTHS)) == sorted(LENGTHS) == list(LENGTHS)
-    assert 1 < LENGTHS[0] and LENGTHS[-1] < cells_for(2)
+def programs(context: int = 4095, batch_tokens: int = 512, slots: int = 4, **options: Any) -> Programs:
+    return programs_for(LoadOptions(model=Path("/model"), **options), slots, context, batch_tokens)
 
 
-@pytest.mark.parametrize("count", range(200))
-def test_pieces_cover_all_tokens_in_order(count: int) -> None:
-    at = 0
-    for piece in pieces(count):
-        assert piece.first == at
-        assert 1 <= piece.size <= piece.length
-        assert piece.length in LENGTHS
-        at += piece.size
-    assert at == count
-    assert all(piece.size == piece.length == LENGTHS[-1] for piece in pieces(count)[:-1])
+def test_usual_programs() -> None:
+    usual = programs()
+    assert usual == Programs(4, (4096,), (128, 512), (128, 512), VERIFY)
+    assert [usual.batches(width) for width in VERIFY] == [[1, 4]] * 3
+    assert usual.count == 2 + 1 + 2 + 3 * 2
+    assert programs(slots=1).count == 2 + 1 + 2 + 3
 
 
 @pytest.mark.parametrize(
-    ("count", "widths"), [(1, [4]), (4, [4]), (5, [8]), (17, [30]), (64, [63, 4]), (140, [63, 63, 16])]
+    ("context", "batch_tokens", "prompts", "continuations"),
+    [
+        (4095, 512, (128, 512), (128, 512)),
+        (511, 700, (128, 512), (128,)),
+        (127, 8, (128,), ()),
+        (255, 64, (128,), (128,)),
+    ],
 )
-def test_narrowest_sufficient_width_is_used(count: int, widths: list[int]) -> None:
-    assert [piece.length for piece in pieces(count)] == widths
+def test_no_width_but_a_prompt_s_is_as_wide_as_the_cache(
+    context: int, batch_tokens: int, prompts: tuple[int, ...], continuations: tuple[int, ...]
+) -> None:
+    made = programs(context, batch_tokens)
+    assert (made.prompts, made.continuations) == (prompts, continuations)
+
+
+def test_passes_over_all_slots_are_at_least_as_wide_as_there_are_slots() -> None:
+    made = programs(slots=8)
+    assert [made.batches(width) for width in VERIFY] == [[1], [1, 8], [1, 8]]
+    assert made.count == 2 + 1 + 2 + 5
+    assert [made.verify_width(count, 8) for count in (1, 13, 14, 31)] == [13, 13, 30, None]
+    assert [made.verify_width(count) for count in (1, 4, 5, 30)] == [4, 4, 13, 30]
+
+
+def test_spans_are_whole_cells_and_end_with_the_cache() -> None:
+    assert programs(compile_spans=(1000, 4000, 9000)).spans == (1024, 4096)
+    assert programs(compile_spans=(1024, 2048)).spans == (1024, 2048, 4096)
+    several = programs(compile_spans=(1024,))
+    assert several.count == 2 + 2 * (1 + 2 + 3 * 2)
+
+
+def test_widths_are_the_user_s() -> None:
+    assert programs(compile_widths=(3, 9)).verify == (3, 9)
+    for widths in ((1, 4), (4, 128), (200,)):
+        with pytest.raises(ModelLoadError, match="neuron_legacy verifies 2 to 127 tokens in a pass") as caught:
+            programs(compile_widths=widths)
+        assert caught.value.setting == "compile_widths"
+
+
+def test_widths_that_the_library_would_not_find_are_refused() -> None:
+    """It bisects the list of a set, in Python's order of sets: see `tests/stand_ins/test_traps.py`."""
+    assert list(set(VERIFY)) == list(VERIFY)
+    assert programs(compile_widths=(4, 8, 16, 30, 63)).verify[-1] == 63
+    with pytest.raises(
+        ModelLoadError, match="compile_widths 4,8,16,32,64: transformers-neuronx bisects a set"
+    ) as caught:
+        programs(compile_widths=(4, 8, 16, 32, 64))
+    assert caught.value.setting == "compile_widths"
+
+
+@given(st.integers(0, 1500), st.data())
+def test_pieces_cover_all_tokens_in_order(count: int, data: st.DataObject) -> None:
+    logits_from = data.draw(st.integers(0, count))
+    made = programs()
+    at = 0
+    pieces = made.pieces(count, logits_from)
+    for piece in pieces:
+        assert piece.first == at
+        assert 1 <= piece.size <= piece.width
+        assert piece.width in (made.continuations if piece.last_only else made.verify)
+        at += piece.size
+        if piece.last_only:
+            assert at <= logits_from + 1, "the logits of its last token are all that a continuation returns"
+    assert at == count
+    assert [piece.last_only for piece in pieces] == sorted((piece.last_only for piece in pieces), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("count", "logits_from", "widths"),
+    [
+        (1, 0, [4]),
+        (5, 0, [13]),
+        (17, 17, [30]),
+        (64, 0, [30, 30, 4]),
+        (64, 63, [128]),
+        (64, 64, [128]),
+        (200, 199, [512]),
+        (600, 600, [512, 128]),
+        (200, 150, [512, 30, 30]),
+    ],
+)
+def test_fewest_passes_of_the_narrowest_sufficient_widths(count: int, logits_from: int, widths: list[int]) -> None:
+    assert [piece.width for piece in programs().pieces(count, logits_from)] == widths
 
 
 def test_padding_is_behind_the_tokens_or_in_the_last_cell() -> None:
@@ -44,25 +124,15 @@ def test_padding_is_behind_the_tokens_or_in_the_last_cell() -> None:
             assert cells - 1 not in tokens
 
 
+def test_parked_slot_keeps_its_tokens() -> None:
+    assert parked(0, 4, 128) == [1, 2, 3, 4], "not from cell 0 on: that would be a prompt"
+    assert parked(9, 4, 128) == [9, 10, 11, 12]
+    assert parked(127, 4, 128) == [127] * 4
+
+
 @pytest.mark.parametrize(("context", "cells"), [(2, 128), (127, 128), (128, 256), (384, 512), (4095, 4096)])
 def test_slot_has_more_cells_than_tokens(context: int, cells: int) -> None:
     assert cells_for(context) == cells
-
-
-@pytest.mark.parametrize(
-    ("batch", "cells", "buckets"),
-    [(512, 4096, [128, 512, 4096]), (64, 512, [128, 512]), (700, 512, [128, 512]), (8, 128, [128])],
-)
-def test_widest_prompt_bucket_is_the_cache(batch: int, cells: int, buckets: list[int]) -> None:
-    assert prompt_buckets(batch, cells) == buckets
-
-
-@pytest.mark.parametrize(
-    ("heads", "kv_heads", "cores", "held"),
-    [(32, 8, 2, 8), (32, 8, 8, 8), (32, 8, 32, 32), (32, 8, 16, 16), (32, 8, 12, 36), (12, 12, 8, 16), (2, 1, 1, 1)],
-)
-def test_every_core_holds_at_least_one_head(heads: int, kv_heads: int, cores: int, held: int) -> None:
-    assert kv_heads_held(heads, kv_heads, cores) == held
 
 
 def test_padded_appends_zeros() -> None:

@@ -14,8 +14,15 @@ class ContinuousBatchingConfig:
 class NeuronConfig:
     """Options of the library, of which the stand-in has only continuous batching (library: config.py)."""
 
-    def __init__(self, *, continuous_batching: ContinuousBatchingConfig | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        continuous_batching: ContinuousBatchingConfig | None = None,
+        compilation_worker_count: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         self.continuous_batching = continuous_batching
+        self.compilation_worker_count = compilation_worker_count
         assert not kwargs, f"Unexpected NeuronConfig keyword arguments: {kwargs}"
 
 

@@ -35,17 +35,22 @@ class Device:
         shape = (2, config.num_hidden_layers, cells, slots, config.num_key_value_heads, config.attention_head_size)
         self.caches = torch.zeros(shape, dtype=dtype)
 
+    def embedded(self, ids: Tensor) -> Tensor:
+        """The embeddings (…, hidden) of `ids`, which stay on the host."""
+        return self._weights["model.embed_tokens.weight"][ids.long()]
+
     @_one_thread()
-    def run(self, width: int, batch: int, ids: Tensor, cells: Tensor, slots: Tensor, prompt: bool) -> Tensor:
+    def run(self, width: int, batch: int, x: Tensor, cells: Tensor, slots: Tensor, prompt: bool) -> Tensor:
         """Run the program for `width` tokens of `batch` sequences. Returns logits (vocab, width, batch).
 
-        `ids` and `cells` are (batch, width), `slots` is (batch,). A prompt attends to itself only and is written from
-        cell 0 on, whatever `cells` says, which only sets its rotary positions (library: update_indices_context). Other
-        tokens attend to the cells of their slot below the smallest of their own, and to the tokens before them
-        (library: decoder_attention_mask_lhs_aligned_token_padded).
+        `x` are embeddings (batch, width, hidden), `cells` is (batch, width), `slots` is (batch,). A prompt attends to
+        itself only and is written from cell 0 on, whatever `cells` says, which only sets its rotary positions (library:
+        update_indices_context). Other tokens attend to the cells of their slot below the smallest of their own, and to
+        the tokens before them (library: decoder_attention_mask_lhs_aligned_token_padded).
         """
-        for name, tensor in (("ids", ids), ("cells", cells)):
-            assert tensor.shape == (batch, width), f"{name} of shape {tuple(tensor.shape)} into ({batch}, {width})"
+        for name, tensor in (("ids", x), ("cells", cells)):
+            shape = tuple(tensor.shape)[:2]
+            assert shape == (batch, width), f"{name} of shape {shape} into ({batch}, {width})"
         if not prompt and int(cells.max()) >= self._cells:  # no program is large enough (library: find_bucket_id)
             raise StopIteration
         least = cells.min(dim=1).values
@@ -54,7 +59,6 @@ class Device:
         earlier = (below & (not prompt))[:, None, :].expand(batch, width, self._cells)
         mask = torch.cat([earlier, before], dim=2)[:, None]
         into = torch.arange(width).expand(batch, width) if prompt else cells
-        x = self._weights["model.embed_tokens.weight"][ids]
         for layer in range(self._config.num_hidden_layers):
             x = x + self._attention(f"model.layers.{layer}", layer, x, cells, into, slots, mask)
             x = x + self._feed_forward(f"model.layers.{layer}", x)

@@ -4,6 +4,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -62,7 +63,12 @@ class LlamaForSampling:
         else:
             given = context_length_estimate
             self.context_buckets = sorted(given) if isinstance(given, list) else [given]
-        self.decoder_lm_head_for_speculation: dict[tuple[int, int], object] = {}
+        self.unroll: int = self.config.num_hidden_layers
+        self.decoder_lm_head_for_speculation: dict[tuple[int, int], Program] = {}
+        self.decoder_lm_head_for_window_context: dict[int, Program] = {}
+        self.decoder_param_set = self  # it makes further programs
+        self.chkpt_model = SimpleNamespace(model=SimpleNamespace(embed_tokens=self._embedded))
+        self._programs_from: Path | None = None
         self.device: Device | None = None
 
     def enable_speculative_decoder(
@@ -74,26 +80,48 @@ class LlamaForSampling:
         batches = self.batch_sizes if batch_sizes is None else batch_sizes
         for length in lengths:
             for batch in [batches] if isinstance(batches, int) else batches:
-                self.decoder_lm_head_for_speculation[length, batch] = object()
+                self.decoder_lm_head_for_speculation[length, batch] = self.decoder_param_set.init_speculative_decoder(
+                    self.unroll, self.token_buckets, self, length, batch
+                )
+
+    def init_speculative_decoder(
+        self, unroll: int, buckets: list[int], model_obj: "LlamaForSampling", n_active_tokens: int, batch_size: int
+    ) -> "Program":
+        """A further program (library: DecoderLmHeadForSamplingNoEmbedding)."""
+        return Program(model_obj, n_active_tokens, batch_size)
+
+    def load(self, directory: str) -> None:
+        """Take the programs from a folder in `to_neuron`, instead of compiling them."""
+        self._programs_from = Path(directory)
+
+    def save(self, directory: str) -> None:
+        """Write a file for each program (library: one for each distinct program, named by its hash)."""
+        for name in self._names():
+            (Path(directory) / name).write_bytes(b"program")
 
     def to_neuron(self) -> None:
         """Build every program (library: base.py, and fused_kv_update_cache for the refusals)."""
-        for length, _ in self.decoder_lm_head_for_speculation:
+        further = [*self.decoder_lm_head_for_speculation.values(), *self.decoder_lm_head_for_window_context.values()]
+        for length in (program.width for program in further):
             if not 1 < length < self.token_buckets[0]:
                 raise NotImplementedError(f"Updating 2D cache_ids is not implemented for n_active_tokens={length}")
+        if self._programs_from is not None and not all(
+            (self._programs_from / name).is_file() for name in self._names()
+        ):
+            raise FileNotFoundError("Could not find a matching NEFF for your HLO in this directory.")
         self.device = Device(self.config, self._folder, self.token_buckets[-1], self._slots)
 
     def forward(self, input_ids: Tensor, cache_ids: Tensor, start_ids: Tensor, **_kwargs: Any) -> Tensor:
         """Run a prompt, or one token of every slot. Returns the logits (sequences, vocab) of the last token."""
         ids, cells, slots, last = self._prepared(input_ids, cache_ids, start_ids)
-        device, width = self._built(), ids.shape[1]
+        device, width, x = self._built(), ids.shape[1], self._embedded(ids)
         if width > 1:
             bucket = find(self.context_buckets, width)
             if width < bucket:  # so `forward` cannot continue a text (library: NeuronModelBase.context)
                 raise ValueError(f"context_length ({width}) shouldn't be smaller than estimate ({bucket})")
-            logits = device.run(bucket, 1, ids, cells, slots, prompt=True)[:, last]
+            logits = device.run(bucket, 1, x, cells, slots, prompt=True)[:, last]
             return logits[: self.config.vocab_size, -1, :].T.float()
-        every = device.run(1, self._slots, ids, cells, slots, prompt=False)[:, -1, :].T.float()
+        every = device.run(1, self._slots, x, cells, slots, prompt=False)[:, -1, :].T.float()
         return every[start_ids.flatten().long()]
 
     def speculative_forward(
@@ -109,9 +137,20 @@ class LlamaForSampling:
             speculation_length = find([length for length, _ in self.decoder_lm_head_for_speculation], given)
         self.decoder_lm_head_for_speculation[speculation_length, batch]
         # The program cuts off tokens beyond its width, and refuses fewer tokens (library: decoder.forward).
-        ids, cells = ids[:, :speculation_length], cells[:, :speculation_length]
-        logits = self._built().run(speculation_length, batch, ids, cells, slots, prompt=False).float()
+        # TRAP (decoder.forward): the input with the last token of each sequence is cut off at the width, too.
+        if batch > speculation_length:
+            raise AssertionError("Copying tensor from host to device: buffer and tensor have different shapes!")
+        x, cells = self._embedded(ids[:, :speculation_length]), cells[:, :speculation_length]
+        logits = self._built().run(speculation_length, batch, x, cells, slots, prompt=False).float()
         return logits[: self.config.vocab_size, -speculation_length:, :].transpose(0, 1)
+
+    def _embedded(self, ids: Tensor) -> Tensor:
+        return self._built().embedded(ids)
+
+    def _names(self) -> list[str]:
+        """The files of the programs."""
+        shapes = [*self.decoder_lm_head_for_speculation, *self.decoder_lm_head_for_window_context]
+        return [f"{shape}-{self.token_buckets}-{self._slots}.neff" for shape in [*shapes, *self.context_buckets]]
 
     def _built(self) -> Device:
         assert self.device is not None, "to_neuron has not been called"
@@ -176,3 +215,23 @@ def _doubling(most: int) -> list[int]:
         buckets.append(bucket)
         bucket *= 2
     return [*buckets, most]
+
+
+class Program:
+    """A program for `width` tokens of `batch` sequences, called with embeddings (library: decoder.py)."""
+
+    inputs_sdim = (1, 1, None, 0, None, None)  # one item an input
+
+    def __init__(self, model: LlamaForSampling, width: int, batch: int) -> None:
+        self.width, self.batch = width, batch
+        self.return_all_outputs = True
+        self._model = model
+
+    def __call__(self, hidden: Tensor, cells: Tensor, slots: Tensor, last: Tensor, *unused: Tensor) -> Tensor:
+        """Run it. `hidden`: (hidden, width, batch). Returns logits (vocab, width, batch), or (vocab, 1, batch) of the
+        tokens at the indices `last`, where `return_all_outputs` was switched off."""
+        assert len(unused) == 2 and self._model.device is not None
+        logits = self._model.device.run(self.width, self.batch, hidden.transpose(0, -1), cells, slots, prompt=False)
+        if self.return_all_outputs:
+            return logits
+        return torch.stack([logits[:, int(at), line] for line, at in enumerate(last)], dim=-1)[:, None]

@@ -1,0 +1,110 @@
+"""Compiled programs are kept, and found by the next start with the same settings."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.neuron.artefacts import COMPILER_CACHE, Artefacts, keep_in
+from tests.backends.neuron.conftest import Load
+
+pytestmark = pytest.mark.engine("torch")  # the stand-in needs torch
+
+
+class Model:
+    """Saves one file, or fails."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error, self.saved = error, 0
+
+    def save(self, folder: str) -> None:
+        self.saved += 1
+        (Path(folder) / "a.neff").write_bytes(b"1")
+        if self.error is not None:
+            raise self.error
+
+
+def test_second_start_loads_the_programs(load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "specpair")
+    cache = tmp_path / "kept"
+    load(compile_cache=cache)
+    assert "tiny: 8 programs to compile" in caplog.text and f"they are kept in {cache}" in caplog.text
+    caplog.clear()
+    load(compile_cache=cache)
+    assert "to compile" not in caplog.text
+    assert f"tiny: 8 programs found compiled in {cache / 'tiny-'}" in caplog.text
+    load(compile_cache=cache, slots=3)
+    assert "tiny: 8 programs to compile" in caplog.text, "other settings need other programs"
+
+
+def test_programs_that_do_not_fit_are_compiled_again(
+    load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = tmp_path / "kept"
+    load(compile_cache=cache)
+    [folder] = [path for path in cache.iterdir() if path.is_dir() and path.name.startswith("tiny-")]
+    files = sorted(path.name for path in folder.iterdir())
+    (folder / files[0]).unlink()
+    backend = load(compile_cache=cache)
+    assert f"the programs in {folder} do not fit and are compiled again: Could not find" in caplog.text
+    assert sorted(path.name for path in folder.iterdir()) == files
+    assert backend.context_length == 127
+
+
+def test_failed_saving_leaves_nothing_and_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    artefacts = Artefacts(tmp_path, "tiny", 1)
+    artefacts.save(Model(OSError("no space left")))
+    assert f"the compiled programs could not be kept in {artefacts.path}: no space left" in caplog.text
+    assert list(tmp_path.iterdir()) == [] and not artefacts.complete
+    with pytest.raises(KeyError):
+        artefacts.save(Model(KeyError("a mistake of ours")))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_programs_are_saved_once(tmp_path: Path) -> None:
+    artefacts, model = Artefacts(tmp_path / "new", "tiny", 1), Model()
+    artefacts.save(model)
+    artefacts.save(model)
+    assert artefacts.complete and model.saved == 1
+    assert Artefacts(tmp_path / "new", "tiny", 2).path != artefacts.path
+
+
+def test_nothing_is_kept_without_a_folder() -> None:
+    artefacts, model = Artefacts(None, "tiny", 1), Model()
+    artefacts.save(model)
+    assert not artefacts.complete and model.saved == 0
+
+
+def test_compiler_keeps_programs_in_the_folder_unless_the_user_chose_one(tmp_path: Path) -> None:
+    environment: dict[str, str] = {}
+    keep_in(None, environment)
+    assert environment == {}
+    keep_in(tmp_path, environment)
+    assert environment == {COMPILER_CACHE: str(tmp_path / "neuronx-cc")}
+    keep_in(tmp_path / "other", environment)
+    assert environment == {COMPILER_CACHE: str(tmp_path / "neuronx-cc")}
+
+
+def test_workers_are_handed_to_the_library(load: Load, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+    config = library.NeuronConfig
+
+    def noted(**named: Any) -> Any:
+        given.append(named["compilation_worker_count"])
+        return config(**named)
+
+    monkeypatch.setattr(library, "NeuronConfig", noted)
+    load(compile_workers=3)
+    load()
+    assert given[0] == 3 and given[1] >= 1
+
+
+def test_workers_depend_on_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    from backends.neuron import backend
+
+    monkeypatch.setattr(backend, "cores", lambda: 8)
+    for available, workers in ((2**30, 1), (20 * 2**30, 2), (500 * 2**30, 8)):
+        monkeypatch.setattr(backend, "available_bytes", lambda available=available: available)
+        assert backend._workers(32, 13) == workers
+    assert backend._workers(32, 5) == 5

@@ -1,0 +1,40 @@
+"""Fixtures for tests on the source of transformers-neuronx: the library, and a tiny model loaded with it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.models.conftest import TinyModel
+from tests.stand_ins.neuron import own_environment
+from tests.transformers_neuronx.loaded import Loaded, load_model
+
+Load = Callable[..., Loaded]
+
+
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    """As after the start of a process: the backend claims cores and sets where programs are kept."""
+    with own_environment():
+        yield
+
+
+@pytest.fixture(scope="module")
+def library() -> Iterator[ModuleType]:
+    """The real library, interpreted, as `import transformers_neuronx` gives it."""
+    from tests.transformers_neuronx import source  # needs torch
+
+    with source.library() as found:
+        yield found
+
+
+@pytest.fixture
+def load(library: ModuleType, tmp_path: Path) -> Load:
+    """A function that loads a tiny model with the backend. `changes` are those of the model's config."""
+
+    def loaded(changes: dict[str, Any] | None = None, **options: Any) -> Loaded:
+        return load_model(TinyModel(tmp_path / "tiny", **changes or {}), **options)
+
+    return loaded
