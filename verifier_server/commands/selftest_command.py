@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,9 +35,9 @@ _STUCK = 600.0  # seconds after which the report says where the program is
 _COMMAND = Command(
     "verifier selftest",
     "[FLAGS]",
-    "Try the engine on this machine and write one report to send to the makers of this program. A tiny random Llama is "
-    "compared with a computation in NumPy. Then, if a model is set, it is loaded and measured. Takes every flag, "
-    "variable and key of the verifier. The report names hardware, packages and settings, but no key and no text.",
+    "Try the engine on this machine and write one report to send to the makers of this program. If a model is set, it "
+    "is loaded and measured. Then a tiny random Llama is compared with a computation in NumPy. Takes every flag, variable "
+    "and key of the verifier. The report names hardware, packages and settings, but no key and no text.",
     (
         "verifier selftest --backend neuron_legacy",
         "verifier selftest --backend neuron_legacy --model /models/Llama-3.1-8B-Instruct --report first.txt",
@@ -82,9 +83,13 @@ def _run(report: Report, settings: Settings) -> int:
     report.line(*table(Settings.model_fields, [settings]).splitlines())
     report.section("the machine", shown=False)
     report.line(*environment())
+    # The model comes first: a process claims its devices once, and the tiny one runs on those that the model needs.
+    devices = check_model(report, settings, loaded)
+    options = settings.load_options()
+    if devices is not None and devices > 1:
+        options = replace(options, tensor_parallel=devices)
     with TemporaryDirectory() as folder:
-        check_tiny(report, settings.backend, settings.load_options(), Path(folder), loaded)
-    check_model(report, settings, loaded)
+        check_tiny(report, settings.backend, options, Path(folder), loaded)
     return report.finish()
 
 

@@ -23,12 +23,15 @@ _WALK = 64  # tokens of the text that is walked over
 _GENERATED = 64  # tokens that are decoded alone and beside other slots
 
 
-def check_model(report: Report, settings: Settings, load: Load) -> None:
-    """Run all checks on the target model of `settings`, and load its draft model beside it, if there is one."""
+def check_model(report: Report, settings: Settings, load: Load) -> int | None:
+    """Run all checks on the target model of `settings`, and load its draft model beside it, if there is one.
+
+    Returns how many devices share the model; None if it was not loaded.
+    """
     report.section("the model of the settings")
     if settings.load_options().model is None or (settings.model is None and settings.backend != "llama_cpp"):
         report.check("load", _no_model)
-        return
+        return None
     with ExitStack() as loaded:
         backends: list[Backend] = []
 
@@ -47,7 +50,7 @@ def check_model(report: Report, settings: Settings, load: Load) -> None:
             return f"{one_line(draft.name)} for {draft.slots} texts at once, {draft.step_ms:.2f} ms a step"
 
         if not report.check("load", load_target):
-            return
+            return None
         (backend,) = backends
         report.check("draft model", load_draft)
         for name, run in (
@@ -61,6 +64,7 @@ def check_model(report: Report, settings: Settings, load: Load) -> None:
                 return run()
 
             report.check(name, emptied)
+        return backend.devices
 
 
 def _walk(backend: Backend) -> str:

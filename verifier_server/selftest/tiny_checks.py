@@ -36,7 +36,7 @@ def check_tiny(report: Report, engine: str, options: LoadOptions, folder: Path, 
         loaded: list[tuple[Backend, TinyModel]] = []
 
         def load_it(dtype: str = dtype, changes: dict[str, Any] = changes, to: list[Any] = loaded) -> str:
-            model = _written(folder / dtype, options.tensor_parallel or 1)
+            model = _written(folder / f"tiny-{dtype}", options.tensor_parallel or 1)
             path = _as_read(model, engine)
             to.append((load(engine, _small(replace(options, model=path, **changes))), model))
             return _described(to[0][0])

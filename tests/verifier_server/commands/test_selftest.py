@@ -66,7 +66,7 @@ def test_engine_without_model_files_is_checked_on_its_model(tmp_path: Path) -> N
     status, _, errors = run([*SCRIPTED, "--report", "r.txt"], tmp_path)
     report = (tmp_path / "r.txt").read_text()
     assert (status, errors) == (0, ""), report
-    assert verdicts(report)["skipped"] == ["load", "draft model"]
+    assert verdicts(report)["skipped"] == ["draft model", "load"]
     assert "64 of 64 tokens equal, beside 3 other slots" in report
 
 
@@ -220,7 +220,8 @@ def test_engines_that_need_torch_pass(tmp_path: Path, engine: str) -> None:
     lines = "from tests.stand_ins.neuron import standing_in; kept = standing_in(); kept.__enter__()"
     status, printed, errors = run([*given, *device, "--report", "r.txt"], tmp_path, lines)
     report = (tmp_path / "r.txt").read_text()
-    assert (status, errors) == (0, ""), report
+    assert status == 0 and "Traceback" not in errors, report
+    assert engine == "torch" or "log: tiny-float32: 9 programs compiled and loaded in" in report
     assert "compared with NumPy in float64" in printed and "a tiny random Llama in bfloat16" in report
     copies = [] if engine == "torch" else ["copied slots"] * 2
     assert sorted(verdicts(report)["skipped"]) == sorted([*copies, *["top logits"] * 2, "draft model"])
