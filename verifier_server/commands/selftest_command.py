@@ -36,8 +36,8 @@ _COMMAND = Command(
     "verifier selftest",
     "[FLAGS]",
     "Try the engine on this machine and write one report to send to the makers of this program. If a model is set, it "
-    "is loaded and measured. Then a tiny random Llama is compared with a computation in NumPy. Takes every flag, variable "
-    "and key of the verifier. The report names hardware, packages and settings, but no key and no text.",
+    "is loaded and measured. Then a tiny random Llama is compared with a computation in NumPy. Takes every flag, "
+    "variable and key of the verifier. The report names hardware, packages and settings, but no key and no text.",
     (
         "verifier selftest --backend neuron_legacy",
         "verifier selftest --backend neuron_legacy --model /models/Llama-3.1-8B-Instruct --report first.txt",
