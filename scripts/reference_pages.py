@@ -21,7 +21,7 @@ from openai_api.messages.errors import FORM
 from speculation.errors import RequestError, ServerError
 from verifier_server.api.openapi.document import document
 from verifier_server.api.operations import OPENAI, OPERATIONS
-from verifier_server.commands import compile_command
+from verifier_server.commands import compile_command, selftest_command
 from verifier_server.flags import Address, flags_parser
 from verifier_server.settings import Settings
 
@@ -37,6 +37,7 @@ _COMMANDS: tuple[tuple[str, Callable[[], Parser]], ...] = (
     ("drafter key", lambda: key_command.parser("drafter")),
     ("verifier key", lambda: key_command.parser("verifier")),
     ("verifier compile", lambda: compile_command.parser([])),
+    ("verifier selftest", lambda: selftest_command.parser([])),
     ("verifier", lambda: flags_parser([])),
 )
 

@@ -30,6 +30,7 @@ FLOORS = {
     "speculation": [["policy"], ["drafts", "protocol"], ["acceptance"], ["sampling"], [""]],
     "verifier_server": [
         ["commands"],
+        ["selftest"],
         ["process"],
         ["api/openapi", "api"],
         ["generation", "observability"],

@@ -127,6 +127,7 @@ SERVE = Command(
     "verifier",
     "[FLAGS]\n"
     "compile [FLAGS]   (ahead of serving: 'verifier compile --help')\n"
+    "selftest [FLAGS]   (one report: 'verifier selftest --help')\n"
     "key new | list | revoke   (API keys: 'verifier key --help')",
     "Serve a target model to drafters. Every setting is also an environment variable and a key in specpair.toml: "
     "--gpu-layers is VERIFIER_GPU_LAYERS, and gpu_layers in the table [verifier]. A flag overrides its variable, a "
@@ -136,7 +137,7 @@ SERVE = Command(
         "verifier --model llama-8b.gguf --draft-model llama-1b.gguf --rows 8",
         "VERIFIER_BACKEND=torch verifier --model /models/Llama-3.1-8B",
     ),
-    ("compile", "key"),
+    ("compile", "selftest", "key"),
 )
 
 

@@ -9,7 +9,6 @@ from http_service.keys import key_command
 from http_service.listening import bind_sockets, configured, serve
 from http_service.observability import logs
 from verifier_server.app import create_app
-from verifier_server.commands import compile_command
 from verifier_server.flags import from_flags, keys_file
 from verifier_server.settings import SettingsError
 
@@ -21,7 +20,13 @@ def main() -> int:
     if command == ["key"]:
         return key_command.run("verifier", arguments, keys_file)
     if command == ["compile"]:
+        from verifier_server.commands import compile_command  # serving does without
+
         return compile_command.run(arguments)
+    if command == ["selftest"]:
+        from verifier_server.commands import selftest_command
+
+        return selftest_command.run(arguments)
     logs.configure("text")  # until the settings are read
     try:
         settings, address = from_flags(sys.argv[1:])

@@ -75,7 +75,7 @@ def test_bad_flags_and_settings_are_refused() -> None:
 def test_mistyped_command_and_command_behind_flags_are_named() -> None:
     for arguments, words in (
         (["compil"], "no command compil; did you mean compile?"),
-        (["everything"], "no command 'everything'; the commands are compile, key"),
+        (["everything"], "no command 'everything'; the commands are compile, selftest, key"),
         (["--rows", "2", "compile"], "compile comes first: verifier compile …"),
     ):
         done = run([*MODULE, *arguments])

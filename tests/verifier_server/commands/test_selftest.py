@@ -1,0 +1,227 @@
+"""The command `verifier selftest`: its checks find a wrong engine, and its report holds what a maintainer needs."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from tests.models.conftest import TinyModel
+from tests.paths import ROOT
+from tests.terminal.pseudo import terminal
+from tests.verifier_server.test_command_line import MODULE, environment
+
+SELFTEST = [*MODULE, "selftest"]
+SCRIPTED = ["--backend", "scripted", "--model", "7"]
+# Runs the command with changed modules. {} is replaced by the lines of a test.
+CHANGED = """
+import sys
+import numpy as np
+import verifier_server.commands.selftest_command as command
+from backends.scripted import ScriptedBackend
+from verifier_server.program import main
+{}
+sys.exit(main())
+"""
+
+
+def run(arguments: Sequence[str], folder: Path, lines: str | None = None, **more: str) -> tuple[int, str, str]:
+    """Run the command in `folder`. Returns its status, what it printed, and its errors."""
+    command = SELFTEST if lines is None else [sys.executable, "-c", CHANGED.format(lines), "selftest"]
+    variables = environment(PYTHONPATH=str(ROOT), COLUMNS="100", **more)
+    done = subprocess.run(
+        [*command, *arguments], cwd=folder, env=variables, capture_output=True, text=True, timeout=300
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def verdicts(report: str) -> dict[str, list[str]]:
+    """The names of checks by verdict."""
+    found: dict[str, list[str]] = {"ok": [], "FAILED": [], "skipped": []}
+    for verdict, name in re.findall(r"^(ok|FAILED|skipped) +([^:\n]+?)(?::|  \d)", report, re.MULTILINE):
+        found[verdict].append(name)
+    return found
+
+
+def test_llama_cpp_passes_with_target_and_draft_model(tmp_path: Path) -> None:
+    given = ["--model", str(DEFAULT_TARGET), "--draft-model", str(DEFAULT_DRAFT), "--rows", "2", "--threads", "1"]
+    status, printed, errors = run([*given, "--context", "256"], tmp_path)
+    (path,) = tmp_path.glob("selftest-llama_cpp-*T*Z.txt")
+    report = path.read_text()
+    assert (status, errors) == (0, ""), report
+    assert verdicts(report)["FAILED"] == []
+    assert verdicts(report)["skipped"] == ["top logits"] * 2
+    assert {"random batches with rollbacks", "copied slots", "draft model", "pass times"} <= set(verdicts(report)["ok"])
+    assert "llama-cpp-python" in report and "Python 3" in report and "2 slots of 256 tokens" in report
+    assert f"the report: {path.name}\n" in printed and "17 checks in" in printed
+    assert max(map(len, printed.splitlines())) <= 100
+
+
+def test_engine_without_model_files_is_checked_on_its_model(tmp_path: Path) -> None:
+    status, _, errors = run([*SCRIPTED, "--report", "r.txt"], tmp_path)
+    report = (tmp_path / "r.txt").read_text()
+    assert (status, errors) == (0, ""), report
+    assert verdicts(report)["skipped"] == ["draft model", "load"]
+    assert "64 of 64 tokens equal, beside 3 other slots" in report
+
+
+def test_without_a_model_only_the_tiny_one_is_checked(tmp_path: Path) -> None:
+    status, printed, _ = run(["--backend", "scripted", "--report", "r.txt"], tmp_path)
+    assert status == 0 and "name it with --model or VERIFIER_MODEL" in " ".join(printed.split())
+
+
+def test_engine_that_corrupts_a_slot_fails(tmp_path: Path) -> None:
+    """The logits of slot 1 are wrong if it shares a pass."""
+    lines = """
+import backends.llama_cpp.backend as llama
+right = llama.LlamaBackend._forward
+def wrong(self, batch):
+    results = [np.array(rows) for rows in right(self, batch)]
+    for entry, rows in zip(batch, results):
+        if entry.slot == 1 and len(batch) > 1:
+            rows += np.linspace(0, 1, rows.shape[1], dtype=np.float32)
+    return results
+llama.LlamaBackend._forward = wrong
+"""
+    status, printed, _ = run(["--rows", "2", "--context", "256", "--report", "r.txt"], tmp_path, lines)
+    report = (tmp_path / "r.txt").read_text()
+    found = verdicts(report)
+    assert status == 1
+    assert set(found["FAILED"]) == {"random batches with rollbacks", "all slots in one pass", "copied slots"}
+    assert "a full context" in found["ok"] and "a cached walk against one pass" in found["ok"]
+    assert "Traceback" in report and "Traceback" not in printed and "slot 1" in printed
+
+
+def test_engine_that_forgets_too_little_fails(tmp_path: Path) -> None:
+    """A rollback leaves what the slot held, and slot 0 depends on its neighbours."""
+    lines = """
+def loaded(engine, options):
+    class Wrong(ScriptedBackend):
+        def _forward(self, batch):
+            longer = [each._replace(start=self.length(each.slot)) if each.start else each for each in batch]
+            return [np.roll(rows, len(batch) - 1, axis=1) for rows in super()._forward(longer)]
+    return Wrong()
+command.load = loaded
+"""
+    status, _, _ = run([*SCRIPTED, "--report", "r.txt"], tmp_path, lines)
+    report = (tmp_path / "r.txt").read_text()
+    assert status == 1
+    assert verdicts(report)["FAILED"] == ["a cached walk against one pass", "decoding alone and beside other slots"]
+
+
+def test_crashing_check_is_reported_and_the_others_run(tmp_path: Path) -> None:
+    lines = """
+import verifier_server.selftest.model_checks as checks
+def crash(*_):
+    raise ZeroDivisionError("on purpose")
+checks.pass_times = crash
+"""
+    status, printed, _ = run([*SCRIPTED, "--report", "r.txt"], tmp_path, lines)
+    report = (tmp_path / "r.txt").read_text()
+    assert status == 1 and "ZeroDivisionError: on purpose" in printed
+    assert verdicts(report)["FAILED"] == ["pass times"] and "in crash" in report
+    assert "decoding alone and beside other slots" in verdicts(report)["ok"]
+
+
+def test_model_that_cannot_be_loaded_is_a_failure(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.gguf"
+    bad.write_bytes(b"GGUF and nothing else")
+    status, printed, _ = run(["--model", str(bad), "--report", "r.txt"], tmp_path)
+    assert status == 1 and "llama.cpp could not load" in printed
+    assert verdicts((tmp_path / "r.txt").read_text())["FAILED"] == ["load"]
+
+
+def test_report_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "r.txt"
+    path.write_text("mine")
+    status, printed, errors = run([*SCRIPTED, "--report", "r.txt"], tmp_path)
+    assert (status, printed) == (2, "")
+    assert errors == "verifier: --report: r.txt exists: name another file, or move this one away\n"
+    assert path.read_text() == "mine"
+    status, _, errors = run([*SCRIPTED, "--report", "none/r.txt"], tmp_path)
+    assert status == 2 and errors.startswith("verifier: --report: none/r.txt cannot be written: No such file")
+
+
+def test_report_holds_no_key(tmp_path: Path) -> None:
+    program = tmp_path / "neuron-ls"
+    program.write_text('#!/bin/sh\necho "1 verifier --api-key other-key --rows 2 # $DRAFTER_API_KEY"\n')
+    program.chmod(0o755)
+    secrets = {"VERIFIER_API_KEY": "first-key", "DRAFTER_API_KEY": "second-key", "NEURON_TOKEN": "third-key"}
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    status, _, _ = run([*SCRIPTED, "--report", "r.txt"], tmp_path, **secrets, PATH=path, NEURON_RT_NUM_CORES="2")
+    report = (tmp_path / "r.txt").read_text()
+    assert status == 0
+    assert "1 verifier --api-key (hidden) --rows 2 # (hidden)" in report
+    assert "NEURON_RT_NUM_CORES=2" in report and "NEURON_TOKEN=(hidden)" in report
+    assert "-key" not in report.replace("--api-key", "")
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_terminal_shows_lines_that_fit(tmp_path: Path, columns: int) -> None:
+    report = str(tmp_path / "r.txt")
+    with terminal([*SELFTEST, *SCRIPTED, "--report", report], columns) as shown:
+        assert shown.wait() == 0
+        assert max(len(line) for line in shown.lines if report not in line) <= columns
+        assert shown.coloured and "6 checks in" in shown.text and report in shown.text
+
+
+def test_ctrl_c_leaves_a_report_that_says_where(tmp_path: Path) -> None:
+    lines = """
+import time
+def loaded(engine, options):
+    print("loading", flush=True)
+    while True:
+        time.sleep(60)
+command.load = loaded
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", CHANGED.format(lines), "selftest", *SCRIPTED, "--report", "r.txt"],
+        cwd=tmp_path,
+        env=environment(PYTHONPATH=str(ROOT)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    while process.stdout.readline() != "loading\n":
+        pass
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == -signal.SIGINT
+    assert errors.endswith("verifier: interrupted; the report so far: r.txt\n") and "Traceback" not in errors
+    report = (tmp_path / "r.txt").read_text()
+    assert "interrupted in: load" in report and "in loaded" in report
+
+
+def test_native_crash_leaves_a_report_with_the_stack(tmp_path: Path) -> None:
+    lines = """
+import ctypes
+def loaded(engine, options):
+    ctypes.string_at(0)
+command.load = loaded
+"""
+    status, _, _ = run([*SCRIPTED, "--report", "r.txt"], tmp_path, lines)
+    report = (tmp_path / "r.txt").read_text()
+    assert status == -signal.SIGSEGV
+    assert "…       load" in report and "Fatal Python error: Segmentation fault" in report and "in loaded" in report
+
+
+@pytest.mark.engine("torch")
+@pytest.mark.parametrize("engine", ["torch", "neuron_legacy"])
+def test_engines_that_need_torch_pass(tmp_path: Path, engine: str) -> None:
+    model = TinyModel(tmp_path / "tiny").folder
+    given = ["--backend", engine, "--model", str(model), "--rows", "2", "--context", "127", "--batch-tokens", "128"]
+    device = ["--device", "cpu"] if engine == "torch" else []
+    lines = "from tests.stand_ins.neuron import standing_in; kept = standing_in(); kept.__enter__()"
+    status, printed, errors = run([*given, *device, "--report", "r.txt"], tmp_path, lines)
+    report = (tmp_path / "r.txt").read_text()
+    assert status == 0 and "Traceback" not in errors, report
+    assert engine == "torch" or "log: tiny-float32: 9 programs compiled and loaded in" in report
+    assert "compared with NumPy in float64" in printed and "a tiny random Llama in bfloat16" in report
+    copies = [] if engine == "torch" else ["copied slots"] * 2
+    assert sorted(verdicts(report)["skipped"]) == sorted([*copies, *["top logits"] * 2, "draft model"])

@@ -1,0 +1,1 @@
+"""Tries an engine on this machine and writes a report: what the first user of new hardware sends back."""

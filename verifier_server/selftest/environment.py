@@ -1,0 +1,93 @@
+"""What a report says of the machine: hardware, system, packages, and what the vendors' programs print."""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from backends.machine import available_bytes, cores
+from command_line import version as distribution
+
+PACKAGES = (
+    *("numpy", "torch", "transformers", "tokenizers", "safetensors", "accelerate"),
+    *("transformers-neuronx", "torch-neuronx", "neuronx-cc", "libneuronxla", "nki"),
+    *("llama-cpp-python", "gguf", "mlx", "mlx-lm"),
+)
+_PROGRAMS: tuple[Sequence[str], ...] = (
+    ("neuron-ls",),
+    ("neuron-ls", "--json-output"),
+    ("dpkg-query", "-W", "aws-neuronx-*"),
+    ("rpm", "-qa", "aws-neuronx*"),
+    ("nvidia-smi",),
+)
+_NEURON_TOOLS = "/opt/aws/neuron/bin"  # often not on the path
+_TIMEOUT = 20.0  # seconds for a program
+_SECRET = re.compile(r"key|token|secret|password", re.IGNORECASE)  # in the name of a variable
+
+
+def environment(variables: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Iterator[str]:
+    """Lines about this machine. `root`: the folder that holds /proc and /sys."""
+    yield f"specpair {distribution.installed()}, Python {platform.python_version()} ({sys.executable})"
+    system = _first(root / "etc/os-release", r'PRETTY_NAME="?([^"]*)')
+    yield f"{platform.platform()}, {system or 'no os-release'}"
+    processor = _first(root / "proc/cpuinfo", r"model name\s*:\s*(.*)") or platform.processor() or platform.machine()
+    yield f"{processor}, {cores()} cores"
+    memory = _first(root / "proc/meminfo", r"MemTotal:\s*(\d+)")
+    total = "" if memory is None else f" of {int(memory) / 2**20:.1f}"
+    yield f"{available_bytes() / 2**30:.1f}{total} GiB of memory available"
+    machine = _first(root / "sys/devices/virtual/dmi/id/product_name", "(.+)")
+    driver = _first(root / "sys/module/neuron/version", "(.+)")
+    yield f"machine: {machine or 'unknown'}; neuron driver: {driver or 'none'}"
+    yield ""
+    for name in PACKAGES:
+        yield f"{name:22} {_installed(name) or '-'}"
+    yield ""
+    for name in sorted(variables):
+        if name.startswith("NEURON_"):
+            yield f"{name}={'(hidden)' if _SECRET.search(name) else variables[name]}"
+    for command in _PROGRAMS:
+        yield from _output(command, variables.get("PATH", os.defpath))
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _first(path: Path, pattern: str) -> str | None:
+    """The first group of the first line of a file that matches; None if there is none."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((found[1].strip() for line in lines if (found := re.match(pattern, line))), None)
+
+
+def _output(command: Sequence[str], path: str) -> Iterator[str]:
+    """What a program prints; nothing if it is not installed, or has nothing to say."""
+    program = shutil.which(command[0], path=os.pathsep.join([path, _NEURON_TOOLS]))
+    if program is None:
+        return
+    try:
+        done = subprocess.run(
+            [program, *command[1:]], stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        yield from ("", f"$ {' '.join(command)}", f"(no end within {_TIMEOUT:g} s)")
+        return
+    except OSError as error:
+        yield from ("", f"$ {' '.join(command)}", f"(cannot be started: {error.strerror})")
+        return
+    printed = done.stdout.decode(errors="replace").strip()
+    if command[0] in ("dpkg-query", "rpm") and not printed:  # no such package, which is no news
+        return
+    errors = done.stderr.decode(errors="replace").strip() if done.returncode else ""
+    status = f"(exit status {done.returncode})" if done.returncode else ""
+    yield from ("", f"$ {' '.join(command)}", *(each for each in (printed, errors, status) if each))

@@ -1,0 +1,143 @@
+"""Measures and checks the model that the settings name: its load, the times of its passes, and whether it agrees with
+itself."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+
+import numpy as np
+
+from backends.base import Backend, Entry, LoadOptions
+from backends.vocabulary import Kind
+from speculation.terminal_text import one_line
+from verifier_server.generation.draft_model import load_draft_model
+from verifier_server.selftest.comparing import Comparison, difference, empty, spread
+from verifier_server.selftest.pass_times import pass_times
+from verifier_server.selftest.report import CheckFailed, CheckSkipped, Report
+from verifier_server.settings import Settings
+
+Load = Callable[[str, LoadOptions], Backend]
+_TOLERANCE = 0.03  # of the spread of a row's logits: how much two ways to compute one may differ
+_WALK = 64  # tokens of the text that is walked over
+_GENERATED = 64  # tokens that are decoded alone and beside other slots
+
+
+def check_model(report: Report, settings: Settings, load: Load) -> int | None:
+    """Run all checks on the target model of `settings`, and load its draft model beside it, if there is one.
+
+    Returns how many devices share the model; None if it was not loaded.
+    """
+    report.section("the model of the settings")
+    if settings.load_options().model is None or (settings.model is None and settings.backend != "llama_cpp"):
+        report.check("load", _no_model)
+        return None
+    with ExitStack() as loaded:
+        backends: list[Backend] = []
+
+        def load_target() -> str:
+            began = time.monotonic()
+            backend = load(settings.backend, settings.load_options())
+            loaded.callback(backend.close)
+            backends.append(backend)
+            return f"{_described(backend)}; loaded in {time.monotonic() - began:.1f} s"
+
+        def load_draft() -> str:
+            draft = load_draft_model(settings, backends[0], lambda _: None, time.perf_counter)
+            if draft is None:
+                raise CheckSkipped("no draft model is set")
+            loaded.callback(draft.close)
+            return f"{one_line(draft.name)} for {draft.slots} texts at once, {draft.step_ms:.2f} ms a step"
+
+        if not report.check("load", load_target):
+            return None
+        (backend,) = backends
+        report.check("draft model", load_draft)
+        for name, run in (
+            ("pass times", partial(pass_times, backend, report.line)),
+            ("a cached walk against one pass", partial(_walk, backend)),
+            ("decoding alone and beside other slots", partial(_beside_others, backend)),
+        ):
+
+            def emptied(run: Callable[[], str] = run) -> str:
+                empty(backend)
+                return run()
+
+            report.check(name, emptied)
+        return backend.devices
+
+
+def _walk(backend: Backend) -> str:
+    """Compare the logits of a text that is fed in pieces, with rollbacks, with those of one pass over it."""
+    count = min(_WALK, backend.context_length, backend.max_batch_tokens)
+    text = random_text(backend, 1, count)
+    whole = np.array(backend.extend([Entry(0, 0, text, 0)])[0], np.float32)
+    backend.release(0)
+    walked = np.empty_like(whole)
+    widths, at = [1, 2, 5, 8, 3, 13], 0
+    wrong = random_text(backend, 2, 4)
+    while at < count:
+        part = text[at : at + widths[at % len(widths)]]
+        room = min(4, backend.context_length - at - len(part), backend.max_batch_tokens - len(part))
+        (rows,) = backend.extend([Entry(0, at, [*part, *wrong[:room]], 0)])  # rejected draft tokens behind the part
+        walked[at : at + len(part)] = rows[: len(part)]
+        at += len(part)
+    agreed = int(np.count_nonzero(walked.argmax(axis=1) == whole.argmax(axis=1)))
+    comparison = Comparison(_TOLERANCE * spread(whole))
+    comparison.add(walked, whole, f"the same token is the best in {agreed} rows")
+    return f"{comparison.verdict()}, the same best token in {agreed}"
+
+
+def _beside_others(backend: Backend) -> str:
+    """Compare tokens decoded in slot 0 alone with those decoded while the other slots decode other texts."""
+    if backend.slots < 2:
+        raise CheckSkipped("there is only one slot")
+    prompt_length = min(8, backend.context_length // 2)
+    count = min(_GENERATED, backend.context_length - prompt_length)
+    prompts = [random_text(backend, 10 + slot, prompt_length) for slot in range(backend.slots)]
+    alone, rows = _decoded(backend, prompts[:1], count)
+    empty(backend)
+    together, _ = _decoded(backend, prompts, count)
+    same = next((at for at in range(count) if alone[at] != together[at]), count)
+    found = f"{same} of {count} tokens equal, beside {backend.slots - 1} other slots"
+    if same < count:
+        allowed = _TOLERANCE * spread(rows)
+        gap = difference(rows[same, [alone[same]]], rows[same, [together[same]]])
+        if gap > allowed:
+            raise CheckFailed(f"{found}; the next ones differ by a logit of {gap:.2g}, a tie is {allowed:.2g}")
+        return f"{found}; then a tie within {gap:.2g}, where both are right"
+    return found
+
+
+def _decoded(backend: Backend, prompts: Sequence[Sequence[int]], count: int) -> tuple[list[int], np.ndarray]:
+    """Decode `count` tokens greedily after each prompt. Returns those of slot 0, and the rows that chose them."""
+    texts = [list(prompt) for prompt in prompts]
+    pending = [(0, text) for text in texts]
+    chosen, rows = [], []
+    for _ in range(count):
+        batch = [Entry(slot, start, tokens, len(tokens) - 1) for slot, (start, tokens) in enumerate(pending)]
+        results = backend.extend(batch)
+        rows.append(np.array(results[0][0], np.float32))
+        tokens = [int(result[0].argmax()) for result in results]
+        chosen.append(tokens[0])
+        pending = [(start + len(fed), [token]) for (start, fed), token in zip(pending, tokens, strict=True)]
+    return chosen, np.stack(rows)
+
+
+def random_text(backend: Backend, seed: int, count: int) -> list[int]:
+    """Random ids of ordinary tokens, after the begin token if the model has one: `count` in all."""
+    vocabulary = backend.vocabulary
+    ordinary = np.flatnonzero(np.equal(vocabulary.kinds, Kind.ORDINARY))
+    ids: list[int] = np.random.default_rng(seed).choice(ordinary, count).tolist()
+    return ids if vocabulary.begin is None else [vocabulary.begin, *ids][:count]
+
+
+def _described(backend: Backend) -> str:
+    return (
+        f"{one_line(backend.model_name)}, {backend.slots} slots of {backend.context_length} tokens, KV cache of "
+        f"{backend.kv_bytes / 2**20:.0f} MiB, {backend.devices} device{'s' if backend.devices > 1 else ''}"
+    )
+
+
+def _no_model() -> str:
+    raise CheckSkipped("no model is set: name it with --model or VERIFIER_MODEL to have it measured, too")

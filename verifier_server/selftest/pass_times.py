@@ -1,0 +1,44 @@
+"""Times forward passes as verifying runs them, by tokens and slots."""
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+from backends.base import Backend, Entry, TopLogitsSpec
+
+_WIDTHS = (1, 2, 4, 8, 16, 32)  # tokens of each slot
+_HELD = 128  # tokens that each slot holds, if the context has room for them
+_ROUNDS = 7
+_MOST_SECONDS = 60.0
+
+
+def pass_times(backend: Backend, line: Callable[[str], None], clock: Callable[[], float] = time.perf_counter) -> str:
+    """Write a table of milliseconds with `line`. Returns the times of one token and of eight of one slot, in words."""
+    held = min(_HELD, backend.context_length // 2)
+    token = backend.vocabulary.begin or 0
+    for slot in range(backend.slots):
+        for start in range(0, held, backend.max_batch_tokens):
+            part = [token] * min(backend.max_batch_tokens, held - start)
+            backend.extend([Entry(slot, start, part, len(part))])
+    widths = [width for width in _WIDTHS if held + width <= backend.context_length]
+    counts = sorted({1, backend.slots})
+    cells = [(count, width) for count in counts for width in widths if count * width <= backend.max_batch_tokens]
+    samples: dict[tuple[int, int], list[float]] = {cell: [] for cell in cells}
+    began = clock()
+    for number in range(_ROUNDS + 1):
+        if number > 1 and clock() - began > _MOST_SECONDS:
+            break
+        for count, width in cells:
+            batch = [Entry(slot, held, [token] * width, 0) for slot in range(count)]
+            started = clock()
+            backend.extend_top_logits(batch, [TopLogitsSpec(1, 1.0, backend.vocabulary.size)] * count)
+            if number:  # the first round may prepare what later ones use
+                samples[count, width].append(1e3 * (clock() - started))
+    times = {cell: median(taken) for cell, taken in samples.items()}
+    line(f"        ms of a pass, after {held} tokens, each the median of {min(map(len, samples.values()))}")
+    line(f"        {'tokens a slot':>14}" + "".join(f"{width:>9}" for width in widths))
+    for count in counts:
+        shown = (f"{times[count, width]:.2f}" if (count, width) in times else "-" for width in widths)
+        line(f"        {f'{count} slot' + 's' * (count > 1):>14}" + "".join(f"{text:>9}" for text in shown))
+    several = max(width for count, width in cells if count == 1 and width <= 8)
+    return f"{times[1, 1]:.1f} ms for 1 token of a slot, {times[1, several]:.1f} for {several}"

@@ -1,0 +1,112 @@
+"""The report of a self-test: a file that holds all that was found so far at every moment, and lines for the terminal.
+
+A crash of native code or a killed process leaves the file with every check before it, and the name of that check.
+"""
+
+import logging
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+OK, FAILED, SKIPPED = "ok", "FAILED", "skipped"
+_STYLES = {OK: "green", FAILED: "bold red", SKIPPED: "dim"}
+
+
+class CheckFailed(Exception):
+    """A check found something wrong. The message says what."""
+
+
+class CheckSkipped(Exception):
+    """A check has nothing to do. The message says why."""
+
+
+class Report:
+    """Runs checks and writes down how they went. Used by one thread at a time."""
+
+    def __init__(
+        self, path: Path, console: Console, hide: Callable[[str], str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`path`: a file that does not exist yet; raises OSError otherwise. `hide`: takes secrets out of a text."""
+        self.path = path
+        self.file = path.open("x", encoding="utf-8")
+        self.counts: Counter[str] = Counter()  # checks by verdict
+        self.current = ""  # the name of the check under way
+        self._console, self._hide, self._clock = console, hide, clock
+        self._began = clock()
+
+    def section(self, title: str, *, shown: bool = True) -> None:
+        """Begin a part of the report. `shown`: on the terminal, too."""
+        self.line("", f"== {title} ==")
+        if shown:
+            self._console.print(Text(title, style="bold"))
+
+    def line(self, *lines: str) -> None:
+        """Write lines to the file only."""
+        for line in lines:
+            self.file.write(self._hide(line) + "\n")
+        self.file.flush()
+
+    def check(self, name: str, run: Callable[[], str]) -> bool:
+        """Run a check, which returns what it measured, in a few words, or raises. Returns whether it is ok.
+
+        Any exception but CheckSkipped is a failure, whose traceback the file gets.
+        """
+        self.current = name
+        self.line(f"…       {name}")
+        began = self._clock()
+        trace = ""
+        try:
+            verdict, detail = OK, run()
+        except CheckSkipped as reason:
+            verdict, detail = SKIPPED, str(reason)
+        except CheckFailed as reason:
+            verdict, detail, trace = FAILED, str(reason), traceback.format_exc()
+        except Exception as error:  # whatever an engine raises belongs in the report
+            verdict, detail, trace = FAILED, f"{type(error).__name__}: {error}", traceback.format_exc()
+        seconds = self._clock() - began
+        self.counts[verdict] += 1
+        words = f"{name}: {detail}" if detail else name
+        self.line(f"{verdict:7} {words}  {seconds:.2f} s", *trace.splitlines())
+        shown = Text.assemble(
+            (f"  {verdict:7}", _STYLES[verdict]), f" {self._hide(words)}  ", (f"{seconds:.1f} s", "dim")
+        )
+        self._console.print(shown, soft_wrap=False)
+        self.current = ""
+        return verdict == OK
+
+    def _show(self, verdict: str, words: str, took: str) -> None:
+        """Print a line for a check, whose words may go on below themselves."""
+        line = Table.grid(padding=(0, 1))
+        line.add_column(width=8)
+        line.add_column(width=7, justify="right")
+        line.add_column()
+        line.add_row(Text(verdict, style=_STYLES[verdict]), Text(took, style="dim"), Text(words))
+        self._console.print(line)
+
+    def finish(self) -> int:
+        """Write the summary, close the file, and return the exit status: 0 if no check failed, else 1."""
+        counts = ", ".join(f"{self.counts[verdict]} {verdict}" for verdict in (OK, FAILED, SKIPPED))
+        summary = f"{self.counts.total()} checks in {self._clock() - self._began:.0f} s: {counts}"
+        self.line("", summary)
+        self.file.close()
+        failed = self.counts[FAILED] > 0
+        self._console.print(Text(summary, style=_STYLES[FAILED] if failed else "bold"))
+        self._console.print(Text(f"the report: {self.path}"), soft_wrap=True)
+        return 1 if failed else 0
+
+
+class LogLines(logging.Handler):
+    """Writes the log lines of the program into a report: what the engines say about compilation and memory."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(logging.INFO)
+        self._report = report
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._report.line(f"        log: {record.getMessage()}")
