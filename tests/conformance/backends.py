@@ -18,7 +18,7 @@ from backends.scripted import Script, ScriptedBackend
 from drafters.shared_engine import SharedEngine
 from models import DEFAULT_TARGET
 from tests.models.conftest import TinyModel
-from tests.stand_ins.neuron import load_on_stand_in
+from tests.stand_ins.neuron import load_on_stand_in, own_environment
 from tests.transformers_neuronx.loaded import load_model
 
 ROWS, CONTEXT, BATCH = 3, 384, 64
@@ -122,6 +122,7 @@ def _neuron_legacy_on_source() -> Backend:
     from tests.transformers_neuronx import source  # needs torch
 
     with TemporaryDirectory() as folder, ExitStack() as stack:
+        stack.enter_context(own_environment())
         stack.enter_context(source.library())
         made = TinyModel(Path(folder) / "tiny")
         backend = load_model(made, slots=ROWS, context_length=CONTEXT, batch_tokens=BATCH).backend

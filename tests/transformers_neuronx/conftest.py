@@ -32,13 +32,17 @@ def library() -> Iterator[ModuleType]:
 
 
 @pytest.fixture
-def load(library: ModuleType, tmp_path: Path) -> Load:
+def load(library: ModuleType, tmp_path: Path) -> Iterator[Load]:
     """A function that loads a tiny model with the backend. `changes` are those of the model's config."""
+    opened: list[Loaded] = []
 
     def loaded(changes: dict[str, Any] | None = None, **options: Any) -> Loaded:
-        return load_model(TinyModel(tmp_path / "tiny", **changes or {}), **options)
+        opened.append(load_model(TinyModel(tmp_path / "tiny", **changes or {}), **options))
+        return opened[-1]
 
-    return loaded
+    yield loaded
+    for each in opened:
+        each.backend.close()
 
 
 @pytest.fixture

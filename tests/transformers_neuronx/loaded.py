@@ -54,12 +54,14 @@ class Loaded:
 
 
 def load_model(made: TinyModel, **options: Any) -> Loaded:
-    """Load with the backend, in float32 unless `options` say otherwise. No cell of a cache is zero afterwards."""
+    """Load with the backend, in float32 unless `options` say otherwise. No cell of a cache is zero afterwards, and
+    entries share their passes."""
     quick = {"slots": 3, "context_length": 200, "batch_tokens": 200, "dtype": "float32"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the library's: lazy modules, key-value heads that are copied
         backend = registry.load("neuron_legacy", LoadOptions(**{"model": made.folder, **quick, **options}))
     loaded = Loaded(backend, made)
+    loaded.one_pass_for_all(pays=True)
     spoil(loaded.model)
     return loaded
 

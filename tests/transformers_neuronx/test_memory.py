@@ -38,6 +38,7 @@ def test_weights_and_caches_have_the_bytes_that_the_backend_says(
     load: Load, heads: int, kv_heads: int, cores: int, dtype: str
 ) -> None:
     sizes = {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": 4, "hidden_size": 4 * heads}
+    sizes |= {"vocab_size": 262, "intermediate_size": 90}  # which eight cores do not divide
     loaded = load(sizes, tensor_parallel=cores, dtype=dtype, slots=2, context_length=127, batch_tokens=128)
     held = bytes_per_core(caches(loaded.model))
     assert loaded.backend.kv_bytes == held * cores
