@@ -73,10 +73,7 @@ class Report:
         self.counts[verdict] += 1
         words = f"{name}: {detail}" if detail else name
         self.line(f"{verdict:7} {words}  {seconds:.2f} s", *trace.splitlines())
-        shown = Text.assemble(
-            (f"  {verdict:7}", _STYLES[verdict]), f" {self._hide(words)}  ", (f"{seconds:.1f} s", "dim")
-        )
-        self._console.print(shown, soft_wrap=False)
+        self._show(verdict, self._hide(words), f"{seconds:.1f} s")
         self.current = ""
         return verdict == OK
 
