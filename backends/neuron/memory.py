@@ -88,10 +88,13 @@ class CoreMemory:
             )
         room = int(_SHARE * chip.core_bytes) - sum(held for _, held in self._held.values())
         fitting = [each for each in chip.degrees if sizes.core_bytes(each) <= room]
-        if degree is None and fitting:
-            degree = fitting[0]
-        if degree is None or sizes.core_bytes(degree) > room:
-            raise ModelLoadError(_complaint(sizes, degree, chip, room, fitting), "tensor_parallel")
+        if degree is None:
+            degree = fitting[0] if fitting else max(chip.degrees)
+        if degree not in fitting:
+            advice = f"it fits at {fitting[0]}" if fitting else "lower rows or context"
+            raise ModelLoadError(
+                f"tensor_parallel {degree}: {_needs(sizes, degree, room)}: {advice}", "tensor_parallel"
+            )
         self._held[model] = degree, sizes.core_bytes(degree)
         return degree
 
@@ -100,13 +103,12 @@ class CoreMemory:
         self._held.pop(model, None)
 
 
-def _complaint(sizes: Sizes, asked: int | None, chip: Chip, room: int, fitting: list[int]) -> str:
-    degree = max(chip.degrees) if asked is None else asked
+def _needs(sizes: Sizes, degree: int, room: int) -> str:
+    """What a model needs of each of `degree` cores, which have `room` bytes free."""
     weights, caches = sizes.weight_bytes(degree), sizes.kv_bytes(degree) // degree
-    advice = f"it fits at {fitting[0]}" if fitting and asked is not None else "lower rows or context"
     return (
-        f"tensor_parallel {degree}: each core needs {_gib(weights)} GiB for weights and {_gib(caches)} GiB for "
-        f"{sizes.slots} slots of {sizes.cells} tokens, {_gib(room)} GiB are there: {advice}"
+        f"each core needs {_gib(weights)} GiB for weights and {_gib(caches)} GiB for {sizes.slots} slots of "
+        f"{sizes.cells} tokens, {_gib(room)} GiB are there"
     )
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from backends.base import Backend, LoadOptions, ModelLoadError
-from backends.registry import load
+from backends.registry import devices_of_draft, load
 from command_line import interruptible
 from command_line.parser import Parser
 from command_line.print_config import table
@@ -83,11 +83,11 @@ def _run(report: Report, settings: Settings) -> int:
     report.line(*table(Settings.model_fields, [settings]).splitlines())
     report.section("the machine", shown=False)
     report.line(*environment())
-    # The model comes first: a process claims its devices once, and the tiny one runs on those that the model needs.
+    # The model comes first: a process claims its devices once, and the tiny one runs on as many where all must.
     devices = check_model(report, settings, loaded)
     options = settings.load_options()
-    if devices is not None and devices > 1:
-        options = replace(options, tensor_parallel=devices)
+    if devices is not None:
+        options = replace(options, tensor_parallel=devices_of_draft(settings.backend, settings.backend, devices))
     with TemporaryDirectory() as folder:
         check_tiny(report, settings.backend, options, Path(folder), loaded)
     return report.finish()

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from backends.base import Backend, Entry, LoadOptions, TopLogitsSpec
+from backends.compilation import folder_of
+from backends.registry import compiles
 from backends.trial.random_batches import random_batches
 from backends.trial.reference import reference_logits
 from backends.trial.tiny_llama import TinyModel
@@ -38,7 +40,7 @@ def check_tiny(report: Report, engine: str, options: LoadOptions, folder: Path, 
         def load_it(dtype: str = dtype, changes: dict[str, Any] = changes, to: list[Any] = loaded) -> str:
             model = _written(folder / f"tiny-{dtype}", options.tensor_parallel or 1)
             path = _as_read(model, engine)
-            to.append((load(engine, _small(replace(options, model=path, **changes))), model))
+            to.append((load(engine, _small(engine, replace(options, model=path, **changes))), model))
             return _described(to[0][0])
 
         if report.check("load", load_it):
@@ -144,15 +146,21 @@ def _variants(engine: str, options: LoadOptions) -> list[tuple[str, dict[str, An
         return [("float32", {"kv_type": "f32", "flash_attention": False}), ("float16", {"kv_type": "f16"})]
     if engine in _WITHOUT_MODEL:
         return [("float32", {})]
+    if engine == "torch" and options.device == "neuron" and (options.tensor_parallel or 1) > 1:
+        served = options.dtype or "bfloat16"  # in a process, one model at most is split over NeuronCores
+        return [(served, {"dtype": served})]
     second = options.dtype if options.dtype not in (None, "float32") else "bfloat16"
     return [(dtype, {"dtype": dtype}) for dtype in ("float32", second or "bfloat16")]
 
 
-def _small(options: LoadOptions) -> LoadOptions:
+def _small(engine: str, options: LoadOptions) -> LoadOptions:
     """The options of serving, for a tiny model: compiled shapes that are too large for it are left out."""
     widths = tuple(width for width in options.compile_widths or () if width <= _BATCH)
     spans = tuple(span for span in options.compile_spans or () if span < _CONTEXT)
     sized = replace(options, slots=_ROWS, context_length=_CONTEXT, batch_tokens=_BATCH)
+    if compiles(engine, options) and (folder := folder_of(options.compile_cache)) is not None:
+        # Apart from the others: what a tiny program takes to compile says nothing about a large one.
+        sized = replace(sized, compile_cache=folder / "selftest")
     return replace(sized, compile_widths=widths or None, compile_spans=spans or None)
 
 

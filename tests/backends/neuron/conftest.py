@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backends import registry
-from backends.base import LoadOptions
+from backends.base import Backend, LoadOptions
 from tests.models.conftest import TinyModel
 from tests.stand_ins.neuron import standing_in
 
@@ -28,11 +28,18 @@ def library() -> Iterator[Any]:
 
 
 @pytest.fixture
-def load(tiny: TinyModel, library: Any) -> Load:
-    """A function that loads the tiny model, with options for a quick load that can be overridden."""
+def load(tiny: TinyModel, library: Any) -> Iterator[Load]:
+    """A function that loads the tiny model, with options for a quick load that can be overridden.
+
+    The models are closed at the end: those of a process share one degree and the cores' memory.
+    """
+    opened: list[Backend] = []
 
     def loaded(**options: Any) -> Any:
         quick = {"model": tiny.folder, "slots": 2, "context_length": 127, "batch_tokens": 128, "dtype": "float32"}
-        return registry.load("neuron_legacy", LoadOptions(**{**quick, **options}))
+        opened.append(registry.load("neuron_legacy", LoadOptions(**{**quick, **options})))
+        return opened[-1]
 
-    return loaded
+    yield loaded
+    for each in opened:
+        each.close()

@@ -251,10 +251,11 @@ def test_load_runs_every_program_once(
     assert progress == sorted(set(progress))
     assert progress[-1] == 1.0 and len(progress) == 3 + 4 + 2 * len(WIDTHS)
     assert backend.length(0) == 0
+    backend.close()
 
 
 def test_failing_pass_empties_its_slots_and_the_next_works(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = load()
+    backend = paying_from(load(), 99)
     backend.extend([Entry(0, 0, IDS[:5], 5), Entry(1, 0, IDS[:5], 5)])
 
     def fails(*_: Any, **__: Any) -> None:

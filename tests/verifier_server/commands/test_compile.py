@@ -1,5 +1,6 @@
 """The command `verifier compile`: what it compiles, prints and refuses, and how Ctrl-C ends it."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from backends.base import LoadOptions
 from backends.registry import COMPILING, SHOWN, compiles
 from tests.models.conftest import TinyModel
 from tests.paths import ROOT
+from tests.stand_ins.neuron import own_environment
 from tests.verifier_server.test_command_line import MODULE, environment, run
 
 COMPILE = [*MODULE, "compile"]
@@ -43,7 +45,9 @@ def test_only_some_engines_compile() -> None:
 def test_torch_compiles_if_asked_to_and_on_neuron() -> None:
     assert not compiles("torch", LoadOptions(device="cpu"))
     assert compiles("torch", LoadOptions(device="cpu", compile=True))
-    assert compiles("torch", LoadOptions(device="neuron:1"))
+    with own_environment():
+        assert compiles("torch", LoadOptions(device="neuron"))
+        assert os.environ["NEURON_RT_VISIBLE_CORES"] == "0", "claimed before the devices are counted"
 
 
 def test_engine_that_compiles_nothing_is_refused() -> None:
