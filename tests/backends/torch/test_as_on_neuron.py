@@ -26,13 +26,14 @@ pytest.importorskip("transformers", reason="needs the extra in requirements-torc
 from torch._dynamo import register_backend, reset  # noqa: E402 - they need the extra
 from torch._dynamo.backends.common import aot_autograd  # noqa: E402
 from torch._dynamo.backends.registry import _BACKENDS, _COMPILER_FNS  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes  # noqa: E402
+from torch.utils._python_dispatch import _disable_current_modes  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
 from backends.torch import backend as torch_backend  # noqa: E402
 from backends.torch.backend import TorchBackend  # noqa: E402
 from backends.torch.compiling import NEURON, buckets, spans  # noqa: E402
 from backends.torch.launch import Masks  # noqa: E402
+from tests.backends.torch.recorder import Recorder  # noqa: E402
 
 pytestmark = pytest.mark.engine("torch")
 
@@ -61,24 +62,6 @@ class StrictCompiler:
         self.graphs.append(graph)
         run: Callable[..., Any] = graph.forward
         return run
-
-
-class Recorder(TorchDispatchMode):  # type: ignore[misc]
-    """Records which operations run outside of compiled graphs, on which shapes, strides and number types."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: set[Any] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not func.is_view:
-            leaves = tree_leaves((args, kwargs or {}))
-            self.found.add((func, *(_layout(each) if isinstance(each, torch.Tensor) else each for each in leaves)))
-        return func(*args, **(kwargs or {}))
-
-
-def _layout(tensor: Any) -> Any:
-    return tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype
 
 
 @pytest.fixture

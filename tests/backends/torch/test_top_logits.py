@@ -1,7 +1,5 @@
 """Top logits selected on the device: their values, and that a compiling device meets no new shapes."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,39 +12,13 @@ from speculation.sampling.top_logits import TopLogits
 
 torch = pytest.importorskip("torch", reason="needs the extra in requirements-torch.txt")
 
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - it needs the extra
-from torch.utils._pytree import tree_leaves  # noqa: E402
-
-from backends.torch.cache import LayerShape, SlotCache  # noqa: E402
+from backends.torch.cache import LayerShape, SlotCache  # noqa: E402 - it needs the extra
 from backends.torch.top_logits import greatest_of, select_top_logits, warm  # noqa: E402
+from tests.backends.torch.recorder import Recorder  # noqa: E402
 
 pytestmark = pytest.mark.engine("torch")
 
 SLOTS, KEPT, VOCABULARY = 4, 3, 3000
-
-
-def _layout(tensor: Any) -> Any:
-    return tensor.shape, tensor.stride(), tensor.storage_offset()
-
-
-class _Recorder(TorchDispatchMode):  # type: ignore[misc]
-    """Records which operations ran on tensors of which shapes. Views run no operation and are left out."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: set[Any] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not func.is_view:
-            leaves = tree_leaves((args, kwargs or {}))
-            self.found.add((func, *(_layout(each) if isinstance(each, torch.Tensor) else each for each in leaves)))
-        return func(*args, **(kwargs or {}))
-
-
-@contextmanager
-def _recorded() -> Iterator[set[Any]]:
-    with _Recorder() as mode:
-        yield mode.found
 
 
 def _logits(seed: int) -> Any:
@@ -112,9 +84,9 @@ def test_selection_by_chunks_equals_selection_from_the_whole_row(
 def test_thousand_greatest_of_a_large_vocabulary_take_two_stages() -> None:
     """Llama 3's vocabulary: no selection sees more ids than a chunk has."""
     numbers = torch.from_numpy(np.random.default_rng(2).normal(0.0, 3.0, (1, 1, 128_256)).astype(np.float32))
-    with _recorded() as found:
+    with Recorder() as found:
         greatest, at = greatest_of(numbers, TOP_LOGITS_COUNT, 16_384)
-    seen = [each[1][0][-1] for each in found if each[0] is torch.ops.aten.topk.default]
+    seen = [each[1][0][-1] for each in found.found if each[0] is torch.ops.aten.topk.default]
     assert sorted(seen) == [8 * TOP_LOGITS_COUNT, 16_384]
     expected, _ = torch.topk(numbers, TOP_LOGITS_COUNT, dim=-1)
     assert torch.equal(greatest, expected) and torch.equal(numbers.gather(-1, at), expected)
@@ -123,38 +95,38 @@ def test_thousand_greatest_of_a_large_vocabulary_take_two_stages() -> None:
 def test_more_than_was_compiled_ahead_gives_whole_rows() -> None:
     """In one pass with others, which keep their top logits."""
     wanted = [TopLogitsSpec(2000, 1.0, 2500), TopLogitsSpec(5, 1.0, VOCABULARY)]
-    with _recorded() as at_first:
+    with Recorder() as at_first:
         warm(_logits(0), VOCABULARY, 2048)
-    with _recorded() as later:
+    with Recorder() as later:
         whole, top = select_top_logits(_logits(7), wanted, [(0, slice(0, 2)), (1, slice(0, 2))], 2048)
-    assert later <= at_first
+    assert later.found <= at_first.found
     assert isinstance(whole, np.ndarray) and np.array_equal(whole, _logits(7)[0, :2, :2500].numpy())
     assert all(isinstance(each, TopLogits) for each in top)
     assert isinstance(select_top_logits(_logits(7), wanted[:1], [(0, slice(0, 1))])[0][0], TopLogits)
 
 
 def test_selection_uses_only_shapes_seen_at_warm_up() -> None:
-    with _recorded() as at_first:
+    with Recorder() as at_first:
         warm(_logits(0), VOCABULARY)
     for seed in range(20):
         logits, wanted = _logits(seed), _wanted(seed)
-        with _recorded() as later:
+        with Recorder() as later:
             for rows in select_top_logits(logits, *wanted):
                 if isinstance(rows[0], TopLogits):
                     rows[0].whole()
-        assert later <= at_first
-    with _recorded() as beyond:
+        assert later.found <= at_first.found
+    with Recorder() as beyond:
         select_top_logits(_logits(0), [TopLogitsSpec(2000, 1.0, VOCABULARY)], [(0, slice(0, 1))])
-    assert not beyond <= at_first, "a new shape is indeed found"
+    assert not beyond.found <= at_first.found, "a new shape is indeed found"
 
 
 def test_copies_of_equal_length_use_equal_shapes() -> None:
     cache = SlotCache([LayerShape((2, 8), (2, 8))], SLOTS, 64, torch.float32, torch.device("cpu"))
     cache.key0.copy_(torch.arange(cache.key0.numel()).reshape(cache.key0.shape))
-    with _recorded() as at_first:
+    with Recorder() as at_first:
         cache.copy(0, 1, 32)
-    with _recorded() as later:
+    with Recorder() as later:
         cache.copy(3, 2, 32)
-    assert later == at_first
+    assert later.found == at_first.found
     assert torch.equal(cache.key0[2, :, :32], cache.key0[3, :, :32])
     assert not torch.equal(cache.key0[2, :, 32:], cache.key0[3, :, 32:])
