@@ -79,8 +79,8 @@ def greatest_of(numbers: Tensor, size: int, chunk: int | None) -> tuple[Tensor, 
     """The `size` greatest of `numbers` (slots, kept, n) in each row, descending, and their places in the row.
 
     With `chunk`, which is at least twice `size`, no more numbers than that are compared at once: the greatest of each
-    chunk are selected, then the greatest of these. Where numbers are tied, any of them may be included. A place at or
-    beyond n is padding: its number is -inf.
+    chunk are selected, then the greatest of these. Where numbers are tied, any of them may be included. The place of a
+    number of -inf means nothing: it may be that of padding.
     """
     if chunk is None or numbers.shape[-1] <= chunk:
         greatest, at = torch.topk(numbers, size, dim=-1)
@@ -90,7 +90,8 @@ def greatest_of(numbers: Tensor, size: int, chunk: int | None) -> tuple[Tensor, 
     heads, at = torch.topk(padded.unflatten(-1, (-1, chunk)), size, dim=-1)
     first = torch.arange(0, padded.shape[-1], chunk, device=numbers.device)[:, None]  # of each chunk
     greatest, found = greatest_of(heads.flatten(-2), size, chunk)
-    return greatest, (at + first).flatten(-2).gather(-1, found)
+    places = (at + first).flatten(-2)
+    return greatest, places.gather(-1, found.clamp(max=places.shape[-1] - 1))  # beyond is padding of a later stage
 
 
 def _bucket(size: int, vocabulary: int) -> int:
