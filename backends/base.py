@@ -139,9 +139,13 @@ class LoadOptions:
     compile_cache: Path | None = None  # folder where compiled programs are kept
 
     def refuse(self, engine: str, *names: str) -> None:
-        """Raises ModelLoadError if any option in `names` differs from its default, since `engine` would ignore it."""
+        """Raises ModelLoadError if any option in `names` differs from its default, since `engine` would ignore it.
+
+        A `tensor_parallel` of 1 is what every engine does.
+        """
         for field in fields(self):
-            if field.name in names and getattr(self, field.name) != field.default:
+            usual = (field.default, 1) if field.name == "tensor_parallel" else (field.default,)
+            if field.name in names and getattr(self, field.name) not in usual:
                 raise ModelLoadError(f"{field.name}: the {engine} backend has no such choice, leave it out", field.name)
 
 

@@ -75,6 +75,7 @@ def test_unsupported_options_are_refused(name: str) -> None:
     for choice in ({"device": "cuda"}, {"dtype": "float16"}, {"compile": True}, {"tensor_parallel": 2}):
         expected = f"{next(iter(choice))}: the {name} backend has no such choice, leave it out"
         assert refusal(small(**choice), name) == expected
+    small(tensor_parallel=1).refuse(name, "tensor_parallel")
 
 
 @pytest.mark.parametrize("name", ["torch", "mlx"])
