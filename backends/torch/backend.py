@@ -33,7 +33,7 @@ from backends.torch.attention import group_queries
 from backends.torch.cache import SlotCache, layer_shapes
 from backends.torch.compiling import NEURON, buckets, check_compilation, compilation, spans
 from backends.torch.launch import LaunchModule, Masks, logits_of
-from backends.torch.memory import free_bytes
+from backends.torch.memory import check_fits, free_bytes
 from backends.torch.read_model import (
     Reader,
     check_options,
@@ -80,6 +80,8 @@ class TorchBackend(Backend):
         self._device = find_device(options.device)
         self.has_top_logits = self._device.type != "cpu" if has_top_logits is None else has_top_logits
         dtype = find_dtype(options.dtype, self._device)
+        if compiler == NEURON and (free := self._free_bytes()) is not None:
+            check_fits(options, dtype, self.devices, free)
         model = read(options.model, options, self._device, dtype)
         assert options.model is not None
         group_queries(model)

@@ -1,12 +1,17 @@
-"""How much memory of a device is free, where the device tells."""
+"""How much memory of a device is free, where the device tells, and whether a model fits."""
 
 import logging
+import math
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 
-from backends.base import first_line
+from backends.base import LoadOptions, ModelLoadError, first_line
+from backends.hugging_face.folder import read_json
 from backends.machine import available_bytes
+from backends.torch.read_model import context_of, read_config
 
 _log = logging.getLogger("specpair.torch")
 
@@ -34,3 +39,45 @@ def free_bytes(device: torch.device) -> int | None:
         _log.debug("the memory of %s is unknown: it states %d bytes", device, total)
         return None
     return max(0, total - allocated)
+
+
+def check_fits(options: LoadOptions, dtype: torch.dtype, devices: int, free: int) -> None:
+    """Raises ModelLoadError if weights and KV cache of a model folder exceed the `free` bytes of each of `devices`.
+
+    It reads no weights, only what the files say of them, so that nothing is loaded or compiled in vain. One slot is
+    counted if the options give no number. A GGUF file is not checked.
+    """
+    if options.model is None or not options.model.is_dir():
+        return
+    config = read_config(options.model)
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    slots, context = options.slots or 1, context_of(config, options.context_length)
+    weights = _weights(options.model) * dtype.itemsize
+    cache = 2 * config.num_hidden_layers * heads * width * context * slots * dtype.itemsize
+    if weights + cache > devices * free:
+        enough = math.ceil((weights + cache) / max(free, 1))
+        needs = f"{_gib(weights / devices)} GiB for weights and {_gib(cache / devices)} GiB for {slots} slots"
+        raise ModelLoadError(
+            f"tensor_parallel {devices}: each device needs {needs} of {context} tokens, {_gib(free)} are free: "
+            f"it takes {enough} devices or more, or lower rows or context",
+            "tensor_parallel",
+        )
+
+
+def _weights(folder: Path) -> int:
+    """How many numbers the weights in a folder are; 0 for files that cannot be read, of which the load will tell."""
+    index = read_json(folder / "model.safetensors.index.json")
+    try:
+        count = 0
+        for name in set(index.get("weight_map", {}).values()) or {"model.safetensors"}:
+            with safe_open(folder / name, framework="np") as file:
+                count += sum(math.prod(file.get_slice(tensor).get_shape()) for tensor in file.keys())  # noqa: SIM118
+        return count
+    except (OSError, SafetensorError, AttributeError, TypeError) as error:
+        _log.debug("the weights in %s cannot be counted: %s", folder, first_line(error))
+        return 0
+
+
+def _gib(count: float) -> str:
+    return f"{count / 2**30:.1f}"

@@ -1,5 +1,6 @@
 """Free memory of a device that is neither a CPU nor one of CUDA's, asked through its module in PyTorch."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,8 @@ pytest.importorskip("transformers", reason="needs the extra in requirements-torc
 
 from backends.torch import backend as torch_backend  # noqa: E402 - they need the extra
 from backends.torch.backend import TorchBackend  # noqa: E402
-from backends.torch.memory import free_bytes  # noqa: E402
+from backends.torch.compiling import NEURON  # noqa: E402
+from backends.torch.memory import check_fits, free_bytes  # noqa: E402
 
 pytestmark = pytest.mark.engine("torch")
 
@@ -66,3 +68,46 @@ def test_slots_and_room_go_by_the_memory_of_the_device(tmp_path: Path, monkeypat
     monkeypatch.setattr(torch_backend, "free_bytes", lambda device: slot)
     with pytest.raises(ModelLoadError, match="are available: lower rows or context"):
         TorchBackend(options)
+
+
+def test_model_that_does_not_fit_on_neuron_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the number of cores that would do."""
+    made = TinyModel(tmp_path / "tiny")
+    options = LoadOptions(made.folder, slots=2, context_length=128, device="cpu", threads=1, dtype="bfloat16")
+    weights = 2 * sum(each.size for each in made.weights.values())
+    cache = 2 * 2 * 2 * 32 * 128 * 2  # bytes a number, keys and values, layers, numbers a head, tokens, slots
+
+    def read(*_: Any) -> Any:
+        raise AssertionError("the weights are read")
+
+    monkeypatch.setattr(torch_backend, "free_bytes", lambda device: (weights + cache) // 3 + 1)
+    with pytest.raises(ModelLoadError, match=r"tensor_parallel 1: each .* it takes 3 devices or more") as caught:
+        TorchBackend(options, compiler=NEURON, read=read)
+    assert caught.value.setting == "tensor_parallel"
+    monkeypatch.setattr(torch_backend, "free_bytes", lambda device: weights + cache)
+    with pytest.raises(AssertionError, match="the weights are read"):
+        TorchBackend(options, compiler=NEURON, read=read)
+
+
+@pytest.mark.parametrize("content", [b"", b"no safetensors"])
+def test_weights_that_cannot_be_counted_are_left_to_the_load(tmp_path: Path, content: bytes) -> None:
+    made = TinyModel(tmp_path / "tiny")
+    (made.folder / "model.safetensors").write_bytes(content)
+    check_fits(LoadOptions(made.folder, context_length=128), torch.bfloat16, 1, 2**20)
+    check_fits(LoadOptions(made.folder / "model.safetensors"), torch.bfloat16, 1, 1)
+    check_fits(LoadOptions(), torch.bfloat16, 1, 1)
+
+
+def test_weights_in_several_files_are_counted_by_their_index(tmp_path: Path) -> None:
+    made = TinyModel(tmp_path / "tiny")
+    weights = made.folder / "model.safetensors"
+    (made.folder / "other.safetensors").write_bytes(weights.read_bytes())  # not of the model
+    weights.rename(made.folder / "part.safetensors")
+    index = {"weight_map": dict.fromkeys(made.weights, "part.safetensors")}
+    (made.folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    count = sum(each.size for each in made.weights.values())
+    check_fits(LoadOptions(made.folder, context_length=2), torch.float32, 1, 4 * count + 2 * 2 * 2 * 32 * 4)
+    with pytest.raises(ModelLoadError, match="it takes 2 devices or more"):
+        check_fits(LoadOptions(made.folder, context_length=2), torch.float32, 1, 4 * count)
