@@ -67,7 +67,9 @@ class Compilation:
         _log.info("%s: %d programs compiled and loaded in %s", self.model_name, self.programs, _long(took))
         rounds = math.ceil(self.programs / self.workers)
         if self.folder is not None and took / rounds >= _QUICK:
-            times = {**self._measured(), self.engine: took / rounds / self.layers}
+            known = self._measured()
+            # The greatest: where some programs were found compiled, it took less time than all of them would.
+            times = {**known, self.engine: max(took / rounds / self.layers, known.get(self.engine, 0.0))}
             with suppress(OSError):  # a folder that cannot be written to costs the next estimate only
                 self.folder.mkdir(parents=True, exist_ok=True)
                 (self.folder / FILE).write_text(json.dumps(times), encoding="utf-8")

@@ -62,7 +62,9 @@ class Settings(LayeredSettings):
     ] = None
     dtype: Annotated[
         Literal["float32", "bfloat16", "float16"] | None,
-        Field(description="torch, mlx: number type (default: float32 on a CPU, bfloat16 elsewhere; mlx: as stored)"),
+        Field(
+            description="torch, mlx, neuron_legacy: number type (default: bfloat16, on a CPU float32; mlx: as stored)"
+        ),
     ] = None
     compile: Annotated[
         bool, Field(description="torch: compile for all shapes at the start; faster passes, minutes of waiting")

@@ -8,17 +8,19 @@ import hashlib
 import json
 import logging
 import os
+import secrets
 import shutil
 from collections.abc import MutableMapping
 from importlib import metadata
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any, Final
 
 from backends.base import first_line
 
 # Where the compiler keeps programs; its default is a folder in /var/tmp.
 COMPILER_CACHE: Final = "NEURON_COMPILE_CACHE_URL"
+_OURS: Final = "neuronx-cc"  # a folder of it that the user has not chosen
+FLAGS: Final = "NEURON_CC_FLAGS"  # of the compiler, which programs depend on
 _MAKERS: Final = ("transformers-neuronx", "torch-neuronx", "neuronx-cc", "libneuronxla")  # what programs depend on
 _log = logging.getLogger("specpair.compile")
 
@@ -26,7 +28,19 @@ _log = logging.getLogger("specpair.compile")
 def keep_in(folder: Path | None, environment: MutableMapping[str, str] = os.environ) -> None:
     """Make the compiler keep programs below `folder`, unless the user has said where."""
     if folder is not None:
-        environment[COMPILER_CACHE] = environment.get(COMPILER_CACHE) or str(folder / "neuronx-cc")
+        environment[COMPILER_CACHE] = environment.get(COMPILER_CACHE) or str(folder / _OURS)
+
+
+def forget_failures(folder: Path | None) -> None:
+    """Make the compiler try programs again whose compilation failed before, in the folder that `keep_in` set.
+
+    The compiler remembers a failure as well as a success, also one by Ctrl-C or for lack of memory, and the library
+    asks it not to try again. A program that failed has a log in its folder, and no compiled file.
+    """
+    for log in () if folder is None else (folder / _OURS).glob("*/*/model.log"):
+        if not (log.parent / "model.neff").exists():
+            _log.info("its compilation failed before, and is tried again: %s", log.parent)
+            shutil.rmtree(log.parent)
 
 
 class Artefacts:
@@ -34,8 +48,9 @@ class Artefacts:
 
     def __init__(self, folder: Path | None, model_name: str, *settings: Any) -> None:
         """`folder`: where those of all models are; None: nothing is kept. `settings`: all that programs depend on,
-        beside the versions of the libraries; JSON, or with a `repr`."""
-        key = json.dumps([settings, [_version(name) for name in _MAKERS]], default=repr, sort_keys=True)
+        beside the versions of the libraries and the compiler's flags; JSON, or with a `repr`."""
+        made_by = [*map(_version, _MAKERS), os.environ.get(FLAGS, "").split()]
+        key = json.dumps([settings, made_by], default=repr, sort_keys=True)
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]
         self.path = None if folder is None else folder / f"{model_name}-{digest}"
 
@@ -56,16 +71,24 @@ class Artefacts:
         if self.path is None or self.complete:
             return
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            beside = mkdtemp(prefix=self.path.name, dir=self.path.parent)
+            beside = self.path.with_name(f"{self.path.name}.{secrets.token_hex(4)}")
+            beside.mkdir(parents=True)
             try:
-                model.save(beside)
-                Path(beside).rename(self.path)  # so that half of the programs never pass for all
+                model.save(str(beside))
+                for file in beside.iterdir():
+                    _write_through(file)
+                beside.rename(self.path)  # so that half of the programs never pass for all
             except BaseException:
                 shutil.rmtree(beside)
                 raise
         except (OSError, AssertionError) as error:
             _log.warning("the compiled programs could not be kept in %s: %s", self.path, first_line(error))
+
+
+def _write_through(file: Path) -> None:
+    """Wait until the disk has `file`: a machine that ends soon may leave an empty one behind else."""
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())
 
 
 def _version(name: str) -> str | None:

@@ -15,8 +15,7 @@ import numpy as np
 from backends.base import Backend, EngineFailure, Entry, LoadOptions, Logits, ModelLoadError, Progress
 from backends.compilation import Compilation, folder_of
 from backends.hugging_face.folder import model_name
-from backends.machine import available_bytes, cores
-from backends.neuron.artefacts import Artefacts, keep_in
+from backends.neuron.artefacts import Artefacts, forget_failures, keep_in
 from backends.neuron.chips import Chip, this_chip
 from backends.neuron.cores import claim
 from backends.neuron.install import LEGACY_REQUIREMENTS, import_neuron
@@ -24,6 +23,7 @@ from backends.neuron.memory import CoreMemory
 from backends.neuron.model import TYPES, Checkpoint, made, read_checkpoint
 from backends.neuron.passes import Passes, Work
 from backends.neuron.shapes import Piece, Programs, programs_for
+from backends.neuron.workers import ending_with_this_process, lacked_memory, workers_for
 
 _log = logging.getLogger("specpair.neuron")
 _SLOTS: Final = 4  # where the options leave it to the engine
@@ -32,9 +32,6 @@ _CONTEXT_AT_MOST: Final = 4096  # tokens per slot, unless the options ask for mo
 _READ, _OPENED, _BUILT = 0.02, 0.05, 0.8
 # Options that the library, its compiler and the chip leave no choice about.
 _NO_CHOICE: Final = ("gpu_layers", "threads", "mmap", "flash_attention", "deterministic")
-# Host memory that the compiler takes for a layer of a program. A guess, on the safe side: nine programs of 32 layers at
-# once are known to exhaust 32 GiB.
-_COMPILER_BYTES_A_LAYER: Final = 256 * 2**20
 
 CORES: Final = CoreMemory()  # the memory of this process's cores
 
@@ -57,6 +54,11 @@ class NeuronLegacyBackend(Backend):
         if options.shared_cells is not None:  # the further slots are for copies of a text, which this engine lacks
             self.slots = options.contexts
         self.context_length = options.context_length or min(checkpoint.trained, _CONTEXT_AT_MOST) - 1
+        if self.context_length > checkpoint.trained:
+            raise ModelLoadError(
+                f"context {self.context_length}: this model was trained for {checkpoint.trained} positions at most",
+                "context",
+            )
         super().__init__()
         self.max_batch_tokens = max(options.batch_tokens, self.slots, 2)
         self._programs = programs_for(options, self.slots, self.context_length, self.max_batch_tokens)
@@ -91,7 +93,7 @@ class NeuronLegacyBackend(Backend):
         """Compile and load the model with the library `neuron`. Raises ModelLoadError."""
         programs, folder = self._programs, folder_of(options.compile_cache)
         keep_in(folder)
-        workers = options.compile_workers or _workers(checkpoint.layers, programs.count)
+        workers = options.compile_workers or workers_for(checkpoint.layers, programs.count)
         artefacts = Artefacts(folder, self.model_name, checkpoint.config, programs, dtype, self.devices)
 
         def make() -> Any:
@@ -105,7 +107,8 @@ class NeuronLegacyBackend(Backend):
                 compilation = Compilation(
                     self.name, self.model_name, programs.count, checkpoint.layers, workers, folder
                 )
-                with compilation.measured():
+                forget_failures(folder)
+                with compilation.measured(), ending_with_this_process():
                     self._model.to_neuron()
                 artefacts.save(self._model)
             report(_BUILT)
@@ -114,8 +117,13 @@ class NeuronLegacyBackend(Backend):
         except ModelLoadError:
             raise
         except Exception as error:  # any type: assertions, errors of the runtime or the compiler
-            reason = f"{type(error).__name__}: {error}"
-            raise ModelLoadError(f"transformers-neuronx could not load {checkpoint.folder}: {reason}") from error
+            if lacked_memory(error):
+                raise ModelLoadError(
+                    f"compile_workers {workers}: the system ended a compiler, as it does when memory runs out: lower "
+                    f"it, or use a machine with more memory ({_said(error)})",
+                    "compile_workers",
+                ) from error
+            raise ModelLoadError(f"transformers-neuronx could not load {checkpoint.folder}: {_said(error)}") from error
 
     def _found_compiled(self, artefacts: Artefacts) -> bool:
         """Load the model with saved programs, if there are any. The model is gone if they do not fit it."""
@@ -124,18 +132,24 @@ class NeuronLegacyBackend(Backend):
         self._model.load(str(artefacts.path))
         try:
             self._model.to_neuron()
-        except FileNotFoundError as error:  # the library's, for a program that is not among them
-            self._model = None
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError) or error.errno is not None:
+                raise  # the system's, for a file of the model, or one that this user may not read
+            self._model = None  # the library's: a program is not among them
             artefacts.discard(str(error))
             return False
+        except Exception as error:  # any type: a damaged program is an error of the runtime
+            raise ModelLoadError(
+                f"transformers-neuronx could not run the programs kept in {artefacts.path}: {_said(error)}; if they "
+                "may be damaged, delete this folder: they are compiled again then"
+            ) from error
         _log.info("%s: %d programs found compiled in %s", self.model_name, self._programs.count, artefacts.path)
         return True
 
     def _warm_up(self, passes: Passes, report: Progress) -> None:
         done = 0
         programs = self._programs
-        runs = len(programs.prompts) + len(programs.continuations)
-        runs += sum(len(programs.batches(width)) for width in programs.verify)
+        runs = programs.count - len(programs.spans)  # all but those for single tokens
 
         def count() -> None:
             nonlocal done
@@ -155,7 +169,7 @@ class NeuronLegacyBackend(Backend):
         except EngineFailure:
             raise
         except Exception as error:  # any type
-            raise EngineFailure(f"transformers-neuronx failed: {type(error).__name__}: {error}") from error
+            raise EngineFailure(f"transformers-neuronx failed: {_said(error)}") from error
 
     def _run(self, batch: Sequence[Entry]) -> list[Logits]:
         """Run the passes of a batch: prompts and continuations one by one, then verify passes in rounds of one piece
@@ -220,9 +234,8 @@ class _EntryRun:
         self.parts.append(logits[max(0, self._entry.logits_from - first) :])
 
 
-def _workers(layers: int, programs: int) -> int:
-    """Programs to compile at a time, by this machine's cores and free memory."""
-    return max(1, min(programs, cores(), available_bytes() // (layers * _COMPILER_BYTES_A_LAYER)))
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _check_options(options: LoadOptions) -> None:

@@ -46,7 +46,8 @@ def claim(count: int, environment: MutableMapping[str, str] = os.environ) -> lis
         cores = read_cores(listed)
         if len(cores) < count:
             raise ModelLoadError(
-                f"{VISIBLE} is {listed!r}: the model takes {count} cores, name as many, or unset it for the first ones"
+                f"{VISIBLE} is {listed!r}: the model takes {count} cores, name as many, or unset it for the first ones "
+                "(a process keeps the cores of its first model: for a larger one, start another process)"
             )
         return show(cores[:count], environment)
     number = environment.get(NUMBER, "").strip()

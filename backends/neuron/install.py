@@ -26,10 +26,11 @@ def import_neuron(module: str, requirements: str) -> Any:
         if error.name == module:
             raise ModelLoadError(f"{module} is not installed: {_command(requirements)}") from None
         raise ModelLoadError(f"{module} needs {error.name}, which is missing: {_command(requirements)}") from error
-    except ImportError as error:
+    except (ImportError, OSError, RuntimeError) as error:  # the runtime's libraries are loaded, too
         if _MARK in str(error):  # a placeholder copied without its metadata
             raise ModelLoadError(_placeholder(module, requirements)) from None
-        raise ModelLoadError(f"{module} is installed but cannot be imported: {error}") from error
+        missing = ": install the package aws-neuronx-runtime-lib" if "libnrt" in str(error) else ""
+        raise ModelLoadError(f"{module} is installed but cannot be imported: {error}{missing}") from error
 
 
 def refuse_placeholders(requirements: str) -> None:

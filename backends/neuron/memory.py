@@ -64,8 +64,8 @@ class CoreMemory:
     """The memory of the cores of this process, all of whose models must have the same degree."""
 
     def __init__(self) -> None:
-        # By model: its degree, and its bytes on each core.
-        self._held: WeakKeyDictionary[object, tuple[int, int]] = WeakKeyDictionary()
+        # By model: its degree, and what it takes.
+        self._held: WeakKeyDictionary[object, tuple[int, Sizes]] = WeakKeyDictionary()
 
     @property
     def degree(self) -> int | None:
@@ -86,21 +86,26 @@ class CoreMemory:
                 "transformers-neuronx needs the same number for all",
                 "tensor_parallel",
             )
-        room = int(_SHARE * chip.core_bytes) - sum(held for _, held in self._held.values())
-        fitting = [each for each in chip.degrees if sizes.core_bytes(each) <= room]
+        rooms = {each: self._room(chip, each) for each in chip.degrees}
+        fitting = [each for each, room in rooms.items() if sizes.core_bytes(each) <= room]
         if degree is None:
             degree = fitting[0] if fitting else max(chip.degrees)
         if degree not in fitting:
-            advice = f"it fits at {fitting[0]}" if fitting else "lower rows or context"
+            what = "all models of this process fit" if self._held else "it fits"
+            advice = f"{what} at {fitting[0]}" if fitting else "lower rows or context"
             raise ModelLoadError(
-                f"tensor_parallel {degree}: {_needs(sizes, degree, room)}: {advice}", "tensor_parallel"
+                f"tensor_parallel {degree}: {_needs(sizes, degree, rooms[degree])}: {advice}", "tensor_parallel"
             )
-        self._held[model] = degree, sizes.core_bytes(degree)
+        self._held[model] = degree, sizes
         return degree
 
     def release(self, model: object) -> None:
         """Give back the memory of `model`; nothing if it has none."""
         self._held.pop(model, None)
+
+    def _room(self, chip: Chip, degree: int) -> int:
+        """Bytes free on each core if all models were split over `degree` cores; below 0 if they did not fit."""
+        return int(_SHARE * chip.core_bytes) - sum(sizes.core_bytes(degree) for _, sizes in self._held.values())
 
 
 def _needs(sizes: Sizes, degree: int, room: int) -> str:

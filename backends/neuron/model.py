@@ -64,9 +64,12 @@ def read_checkpoint(path: Path | None) -> Checkpoint:
             f"{folder} holds a model of type {config.get('model_type')!r}: neuron_legacy runs only 'llama', the one "
             "family whose speculative passes it knows"
         )
-    missing = [key for key in _NEEDED if not config.get(key)]
+    missing = [key for key in _NEEDED if not isinstance(config.get(key), int) or config[key] < 1]
     if missing:
-        raise ModelLoadError(f"{folder / 'config.json'} does not say {', '.join(missing)}")
+        raise ModelLoadError(f"{folder / 'config.json'} does not say {', '.join(missing)} as a number")
+    for key in ("rope_parameters", "rope_scaling"):
+        if config.get(key) and not isinstance(config[key], dict):
+            raise ModelLoadError(f"{folder / 'config.json'}: {key} is {config[key]!r}, expected is an object")
     ignored = _ignored_entry(config)
     if ignored:
         raise ModelLoadError(
@@ -153,7 +156,13 @@ def _rope_type(rope: dict[str, Any]) -> str:
 
 def _ignored_entry(config: dict[str, Any]) -> str | None:
     """The first entry of config.json that the library does not implement, in words; None if there is none."""
-    width = config["hidden_size"] // config["num_attention_heads"]
+    width, left = divmod(config["hidden_size"], config["num_attention_heads"])
+    if left:
+        return f"hidden_size {config['hidden_size']} with {config['num_attention_heads']} heads"
+    quantized = config.get("quantization_config")
+    if quantized:
+        method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized
+        return f"quantization_config of {method!r}"
     if (config.get("head_dim") or width) != width:
         return f"head_dim {config['head_dim']} with heads of hidden_size / num_attention_heads = {width}"
     for key in ("attention_bias", "mlp_bias"):

@@ -69,31 +69,32 @@ class Passes:
     def warm_up(self, done: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> None:
         """Run every program once: its first run is slow, and a program that fails should fail at load.
 
-        Verify passes are run twice, and timed: this decides whether a pass over all slots pays. `done` is called after
-        each program.
+        Verify passes are run twice, and timed: this decides whether a pass over all slots pays. That over the longest
+        span counts. `done` is called after each program.
         """
         programs = self._programs
         for width in programs.prompts:
             self.prompt(0, [0] * (width - 1))
             done()
-        for width in programs.continuations:
-            self.continuation(0, (1, [0] * width), width)
-            done()
         nothing = [0] * programs.slots
-        for width in programs.verify:
-            work = {0: (1, [0] * width)}
-            seconds = {}
-            for batch in programs.batches(width):
-                for _ in range(2):
-                    began = clock()
-                    if batch == 1:
-                        self._of_one_slot(0, work[0])
-                    else:
-                        self._of_all_slots(work, nothing, width)
-                seconds[batch] = clock() - began
+        for span in programs.spans:
+            for width in programs.continuations:
+                self.continuation(0, (span - width, [0] * width), width)
                 done()
-            if len(seconds) == 2:  # as many slots as have, one by one, passes that take longer than the one over all
-                self._pays_from[width] = math.ceil(seconds[programs.slots] / max(seconds[1], 1e-9))
+            for width in programs.verify:
+                work = {0: (span - width, [0] * width)}
+                seconds = {}
+                for batch in programs.batches(width):
+                    for _ in range(2):
+                        began = clock()
+                        if batch == 1:
+                            self._of_one_slot(0, work[0])
+                        else:
+                            self._of_all_slots(work, nothing, width)
+                    seconds[batch] = clock() - began
+                    done()
+                if len(seconds) == 2:  # as many slots as have, one by one, passes that take longer than that over all
+                    self._pays_from[width] = math.ceil(seconds[programs.slots] / max(seconds[1], 1e-9))
 
     def _of_one_slot(self, slot: int, work: Work) -> Logits:
         start, tokens = work

@@ -20,6 +20,8 @@ GRAIN: Final = 128  # caches and prompt widths are multiples of it: the width of
 # Tokens of verify passes: with the pending one, drafts of 3, 12 and 29. Few, as each takes minutes to compile, and a
 # pass over 4 slots of up to 30 tokens is one tile of the matrix unit anyway. No rounder numbers: see `programs_for`.
 _VERIFY_WIDTHS: Final = (4, 13, 30)
+# Tokens of a prompt pass: from 4,096 on, the library takes a kernel for attention that `make test-tnx` cannot run.
+_PROMPT_AT_MOST: Final = 2048
 
 
 class Piece(NamedTuple):
@@ -89,10 +91,10 @@ def programs_for(options: LoadOptions, slots: int, context_length: int, batch_to
     """
     cells = cells_for(context_length)
     spans = tuple(sorted({_round_up(span) for span in options.compile_spans or () if span < cells} | {cells}))
-    prompts = tuple(sorted({GRAIN, min(_round_up(batch_tokens), cells)}))
+    prompts = tuple(sorted({GRAIN, min(_round_up(batch_tokens), cells, _PROMPT_AT_MOST)}))
     verify = options.compile_widths or _VERIFY_WIDTHS
     # The library takes a pass as wide as its span for a prompt.
-    if not 1 < verify[0] <= verify[-1] < min(spans[0], GRAIN):
+    if not 1 < verify[0] <= verify[-1] < GRAIN:
         raise ModelLoadError(
             f"compile_widths {_shown(verify)}: neuron_legacy verifies 2 to {GRAIN - 1} tokens in a pass",
             "compile_widths",

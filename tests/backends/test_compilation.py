@@ -35,6 +35,15 @@ def test_programs_found_compiled_change_no_estimate(tmp_path: Path) -> None:
     assert not (tmp_path / FILE).exists()
 
 
+def test_quicker_compilation_leaves_the_estimate(tmp_path: Path) -> None:
+    """It found programs compiled: all of them would have taken longer."""
+    compilation = Compilation("torch", "llama", programs=4, layers=2, folder=tmp_path)
+    for took in (80.0, 40.0, 120.0):
+        with compilation.measured(iter((0.0, took)).__next__):
+            pass
+        assert compilation.seconds == max(took, 80.0)
+
+
 def test_failed_compilation_is_not_measured(tmp_path: Path) -> None:
     compilation = Compilation("torch", "llama", programs=4, layers=2, folder=tmp_path)
     with pytest.raises(RuntimeError), compilation.measured(iter((0.0, 50.0)).__next__):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from backends.base import Backend, LoadOptions, Progress
-from backends.neuron.artefacts import COMPILER_CACHE
+from backends.neuron.artefacts import COMPILER_CACHE, FLAGS
 from backends.neuron.cores import NUMBER, VISIBLE
 from backends.registry import load
 from tests.models.conftest import TinyModel
@@ -22,7 +22,7 @@ _NAME = "transformers_neuronx"
 def own_environment() -> Iterator[None]:
     """A context with a cache folder of its own, in which the variables that the backend sets are not set yet."""
     with TemporaryDirectory() as cache, pytest.MonkeyPatch.context() as patch:
-        for name in (VISIBLE, NUMBER, COMPILER_CACHE):
+        for name in (VISIBLE, NUMBER, COMPILER_CACHE, FLAGS):
             patch.setenv(name, "")  # counts as not set, and is put back at the end
         patch.setenv("XDG_CACHE_HOME", cache)
         yield

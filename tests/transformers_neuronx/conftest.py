@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from backends.neuron.chips import this_chip
+from backends.neuron.cores import NUMBER, VISIBLE
 from tests.models.conftest import TinyModel
 from tests.stand_ins.neuron import own_environment
 from tests.transformers_neuronx.loaded import Loaded, load_model
@@ -16,8 +18,18 @@ Make = Callable[..., Any]  # of a Direct
 
 
 @pytest.fixture(autouse=True)
-def environment() -> Iterator[None]:
-    """As after the start of a process: the backend claims cores and sets where programs are kept."""
+def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As after the start of a process: the backend claims cores and sets where programs are kept.
+
+    On the chip, the process claims as many cores as any test takes, since its runtime starts once; programs are kept.
+    """
+    from tests.transformers_neuronx import source  # needs torch
+
+    if source.on_chip():
+        monkeypatch.delenv(VISIBLE, raising=False)
+        monkeypatch.setenv(NUMBER, str(max(this_chip().degrees)))
+        yield
+        return
     with own_environment():
         yield
 
@@ -37,6 +49,9 @@ def load(library: ModuleType, tmp_path: Path) -> Iterator[Load]:
     opened: list[Loaded] = []
 
     def loaded(changes: dict[str, Any] | None = None, **options: Any) -> Loaded:
+        degree, chip = options.get("tensor_parallel", 1), this_chip()
+        if degree not in chip.degrees:
+            pytest.skip(f"{chip.name} has no degree {degree}")
         opened.append(load_model(TinyModel(tmp_path / "tiny", **changes or {}), **options))
         return opened[-1]
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from backends.neuron.artefacts import COMPILER_CACHE, Artefacts, keep_in
+from backends.base import ModelLoadError
+from backends.neuron.artefacts import COMPILER_CACHE, FLAGS, Artefacts, forget_failures, keep_in
 from tests.backends.neuron.conftest import Load
 
 pytestmark = pytest.mark.engine("torch")  # the stand-in needs torch
@@ -50,6 +51,75 @@ def test_programs_that_do_not_fit_are_compiled_again(
     assert f"the programs in {folder} do not fit and are compiled again: Could not find" in caplog.text
     assert sorted(path.name for path in folder.iterdir()) == files
     assert backend.context_length == 127
+
+
+def test_other_flags_of_the_compiler_mean_other_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = set()
+    for flags in ("", "-O1", "-O1 --enable-saturate-infinity", " -O1 "):
+        monkeypatch.setenv(FLAGS, flags)
+        paths.add(Artefacts(tmp_path, "tiny", 1).path)
+    assert len(paths) == 3
+
+
+def test_damaged_programs_are_an_error_that_names_the_folder(
+    load: Load, library: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "kept"
+    load(compile_cache=cache)
+    [folder] = [path for path in cache.iterdir() if path.is_dir() and path.name.startswith("tiny-")]
+    before = sorted(folder.iterdir())
+
+    def fails(self: Any) -> None:
+        raise RuntimeError("nrt_load failed")
+
+    monkeypatch.setattr(library.LlamaForSampling, "to_neuron", fails)
+    with pytest.raises(ModelLoadError) as caught:
+        load(compile_cache=cache)
+    assert str(caught.value) == (
+        f"transformers-neuronx could not run the programs kept in {folder}: RuntimeError: nrt_load failed; if they may "
+        "be damaged, delete this folder: they are compiled again then"
+    )
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError(2, "No such file", "model-2.safetensors"), PermissionError(13, "")]
+)
+def test_programs_are_kept_when_another_file_is_missing(
+    load: Load, library: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    cache = tmp_path / "kept"
+    load(compile_cache=cache)
+    before = sorted(cache.rglob("*"))
+
+    def fails(self: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(library.LlamaForSampling, "to_neuron", fails)
+    with pytest.raises(ModelLoadError, match=f"could not load .*tiny: {type(error).__name__}: "):
+        load(compile_cache=cache)
+    assert sorted(cache.rglob("*")) == before
+
+
+def test_compiler_tries_again_what_failed(tmp_path: Path) -> None:
+    """A program's folder after a failure, a success, and during a compilation."""
+    for name, files in (("failed", ("model.log",)), ("made", ("model.log", "model.neff")), ("begun", ())):
+        made = tmp_path / "neuronx-cc" / "neuronxcc-2.21" / f"MODULE_{name}"
+        made.mkdir(parents=True)
+        for file in ("model.hlo_module.pb", *files):
+            (made / file).touch()
+    forget_failures(None)
+    forget_failures(tmp_path)
+    left = (tmp_path / "neuronx-cc" / "neuronxcc-2.21").iterdir()
+    assert sorted(path.name for path in left) == ["MODULE_begun", "MODULE_made"]
+    forget_failures(tmp_path / "none")
+
+
+def test_other_users_may_read_the_programs(tmp_path: Path) -> None:
+    artefacts = Artefacts(tmp_path / "new", "tiny", 1)
+    artefacts.save(Model())
+    assert artefacts.path is not None
+    assert artefacts.path.stat().st_mode == artefacts.path.parent.stat().st_mode, "as any folder of this user"
 
 
 def test_failed_saving_leaves_nothing_and_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -98,13 +168,3 @@ def test_workers_are_handed_to_the_library(load: Load, library: Any, monkeypatch
     load(compile_workers=3)
     load()
     assert given[0] == 3 and given[1] >= 1
-
-
-def test_workers_depend_on_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    from backends.neuron import backend
-
-    monkeypatch.setattr(backend, "cores", lambda: 8)
-    for available, workers in ((2**30, 1), (20 * 2**30, 2), (500 * 2**30, 8)):
-        monkeypatch.setattr(backend, "available_bytes", lambda available=available: available)
-        assert backend._workers(32, 13) == workers
-    assert backend._workers(32, 5) == 5

@@ -2,6 +2,7 @@
 
 import os
 import time
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,34 @@ def test_short_spans_are_used_as_long_as_they_suffice(load: Load, library: Any, 
     backend.extend([Entry(0, 0, IDS[:128], 128)])
     backend.extend([Entry(0, 128, IDS[128:250], 122)])
     assert np.abs(backend.extend([Entry(0, 250, IDS[250:300], 0)])[0] - expected[250:]).max() < 1e-4
+
+
+def test_load_runs_the_programs_of_every_span(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = load(context_length=511, compile_spans=(256,))
+    calls = Recorded(backend, monkeypatch)
+    backend._passes.warm_up(lambda: None)
+    ends = {max(map(max, cells)) for _, cells, _ in calls.speculative}
+    assert ends == {255, 511}
+    assert [(width, cells[-1]) for width, cells, *_ in calls.continuations] == [(128, 255), (128, 511)]
+
+
+def test_context_beyond_the_trained_one_is_refused(load: Load, tiny: TinyModel) -> None:
+    with pytest.raises(ModelLoadError) as caught:
+        load(context_length=513)
+    assert str(caught.value) == "context 513: this model was trained for 512 positions at most"
+    assert caught.value.setting == "context"
+
+
+def test_lack_of_memory_while_compiling_names_the_setting(
+    load: Load, library: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: Any) -> None:
+        raise BrokenProcessPool("A process in the process pool was terminated abruptly")
+
+    monkeypatch.setattr(library.LlamaForSampling, "to_neuron", fails)
+    with pytest.raises(ModelLoadError, match=r"^compile_workers 3: the system ended a compiler") as caught:
+        load(compile_workers=3)
+    assert caught.value.setting == "compile_workers"
 
 
 def test_default_degree_is_shared_by_the_models_of_a_process(load: Load) -> None:

@@ -77,10 +77,19 @@ def test_missing_dependency_of_a_module_is_named(site: Path) -> None:
     assert refusal("transformers_neuronx") == f"transformers_neuronx needs torch_neuronx, which is missing: {INSTALL}"
 
 
-def test_broken_module_is_reported_with_its_error(site: Path) -> None:
-    (site / "transformers_neuronx.py").write_text("raise ImportError('libnrt.so.1: cannot open')", encoding="utf-8")
+def test_missing_runtime_names_its_package(site: Path) -> None:
+    code = "raise OSError('libnrt.so.1: cannot open shared object file')"
+    (site / "transformers_neuronx.py").write_text(code, encoding="utf-8")
     assert refusal("transformers_neuronx") == (
-        "transformers_neuronx is installed but cannot be imported: libnrt.so.1: cannot open"
+        "transformers_neuronx is installed but cannot be imported: libnrt.so.1: cannot open shared object file: "
+        "install the package aws-neuronx-runtime-lib"
+    )
+
+
+def test_broken_module_is_reported_with_its_error(site: Path) -> None:
+    (site / "transformers_neuronx.py").write_text("raise ImportError('cannot import name X')", encoding="utf-8")
+    assert refusal("transformers_neuronx") == (
+        "transformers_neuronx is installed but cannot be imported: cannot import name X"
     )
 
 

@@ -86,6 +86,17 @@ def test_models_of_a_process_share_degree_and_memory() -> None:
     assert memory.degree is None
 
 
+def test_degree_at_which_all_models_fit_is_advised() -> None:
+    """The first model takes the fewest cores, without regard to the second one."""
+    memory, target, draft = CoreMemory(), Model(), Model()
+    assert memory.reserve(target, sizes(LLAMA_1B, slots=80), SMALL_BOX, None) == 1
+    with pytest.raises(ModelLoadError, match=r"tensor_parallel 1: .* all models of this process fit at 2$"):
+        memory.reserve(draft, sizes(LLAMA_1B, slots=20), SMALL_BOX, None)
+    memory.release(target)
+    assert memory.reserve(target, sizes(LLAMA_1B, slots=80), SMALL_BOX, 2) == 2
+    assert memory.reserve(draft, sizes(LLAMA_1B, slots=20), SMALL_BOX, None) == 2
+
+
 def test_memory_of_a_forgotten_model_is_free() -> None:
     memory = CoreMemory()
     memory.reserve(Model(), sizes(LLAMA_8B), SMALL_BOX, None)

@@ -81,7 +81,11 @@ def test_missing_files_are_named(load: Load, tiny: TinyModel) -> None:
             "{folder} holds a model of type 'qwen2': neuron_legacy runs only 'llama', the one family whose speculative "
             "passes it knows",
         ),
-        ({"hidden_size": None, "vocab_size": 0}, "{folder}/config.json does not say hidden_size, vocab_size"),
+        (
+            {"hidden_size": None, "vocab_size": 0, "num_hidden_layers": "2"},
+            "{folder}/config.json does not say hidden_size, num_hidden_layers, vocab_size as a number",
+        ),
+        ({"rope_scaling": "x"}, "{folder}/config.json: rope_scaling is 'x', expected is an object"),
     ],
 )
 def test_unsupported_models_are_refused(load: Load, tiny: TinyModel, changes: dict[str, Any], words: str) -> None:
@@ -92,6 +96,8 @@ def test_unsupported_models_are_refused(load: Load, tiny: TinyModel, changes: di
 @pytest.mark.parametrize(
     ("changes", "entry"),
     [
+        ({"num_attention_heads": 3, "num_key_value_heads": 3}, "hidden_size 64 with 3 heads"),
+        ({"quantization_config": {"quant_method": "fp8", "bits": 8}}, "quantization_config of 'fp8'"),
         ({"head_dim": 64}, "head_dim 64 with heads of hidden_size / num_attention_heads = 32"),
         ({"attention_bias": True}, "attention_bias true"),
         ({"mlp_bias": True}, "mlp_bias true"),
@@ -142,7 +148,7 @@ def test_setting_that_the_library_ignores_is_reported(
     original = library.LlamaForSampling.from_pretrained
     renamed = lambda path, **given: original(path, **{f"{key}_" if key == name else key: given[key] for key in given})  # noqa: E731
     monkeypatch.setattr(library.LlamaForSampling, "from_pretrained", renamed)
-    assert refusal(load, dtype="float16", context_length=600).startswith(f"transformers-neuronx did not take {name}: ")
+    assert refusal(load, dtype="float16", context_length=300).startswith(f"transformers-neuronx did not take {name}: ")
 
 
 def test_failing_build_is_reported(load: Load, library: Any, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel) -> None:

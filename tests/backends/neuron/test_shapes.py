@@ -32,6 +32,7 @@ def test_usual_programs() -> None:
         (511, 700, (128, 512), (128,)),
         (127, 8, (128,), ()),
         (255, 64, (128,), (128,)),
+        (8191, 8192, (128, 2048), (128, 2048)),
     ],
 )
 def test_no_width_but_a_prompt_s_is_as_wide_as_the_cache(
