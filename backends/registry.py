@@ -2,6 +2,7 @@
 
 import sys
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 from backends.base import Backend, LoadOptions, ModelLoadError, Progress
@@ -19,7 +20,7 @@ _MODULES = {
 _EXTRAS = {"torch": "requirements-torch.txt", "mlx": "requirements-mlx.txt"}
 
 # Engines that compile a model into programs, some of them on some devices only. Their modules have a
-# `compiles(options)`, too.
+# `compiles(options)` and a `programs_folder(options)`, too.
 COMPILING = ("torch", "neuron_legacy")
 
 # Engines of which all models in a process must be split over the same number of devices.
@@ -41,6 +42,12 @@ def devices_of_draft(draft_engine: str, engine: str, devices: int) -> int | None
 def compiles(name: str, options: LoadOptions) -> bool:
     """Whether the engine `name` compiles programs when it loads a model with these options. Raises ModelLoadError."""
     return name in COMPILING and bool(_module(name).compiles(options))
+
+
+def programs_folder(name: str, options: LoadOptions) -> Path | None:
+    """Where the engine `name`, one of `COMPILING`, keeps compiled programs; None: nowhere that is known."""
+    folder: Path | None = _module(name).programs_folder(options)
+    return folder
 
 
 def load(name: str, options: LoadOptions, progress: Progress | None = None) -> Backend:

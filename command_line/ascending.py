@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def ascending(value: str | Sequence[int]) -> tuple[int, ...]:
-    """The numbers of `value`: a text with commas, or a list from a settings file. Raises ValueError."""
+    """The numbers of `value`: a text with commas, or the numbers themselves. Raises ValueError."""
     items = value.split(",") if isinstance(value, str) else value
     texts = [str(item).strip() for item in items]
     numbers = tuple(int(text) for text in texts if text.isdecimal())

@@ -28,6 +28,13 @@ Ascending = Annotated[
 ]
 
 
+def _not_empty(value: object) -> object:
+    """An empty path would mean the current folder."""
+    if value == "":
+        raise ValueError("is empty: name a folder, or leave it out")
+    return value
+
+
 class Settings(LayeredSettings):
     """The settings of a verifier. The field descriptions are the help texts and the reference page."""
 
@@ -86,7 +93,9 @@ class Settings(LayeredSettings):
         Field(description="neuron_legacy: programs compiled at a time; auto: from free memory"),
     ] = "auto"
     compile_cache: Annotated[
-        Path | None, Field(description="folder where compiled programs are kept (default: in the user's cache folder)")
+        Path | None,
+        BeforeValidator(_not_empty),
+        Field(description="folder where compiled programs are kept (default: in the user's cache folder)"),
     ] = None
     draft_model: Annotated[
         Path | None, Field(description="draft model for server-side drafting (mode fused); default: none")

@@ -8,6 +8,7 @@ interpreter (`make test-tnx`).
 import logging
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -260,3 +261,8 @@ load = NeuronLegacyBackend
 def compiles(_options: LoadOptions) -> bool:
     """Always."""
     return True
+
+
+def programs_folder(options: LoadOptions) -> Path | None:
+    """Where compiled programs are kept; None: nowhere."""
+    return folder_of(options.compile_cache)

@@ -14,6 +14,7 @@ from backends.base import ModelLoadError
 
 VISIBLE = "NEURON_RT_VISIBLE_CORES"
 NUMBER = "NEURON_RT_NUM_CORES"
+_LAST = 4095  # no machine has a core beyond
 _PART = re.compile(r"(\d+)(?:-(\d+))?")
 
 
@@ -26,7 +27,7 @@ def read_cores(text: str) -> list[int]:
     for part in text.split(","):
         match = _PART.fullmatch(part.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
-        if first > last:
+        if not first <= last <= _LAST:
             raise ModelLoadError(f"{VISIBLE} is {text!r}: expected are numbers and ranges of cores, as 0-3 or 0,2")
         found.extend(range(first, last + 1))
     if len(set(found)) < len(found):

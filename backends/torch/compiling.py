@@ -7,7 +7,8 @@ over few tokens is bound by reading the weights, so that 8 tokens take about as 
 """
 
 import os
-from collections.abc import MutableMapping
+import tempfile
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 
 from backends.base import COMPILATION, LoadOptions, ModelLoadError
@@ -18,6 +19,7 @@ NEURON = "neuron"  # a kind of device, and the compiler for it
 # The variables of TorchNeuron (else /tmp/neff_cache, gone after a restart of the machine) and of the compiler beneath.
 NEURON_FOLDERS = ("TORCH_NEURONX_NEFF_CACHE_DIR", "NEURON_COMPILE_CACHE_URL")
 INDUCTOR_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
+_INDUCTOR_DEFAULT = os.path.join(tempfile.gettempdir(), "torchinductor_")  # followed by the user's name
 _FEW_WIDTHS = (1, 8, NARROW)  # one step of decoding, a usual draft, a long one
 _PROMPT_WIDTH = 128  # tokens of a short prompt or a prompt's end, where widths are few
 _SPAN = 1024  # positions in the shortest span of attention; each next is four times as long
@@ -36,18 +38,39 @@ def keep_programs(
 ) -> None:
     """Tell `compiler` by its variables where to keep compiled programs, unless the user has set them.
 
-    To be called before the compiler is imported, and before followers are started, which inherit the variables.
+    To be called before a device is used, and before followers are started, which inherit the variables.
     """
-    folder = _folder(options, compiler)
+    folder = folder_of(options.compile_cache)
     if folder is None or compiler is None:
         return
-    for name in NEURON_FOLDERS if compiler == NEURON else [INDUCTOR_FOLDER]:
-        environment.setdefault(name, str(folder.absolute() / compiler))
+    for name in _folder_variables(compiler):
+        if _is_default(environment.get(name)):
+            environment[name] = str(folder.absolute() / compiler)
+
+
+def programs_folder(
+    options: LoadOptions, compiler: str | None, environment: Mapping[str, str] = os.environ
+) -> Path | None:
+    """Where `compiler` keeps programs if `keep_programs` was called, or will be; None: where it chooses itself."""
+    folder = folder_of(options.compile_cache)
+    if compiler is None:
+        return None
+    given = environment.get(_folder_variables(compiler)[0])
+    return folder if given is None or _is_default(given) else Path(given)
+
+
+def _folder_variables(compiler: str) -> Sequence[str]:
+    return NEURON_FOLDERS if compiler == NEURON else [INDUCTOR_FOLDER]
+
+
+def _is_default(folder: str | None) -> bool:
+    """Whether a user has not set the variable: it is not set, empty, or what PyTorch writes there as it is imported."""
+    return not folder or folder.startswith(_INDUCTOR_DEFAULT)
 
 
 def compilation(options: LoadOptions, compiler: str, model_name: str, programs: int, layers: int) -> Compilation:
     """The compilation to announce and to measure. Each compiler has times of its own."""
-    return Compilation(f"torch-{compiler}", model_name, programs, layers, folder=_folder(options, compiler))
+    return Compilation(f"torch-{compiler}", model_name, programs, layers, folder=folder_of(options.compile_cache))
 
 
 def buckets(options: LoadOptions, compiler: str | None, slots: int, batch_tokens: int) -> Buckets:
@@ -96,12 +119,6 @@ def spans(options: LoadOptions, compiler: str | None, context_length: int, posit
         found.append(span)
         span *= 4
     return [*found, positions]
-
-
-def _folder(options: LoadOptions, compiler: str | None) -> Path | None:
-    """Where compiled programs are kept; None: where the compiler keeps them by default, as Inductor has a folder of its
-    own."""
-    return folder_of(options.compile_cache) if compiler == NEURON else options.compile_cache
 
 
 def _listed(numbers: tuple[int, ...]) -> str:

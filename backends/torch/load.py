@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import MutableMapping
+from pathlib import Path
 
 import torch
 
 from backends.base import LoadOptions, ModelLoadError, Progress
 from backends.neuron.cores import VISIBLE, claim
 from backends.neuron.install import REQUIREMENTS, import_neuron
+from backends.torch import compiling
 from backends.torch.backend import TorchBackend
 from backends.torch.compiling import NEURON, keep_programs
 from backends.torch.read_model import Reader, find_device, load_model
@@ -34,6 +36,11 @@ def compiles(options: LoadOptions) -> bool:
     """Whether `load` compiles the model. Raises ModelLoadError."""
     claim_cores(options)  # to find the device counts the devices
     return _compiler(options) is not None
+
+
+def programs_folder(options: LoadOptions) -> Path | None:
+    """Where the programs of a compiled model are kept; None: where the compiler chooses. Raises ModelLoadError."""
+    return compiling.programs_folder(options, _compiler(options))
 
 
 def _compiler(options: LoadOptions) -> str | None:

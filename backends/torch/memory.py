@@ -45,34 +45,49 @@ def check_fits(options: LoadOptions, dtype: torch.dtype, devices: int, free: int
     """Raises ModelLoadError if weights and KV cache of a model folder exceed the `free` bytes of each of `devices`.
 
     It reads no weights, only what the files say of them, so that nothing is loaded or compiled in vain. One slot is
-    counted if the options give no number. A GGUF file is not checked.
+    counted if the options give no number. A GGUF file is not checked, nor a model without heads.
     """
     if options.model is None or not options.model.is_dir():
         return
     config = read_config(options.model)
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    heads, queries = _heads(config)
+    if not heads:
+        return
+    width = getattr(config, "head_dim", None) or config.hidden_size // queries
     slots, context = options.slots or 1, context_of(config, options.context_length)
-    weights = _weights(options.model) * dtype.itemsize
+    weights = _weights(options.model, without_head=bool(config.tie_word_embeddings)) * dtype.itemsize
     cache = 2 * config.num_hidden_layers * heads * width * context * slots * dtype.itemsize
     if weights + cache > devices * free:
-        enough = math.ceil((weights + cache) / max(free, 1))
+        least = math.ceil((weights + cache) / max(free, 1))
+        enough = next((each for each in range(least, heads + 1) if heads % each == 0), None)  # equal shares of heads
+        advice = "" if enough is None else f"tensor_parallel {enough} suffices, or "
         needs = f"{_gib(weights / devices)} GiB for weights and {_gib(cache / devices)} GiB for {slots} slots"
         raise ModelLoadError(
             f"tensor_parallel {devices}: each device needs {needs} of {context} tokens, {_gib(free)} are free: "
-            f"it takes {enough} devices or more, or lower rows or context",
+            f"{advice}lower rows or context",
             "tensor_parallel",
         )
 
 
-def _weights(folder: Path) -> int:
-    """How many numbers the weights in a folder are; 0 for files that cannot be read, of which the load will tell."""
+def _heads(config: Any) -> tuple[int, int]:
+    """Heads of keys and values, and of queries; zeros for a model without attention."""
+    queries = int(getattr(config, "num_attention_heads", 0) or 0)
+    one = getattr(config, "multi_query", False) and not getattr(config, "new_decoder_architecture", False)
+    return 1 if one else int(getattr(config, "num_key_value_heads", 0) or queries), queries
+
+
+def _weights(folder: Path, *, without_head: bool) -> int:
+    """How many numbers the weights in a folder are; 0 for files that cannot be read, of which the load will tell.
+
+    `without_head`: an output embedding in the files is not loaded, since the input embedding serves in its place.
+    """
     index = read_json(folder / "model.safetensors.index.json")
     try:
         count = 0
         for name in set(index.get("weight_map", {}).values()) or {"model.safetensors"}:
             with safe_open(folder / name, framework="np") as file:
-                count += sum(math.prod(file.get_slice(tensor).get_shape()) for tensor in file.keys())  # noqa: SIM118
+                names = [each for each in file.keys() if not (without_head and each == "lm_head.weight")]  # noqa: SIM118
+                count += sum(math.prod(file.get_slice(each).get_shape()) for each in names)
         return count
     except (OSError, SafetensorError, AttributeError, TypeError) as error:
         _log.debug("the weights in %s cannot be counted: %s", folder, first_line(error))

@@ -171,12 +171,15 @@ def engine_flags(parser: argparse._ArgumentGroup, names: tuple[str, ...], meanin
     parser.add_argument(
         "--compile", action=Switch, default=False, help="torch: compile for all shapes first (default: no)"
     )
-    for name, meaning in (("widths", "tokens of a text"), ("spans", "cached tokens")):
+    for name, meaning, example in (
+        ("widths", "tokens of a text", "1,8,32"),
+        ("spans", "cached tokens", "1024,4096"),
+    ):
         parser.add_argument(
             f"--compile-{name}",
             metavar="N,N,…",
             type=numbers,
-            help=f"{meaning} that passes are compiled for, as 1,8,32 (default: the engine's)",
+            help=f"{meaning} that passes are compiled for, as {example} (default: the engine's)",
         )
     parser.add_argument(
         "--compile-workers",

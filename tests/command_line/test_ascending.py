@@ -1,4 +1,4 @@
-"""Lists of ascending numbers: from a flag or a variable as text, from a file as a list."""
+"""Lists of ascending numbers, as text or as numbers."""
 
 import pytest
 

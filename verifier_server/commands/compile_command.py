@@ -4,13 +4,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 from pydantic.fields import FieldInfo
 
 from backends.base import BackendError
-from backends.compilation import folder_of
-from backends.registry import COMPILING, compiles, load
+from backends.registry import COMPILING, compiles, load, programs_folder
 from command_line import interruptible
 from command_line.parser import Parser
 from http_service.observability import logs
@@ -45,10 +43,9 @@ def run(arguments: Sequence[str]) -> int:
     try:
         settings, _, _ = read_flags(parser(list(Settings.model_fields.items())), arguments)
         logs.configure(settings.log_format)
-        _check(settings)
-        folder = folder_of(settings.compile_cache)
-        kept = "nowhere: set compile_cache" if folder is None else f"in {one_line(str(folder))}"
-        names, seconds = interruptible.run(lambda: _load(settings, time.monotonic), lambda: _interrupted(folder))
+        folders = _checked(settings)
+        kept = f"in {' and '.join(folders)}" if folders else "nowhere: set compile_cache"
+        names, seconds = interruptible.run(lambda: _load(settings, time.monotonic), lambda: _interrupted(kept))
     except SettingsError as error:
         print(f"verifier: {several_lines(str(error))}", file=sys.stderr)
         return 2
@@ -62,13 +59,16 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _check(settings: Settings) -> None:
-    """Raises SettingsError if no engine would compile a program, ModelLoadError if that cannot be told."""
+def _checked(settings: Settings) -> list[str]:
+    """The folders where programs are kept. Raises SettingsError if no engine would compile a program, ModelLoadError if
+    that cannot be told."""
     used = [(settings.backend, settings.load_options())]
     if settings.draft_model is not None:
         used.append((settings.draft_engine, settings.draft_options(1, 1)))
-    if any(compiles(engine, options) for engine, options in used):
-        return
+    compiling = [(engine, options) for engine, options in used if compiles(engine, options)]
+    if compiling:
+        folders = [programs_folder(engine, options) for engine, options in compiling]
+        return list(dict.fromkeys(one_line(str(folder)) for folder in folders if folder is not None))
     if settings.backend in COMPILING:
         raise SettingsError(
             f"{settings.key('compile')}: without it, {settings.backend} compiles nothing on this device: set it, or "
@@ -93,6 +93,5 @@ def _load(settings: Settings, clock: Callable[[], float]) -> tuple[list[str], fl
         return names, clock() - began
 
 
-def _interrupted(folder: Path | None) -> None:
-    kept = "" if folder is None else f"; what is compiled already is kept in {one_line(str(folder))}"
-    print(f"\nverifier: interrupted{kept}", file=sys.stderr, flush=True)
+def _interrupted(kept: str) -> None:
+    print(f"\nverifier: interrupted; what is compiled already is kept {kept}", file=sys.stderr, flush=True)

@@ -1,6 +1,7 @@
 """What compilers are given: shapes by the user's settings, and a folder for compiled programs."""
 
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from backends.torch.compiling import (  # noqa: E402 - it needs the extra
     check_compilation,
     compilation,
     keep_programs,
+    programs_folder,
     spans,
 )
 
@@ -89,22 +91,24 @@ def test_programs_are_kept_where_the_user_says(tmp_path: Path) -> None:
     environment: dict[str, str] = {}
     keep_programs(options, NEURON, environment)
     assert environment == dict.fromkeys(NEURON_FOLDERS, str(tmp_path / "neuron"))
-    environment = {}
-    keep_programs(options, "inductor", environment)
-    assert environment == {INDUCTOR_FOLDER: str(tmp_path / "inductor")}
+    for before in ({}, {INDUCTOR_FOLDER: str(Path(gettempdir()) / "torchinductor_me")}):  # PyTorch's own default
+        environment = dict(before)
+        keep_programs(options, "inductor", environment)
+        assert environment == {INDUCTOR_FOLDER: str(tmp_path / "inductor")}
+        assert programs_folder(options, "inductor", before) == tmp_path
     environment = dict.fromkeys((*NEURON_FOLDERS, INDUCTOR_FOLDER), "/mine")
     for compiler in (NEURON, "inductor", None):
         keep_programs(options, compiler, environment)
+        assert programs_folder(options, compiler, environment) == (None if compiler is None else Path("/mine"))
     assert set(environment.values()) == {"/mine"}, "a user's own variables stay"
 
 
-def test_neuron_keeps_programs_without_being_told() -> None:
-    """TorchNeuron's own default is a folder that the next start of the machine empties."""
+@pytest.mark.parametrize("compiler", [NEURON, "inductor"])
+def test_programs_are_kept_without_being_told(compiler: str) -> None:
+    """The defaults of both compilers are folders that the next start of the machine empties."""
     environment: dict[str, str] = {}
-    keep_programs(LoadOptions(), "inductor", environment)
-    assert not environment
-    keep_programs(LoadOptions(), NEURON, environment)
+    keep_programs(LoadOptions(), compiler, environment)
     cache = folder_of(None)
-    assert cache is not None and set(environment.values()) == {str(cache / "neuron")}
-    assert compilation(LoadOptions(), NEURON, "llama", 3, 2).folder == cache
-    assert compilation(LoadOptions(), "inductor", "llama", 3, 2).folder is None
+    assert cache is not None and set(environment.values()) == {str(cache / compiler)}
+    assert compilation(LoadOptions(), compiler, "llama", 3, 2).folder == cache
+    assert programs_folder(LoadOptions(), compiler, {}) == cache

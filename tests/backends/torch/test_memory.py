@@ -16,7 +16,7 @@ pytest.importorskip("transformers", reason="needs the extra in requirements-torc
 from backends.torch import backend as torch_backend  # noqa: E402 - they need the extra
 from backends.torch.backend import TorchBackend  # noqa: E402
 from backends.torch.compiling import NEURON  # noqa: E402
-from backends.torch.memory import check_fits, free_bytes  # noqa: E402
+from backends.torch.memory import _heads, check_fits, free_bytes  # noqa: E402
 
 pytestmark = pytest.mark.engine("torch")
 
@@ -83,7 +83,7 @@ def test_model_that_does_not_fit_on_neuron_is_refused_before_it_is_read(
         raise AssertionError("the weights are read")
 
     monkeypatch.setattr(torch_backend, "free_bytes", lambda device: (weights + cache) // 3 + 1)
-    with pytest.raises(ModelLoadError, match=r"tensor_parallel 1: each .* it takes 3 devices or more") as caught:
+    with pytest.raises(ModelLoadError, match=r"tensor_parallel 1: .* are free: lower rows or context$") as caught:
         TorchBackend(options, compiler=NEURON, read=read)
     assert caught.value.setting == "tensor_parallel"
     monkeypatch.setattr(torch_backend, "free_bytes", lambda device: weights + cache)
@@ -109,5 +109,48 @@ def test_weights_in_several_files_are_counted_by_their_index(tmp_path: Path) -> 
     (made.folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
     count = sum(each.size for each in made.weights.values())
     check_fits(LoadOptions(made.folder, context_length=2), torch.float32, 1, 4 * count + 2 * 2 * 2 * 32 * 4)
-    with pytest.raises(ModelLoadError, match="it takes 2 devices or more"):
+    with pytest.raises(ModelLoadError, match=r"are free: lower rows or context$"):
         check_fits(LoadOptions(made.folder, context_length=2), torch.float32, 1, 4 * count)
+
+
+def test_number_of_devices_that_suffices_shares_out_the_heads(tmp_path: Path) -> None:
+    made = TinyModel(tmp_path / "tiny", num_attention_heads=4, num_key_value_heads=4, head_dim=16)
+    needed = 4 * sum(each.size for each in made.weights.values()) + 2 * 2 * 64 * 2 * 4
+    options = LoadOptions(made.folder, context_length=2)
+    check_fits(options, torch.float32, 1, needed)
+    with pytest.raises(ModelLoadError, match=r"are free: tensor_parallel 4 suffices, or lower rows or context$"):
+        check_fits(options, torch.float32, 1, needed // 3 + 1)
+    check_fits(options, torch.float32, 4, needed // 3 + 1)
+    with pytest.raises(ModelLoadError, match=r"tensor_parallel 4: .* are free: lower rows or context$"):
+        check_fits(options, torch.float32, 4, needed // 5)
+
+
+def test_output_embedding_that_is_not_loaded_is_not_counted(tmp_path: Path) -> None:
+    made = TinyModel(tmp_path / "tiny", tie_word_embeddings=False)
+    head = made.weights["lm_head.weight"].size
+    count = sum(each.size for each in made.weights.values())
+    cache, options = 2 * 2 * 32 * 2 * 4, LoadOptions(made.folder, context_length=2)
+    with pytest.raises(ModelLoadError, match="are free"):
+        check_fits(options, torch.float32, 1, 4 * (count - head) + cache)
+    made.write_config(tie_word_embeddings=True)
+    check_fits(options, torch.float32, 1, 4 * (count - head) + cache)
+
+
+@pytest.mark.parametrize(
+    ("config", "heads"),
+    [
+        ({"num_attention_heads": 8, "num_key_value_heads": 2}, (2, 8)),
+        ({"num_attention_heads": 8}, (8, 8)),
+        ({"num_attention_heads": 71, "multi_query": True, "new_decoder_architecture": False}, (1, 71)),
+        ({"num_attention_heads": 8, "multi_query": True, "new_decoder_architecture": True}, (8, 8)),
+        ({"hidden_size": 64}, (0, 0)),
+    ],
+)
+def test_heads_are_those_of_the_family(config: dict[str, Any], heads: tuple[int, int]) -> None:
+    assert _heads(SimpleNamespace(**config)) == heads
+
+
+def test_model_without_heads_is_left_to_the_load(tmp_path: Path) -> None:
+    folder = TinyModel(tmp_path / "mamba").folder
+    (folder / "config.json").write_text(json.dumps({"model_type": "mamba", "hidden_size": 8}), encoding="utf-8")
+    check_fits(LoadOptions(folder, context_length=2), torch.float32, 1, 1)
