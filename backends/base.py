@@ -159,6 +159,7 @@ class Backend(ABC):
     `even_width`       an entry of up to this many tokens, alone in its pass, leaves bit for bit the KV that passes of
                        one token each would leave; None: not known
     `can_copy`         whether `copy` works; if not, it raises BadEntry
+    `runs_on`          the device and the number type of the model, in words, for people
     `has_top_logits`   whether `extend_top_logits` returns top logits: for engines that are slow to fetch whole rows
     """
 
@@ -175,6 +176,7 @@ class Backend(ABC):
     chat_template: str | None = None  # in Jinja; None: the model has none
     kv_bytes: int = 0  # bytes of the KV cache of all slots
     devices: int = 1  # devices that share the model
+    runs_on: str = "the CPU"
 
     def __init__(self) -> None:
         """Raises ModelLoadError if the context is too short to serve anything."""

@@ -78,6 +78,7 @@ class MlxBackend(Backend):
             raise ModelLoadError(
                 f"context {self.context_length}: mlx-lm ignores the window of {most} tokens: at most {most}", "context"
             )
+        self.runs_on = f"{mx.default_device()} in {options.dtype or 'the number type of its files'}"
         self.slots = options.slots or slots_that_fit(token_bytes * self.context_length, available_bytes())
         self.kv_bytes = token_bytes * self.context_length * self.slots
         check_room(self, available_bytes())

@@ -73,6 +73,8 @@ class LlamaBackend(Backend):
                 check_room(self, available_bytes())
             self.max_batch_tokens = max(options.batch_tokens, self.slots, 2)
             self._deterministic = options.deterministic
+            if lib.llama_supports_gpu_offload() and options.gpu_layers != 0:
+                self.runs_on = "a GPU, as many layers as gpu_layers says"
             if not (self._deterministic or lib.llama_supports_gpu_offload()):
                 self.even_width = _ONE_PATH
             # For each context one cell more, for the padding token of `_pass`.

@@ -64,6 +64,7 @@ class NeuronLegacyBackend(Backend):
         self.max_batch_tokens = max(options.batch_tokens, self.slots, 2)
         self._programs = programs_for(options, self.slots, self.context_length, self.max_batch_tokens)
         dtype = options.dtype or "bfloat16"
+        self.runs_on = f"NeuronCores in {dtype}"
         sizes = checkpoint.sizes(self._programs, dtype)
         self._model: Any = None
         self._passes: Passes | None = None

@@ -80,6 +80,8 @@ class TorchBackend(Backend):
         self._device = find_device(options.device)
         self.has_top_logits = self._device.type != "cpu" if has_top_logits is None else has_top_logits
         dtype = find_dtype(options.dtype, self._device)
+        named = f" ({torch.cuda.get_device_name(self._device)})" if self._device.type == "cuda" else ""
+        self.runs_on = f"{self._device}{named} in {str(dtype).removeprefix('torch.')}"
         if compiler == NEURON and (free := self._free_bytes()) is not None:
             check_fits(options, dtype, self.devices, free)
         model = read(options.model, options, self._device, dtype)

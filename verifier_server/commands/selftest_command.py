@@ -3,6 +3,7 @@
 import faulthandler
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,18 +27,20 @@ from speculation.terminal_text import one_line, several_lines
 from verifier_server.flags import Command, flags_parser, read_flags
 from verifier_server.selftest.environment import environment
 from verifier_server.selftest.model_checks import check_model
-from verifier_server.selftest.report import LogLines, Report
+from verifier_server.selftest.printed import Copied
+from verifier_server.selftest.report import Report
 from verifier_server.selftest.secrets import hider
 from verifier_server.selftest.tiny_checks import check_tiny
 from verifier_server.settings import Settings, SettingsError
 
 _STUCK = 600.0  # seconds after which the report says where the program is
+_KEY = 8  # characters of another program's key, at least: a shorter one may be a word such as "none"
 _COMMAND = Command(
     "verifier selftest",
     "[FLAGS]",
     "Try the engine on this machine and write one report to send to the makers of this program. If a model is set, it "
     "is loaded and measured. Then a tiny random Llama is compared with a computation in NumPy. Takes every flag, "
-    "variable and key of the verifier. The report names hardware, packages and settings, but no key and no text.",
+    "variable and key of the verifier. The report names hardware, packages, settings and files, no key and no text.",
     (
         "verifier selftest --backend neuron_legacy",
         "verifier selftest --backend neuron_legacy --model /models/Llama-3.1-8B-Instruct --report first.txt",
@@ -64,21 +67,28 @@ def run(arguments: Sequence[str]) -> int:
     try:
         settings, _, options = read_flags(parser(list(Settings.model_fields.items())), arguments)
         logs.configure(settings.log_format)
-        report = _opened(options.report, settings)
+        secrets = _secrets(settings)
+        report = _opened(options.report, settings, secrets)
     except SettingsError as error:
         print(f"verifier: {several_lines(str(error))}", file=sys.stderr)
         return 2
-    with _watched(report):
-        return interruptible.run(lambda: _run(report, settings), lambda: _interrupted(report))
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder, _watched(report, secrets) as copied:
+
+        def interrupted() -> None:
+            _interrupted(report, copied)
+            shutil.rmtree(folder, ignore_errors=True)  # the process ends by the signal
+
+        return interruptible.run(lambda: _run(report, settings, Path(folder)), interrupted)
 
 
-def _run(report: Report, settings: Settings) -> int:
+def _run(report: Report, settings: Settings, folder: Path) -> int:
     def loaded(engine: str, options: LoadOptions) -> Backend:
         try:
             return load(engine, options)
         except ModelLoadError as error:
             raise ModelLoadError(settings.explained(error)) from error
 
+    report.line(f"If it takes long, the stacks of all threads follow every {_STUCK:.0f} s: that alone is no error.")
     report.section("the settings", shown=False)
     report.line(*table(Settings.model_fields, [settings]).splitlines())
     report.section("the machine", shown=False)
@@ -88,47 +98,56 @@ def _run(report: Report, settings: Settings) -> int:
     options = settings.load_options()
     if devices is not None:
         options = replace(options, tensor_parallel=devices_of_draft(settings.backend, settings.backend, devices))
-    with TemporaryDirectory() as folder:
-        check_tiny(report, settings.backend, options, Path(folder), loaded)
+    check_tiny(report, settings.backend, options, folder, loaded)
     return report.finish()
 
 
-def _opened(path: Path | None, settings: Settings, variables: Mapping[str, str] = os.environ) -> Report:
+def _secrets(settings: Settings, variables: Mapping[str, str] = os.environ) -> list[str]:
+    """What must not be in the report: the verifier's keys, and other programs' from the environment."""
+    values = [getattr(settings, name) for name in Settings.secrets()]
+    ours = [value.get_secret_value() for value in values if isinstance(value, SecretStr)]
+    others = [value for name, value in variables.items() if name.endswith("_API_KEY")]
+    return ours + [value for value in others if len(value) >= _KEY]
+
+
+def _opened(path: Path | None, settings: Settings, secrets: Sequence[str]) -> Report:
     """The new report. Raises SettingsError if its file exists or cannot be written."""
     path = path or Path(f"selftest-{settings.backend}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.txt")
-    values = [getattr(settings, name) for name in Settings.secrets()]
-    secrets = [value.get_secret_value() for value in values if isinstance(value, SecretStr)]
-    secrets += [value for name, value in variables.items() if name.endswith("_API_KEY")]
     try:
-        return Report(path, Console(highlight=False), hider(secrets))
+        return Report(path, _console(), hider(secrets))
     except FileExistsError:
         raise SettingsError(f"--report: {path} exists: name another file, or move this one away") from None
     except OSError as error:
         raise SettingsError(f"--report: {path} cannot be written: {error.strerror}") from None
 
 
+def _console() -> Console:
+    """A console on standard output as it is now, whatever is done with that stream later."""
+    try:
+        shown = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors="replace")
+    except (OSError, AttributeError):  # closed by the user
+        shown = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process
+    return Console(file=shown, width=Console().width, highlight=False)
+
+
 @contextmanager
-def _watched(report: Report) -> Iterator[None]:
-    """A context in which the report gets the log lines of the engines, and the stacks of a crash or of a long wait."""
-    lines = LogLines(report)
-    logger = logging.getLogger("specpair")
-    before = logger.level
-    logger.setLevel(logging.INFO)
-    logger.addHandler(lines)
+def _watched(report: Report, secrets: Sequence[str]) -> Iterator[Copied]:
+    """A context in which the report gets all that is printed, and the stacks of a crash or of a long wait."""
     logging.getLogger("gguf").setLevel(logging.WARNING)  # it tells of each file that it writes
     faulthandler.enable(report.file)
-    faulthandler.dump_traceback_later(_STUCK, file=report.file)
+    faulthandler.dump_traceback_later(_STUCK, repeat=True, file=report.file)
+    copied = Copied(report.path, secrets)
     try:
-        yield
+        yield copied
     finally:
+        copied.end()
         faulthandler.cancel_dump_traceback_later()
         faulthandler.disable()
-        logger.removeHandler(lines)
-        logger.setLevel(before)
 
 
-def _interrupted(report: Report) -> None:
+def _interrupted(report: Report, copied: Copied) -> None:
     """Say in the report where the program was, and on the terminal where the report is."""
+    copied.end()
     report.line("", f"interrupted in: {report.current or 'no check'}; the stacks of all threads:")
     faulthandler.dump_traceback(report.file)
     report.file.flush()

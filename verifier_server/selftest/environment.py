@@ -1,5 +1,6 @@
 """What a report says of the machine: hardware, system, packages, and what the vendors' programs print."""
 
+import json
 import os
 import platform
 import re
@@ -7,8 +8,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from backends.machine import available_bytes, cores
 from command_line import version as distribution
@@ -19,7 +22,6 @@ PACKAGES = (
     *("llama-cpp-python", "gguf", "mlx", "mlx-lm"),
 )
 _PROGRAMS: tuple[Sequence[str], ...] = (
-    ("neuron-ls",),
     ("neuron-ls", "--json-output"),
     ("dpkg-query", "-W", "aws-neuronx-*"),
     ("rpm", "-qa", "aws-neuronx*"),
@@ -28,11 +30,14 @@ _PROGRAMS: tuple[Sequence[str], ...] = (
 _NEURON_TOOLS = "/opt/aws/neuron/bin"  # often not on the path
 _TIMEOUT = 20.0  # seconds for a program
 _SECRET = re.compile(r"key|token|secret|password", re.IGNORECASE)  # in the name of a variable
+_COMMAND = re.compile(r"command|args|cmd", re.IGNORECASE)  # in the name of an entry: what a process was started with
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 def environment(variables: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Iterator[str]:
     """Lines about this machine. `root`: the folder that holds /proc and /sys."""
-    yield f"specpair {distribution.installed()}, Python {platform.python_version()} ({sys.executable})"
+    yield f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    yield f"specpair {distribution.installed()}{_revision()}, Python {platform.python_version()} ({sys.executable})"
     system = _first(root / "etc/os-release", r'PRETTY_NAME="?([^"]*)')
     yield f"{platform.platform()}, {system or 'no os-release'}"
     processor = _first(root / "proc/cpuinfo", r"model name\s*:\s*(.*)") or platform.processor() or platform.machine()
@@ -52,6 +57,14 @@ def environment(variables: Mapping[str, str] = os.environ, root: Path = Path("/"
             yield f"{name}={'(hidden)' if _SECRET.search(name) else variables[name]}"
     for command in _PROGRAMS:
         yield from _output(command, variables.get("PATH", os.defpath))
+
+
+def _revision() -> str:
+    """The commit of this clone; empty if it is none."""
+    if not (_ROOT / ".git").exists():  # git would look in the folders above
+        return ""
+    lines = list(_output(("git", "-C", str(_ROOT), "describe", "--always", "--dirty"), os.environ.get("PATH", "")))
+    return f" at {lines[-1]}" if lines else ""
 
 
 def _installed(name: str) -> str | None:
@@ -88,6 +101,26 @@ def _output(command: Sequence[str], path: str) -> Iterator[str]:
     printed = done.stdout.decode(errors="replace").strip()
     if command[0] in ("dpkg-query", "rpm") and not printed:  # no such package, which is no news
         return
+    if "--json-output" in command:
+        printed = _without_commands(printed)
     errors = done.stderr.decode(errors="replace").strip() if done.returncode else ""
     status = f"(exit status {done.returncode})" if done.returncode else ""
     yield from ("", f"$ {' '.join(command)}", *(each for each in (printed, errors, status) if each))
+
+
+def _without_commands(printed: str) -> str:
+    """JSON whose command lines are cut down to the program: the rest may hold a key or a prompt."""
+    try:
+        found = json.loads(printed)
+    except ValueError:
+        return "(no JSON)"
+
+    def cut(value: Any, name: str = "") -> Any:
+        if isinstance(value, dict):
+            return {key: cut(each, key) for key, each in value.items()}
+        if _COMMAND.search(name):
+            words = value if isinstance(value, list) else str(value).split()
+            return f"{words[0]} …" if words else ""
+        return [cut(each, name) for each in value] if isinstance(value, list) else value
+
+    return json.dumps(cut(found), ensure_ascii=False, indent=1)

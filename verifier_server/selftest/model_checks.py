@@ -134,9 +134,15 @@ def random_text(backend: Backend, seed: int, count: int) -> list[int]:
 
 def _described(backend: Backend) -> str:
     return (
-        f"{one_line(backend.model_name)}, {backend.slots} slots of {backend.context_length} tokens, KV cache of "
-        f"{backend.kv_bytes / 2**20:.0f} MiB, {backend.devices} device{'s' if backend.devices > 1 else ''}"
+        f"{one_line(backend.model_name)} on {devices_of(backend)}, {backend.slots} slots of "
+        f"{backend.context_length} tokens, KV cache of {backend.kv_bytes / 2**20:.0f} MiB"
     )
+
+
+def devices_of(backend: Backend) -> str:
+    """Where a model runs, in words."""
+    count = f"{backend.devices} devices: " if backend.devices > 1 else ""
+    return count + backend.runs_on
 
 
 def _no_model() -> str:

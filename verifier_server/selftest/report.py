@@ -3,11 +3,12 @@
 A crash of native code or a killed process leaves the file with every check before it, and the name of that check.
 """
 
-import logging
+import os
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -34,7 +35,8 @@ class Report:
     ) -> None:
         """`path`: a file that does not exist yet; raises OSError otherwise. `hide`: takes secrets out of a text."""
         self.path = path
-        self.file = path.open("x", encoding="utf-8")
+        # Several processes append to it. A path in a line may hold bytes that are no text.
+        self.file = open(path, "x", encoding="utf-8", errors="backslashreplace", opener=_appending)  # noqa: SIM115
         self.counts: Counter[str] = Counter()  # checks by verdict
         self.current = ""  # the name of the check under way
         self._console, self._hide, self._clock = console, hide, clock
@@ -44,7 +46,7 @@ class Report:
         """Begin a part of the report. `shown`: on the terminal, too."""
         self.line("", f"== {title} ==")
         if shown:
-            self._console.print(Text(title, style="bold"))
+            self._print(Text(title, style="bold"))
 
     def line(self, *lines: str) -> None:
         """Write lines to the file only."""
@@ -84,7 +86,11 @@ class Report:
         line.add_column(width=7, justify="right")
         line.add_column()
         line.add_row(Text(verdict, style=_STYLES[verdict]), Text(took, style="dim"), Text(words))
-        self._console.print(line)
+        self._print(line)
+
+    def _print(self, shown: Table | Text, *, soft_wrap: bool = False) -> None:
+        with suppress(OSError, SystemExit):  # the terminal is gone: the file goes on. Rich raises SystemExit for a pipe
+            self._console.print(shown, soft_wrap=soft_wrap)
 
     def finish(self) -> int:
         """Write the summary, close the file, and return the exit status: 0 if no check failed, else 1."""
@@ -93,17 +99,10 @@ class Report:
         self.line("", summary)
         self.file.close()
         failed = self.counts[FAILED] > 0
-        self._console.print(Text(summary, style=_STYLES[FAILED] if failed else "bold"))
-        self._console.print(Text(f"the report: {self.path}"), soft_wrap=True)
+        self._print(Text(summary, style=_STYLES[FAILED] if failed else "bold"))
+        self._print(Text(f"the report: {self.path}"), soft_wrap=True)
         return 1 if failed else 0
 
 
-class LogLines(logging.Handler):
-    """Writes the log lines of the program into a report: what the engines say about compilation and memory."""
-
-    def __init__(self, report: Report) -> None:
-        super().__init__(logging.INFO)
-        self._report = report
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._report.line(f"        log: {record.getMessage()}")
+def _appending(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_APPEND, 0o666)

@@ -1,5 +1,6 @@
 """Compares an engine that runs a tiny random Llama with an uncached forward pass in NumPy."""
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -16,6 +17,7 @@ from backends.trial.reference import reference_logits
 from backends.trial.tiny_llama import TinyModel
 from speculation.sampling.top_logits import TopLogits
 from verifier_server.selftest.comparing import Comparison, Rows, empty
+from verifier_server.selftest.model_checks import devices_of
 from verifier_server.selftest.report import CheckFailed, CheckSkipped, Report
 
 Load = Callable[[str, LoadOptions], Backend]
@@ -25,7 +27,8 @@ TOLERANCES = {"float32": 0.01, "bfloat16": 0.5, "float16": 0.1}
 _WITHOUT_MODEL = ("scripted",)
 _ROWS, _CONTEXT, _BATCH = 3, 255, 64
 _TURNS = 30  # random batches
-_KV_HEADS = 4  # at least; as many as devices, if there are more
+_KV_HEADS = 4  # at least, and a multiple of the devices
+_SHARED = 32  # tokens of a pass for all engines; wider ones would have to hold a whole batch
 
 
 def check_tiny(report: Report, engine: str, options: LoadOptions, folder: Path, load: Load) -> None:
@@ -155,7 +158,7 @@ def _variants(engine: str, options: LoadOptions) -> list[tuple[str, dict[str, An
 
 def _small(engine: str, options: LoadOptions) -> LoadOptions:
     """The options of serving, for a tiny model: compiled shapes that are too large for it are left out."""
-    widths = tuple(width for width in options.compile_widths or () if width <= _BATCH)
+    widths = tuple(width for width in options.compile_widths or () if width <= _SHARED)
     spans = tuple(span for span in options.compile_spans or () if span < _CONTEXT)
     sized = replace(options, slots=_ROWS, context_length=_CONTEXT, batch_tokens=_BATCH)
     if compiles(engine, options) and (folder := folder_of(options.compile_cache)) is not None:
@@ -166,7 +169,7 @@ def _small(engine: str, options: LoadOptions) -> LoadOptions:
 
 def _written(folder: Path, devices: int) -> TinyModel:
     """A tiny Llama with several key-value heads for each of `devices` devices, with weights exact in bfloat16."""
-    kv_heads = max(_KV_HEADS, devices)
+    kv_heads = math.ceil(_KV_HEADS / devices) * devices
     heads = 2 * kv_heads
     shape = {"num_key_value_heads": kv_heads, "num_attention_heads": heads, "head_dim": 16, "hidden_size": 16 * heads}
     model = TinyModel(folder, **shape, intermediate_size=32 * heads, vocab_size=512)
@@ -196,8 +199,8 @@ def _tokens(seed: int, count: int) -> list[int]:
 
 def _described(backend: Backend) -> str:
     return (
-        f"{backend.slots} slots of {backend.context_length} tokens, {backend.max_batch_tokens} in a batch, "
-        f"{backend.devices} device{'s' if backend.devices > 1 else ''}"
+        f"{backend.slots} slots of {backend.context_length} tokens, {backend.max_batch_tokens} in a batch, on "
+        f"{devices_of(backend)}"
     )
 
 

@@ -1,5 +1,6 @@
 """The command `verifier selftest`: its checks find a wrong engine, and its report holds what a maintainer needs."""
 
+import json
 import os
 import re
 import signal
@@ -10,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from backends.base import LoadOptions
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from tests.models.conftest import TinyModel
 from tests.paths import ROOT
 from tests.terminal.pseudo import terminal
 from tests.verifier_server.test_command_line import MODULE, environment
+from verifier_server.selftest.secrets import hider
+from verifier_server.selftest.tiny_checks import _small, _written
 
 SELFTEST = [*MODULE, "selftest"]
 SCRIPTED = ["--backend", "scripted", "--model", "7"]
@@ -148,8 +152,12 @@ def test_report_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_report_holds_no_key(tmp_path: Path) -> None:
-    program = tmp_path / "neuron-ls"
+    program = tmp_path / "nvidia-smi"
     program.write_text('#!/bin/sh\necho "1 verifier --api-key other-key --rows 2 # $DRAFTER_API_KEY"\n')
+    program.chmod(0o755)
+    program = tmp_path / "neuron-ls"
+    process = {"pid": 3, "command": "drafter --prompt my diary", "args": ["drafter", "--api-key", "other-key"]}
+    program.write_text(f"#!/bin/sh\necho '{json.dumps([{'neuron_device': 0, 'neuron_processes': [process]}])}'\n")
     program.chmod(0o755)
     secrets = {"VERIFIER_API_KEY": "first-key", "DRAFTER_API_KEY": "second-key", "NEURON_TOKEN": "third-key"}
     path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
@@ -159,6 +167,84 @@ def test_report_holds_no_key(tmp_path: Path) -> None:
     assert "1 verifier --api-key (hidden) --rows 2 # (hidden)" in report
     assert "NEURON_RT_NUM_CORES=2" in report and "NEURON_TOKEN=(hidden)" in report
     assert "-key" not in report.replace("--api-key", "")
+    assert '"pid": 3' in report and '"command": "drafter …"' in report and "diary" not in report
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("drafter --api-key K1 --rows 2", "drafter --api-key (hidden) --rows 2"),
+        ('["--api-key","K1", "--rows"]', '["--api-key",(hidden), "--rows"]'),
+        ('--password "two words" --rows 2', "--password (hidden) --rows 2"),
+        ("Authorization: Bearer sk-1 and more", "Authorization: Bearer (hidden) and more"),
+        ("http://me:pw@proxy:3128", "http://(hidden)@proxy:3128"),
+        ("aws_secret=S1 OPENAI_API_KEY='S2' x", "aws_secret=(hidden) OPENAI_API_KEY=(hidden) x"),
+        ('{"api_key": "K1", "rows": 2}', '{"api_key": (hidden), "rows": 2}'),
+        ("an own-secret here", "an (hidden) here"),
+        *[
+            (text, text)
+            for text in (
+                "--keys-file keys.toml --batch-tokens 128",
+                "max_batch_tokens=3, tokens: 512, key: value",
+                "batch_tokens             512        default",
+                "http://proxy:3128/user@host",
+            )
+        ],
+    ],
+)
+def test_secrets_are_hidden_and_nothing_else(text: str, hidden: str) -> None:
+    assert hider(["own-secret", "of"])(text) == hidden
+
+
+def test_report_has_what_libraries_and_native_code_print(tmp_path: Path) -> None:
+    """Also what they print right before a crash."""
+    lines = """
+import ctypes, logging, os, subprocess
+def loaded(engine, options):
+    logging.getLogger("torch_neuronx").warning("a library says first-key")
+    print("on standard output")
+    os.write(2, b"native\\r\\x1b[31mcode\\x1b[0m\\n")
+    subprocess.run(["echo", "a child"])
+    os.write(2, b"no core is free")
+    ctypes.string_at(0)
+command.load = loaded
+"""
+    status, printed, errors = run([*SCRIPTED, "--report", "r.txt"], tmp_path, lines, VERIFIER_API_KEY="first-key")
+    report = (tmp_path / "r.txt").read_text()
+    assert status == -signal.SIGSEGV
+    copied = [line.removeprefix("        | ") for line in report.splitlines() if line.startswith("        | ")]
+    assert copied == [
+        "WARNING:  a library says (hidden)",
+        "on standard output",
+        "code",
+        "a child",
+        "no core is free",
+    ]
+    assert "on standard output" in errors and "first-key" in errors and "on standard output" not in printed
+
+
+def test_report_is_complete_when_the_terminal_is_gone(tmp_path: Path) -> None:
+    read, written = os.pipe()
+    os.close(read)
+    command = [*SELFTEST, *SCRIPTED, "--report", str(tmp_path / "r.txt")]
+    process = subprocess.Popen(command, env=environment(), cwd=ROOT, stdout=written, stderr=written)
+    os.close(written)
+    assert process.wait(60) == 0
+    assert "6 checks in" in (tmp_path / "r.txt").read_text()
+
+
+def test_path_that_is_no_text_is_reported(tmp_path: Path) -> None:
+    status, _, errors = run([*SCRIPTED[:2], "--model", "/none/m\udcff", "--report", "r.txt"], tmp_path)
+    assert "Traceback" not in errors and status == 1
+    assert "\\udcff" in (tmp_path / "r.txt").read_text()
+
+
+def test_tiny_model_takes_every_setting_of_serving(tmp_path: Path) -> None:
+    """Any number of devices, and widths for larger batches than the tiny model's."""
+    for devices, heads in ((1, 4), (2, 4), (3, 6), (8, 8)):
+        assert _written(tmp_path / str(devices), devices).config["num_key_value_heads"] == heads
+    small = _small("llama_cpp", LoadOptions(compile_widths=(1, 8, 48, 512), compile_spans=(128, 1024)))
+    assert (small.compile_widths, small.compile_spans) == ((1, 8), (128,))
 
 
 @pytest.mark.parametrize("columns", [60, 100])
@@ -182,13 +268,13 @@ command.load = loaded
     process = subprocess.Popen(
         [sys.executable, "-c", CHANGED.format(lines), "selftest", *SCRIPTED, "--report", "r.txt"],
         cwd=tmp_path,
-        env=environment(PYTHONPATH=str(ROOT)),
+        env=environment(PYTHONPATH=str(ROOT), TMPDIR=str(tmp_path)),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
-    while process.stdout.readline() != "loading\n":
+    assert process.stderr is not None
+    while process.stderr.readline() != "loading\n":
         pass
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=20)
@@ -196,6 +282,7 @@ command.load = loaded
     assert errors.endswith("verifier: interrupted; the report so far: r.txt\n") and "Traceback" not in errors
     report = (tmp_path / "r.txt").read_text()
     assert "interrupted in: load" in report and "in loaded" in report
+    assert os.listdir(tmp_path) == ["r.txt"], "the folder of the tiny model is gone"
 
 
 def test_native_crash_leaves_a_report_with_the_stack(tmp_path: Path) -> None:
@@ -221,7 +308,7 @@ def test_engines_that_need_torch_pass(tmp_path: Path, engine: str) -> None:
     status, printed, errors = run([*given, *device, "--report", "r.txt"], tmp_path, lines)
     report = (tmp_path / "r.txt").read_text()
     assert status == 0 and "Traceback" not in errors, report
-    assert engine == "torch" or "log: tiny-float32: 9 programs compiled and loaded in" in report
+    assert engine == "torch" or "tiny-float32: 9 programs compiled and loaded in" in report
     assert "compared with NumPy in float64" in printed and "a tiny random Llama in bfloat16" in report
     copies = [] if engine == "torch" else ["copied slots"] * 2
     assert sorted(verdicts(report)["skipped"]) == sorted([*copies, *["top logits"] * 2, "draft model"])
