@@ -21,6 +21,8 @@ from backends.base import first_line
 COMPILER_CACHE: Final = "NEURON_COMPILE_CACHE_URL"
 _OURS: Final = "neuronx-cc"  # a folder of it that the user has not chosen
 FLAGS: Final = "NEURON_CC_FLAGS"  # of the compiler, which programs depend on
+# Beginnings of those flags that the compiler itself does not get, as AWS's documents say.
+_OF_THE_CACHE: Final = ("--retry_failed_compilation", "--cache_dir", "--no_cache", "--log_level")
 _MAKERS: Final = ("transformers-neuronx", "torch-neuronx", "neuronx-cc", "libneuronxla")  # what programs depend on
 _log = logging.getLogger("specpair.compile")
 
@@ -49,8 +51,8 @@ class Artefacts:
     def __init__(self, folder: Path | None, model_name: str, *settings: Any) -> None:
         """`folder`: where those of all models are; None: nothing is kept. `settings`: all that programs depend on,
         beside the versions of the libraries and the compiler's flags; JSON, or with a `repr`."""
-        made_by = [*map(_version, _MAKERS), os.environ.get(FLAGS, "").split()]
-        key = json.dumps([settings, made_by], default=repr, sort_keys=True)
+        flags = [flag for flag in os.environ.get(FLAGS, "").split() if not flag.startswith(_OF_THE_CACHE)]
+        key = json.dumps([settings, [*map(_version, _MAKERS), flags]], default=repr, sort_keys=True)
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]
         self.path = None if folder is None else folder / f"{model_name}-{digest}"
 

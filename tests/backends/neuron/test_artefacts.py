@@ -55,7 +55,7 @@ def test_programs_that_do_not_fit_are_compiled_again(
 
 def test_other_flags_of_the_compiler_mean_other_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = set()
-    for flags in ("", "-O1", "-O1 --enable-saturate-infinity", " -O1 "):
+    for flags in ("", "-O1", "-O1 --enable-saturate-infinity", " -O1 ", "-O1 --retry_failed_compilation"):
         monkeypatch.setenv(FLAGS, flags)
         paths.add(Artefacts(tmp_path, "tiny", 1).path)
     assert len(paths) == 3
