@@ -3,15 +3,19 @@
 What a compilation took is kept in the folder of compiled programs, for the estimate of the next one.
 """
 
+import errno
 import json
 import logging
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from backends.base import ModelLoadError
 from backends.machine import cache_folder
 
 FILE = "times.json"  # in the folder of compiled programs: by engine, the seconds that a layer of a program took
@@ -24,10 +28,31 @@ _log = logging.getLogger("specpair.compile")
 
 
 def folder_of(given: Path | None) -> Path | None:
-    """The folder where compiled programs are kept: `given`, else one in the user's cache folder; None without a
-    home."""
-    cache = cache_folder()
-    return given if given is not None or cache is None else cache / "compiled"
+    """The folder where compiled programs are kept, made if it is not there: `given`, else one in the user's cache
+    folder; None if that one cannot be written to.
+
+    Raises ModelLoadError if `given` cannot be written to.
+    """
+    usual = cache_folder()
+    folder = given if given is not None or usual is None else usual / "compiled"
+    if folder is None:
+        return None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        reason = "it is a file" if isinstance(error, FileExistsError) else error.strerror
+        if given is not None:
+            raise ModelLoadError(f"compile_cache {folder}: cannot be written to: {reason}", "compile_cache") from None
+        _warn_once(folder, reason)
+        return None
+    return folder
+
+
+@cache
+def _warn_once(folder: Path, reason: str) -> None:
+    _log.warning("compiled programs cannot be kept in %s: %s: set compile_cache", folder, reason)
 
 
 @dataclass(frozen=True, slots=True)

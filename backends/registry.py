@@ -2,7 +2,6 @@
 
 import sys
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 
 from backends.base import Backend, LoadOptions, ModelLoadError, Progress
@@ -44,9 +43,12 @@ def compiles(name: str, options: LoadOptions) -> bool:
     return name in COMPILING and bool(_module(name).compiles(options))
 
 
-def programs_folder(name: str, options: LoadOptions) -> Path | None:
-    """Where the engine `name`, one of `COMPILING`, keeps compiled programs; None: nowhere that is known."""
-    folder: Path | None = _module(name).programs_folder(options)
+def programs_folder(name: str, options: LoadOptions) -> str | None:
+    """Where the engine `name`, one of `COMPILING`, will keep compiled programs; None: nowhere that is known.
+
+    Raises ModelLoadError.
+    """
+    folder: str | None = _module(name).programs_folder(options)
     return folder
 
 

@@ -34,7 +34,7 @@ def keep_in(folder: Path | None, environment: MutableMapping[str, str] = os.envi
 
 
 def forget_failures(folder: Path | None) -> None:
-    """Make the compiler try programs again whose compilation failed before, in the folder that `keep_in` set.
+    """Make the compiler try programs again whose compilation failed before, in the folder that `keep_in` sets.
 
     The compiler remembers a failure as well as a success, also one by Ctrl-C or for lack of memory, and the library
     asks it not to try again. A program that failed has a log in its folder, and no compiled file.
@@ -42,7 +42,10 @@ def forget_failures(folder: Path | None) -> None:
     for log in () if folder is None else (folder / _OURS).glob("*/*/model.log"):
         if not (log.parent / "model.neff").exists():
             _log.info("its compilation failed before, and is tried again: %s", log.parent)
-            shutil.rmtree(log.parent)
+            try:
+                shutil.rmtree(log.parent)
+            except OSError as error:  # another process was faster, or they are another user's
+                _log.warning("%s stays as it is: %s", log.parent, error.strerror)
 
 
 class Artefacts:
@@ -77,7 +80,7 @@ class Artefacts:
             beside.mkdir(parents=True)
             try:
                 model.save(str(beside))
-                for file in beside.iterdir():
+                for file in filter(Path.is_file, beside.rglob("*")):
                     _write_through(file)
                 beside.rename(self.path)  # so that half of the programs never pass for all
             except BaseException:

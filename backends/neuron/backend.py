@@ -8,7 +8,6 @@ interpreter (`make test-tnx`).
 import logging
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -264,6 +263,7 @@ def compiles(_options: LoadOptions) -> bool:
     return True
 
 
-def programs_folder(options: LoadOptions) -> Path | None:
-    """Where compiled programs are kept; None: nowhere."""
-    return folder_of(options.compile_cache)
+def programs_folder(options: LoadOptions) -> str | None:
+    """Where compiled programs are kept; None: nowhere. Raises ModelLoadError."""
+    folder = folder_of(options.compile_cache)
+    return None if folder is None else str(folder)

@@ -20,7 +20,7 @@ from backends.machine import available_bytes, cores
 # Host memory that the compiler takes for a layer of a program. A guess, on the safe side: nine programs of 32 layers at
 # once are known to exhaust 32 GiB.
 _BYTES_A_LAYER: Final = 256 * 2**20
-_KILLED: Final = ("F137", "forcibly killed")  # in the compiler's error if the system ended it, mostly for its memory
+_KILLED: Final = ("[F137]", "forcibly killed")  # in the compiler's error if the system ended it, mostly for its memory
 
 _pair: tuple[socket.socket, socket.socket] | None = None  # this process's end and the workers', while they are forked
 
@@ -37,7 +37,8 @@ def lacked_memory(error: BaseException) -> bool:
 
 @contextmanager
 def ending_with_this_process() -> Iterator[None]:
-    """A context in which forked processes, and all that they start, end as soon as this process has ended.
+    """A context in which forked processes end as soon as this process has ended, with all that they start in their
+    process group.
 
     They also end with the context. Only one thread at a time may be in it.
     """

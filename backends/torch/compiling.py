@@ -7,9 +7,7 @@ over few tokens is bound by reading the weights, so that 8 tokens take about as 
 """
 
 import os
-import tempfile
 from collections.abc import Mapping, MutableMapping, Sequence
-from pathlib import Path
 
 from backends.base import COMPILATION, LoadOptions, ModelLoadError
 from backends.buckets import NARROW, WIDTHS, Buckets
@@ -19,7 +17,6 @@ NEURON = "neuron"  # a kind of device, and the compiler for it
 # The variables of TorchNeuron (else /tmp/neff_cache, gone after a restart of the machine) and of the compiler beneath.
 NEURON_FOLDERS = ("TORCH_NEURONX_NEFF_CACHE_DIR", "NEURON_COMPILE_CACHE_URL")
 INDUCTOR_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
-_INDUCTOR_DEFAULT = os.path.join(tempfile.gettempdir(), "torchinductor_")  # followed by the user's name
 _FEW_WIDTHS = (1, 8, NARROW)  # one step of decoding, a usual draft, a long one
 _PROMPT_WIDTH = 128  # tokens of a short prompt or a prompt's end, where widths are few
 _SPAN = 1024  # positions in the shortest span of attention; each next is four times as long
@@ -44,28 +41,36 @@ def keep_programs(
     if folder is None or compiler is None:
         return
     for name in _folder_variables(compiler):
-        if _is_default(environment.get(name)):
+        if _given(name, environment) is None:
             environment[name] = str(folder.absolute() / compiler)
 
 
 def programs_folder(
     options: LoadOptions, compiler: str | None, environment: Mapping[str, str] = os.environ
-) -> Path | None:
-    """Where `compiler` keeps programs if `keep_programs` was called, or will be; None: where it chooses itself."""
-    folder = folder_of(options.compile_cache)
+) -> str | None:
+    """The folder or address where `compiler` will keep programs; None: it compiles nothing, or chooses itself.
+
+    To be called before `keep_programs`.
+    """
     if compiler is None:
         return None
-    given = environment.get(_folder_variables(compiler)[0])
-    return folder if given is None or _is_default(given) else Path(given)
+    given = _given(_folder_variables(compiler)[0], environment)
+    folder = folder_of(options.compile_cache)
+    return str(folder) if given is None and folder is not None else given
 
 
 def _folder_variables(compiler: str) -> Sequence[str]:
     return NEURON_FOLDERS if compiler == NEURON else [INDUCTOR_FOLDER]
 
 
-def _is_default(folder: str | None) -> bool:
-    """Whether a user has not set the variable: it is not set, empty, or what PyTorch writes there as it is imported."""
-    return not folder or folder.startswith(_INDUCTOR_DEFAULT)
+def _given(name: str, environment: Mapping[str, str]) -> str | None:
+    """The value of a variable if the user has set it: Inductor writes its own default there as it is imported."""
+    value = environment.get(name) or None
+    if value is None or name != INDUCTOR_FOLDER:
+        return value
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir  # no earlier than Inductor itself
+
+    return None if value == default_cache_dir() else value
 
 
 def compilation(options: LoadOptions, compiler: str, model_name: str, programs: int, layers: int) -> Compilation:

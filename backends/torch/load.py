@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import MutableMapping
-from pathlib import Path
 
 import torch
 
@@ -38,8 +37,8 @@ def compiles(options: LoadOptions) -> bool:
     return _compiler(options) is not None
 
 
-def programs_folder(options: LoadOptions) -> Path | None:
-    """Where the programs of a compiled model are kept; None: where the compiler chooses. Raises ModelLoadError."""
+def programs_folder(options: LoadOptions) -> str | None:
+    """Where the programs of a model will be kept; None: where the compiler chooses. Raises ModelLoadError."""
     return compiling.programs_folder(options, _compiler(options))
 
 

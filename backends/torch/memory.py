@@ -55,7 +55,7 @@ def check_fits(options: LoadOptions, dtype: torch.dtype, devices: int, free: int
         return
     width = getattr(config, "head_dim", None) or config.hidden_size // queries
     slots, context = options.slots or 1, context_of(config, options.context_length)
-    weights = _weights(options.model, without_head=bool(config.tie_word_embeddings)) * dtype.itemsize
+    weights = _weights(options.model, without_head=bool(getattr(config, "tie_word_embeddings", False))) * dtype.itemsize
     cache = 2 * config.num_hidden_layers * heads * width * context * slots * dtype.itemsize
     if weights + cache > devices * free:
         least = math.ceil((weights + cache) / max(free, 1))

@@ -18,7 +18,7 @@ class TextFormatter(DefaultFormatter):
     """`INFO:     message [request ID, session ID]`, in a terminal with uvicorn's colours."""
 
     def __init__(self) -> None:
-        super().__init__("%(levelprefix)s %(message)s", use_colors=sys.stderr.isatty())
+        super().__init__("%(levelprefix)s %(message)s", use_colors=sys.stderr is not None and sys.stderr.isatty())
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         ids = ", ".join(f"{name.removesuffix('_id')} {value}" for name, value in _ids(record).items())

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from backends.base import ModelLoadError
 from backends.compilation import FILE, Compilation, folder_of
 
 
@@ -59,5 +60,22 @@ def test_unreadable_times_are_none(tmp_path: Path, content: str) -> None:
 
 def test_folder_is_the_given_one_or_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert folder_of(Path("/x")) == Path("/x")
-    assert folder_of(None) == tmp_path / "specpair" / "compiled"
+    for given, folder in ((tmp_path / "x", tmp_path / "x"), (None, tmp_path / "specpair" / "compiled")):
+        assert folder_of(given) == folder and folder.is_dir()
+
+
+def test_folder_that_cannot_be_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that was given is an error; without the usual one, programs are not kept."""
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(ModelLoadError, match=r"^compile_cache .*file: cannot be written to: it is a file$") as caught:
+        folder_of(file)
+    assert caught.value.setting == "compile_cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(file))
+    assert folder_of(None) is None
+    assert "compiled programs cannot be kept in " in caplog.text and "Not a directory: set compile_cache" in caplog.text
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(ModelLoadError, match="cannot be written to: Permission denied"):
+        folder_of(tmp_path / "x")

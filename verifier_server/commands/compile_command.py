@@ -68,7 +68,7 @@ def _checked(settings: Settings) -> list[str]:
     compiling = [(engine, options) for engine, options in used if compiles(engine, options)]
     if compiling:
         folders = [programs_folder(engine, options) for engine, options in compiling]
-        return list(dict.fromkeys(one_line(str(folder)) for folder in folders if folder is not None))
+        return list(dict.fromkeys(one_line(folder) for folder in folders if folder is not None))
     if settings.backend in COMPILING:
         raise SettingsError(
             f"{settings.key('compile')}: without it, {settings.backend} compiles nothing on this device: set it, or "

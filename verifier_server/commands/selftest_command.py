@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,9 +27,9 @@ from speculation.terminal_text import one_line, several_lines
 from verifier_server.flags import Command, flags_parser, read_flags
 from verifier_server.selftest.environment import environment
 from verifier_server.selftest.model_checks import check_model
-from verifier_server.selftest.printed import Copied
-from verifier_server.selftest.report import Report
-from verifier_server.selftest.secrets import hider
+from verifier_server.selftest.printed import Copied, open_streams
+from verifier_server.selftest.report import Report, ReportLost
+from verifier_server.selftest.secrets import hider, names_secret
 from verifier_server.selftest.tiny_checks import check_tiny
 from verifier_server.settings import Settings, SettingsError
 
@@ -40,7 +40,8 @@ _COMMAND = Command(
     "[FLAGS]",
     "Try the engine on this machine and write one report to send to the makers of this program. If a model is set, it "
     "is loaded and measured. Then a tiny random Llama is compared with a computation in NumPy. Takes every flag, "
-    "variable and key of the verifier. The report names hardware, packages, settings and files, no key and no text.",
+    "variable and key of the verifier. The report names hardware, packages, settings and files. Keys are taken out: "
+    "look through it before you send it.",
     (
         "verifier selftest --backend neuron_legacy",
         "verifier selftest --backend neuron_legacy --model /models/Llama-3.1-8B-Instruct --report first.txt",
@@ -63,6 +64,7 @@ def parser(settings: Sequence[tuple[str, FieldInfo]]) -> Parser:
 def run(arguments: Sequence[str]) -> int:
     """Run the command. Returns the exit status: 1 if a check failed, 2 for bad settings or a report that cannot be
     written."""
+    open_streams()
     logs.configure("text")  # until the settings are read
     try:
         settings, _, options = read_flags(parser(list(Settings.model_fields.items())), arguments)
@@ -78,7 +80,12 @@ def run(arguments: Sequence[str]) -> int:
             _interrupted(report, copied)
             shutil.rmtree(folder, ignore_errors=True)  # the process ends by the signal
 
-        return interruptible.run(lambda: _run(report, settings, Path(folder)), interrupted)
+        try:
+            return interruptible.run(lambda: _run(report, settings, Path(folder)), interrupted)
+        except ReportLost as error:
+            copied.end()
+            print(f"verifier: {several_lines(str(error))}", file=sys.stderr)
+            return 1
 
 
 def _run(report: Report, settings: Settings, folder: Path) -> int:
@@ -106,7 +113,7 @@ def _secrets(settings: Settings, variables: Mapping[str, str] = os.environ) -> l
     """What must not be in the report: the verifier's keys, and other programs' from the environment."""
     values = [getattr(settings, name) for name in Settings.secrets()]
     ours = [value.get_secret_value() for value in values if isinstance(value, SecretStr)]
-    others = [value for name, value in variables.items() if name.endswith("_API_KEY")]
+    others = [value for name, value in variables.items() if names_secret(name)]
     return ours + [value for value in others if len(value) >= _KEY]
 
 
@@ -123,20 +130,26 @@ def _opened(path: Path | None, settings: Settings, secrets: Sequence[str]) -> Re
 
 def _console() -> Console:
     """A console on standard output as it is now, whatever is done with that stream later."""
-    try:
-        shown = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors="replace")
-    except (OSError, AttributeError):  # closed by the user
-        shown = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process
-    return Console(file=shown, width=Console().width, highlight=False)
+    encoding = "utf-8" if sys.stdout is None else sys.stdout.encoding  # None: closed by the user
+    return _Terminal(
+        file=os.fdopen(os.dup(1), "w", encoding=encoding, errors="replace"), width=Console().width, highlight=False
+    )
+
+
+class _Terminal(Console):
+    def on_broken_pipe(self) -> None:
+        """Print nothing any more. Rich would end the program, and take its standard output away."""
+        self.quiet = True
 
 
 @contextmanager
 def _watched(report: Report, secrets: Sequence[str]) -> Iterator[Copied]:
-    """A context in which the report gets all that is printed, and the stacks of a crash or of a long wait."""
+    """A context in which the report gets what is printed, and the stacks of a crash or of a long wait."""
     logging.getLogger("gguf").setLevel(logging.WARNING)  # it tells of each file that it writes
     faulthandler.enable(report.file)
     faulthandler.dump_traceback_later(_STUCK, repeat=True, file=report.file)
     copied = Copied(report.path, secrets)
+    report.settle = copied.settle
     try:
         yield copied
     finally:
@@ -147,9 +160,9 @@ def _watched(report: Report, secrets: Sequence[str]) -> Iterator[Copied]:
 
 def _interrupted(report: Report, copied: Copied) -> None:
     """Say in the report where the program was, and on the terminal where the report is."""
-    copied.end()
-    report.line("", f"interrupted in: {report.current or 'no check'}; the stacks of all threads:")
+    with suppress(ReportLost):
+        report.line("", f"interrupted in: {report.current or 'no check'}; the stacks of all threads:")
     faulthandler.dump_traceback(report.file)
-    report.file.flush()
+    copied.end()
     errors = Console(stderr=True, highlight=False)
     errors.print(Text(f"\nverifier: interrupted; the report so far: {one_line(str(report.path))}"), soft_wrap=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 from backends.machine import available_bytes, cores
 from command_line import version as distribution
+from verifier_server.selftest.secrets import names_secret
 
 PACKAGES = (
     *("numpy", "torch", "transformers", "tokenizers", "safetensors", "accelerate"),
@@ -29,7 +30,6 @@ _PROGRAMS: tuple[Sequence[str], ...] = (
 )
 _NEURON_TOOLS = "/opt/aws/neuron/bin"  # often not on the path
 _TIMEOUT = 20.0  # seconds for a program
-_SECRET = re.compile(r"key|token|secret|password", re.IGNORECASE)  # in the name of a variable
 _COMMAND = re.compile(r"command|args|cmd", re.IGNORECASE)  # in the name of an entry: what a process was started with
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,7 +54,7 @@ def environment(variables: Mapping[str, str] = os.environ, root: Path = Path("/"
     yield ""
     for name in sorted(variables):
         if name.startswith("NEURON_"):
-            yield f"{name}={'(hidden)' if _SECRET.search(name) else variables[name]}"
+            yield f"{name}={'(hidden)' if names_secret(name) else variables[name]}"
     for command in _PROGRAMS:
         yield from _output(command, variables.get("PATH", os.defpath))
 
@@ -64,7 +64,7 @@ def _revision() -> str:
     if not (_ROOT / ".git").exists():  # git would look in the folders above
         return ""
     lines = list(_output(("git", "-C", str(_ROOT), "describe", "--always", "--dirty"), os.environ.get("PATH", "")))
-    return f" at {lines[-1]}" if lines else ""
+    return f" at {lines[-1]}" if lines and not lines[-1].startswith("(") else ""
 
 
 def _installed(name: str) -> str | None:
@@ -101,7 +101,7 @@ def _output(command: Sequence[str], path: str) -> Iterator[str]:
     printed = done.stdout.decode(errors="replace").strip()
     if command[0] in ("dpkg-query", "rpm") and not printed:  # no such package, which is no news
         return
-    if "--json-output" in command:
+    if "--json-output" in command and done.returncode == 0:
         printed = _without_commands(printed)
     errors = done.stderr.decode(errors="replace").strip() if done.returncode else ""
     status = f"(exit status {done.returncode})" if done.returncode else ""
@@ -119,7 +119,7 @@ def _without_commands(printed: str) -> str:
         if isinstance(value, dict):
             return {key: cut(each, key) for key, each in value.items()}
         if _COMMAND.search(name):
-            words = value if isinstance(value, list) else str(value).split()
+            words = str(value[0] if isinstance(value, list) and value else value or "").split()
             return f"{words[0]} …" if words else ""
         return [cut(each, name) for each in value] if isinstance(value, list) else value
 

@@ -9,6 +9,8 @@ import io
 import json
 import os
 import re
+import select
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,40 +23,61 @@ _ROOT = Path(__file__).resolve().parents[2]
 _STREAMS = (1, 2)  # file descriptors
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MARK = "        | "  # before each line in the report
-_LAST = 5.0  # seconds that the copying may take at the end: a process that was left behind may hold the pipe
+_END_OF_PART = b"\0\n"  # asks the copying process for a byte, as soon as it has copied all before
+_PATIENCE = 5.0  # seconds to wait for it
 
 
 class Copied:
     """From now until `end`, what this process and its children print is shown on standard error and copied."""
 
     def __init__(self, report: Path, secrets: Sequence[str]) -> None:
-        read, write = os.pipe()
+        """All of the file descriptors 0, 1 and 2 have to be open."""
+        read, self._pipe = os.pipe()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "verifier_server.selftest.printed", str(report.absolute())],
             cwd=_ROOT,
             stdin=read,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             process_group=0,  # Ctrl-C in a terminal is for this process, which ends it
         )
         os.close(read)
-        os.write(write, json.dumps(list(secrets)).encode() + b"\n")
+        os.write(self._pipe, json.dumps(list(secrets)).encode() + b"\n")
         _flush()
-        self._saved: list[tuple[int, int]] = []
+        self._saved = {stream: os.dup(stream) for stream in _STREAMS}
         for stream in _STREAMS:
-            with suppress(OSError):  # closed by the user
-                self._saved.append((stream, os.dup(stream)))
-                os.dup2(write, stream)
-        os.close(write)
+            os.dup2(self._pipe, stream)
+
+    def settle(self) -> None:
+        """Wait until all that was printed so far is in the report."""
+        _flush()
+        answers = self._process.stdout
+        assert answers is not None
+        with suppress(BrokenPipeError):  # it was killed
+            os.write(self._pipe, _END_OF_PART)
+            if select.select([answers], [], [], _PATIENCE)[0]:
+                os.read(answers.fileno(), 1)
 
     def end(self) -> None:
-        """Give the process its streams back, and wait until all is copied. A second call does nothing."""
-        _flush()
-        while self._saved:
-            stream, saved = self._saved.pop()
+        """Give the process its streams back, when all is copied. A second call does nothing.
+
+        What children print later is copied as long as they live.
+        """
+        if not self._saved:
+            return
+        self.settle()
+        for stream, saved in self._saved.items():
             os.dup2(saved, stream)
             os.close(saved)
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_LAST)
+        self._saved = {}
+        os.close(self._pipe)
+
+
+def open_streams() -> None:
+    """Make sure that the file descriptors 0, 1 and 2 are open: else the next file would get one of them, and be taken
+    for a terminal."""
+    while (lowest := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(lowest)
 
 
 def _flush() -> None:
@@ -66,17 +89,27 @@ def _flush() -> None:
 
 def main() -> None:
     """Copy standard input to standard error as it comes, and line by line to the report, without its secrets."""
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # else a terminal may stop a process in the background that prints
     given = io.BufferedReader(io.FileIO(0))
     hide = hider(json.loads(given.readline()))
-    with open(sys.argv[1], "a", encoding="utf-8", errors="backslashreplace", buffering=1) as report:
+    with open(sys.argv[1], "a", encoding="utf-8", errors="backslashreplace") as report:
+
+        def write(lines: Sequence[bytes]) -> None:
+            with suppress(OSError):  # the disk is full: what prints must go on
+                report.writelines(_MARK + hide(_plain(line)) + "\n" for line in lines)
+                report.flush()
+
         rest = b""
         while printed := given.read1():
+            parts = (rest + printed).split(_END_OF_PART)
             with suppress(OSError):  # the terminal is gone
-                os.write(2, printed)
-            *lines, rest = (rest + printed).split(b"\n")
-            report.writelines(_MARK + hide(_plain(line)) + "\n" for line in lines)
-        if rest:
-            report.write(_MARK + hide(_plain(rest)) + "\n")
+                os.write(2, printed.replace(_END_OF_PART, b""))
+            for part in parts[:-1]:
+                write(part.splitlines())
+                os.write(1, b".")
+            *lines, rest = parts[-1].split(b"\n")
+            write(lines)
+        write(rest.splitlines())
 
 
 def _plain(line: bytes) -> str:

@@ -23,6 +23,10 @@ class CheckFailed(Exception):
     """A check found something wrong. The message says what."""
 
 
+class ReportLost(Exception):
+    """The report cannot be written any more. The message says why."""
+
+
 class CheckSkipped(Exception):
     """A check has nothing to do. The message says why."""
 
@@ -39,6 +43,7 @@ class Report:
         self.file = open(path, "x", encoding="utf-8", errors="backslashreplace", opener=_appending)  # noqa: SIM115
         self.counts: Counter[str] = Counter()  # checks by verdict
         self.current = ""  # the name of the check under way
+        self.settle: Callable[[], None] = lambda: None  # called before a verdict: waits for what the check has printed
         self._console, self._hide, self._clock = console, hide, clock
         self._began = clock()
 
@@ -49,15 +54,18 @@ class Report:
             self._print(Text(title, style="bold"))
 
     def line(self, *lines: str) -> None:
-        """Write lines to the file only."""
-        for line in lines:
-            self.file.write(self._hide(line) + "\n")
-        self.file.flush()
+        """Write lines to the file only. Raises ReportLost."""
+        try:
+            for line in lines:
+                self.file.write(self._hide(line) + "\n")
+            self.file.flush()
+        except OSError as error:
+            raise ReportLost(f"{self.path} cannot be written any more: {error.strerror}") from None
 
     def check(self, name: str, run: Callable[[], str]) -> bool:
         """Run a check, which returns what it measured, in a few words, or raises. Returns whether it is ok.
 
-        Any exception but CheckSkipped is a failure, whose traceback the file gets.
+        Any exception but CheckSkipped is a failure, whose traceback the file gets. Raises ReportLost.
         """
         self.current = name
         self.line(f"…       {name}")
@@ -72,6 +80,7 @@ class Report:
         except Exception as error:  # whatever an engine raises belongs in the report
             verdict, detail, trace = FAILED, f"{type(error).__name__}: {error}", traceback.format_exc()
         seconds = self._clock() - began
+        self.settle()
         self.counts[verdict] += 1
         words = f"{name}: {detail}" if detail else name
         self.line(f"{verdict:7} {words}  {seconds:.2f} s", *trace.splitlines())
@@ -89,7 +98,7 @@ class Report:
         self._print(line)
 
     def _print(self, shown: Table | Text, *, soft_wrap: bool = False) -> None:
-        with suppress(OSError, SystemExit):  # the terminal is gone: the file goes on. Rich raises SystemExit for a pipe
+        with suppress(OSError):  # the terminal is gone: the file goes on
             self._console.print(shown, soft_wrap=soft_wrap)
 
     def finish(self) -> int:

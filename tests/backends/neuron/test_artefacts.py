@@ -115,6 +115,22 @@ def test_compiler_tries_again_what_failed(tmp_path: Path) -> None:
     forget_failures(tmp_path / "none")
 
 
+def test_failures_that_cannot_be_forgotten_are_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another process deletes them at the same time, or they are another user's."""
+
+    def fails(folder: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    made = tmp_path / "neuronx-cc" / "neuronxcc-2.21" / "MODULE_failed"
+    made.mkdir(parents=True)
+    (made / "model.log").touch()
+    monkeypatch.setattr("backends.neuron.artefacts.shutil.rmtree", fails)
+    forget_failures(tmp_path)
+    assert f"{made} stays as it is: Permission denied" in caplog.text
+
+
 def test_other_users_may_read_the_programs(tmp_path: Path) -> None:
     artefacts = Artefacts(tmp_path / "new", "tiny", 1)
     artefacts.save(Model())

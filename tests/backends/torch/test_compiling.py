@@ -1,16 +1,21 @@
 """What compilers are given: shapes by the user's settings, and a folder for compiled programs."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
-from tempfile import gettempdir
 from typing import Any
 
 import pytest
 
 from backends.base import LoadOptions, ModelLoadError
 from backends.compilation import folder_of
+from tests.paths import ROOT
 
 pytest.importorskip("torch", reason="needs the extra in requirements-torch.txt")
 pytest.importorskip("transformers", reason="needs the extra in requirements-torch.txt")
+
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir  # noqa: E402 - it needs the extra
 
 from backends.torch.compiling import (  # noqa: E402 - it needs the extra
     INDUCTOR_FOLDER,
@@ -91,15 +96,15 @@ def test_programs_are_kept_where_the_user_says(tmp_path: Path) -> None:
     environment: dict[str, str] = {}
     keep_programs(options, NEURON, environment)
     assert environment == dict.fromkeys(NEURON_FOLDERS, str(tmp_path / "neuron"))
-    for before in ({}, {INDUCTOR_FOLDER: str(Path(gettempdir()) / "torchinductor_me")}):  # PyTorch's own default
+    for before in ({}, {INDUCTOR_FOLDER: default_cache_dir()}, {INDUCTOR_FOLDER: ""}):
         environment = dict(before)
         keep_programs(options, "inductor", environment)
         assert environment == {INDUCTOR_FOLDER: str(tmp_path / "inductor")}
-        assert programs_folder(options, "inductor", before) == tmp_path
+        assert programs_folder(options, "inductor", before) == str(tmp_path)
     environment = dict.fromkeys((*NEURON_FOLDERS, INDUCTOR_FOLDER), "/mine")
     for compiler in (NEURON, "inductor", None):
         keep_programs(options, compiler, environment)
-        assert programs_folder(options, compiler, environment) == (None if compiler is None else Path("/mine"))
+        assert programs_folder(options, compiler, environment) == (None if compiler is None else "/mine")
     assert set(environment.values()) == {"/mine"}, "a user's own variables stay"
 
 
@@ -111,4 +116,21 @@ def test_programs_are_kept_without_being_told(compiler: str) -> None:
     cache = folder_of(None)
     assert cache is not None and set(environment.values()) == {str(cache / compiler)}
     assert compilation(LoadOptions(), compiler, "llama", 3, 2).folder == cache
-    assert programs_folder(LoadOptions(), compiler, {}) == cache
+    assert programs_folder(LoadOptions(), compiler, {}) == str(cache)
+
+
+@pytest.mark.parametrize("given", [None, "mine"])
+def test_inductor_reads_the_folder_after_all_imports(tmp_path: Path, given: str | None) -> None:
+    """It writes its own default to the variable as it is imported. A variable of the user's counts more than ours."""
+    code = (
+        "import backends.torch.load, torch._inductor.compile_fx, pathlib, sys\n"
+        "from backends.base import LoadOptions\n"
+        "from torch._inductor.runtime.cache_dir_utils import cache_dir\n"
+        "backends.torch.load.keep_programs(LoadOptions(compile_cache=pathlib.Path(sys.argv[1])), 'inductor')\n"
+        "print(cache_dir())"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != INDUCTOR_FOLDER}
+    environment |= {} if given is None else {INDUCTOR_FOLDER: str(tmp_path / given)}
+    command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "kept")]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == str(tmp_path / (given or "kept/inductor")), done.stderr

@@ -174,20 +174,29 @@ def test_report_holds_no_key(tmp_path: Path) -> None:
     ("text", "hidden"),
     [
         ("drafter --api-key K1 --rows 2", "drafter --api-key (hidden) --rows 2"),
-        ('["--api-key","K1", "--rows"]', '["--api-key",(hidden), "--rows"]'),
+        ('["--api-key","K1", "--rows"]', '["--api-key",(hidden) "--rows"]'),
         ('--password "two words" --rows 2', "--password (hidden) --rows 2"),
+        ('--password "cut off in', "--password (hidden)"),
+        ("--token it's,]}mine --rows", "--token (hidden) --rows"),
+        ("x-api-key: sk-1", "x-api-key: (hidden)"),
+        ("https://h/?token=T1 x", "https://h/?token=(hidden) x"),
+        ("AWS_ACCESS_KEY_ID=A1", "AWS_ACCESS_KEY_ID=(hidden)"),
+        ('{"apiKey": "K1"}', '{"apiKey": (hidden)'),
+        ("password: hunter2", "password: (hidden)"),
+        ("redis://:p/w@host", "redis://(hidden)@host"),
         ("Authorization: Bearer sk-1 and more", "Authorization: Bearer (hidden) and more"),
         ("http://me:pw@proxy:3128", "http://(hidden)@proxy:3128"),
         ("aws_secret=S1 OPENAI_API_KEY='S2' x", "aws_secret=(hidden) OPENAI_API_KEY=(hidden) x"),
-        ('{"api_key": "K1", "rows": 2}', '{"api_key": (hidden), "rows": 2}'),
+        ('{"api_key": "K1", "rows": 2}', '{"api_key": (hidden) "rows": 2}'),
         ("an own-secret here", "an (hidden) here"),
         *[
             (text, text)
             for text in (
                 "--keys-file keys.toml --batch-tokens 128",
-                "max_batch_tokens=3, tokens: 512, key: value",
+                "max_batch_tokens=3, tokens: 512, eos_token: 2 is no id, 'pad_token_id': 0, cache_key = abc",
+                "single-token passes, a token that is no id",
                 "batch_tokens             512        default",
-                "http://proxy:3128/user@host",
+                "http://proxy:3128/user",
             )
         ],
     ],
@@ -231,6 +240,50 @@ def test_report_is_complete_when_the_terminal_is_gone(tmp_path: Path) -> None:
     os.close(written)
     assert process.wait(60) == 0
     assert "6 checks in" in (tmp_path / "r.txt").read_text()
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (0, 1)])
+def test_closed_streams_are_no_part_of_the_report(tmp_path: Path, closed: tuple[int, ...]) -> None:
+    lines = f"import os; [os.close(each) for each in {closed}]; sys.stdout = sys.__stdout__ = None"
+    status, _, errors = run([*SCRIPTED, "--report", "r.txt"], tmp_path, lines)
+    report = (tmp_path / "r.txt").read_text()
+    assert status == 0 and "        | " not in report and "6 checks in" in report, report + errors
+
+
+def test_full_disk_is_an_error_of_one_line(tmp_path: Path) -> None:
+    """What checks print goes on."""
+    lines = """
+import resource, signal, subprocess
+def loaded(engine, options):
+    subprocess.run(["seq", "-f", "printed %.0f", "300"], check=True)
+    return ScriptedBackend()
+command.load = loaded
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+"""
+    status, _, errors = run([*SCRIPTED, "--report", "r.txt"], tmp_path, lines)
+    assert status == 1 and "printed 300\n" in errors, errors
+    assert errors.endswith("verifier: r.txt cannot be written any more: File too large\n")
+
+
+def test_child_that_lives_on_delays_nothing(tmp_path: Path) -> None:
+    lines = """
+import subprocess
+children = []
+def loaded(engine, options):
+    print("first")
+    children.append(subprocess.Popen(["sleep", "100"]))
+    return ScriptedBackend()
+command.load = loaded
+import atexit
+atexit.register(lambda: [child.kill() for child in children])
+"""
+    status, _, _ = run([*SCRIPTED, "--report", "r.txt"], tmp_path, lines)
+    report = (tmp_path / "r.txt").read_text().splitlines()
+    assert status == 0
+    at = report.index("        | first")
+    assert report[at - 1] == "…       load" and report[at + 1].startswith("ok      load"), "in the order of events"
+    assert sum(float(line.split()[-2]) for line in report if line.startswith("ok ")) < 4
 
 
 def test_path_that_is_no_text_is_reported(tmp_path: Path) -> None:
