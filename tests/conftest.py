@@ -5,7 +5,6 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import gettempdir
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -51,8 +50,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Inductor takes minutes for the programs of the tests: all processes share a folder that stays.
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(gettempdir()) / "specpair-tests-inductor"))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background processes with SIGINT ignored
     config.addinivalue_line("markers", "slow: a test of `make test-slow`, not of `make test`")
     config.addinivalue_line("markers", "engine(name): a test that needs more than `make test` installs")
