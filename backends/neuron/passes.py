@@ -76,25 +76,28 @@ class Passes:
         for width in programs.prompts:
             self.prompt(0, [0] * (width - 1))
             done()
-        nothing = [0] * programs.slots
         for span in programs.spans:
             for width in programs.continuations:
                 self.continuation(0, (span - width, [0] * width), width)
                 done()
             for width in programs.verify:
-                work = {0: (span - width, [0] * width)}
                 seconds = {}
                 for batch in programs.batches(width):
-                    for _ in range(2):
-                        began = clock()
-                        if batch == 1:
-                            self._of_one_slot(0, work[0])
-                        else:
-                            self._of_all_slots(work, nothing, width)
-                    seconds[batch] = clock() - began
+                    seconds[batch] = self._seconds((span - width, [0] * width), batch, clock)
                     done()
                 if len(seconds) == 2:  # as many slots as have, one by one, passes that take longer than that over all
                     self._pays_from[width] = math.ceil(seconds[programs.slots] / max(seconds[1], 1e-9))
+
+    def _seconds(self, work: Work, batch: int, clock: Callable[[], float]) -> float:
+        """Run a verify pass twice, over one slot or over all, of which the first has `work`. Returns the seconds of the
+        second run."""
+        for _ in range(2):
+            began = clock()
+            if batch == 1:
+                self._of_one_slot(0, work)
+            else:
+                self._of_all_slots({0: work}, [0] * batch, len(work[1]))
+        return clock() - began
 
     def _of_one_slot(self, slot: int, work: Work) -> Logits:
         start, tokens = work

@@ -37,8 +37,7 @@ def keep_programs(
 
     To be called before a device is used, and before followers are started, which inherit the variables.
     """
-    folder = folder_of(options.compile_cache)
-    if folder is None or compiler is None:
+    if compiler is None or (folder := folder_of(options.compile_cache)) is None:
         return
     for name in _folder_variables(compiler):
         if _given(name, environment) is None:
@@ -55,8 +54,10 @@ def programs_folder(
     if compiler is None:
         return None
     given = _given(_folder_variables(compiler)[0], environment)
+    if given is not None:
+        return given
     folder = folder_of(options.compile_cache)
-    return str(folder) if given is None and folder is not None else given
+    return None if folder is None else str(folder)
 
 
 def _folder_variables(compiler: str) -> Sequence[str]:

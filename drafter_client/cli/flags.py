@@ -166,7 +166,9 @@ def engine_flags(parser: argparse._ArgumentGroup, names: tuple[str, ...], meanin
     )
     parser.add_argument("--device", metavar="NAME", help="torch: cpu, cuda, mps, neuron (default: the best there is)")
     parser.add_argument(
-        "--dtype", choices=OneOf(DTYPES), help="torch, mlx, neuron_legacy: number type (default: by the device)"
+        "--dtype",
+        choices=OneOf(DTYPES),
+        help="torch, mlx, neuron_legacy: number type (default: by the device; mlx: as stored)",
     )
     parser.add_argument(
         "--compile", action=Switch, default=False, help="torch: compile for all shapes first (default: no)"

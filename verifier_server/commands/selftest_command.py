@@ -74,18 +74,17 @@ def run(arguments: Sequence[str]) -> int:
     except SettingsError as error:
         print(f"verifier: {several_lines(str(error))}", file=sys.stderr)
         return 2
-    with TemporaryDirectory(ignore_cleanup_errors=True) as folder, _watched(report, secrets) as copied:
+    try:
+        with TemporaryDirectory(ignore_cleanup_errors=True) as folder, _watched(report, secrets) as copied:
 
-        def interrupted() -> None:
-            _interrupted(report, copied)
-            shutil.rmtree(folder, ignore_errors=True)  # the process ends by the signal
+            def interrupted() -> None:
+                _interrupted(report, copied)
+                shutil.rmtree(folder, ignore_errors=True)  # the process ends by the signal
 
-        try:
             return interruptible.run(lambda: _run(report, settings, Path(folder)), interrupted)
-        except ReportLost as error:
-            copied.end()
-            print(f"verifier: {several_lines(str(error))}", file=sys.stderr)
-            return 1
+    except ReportLost as error:
+        print(f"verifier: {several_lines(str(error))}", file=sys.stderr)
+        return 1
 
 
 def _run(report: Report, settings: Settings, folder: Path) -> int:

@@ -17,7 +17,7 @@ _SCHEME = re.compile(r"(\b(?:Bearer|Basic)\s+)\S+", re.IGNORECASE)
 _USER = re.compile(r"(://)[^\s@]+(?=@)")
 # Names of other things: special tokens, and places in a cache.
 _NO_SECRET = re.compile(
-    r"(?:bos|eos|eot|pad|unk|mask|sep|cls|begin|end|next|cache|sort)[_-](?:token|key)(?:_id)?", re.I
+    r"(?:bos|eos|eot|pad|unk|mask|sep|cls|begin|end|next|cache|sort)[_-](?:token|key)(?:_id)?", re.IGNORECASE
 )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from backends.base import Backend, Entry, LoadOptions, TopLogitsSpec
+from backends.buckets import NARROW
 from backends.compilation import folder_of
 from backends.registry import compiles
 from backends.trial.random_batches import random_batches
@@ -28,7 +29,6 @@ _WITHOUT_MODEL = ("scripted",)
 _ROWS, _CONTEXT, _BATCH = 3, 255, 64
 _TURNS = 30  # random batches
 _KV_HEADS = 4  # at least, and a multiple of the devices
-_SHARED = 32  # tokens of a pass for all engines; wider ones would have to hold a whole batch
 
 
 def check_tiny(report: Report, engine: str, options: LoadOptions, folder: Path, load: Load) -> None:
@@ -158,7 +158,8 @@ def _variants(engine: str, options: LoadOptions) -> list[tuple[str, dict[str, An
 
 def _small(engine: str, options: LoadOptions) -> LoadOptions:
     """The options of serving, for a tiny model: compiled shapes that are too large for it are left out."""
-    widths = tuple(width for width in options.compile_widths or () if width <= _SHARED)
+    # Wider ones would have to hold a whole batch.
+    widths = tuple(width for width in options.compile_widths or () if width <= NARROW)
     spans = tuple(span for span in options.compile_spans or () if span < _CONTEXT)
     sized = replace(options, slots=_ROWS, context_length=_CONTEXT, batch_tokens=_BATCH)
     if compiles(engine, options) and (folder := folder_of(options.compile_cache)) is not None:

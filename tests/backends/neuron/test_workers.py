@@ -8,13 +8,12 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from backends.neuron import workers
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[3]
 # As the library compiles: forked workers, each of which runs a compiler. All have the write end of the test's pipe, and
 # the compilers say there that they have started.
 PROGRAM = """
