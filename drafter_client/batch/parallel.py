@@ -3,12 +3,14 @@
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 A = TypeVar("A")
 R = TypeVar("R")
 T = TypeVar("T")
+_SLICE = 0.1  # seconds: a signal that arrives just before a wait begins is handled only when the wait ends
 
 
 def in_parallel(
@@ -35,7 +37,7 @@ def in_parallel(
             for task in tasks:
                 pool.submit(run, task).add_done_callback(done.put)
             for _ in tasks:
-                future = done.get()
+                future = _first(done)
                 if (error := future.exception()) is not None:
                     failure = failure or error
                 elif (result := future.result()) is not None:
@@ -44,6 +46,13 @@ def in_parallel(
             stop.set()
     if failure is not None:
         raise failure
+
+
+def _first(queue: SimpleQueue[T]) -> T:
+    """Wait for an item. Signals that arrive meanwhile are handled."""
+    while True:
+        with suppress(Empty):
+            return queue.get(timeout=_SLICE)
 
 
 class InOrder(Generic[T]):

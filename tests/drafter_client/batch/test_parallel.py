@@ -1,6 +1,8 @@
 """Tasks in several threads whose order the tests force with events: nothing depends on timing."""
 
+import signal
 import threading
+from _thread import interrupt_main
 from contextlib import closing
 from queue import SimpleQueue
 
@@ -91,6 +93,24 @@ def test_closing_stops_the_threads() -> None:
     with closing(in_parallel(range(50), work, 2, stop)) as results:
         assert next(results) == 0
     assert stop.is_set()
+
+
+def test_a_signal_that_does_not_end_the_wait_is_handled() -> None:
+    """As one that arrives just before the wait begins: `interrupt_main` asks for the handler, and wakes no thread."""
+    taken, handled = threading.Semaphore(1), threading.Semaphore(0)
+
+    def work(task: int) -> bool:
+        assert taken.acquire(timeout=20)  # the main thread is about to wait for this task
+        interrupt_main(signal.SIGINT)
+        return handled.acquire(timeout=20)
+
+    before = signal.signal(signal.SIGINT, lambda number, frame: handled.release())
+    try:
+        for was_handled in in_parallel(range(5), work, 1, threading.Event()):
+            assert was_handled
+            taken.release()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @given(st.permutations(range(8)), st.integers(0, 8))
