@@ -31,15 +31,18 @@ Ascending = Annotated[
 def _not_empty(value: object) -> object:
     """An empty path would mean the current folder."""
     if value == "":
-        raise ValueError("is empty: name a folder, or leave it out")
+        raise ValueError("is empty: name a file or a folder")
     return value
+
+
+GivenPath = Annotated[Path | None, BeforeValidator(_not_empty)]
 
 
 class Settings(LayeredSettings):
     """The settings of a verifier. The field descriptions are the help texts and the reference page."""
 
     model: Annotated[
-        Path | None, Field(description="model file or folder (default: the target of the pair that ships)")
+        GivenPath, Field(description="model file or folder (default: the target of the pair that ships)")
     ] = None
     backend: Annotated[str, Field(description=f"engine: {', '.join(SHOWN)}")] = "llama_cpp"
     rows: Annotated[
@@ -93,12 +96,11 @@ class Settings(LayeredSettings):
         Field(description="neuron_legacy: programs compiled at a time; auto: from free memory"),
     ] = "auto"
     compile_cache: Annotated[
-        Path | None,
-        BeforeValidator(_not_empty),
+        GivenPath,
         Field(description="folder where compiled programs are kept (default: in the user's cache folder)"),
     ] = None
     draft_model: Annotated[
-        Path | None, Field(description="draft model for server-side drafting (mode fused); default: none")
+        GivenPath, Field(description="draft model for server-side drafting (mode fused); default: none")
     ] = None
     draft_backend: Annotated[
         str | None,
@@ -145,7 +147,7 @@ class Settings(LayeredSettings):
         ),
     ] = None
     keys_file: Annotated[
-        Path | None, Field(description="file with the hashes of several keys; 'verifier key new NAME' adds one")
+        GivenPath, Field(description="file with the hashes of several keys; 'verifier key new NAME' adds one")
     ] = None
     metrics_open: Annotated[bool, Field(description="serve /metrics without the key")] = False
     metrics_by_key: Annotated[bool, Field(description="count the metrics of each key apart, by its name")] = False

@@ -124,6 +124,7 @@ BAD = [
     ("api_key", "", "should have at least 1 character"),
     ("backend", "lama", "'lama' is unknown, choose one of llama_cpp, torch, mlx, neuron_legacy"),
     ("model", "/nowhere/m.gguf", "no such file: /nowhere/m.gguf"),
+    *((name, "", "is empty: name a file or a folder") for name in sorted(Settings.paths())),
     ("draft_model", "/nowhere/d.gguf", "no such file: /nowhere/d.gguf"),
     ("draft_backend", "lama", "'lama' is unknown, choose one of llama_cpp, torch, mlx, neuron_legacy, ngram"),
     ("draft_backend", "torch", "torch needs a model: set draft_model, too"),
