@@ -59,7 +59,7 @@ def test_compiler_without_the_bug_needs_no_options(tree: Path) -> None:
     assert (ran.returncode, ran.stderr) == (0, "") and ran.stdout.splitlines()[-1] == "setup: done"
     assert calls(tree) == [
         "-m pip install -v -r requirements.txt",
-        "-m pip install --quiet --no-deps --editable .",
+        "-m pip install --quiet --disable-pip-version-check --no-deps --editable .",
         "-m backends.llama_cpp.selfcheck",
     ]
     assert set_up(tree).stdout == "" and len(calls(tree)) == 3  # a second run installs nothing
