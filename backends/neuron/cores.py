@@ -35,12 +35,14 @@ def read_cores(text: str) -> list[int]:
     return found
 
 
-def claim(count: int, environment: MutableMapping[str, str] = os.environ) -> list[int] | None:
+def claim(
+    count: int, environment: MutableMapping[str, str] = os.environ, *, one_process: bool = True
+) -> list[int] | None:
     """Let this process claim `count` cores; call it before the runtime starts. Returns them; None: the runtime chooses.
 
     A list of cores that the user has set is cut down to its first `count`. A number of cores that the user has set is
     left as it is. Else the first `count` cores of the machine are claimed. Raises ModelLoadError where the user allows
-    fewer.
+    fewer, or cores that are not consecutive for `one_process`: its runtime refuses these.
     """
     listed = environment.get(VISIBLE)
     if listed:
@@ -50,7 +52,13 @@ def claim(count: int, environment: MutableMapping[str, str] = os.environ) -> lis
                 f"{VISIBLE} is {listed!r}: the model takes {count} cores, name as many, or unset it for the first ones "
                 "(a process keeps the cores of its first model: for a larger one, start another process)"
             )
-        return show(cores[:count], environment)
+        cores = cores[:count]
+        if one_process and cores != list(range(cores[0], cores[0] + count)):
+            raise ModelLoadError(
+                f"{VISIBLE} is {listed!r}: the {count} cores of a model must be consecutive, as {cores[0]}-"
+                f"{cores[0] + count - 1}"
+            )
+        return show(cores, environment)
     number = environment.get(NUMBER, "").strip()
     if number and number != "0":  # to the runtime, 0 means all cores
         if not number.isdecimal() or int(number) < count:
@@ -61,6 +69,6 @@ def claim(count: int, environment: MutableMapping[str, str] = os.environ) -> lis
 
 def show(cores: list[int], environment: MutableMapping[str, str]) -> list[int]:
     """Set in `environment` that a process claims `cores`, and return these."""
-    in_a_row = len(cores) > 1 and cores == list(range(cores[0], cores[-1] + 1))  # AWS documents ranges, but no commas
+    in_a_row = len(cores) > 1 and cores == list(range(cores[0], cores[-1] + 1))
     environment[VISIBLE] = f"{cores[0]}-{cores[-1]}" if in_a_row else ",".join(map(str, cores))
     return cores

@@ -5,7 +5,11 @@ without a warning and raise an ImportError on import, so that a forgotten index 
 placeholder cannot even be imported, because its folder has a hyphen in its name.
 """
 
+import os
+import sys
+from collections.abc import MutableMapping
 from importlib import import_module, metadata
+from pathlib import Path
 from typing import Any, Final
 
 from backends.base import ModelLoadError
@@ -13,6 +17,7 @@ from backends.base import ModelLoadError
 REQUIREMENTS: Final = "requirements-neuron.txt"  # trn2 and trn3, through torch
 LEGACY_REQUIREMENTS: Final = "requirements-neuron-legacy.txt"  # trn1 and inf2, through transformers-neuronx
 
+_COMPILER: Final = "neuronx-cc"
 _DISTRIBUTIONS: Final = ("transformers-neuronx", "torch-neuronx", "neuronx-cc", "libneuronxla", "nki")
 _MARK: Final = "WRONG PACKAGE."  # the beginning of a placeholder's description and of its ImportError
 
@@ -20,6 +25,7 @@ _MARK: Final = "WRONG PACKAGE."  # the beginning of a placeholder's description 
 def import_neuron(module: str, requirements: str) -> Any:
     """Import `module`, which `requirements` installs. Raises ModelLoadError with the install command."""
     refuse_placeholders(requirements)
+    find_compiler()
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -31,6 +37,18 @@ def import_neuron(module: str, requirements: str) -> Any:
             raise ModelLoadError(_placeholder(module, requirements)) from None
         missing = ": install the package aws-neuronx-runtime-lib" if "libnrt" in str(error) else ""
         raise ModelLoadError(f"{module} is installed but cannot be imported: {error}{missing}") from error
+
+
+def find_compiler(environment: MutableMapping[str, str] = os.environ, python: str = sys.executable) -> None:
+    """Put the compiler of this Python's environment first on PATH, because the libraries start it by its name.
+
+    A program that is started as .venv/bin/uvicorn, or by systemd, would not find it, or find that of another
+    environment.
+    """
+    folder = Path(python).parent
+    folders = environment.get("PATH", os.defpath).split(os.pathsep)
+    if (folder / _COMPILER).exists() and folders[0] != str(folder):
+        environment["PATH"] = os.pathsep.join([str(folder), *folders])
 
 
 def refuse_placeholders(requirements: str) -> None:

@@ -75,4 +75,4 @@ def claim_cores(options: LoadOptions, environment: MutableMapping[str, str] = os
             "a process that has used none: load this model first, or restart",
             "tensor_parallel",
         )
-    return claim(count, environment) or list(range(count))
+    return claim(count, environment, one_process=False) or list(range(count))

@@ -66,3 +66,14 @@ def test_process_claims_no_more_than_it_uses(
 def test_fewer_cores_than_the_model_takes_are_refused(environment: dict[str, str], words: str) -> None:
     with pytest.raises(ModelLoadError, match=words):
         claim(4, environment)
+
+
+@pytest.mark.parametrize("listed", ["0,2", "3,2", "0-1,4-5"])
+def test_cores_of_a_model_in_one_process_must_be_consecutive(listed: str) -> None:
+    """As the runtime demands. A process for each core has no such limit."""
+    cores = read_cores(listed)
+    words = f"^{VISIBLE} is '{listed}': the {len(cores)} cores of a model must be consecutive, as {cores[0]}-"
+    with pytest.raises(ModelLoadError, match=words):
+        claim(len(cores), {VISIBLE: listed})
+    assert claim(len(cores), {VISIBLE: listed}, one_process=False) == cores
+    assert claim(1, {VISIBLE: listed}) == cores[:1]

@@ -1,12 +1,20 @@
 """Imports of the Neuron SDK where it is missing, a placeholder of the public index, broken, or in order."""
 
+import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from backends.base import ModelLoadError
-from backends.neuron.install import LEGACY_REQUIREMENTS, REQUIREMENTS, import_neuron, refuse_placeholders
+from backends.neuron.install import (
+    LEGACY_REQUIREMENTS,
+    REQUIREMENTS,
+    find_compiler,
+    import_neuron,
+    refuse_placeholders,
+)
 from tests.paths import ROOT
 
 MARK = "WRONG PACKAGE. Please install the package from Neuron Repository - pip.repos.neuron.amazonaws.com"
@@ -135,3 +143,30 @@ def test_requirement_lists_repeat_the_lists_they_cannot_include(name: str, repea
 def test_base_requirements_need_nothing_of_the_sdk() -> None:
     needed = {package(line) for name in ("requirements.txt", "requirements-dev.txt") for line in lines(name)}
     assert not needed & {*PLACEHOLDERS, "torch", "transformers"}
+
+
+def _program(folder: Path) -> Path:
+    """An executable by the compiler's name."""
+    folder.mkdir(parents=True)
+    program = folder / "neuronx-cc"
+    program.write_text("#!/bin/sh\n", encoding="utf-8")
+    program.chmod(0o755)
+    return program
+
+
+def test_compiler_of_the_environment_is_found_without_activating_it(tmp_path: Path) -> None:
+    other, own = _program(tmp_path / "image" / "bin"), _program(tmp_path / ".venv" / "bin")
+    environment = {"PATH": str(other.parent)}
+    for _ in range(2):  # a second model adds nothing
+        find_compiler(environment, str(own.parent / "python"))
+        assert environment["PATH"] == f"{own.parent}{os.pathsep}{other.parent}"
+    assert shutil.which("neuronx-cc", path=environment["PATH"]) == str(own)
+    unset: dict[str, str] = {}
+    find_compiler(unset, str(own.parent / "python"))
+    assert unset["PATH"].split(os.pathsep)[0] == str(own.parent)
+
+
+def test_path_stays_as_it_is_without_a_compiler_beside_python(tmp_path: Path) -> None:
+    environment = {"PATH": str(_program(tmp_path / "bin").parent)}
+    find_compiler(environment, str(tmp_path / "python"))
+    assert environment == {"PATH": str(tmp_path / "bin")}

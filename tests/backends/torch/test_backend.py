@@ -247,6 +247,7 @@ def test_models_are_always_compiled_on_neuron(monkeypatch: pytest.MonkeyPatch) -
         ("neuron:0", 1, {}, [0]),
         ("neuron", 4, {}, [0, 1, 2, 3]),
         ("neuron", 2, {"NEURON_RT_VISIBLE_CORES": "8-15"}, [8, 9]),
+        ("neuron", 2, {"NEURON_RT_VISIBLE_CORES": "3,1"}, [3, 1]),
         ("neuron", 2, {"NEURON_RT_NUM_CORES": "4"}, [0, 1]),
         ("cpu", None, {}, None),
         ("cuda:1", None, {}, None),
