@@ -22,12 +22,17 @@ _OUTLIER = 3.0  # multiple of the expected time: in a longer pass something else
 def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
     """Milliseconds of passes over 1, 2, … `WIDEST` tokens, measured in slot 0, which is released afterwards.
 
-    The minimum of several passes per width counts, since the first one may also prepare what later ones use. Widths
-    that were not timed are interpolated. Takes four seconds at most, or two passes of a very slow engine. The result is
+    The passes are those of verifying: behind a first token, since an engine may have other passes for a prompt. The
+    minimum of several passes per width counts, since the first one may also prepare what later ones use. Widths that
+    were not timed are interpolated. Takes four seconds at most, or three passes of a very slow engine. The result is
     empty for an engine that takes only one token per pass.
     """
     token = backend.vocabulary.begin or 0
-    widths = [width for width in _TRIED if width <= min(backend.max_batch_tokens, backend.context_length)]
+    most = min(backend.max_batch_tokens, backend.context_length - 1)
+    if backend.max_rollback is not None:
+        most = min(most, backend.max_rollback)
+    widths = [width for width in _TRIED if width <= most]
+    backend.extend([Entry(0, 0, [token], 1)])
     least: dict[int, float] = {}
     began = clock()
     for number, width in enumerate(widths[:2] + widths * _MOST_ROUNDS):
@@ -35,7 +40,7 @@ def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
         limit = _TIME_LIMIT if number < 2 + _ROUNDS * len(widths) else _FAST
         if started - began > limit and len(least) > 1:
             break
-        backend.extend_top_logits([Entry(0, 0, [token] * width, 0)], [TopLogitsSpec(1, 1.0, backend.vocabulary.size)])
+        backend.extend_top_logits([Entry(0, 1, [token] * width, 0)], [TopLogitsSpec(1, 1.0, backend.vocabulary.size)])
         least[width] = min(1e3 * (clock() - started), least.get(width, float("inf")))
     backend.release(0)
     return _interpolate(sorted(least.items()))

@@ -19,10 +19,12 @@ class Slow(ScriptedBackend):
         self.base, self.per_token = base, per_token
         self.now = 0.0
         self.widths: list[int] = []
+        self.starts: list[int] = []
 
     def extend(self, batch: Sequence[Entry]) -> list[Logits]:
         (entry,) = batch
         self.widths.append(len(entry.tokens))
+        self.starts.append(entry.start)
         first = 500.0 if self.widths.count(len(entry.tokens)) == 1 else 0.0
         self.now += (self.base + self.per_token * len(entry.tokens) + self.compiling * first) / 1e3
         return super().extend(batch)
@@ -47,8 +49,23 @@ def test_a_fast_engine_is_tried_more_often_since_its_times_vary_more() -> None:
 def test_a_very_slow_engine_is_tried_at_two_widths_only() -> None:
     slow = Slow(3000.0, 100.0)
     curve = pass_cost(slow, lambda: slow.now)
-    assert slow.widths == [1, 2]
+    assert slow.widths == [1, 1, 2], "the first token, then the two widths"
     assert curve == pytest.approx([3000 + 100 * width for width in range(1, WIDEST + 1)])
+
+
+def test_passes_are_those_of_verifying() -> None:
+    """Behind a first token: an engine may have passes of another kind for prompts."""
+    slow = Slow(20.0, 3.0)
+    pass_cost(slow, lambda: slow.now)
+    first, *others = slow.starts
+    assert first == 0 and set(others) == {1}
+
+
+def test_no_more_tokens_are_rolled_back_than_the_engine_can() -> None:
+    slow = Slow(20.0, 3.0)
+    slow.max_rollback = 6
+    assert len(pass_cost(slow, lambda: slow.now)) == WIDEST
+    assert max(slow.widths) == 6
 
 
 def test_no_pass_is_wider_than_the_engine_takes() -> None:
