@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from backends.base import Backend, EngineFailure, Entry, LoadOptions, Logits, ModelLoadError, Progress
+from backends.base import Backend, EngineFailure, EngineLost, Entry, LoadOptions, Logits, ModelLoadError, Progress
 from backends.compilation import Compilation, folder_of
 from backends.hugging_face.folder import model_name
 from backends.neuron.artefacts import Artefacts, forget_failures, keep_in
@@ -20,8 +20,8 @@ from backends.neuron.chips import Chip, this_chip
 from backends.neuron.cores import claim
 from backends.neuron.install import LEGACY_REQUIREMENTS, import_neuron
 from backends.neuron.memory import CoreMemory
-from backends.neuron.model import TYPES, Checkpoint, made, read_checkpoint
-from backends.neuron.passes import Passes, Work
+from backends.neuron.model import TYPES, Checkpoint, cut_no_inputs, made, read_checkpoint
+from backends.neuron.passes import ONE_AT_A_TIME, Passes, Work
 from backends.neuron.shapes import Piece, Programs, programs_for
 from backends.neuron.workers import ending_with_this_process, lacked_memory, workers_for
 
@@ -30,6 +30,7 @@ _SLOTS: Final = 4  # where the options leave it to the engine
 _CONTEXT_AT_MOST: Final = 4096  # tokens per slot, unless the options ask for more
 # The share of the loading that is done at these points. Building the model takes longest and reports no progress.
 _READ, _OPENED, _BUILT = 0.02, 0.05, 0.8
+_NO_PROGRAM: Final = "matching NEFF"  # in the library's error if a program is not among those that were saved
 # Options that the library, its compiler and the chip leave no choice about.
 _NO_CHOICE: Final = ("gpu_layers", "threads", "mmap", "flash_attention", "deterministic")
 
@@ -67,6 +68,7 @@ class NeuronLegacyBackend(Backend):
         sizes = checkpoint.sizes(self._programs, dtype)
         self._model: Any = None
         self._passes: Passes | None = None
+        self._lost: str | None = None  # the reason if no pass can run any more
         try:
             self.devices = CORES.reserve(self, sizes, find_chip(), options.tensor_parallel)
             self.kv_bytes = sizes.kv_bytes(self.devices)
@@ -109,10 +111,11 @@ class NeuronLegacyBackend(Backend):
                     self.name, self.model_name, programs.count, checkpoint.layers, workers, folder
                 )
                 forget_failures(folder)
-                with compilation.measured(), ending_with_this_process():
+                with compilation.measured(), ending_with_this_process(), ONE_AT_A_TIME:
                     self._model.to_neuron()
                 artefacts.save(self._model)
             report(_BUILT)
+            cut_no_inputs(self._model)
             self._passes = Passes(self._model, programs, self.vocabulary.size)
             self._warm_up(self._passes, report)
         except ModelLoadError:
@@ -132,11 +135,12 @@ class NeuronLegacyBackend(Backend):
             return False
         self._model.load(str(artefacts.path))
         try:
-            self._model.to_neuron()
+            with ONE_AT_A_TIME:
+                self._model.to_neuron()
         except OSError as error:
-            if not isinstance(error, FileNotFoundError) or error.errno is not None:
-                raise  # the system's, for a file of the model, or one that this user may not read
-            self._model = None  # the library's: a program is not among them
+            if not isinstance(error, FileNotFoundError) or _NO_PROGRAM not in str(error):
+                raise  # for a weight or a file of the model, or for a file that this user may not read
+            self._model = None
             artefacts.discard(str(error))
             return False
         except Exception as error:  # any type: a damaged program is an error of the runtime
@@ -150,12 +154,11 @@ class NeuronLegacyBackend(Backend):
     def _warm_up(self, passes: Passes, report: Progress) -> None:
         done = 0
         programs = self._programs
-        runs = programs.count - len(programs.spans)  # all but those for single tokens
 
         def count() -> None:
             nonlocal done
             done += 1
-            report(_BUILT + (1 - _BUILT) * done / runs)
+            report(_BUILT + (1 - _BUILT) * done / programs.count)
 
         with self._torch.inference_mode():
             passes.warm_up(count)
@@ -164,18 +167,34 @@ class NeuronLegacyBackend(Backend):
         """Nothing to do: only the lengths in the base class say which cells are valid."""
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        if self._lost is not None:
+            raise EngineLost(self._lost)
         try:
             with self._torch.inference_mode():
                 return self._run(batch)
         except EngineFailure:
             raise
         except Exception as error:  # any type
-            raise EngineFailure(f"transformers-neuronx failed: {_said(error)}") from error
+            failure = f"transformers-neuronx failed: {_said(error)}"
+            if not self._works():
+                self._lost = f"{failure}; so does every pass since: restart to load the model again"
+                raise EngineLost(self._lost) from error
+            raise EngineFailure(failure) from error
+
+    def _works(self) -> bool:
+        """Whether a pass runs after one that failed. Some errors of the chip and its runtime last until the process
+        ends."""
+        try:
+            self._checked_passes.probe(self._lengths[0])
+        except Exception:  # any type
+            _log.warning("a forward pass failed after another one", exc_info=True)
+            return False
+        return True
 
     def _run(self, batch: Sequence[Entry]) -> list[Logits]:
         """Run the passes of a batch: prompts and continuations one by one, then verify passes in rounds of one piece
         of each entry."""
-        runs = [_EntryRun(entry, self._programs, self.vocabulary.size) for entry in batch]
+        runs = [_EntryRun(entry, self._programs) for entry in batch]
         held = list(self._lengths)
         for run in runs:
             run.start(self._checked_passes)
@@ -185,7 +204,7 @@ class NeuronLegacyBackend(Backend):
             for run in live:
                 run.take(found[run.slot])
                 held[run.slot] = run.held
-        return [np.concatenate(run.parts) for run in runs]
+        return [run.parts[0] if len(run.parts) == 1 else np.concatenate(run.parts) for run in runs]
 
     @property
     def _checked_passes(self) -> Passes:
@@ -196,11 +215,11 @@ class NeuronLegacyBackend(Backend):
 class _EntryRun:
     """One entry of a batch on its way through its passes."""
 
-    def __init__(self, entry: Entry, programs: Programs, vocabulary_size: int) -> None:
+    def __init__(self, entry: Entry, programs: Programs) -> None:
         self.slot = entry.slot
         self.held = entry.start  # tokens in the slot so far
         self.pieces: list[Piece] = []  # what is left to verify, in order
-        self.parts: list[Logits] = [np.empty((0, vocabulary_size), dtype=np.float32)]
+        self.parts: list[Logits] = []  # the wanted logits of the passes so far
         self._entry, self._programs, self._done = entry, programs, 0
 
     def start(self, passes: Passes) -> None:

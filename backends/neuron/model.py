@@ -93,16 +93,32 @@ def made(neuron: Any, checkpoint: Checkpoint, programs: Programs, dtype: str, de
         amp=TYPES[dtype][0],
         tp_degree=degree,
         context_length_estimate=list(programs.prompts),
-        neuron_config=neuron.NeuronConfig(continuous_batching=batching, compilation_worker_count=workers),
+        # Logits in the number type of the model, as they come from the cores: few of them are converted in the end.
+        neuron_config=neuron.NeuronConfig(
+            continuous_batching=batching, compilation_worker_count=workers, cast_logits_dtype=dtype
+        ),
     )
     # A pass over all slots reads their caches where they are. One over a single slot gathers its cache first, which the
     # library calls slow; the backend measures which one is faster for how many slots.
     for width in programs.verify:
-        model.enable_speculative_decoder([width], batch_sizes=programs.batches(width))
+        model.enable_speculative_decoder([width], batch_sizes=programs.batches)
     for width in programs.continuations:
         model.decoder_lm_head_for_window_context[width] = _continuation(model, width)
+    # The program for single tokens is never run: see `backends.neuron.shapes`. So it is neither compiled nor loaded.
+    model.nbs_objs = [each for each in model.nbs_objs if each is not model.decoder_lm_head]
     _check_taken(model, checkpoint, programs, dtype, degree)
     return model
+
+
+def cut_no_inputs(model: Any) -> None:
+    """Make the library's verify passes take their inputs as they are. To be called on a compiled model.
+
+    It cuts inputs to the width of the program, which these have already. But it also cuts those that have an item for
+    each slot, so that a pass of fewer tokens than slots would fail.
+    """
+    for program in model.decoder_lm_head_for_speculation.values():
+        tokens, *others = program.inputs_sdim
+        program.inputs_sdim = (tokens, *(None for _ in others))
 
 
 def _continuation(model: Any, width: int) -> Any:
@@ -127,7 +143,7 @@ def _check_taken(model: Any, checkpoint: Checkpoint, programs: Programs, dtype: 
         "tp_degree": (model.config.tp_degree, degree),
         "speculation_length": (
             list(model.decoder_lm_head_for_speculation),
-            [(width, batch) for width in programs.verify for batch in programs.batches(width)],
+            [(width, batch) for width in programs.verify for batch in programs.batches],
         ),
     }
     for name, (has, asked) in taken.items():

@@ -6,15 +6,22 @@ on.
 """
 
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from backends.base import EngineFailure, Logits
 from backends.neuron.shapes import Programs, cells_of, padded, parked
 
 Work = tuple[int, Sequence[int]]  # the cell of the first token, above 0, and the tokens
+
+# All models of a process share its cores, and each core waits in a pass for the others. If the passes of two models
+# began in one order on the first core and in another on the second, both would wait for ever. So they take turns.
+ONE_AT_A_TIME: Final = threading.Lock()
+_CHUNK: Final = 2**17  # logits that are copied at a time: as many as a core's cache holds
+_TIMED: Final = 3  # runs of a verify pass that are timed at load, after a first one that is not
 
 
 class Passes:
@@ -34,9 +41,9 @@ class Passes:
         """
         count = len(tokens)
         cells = padded(range(count), max(count, 2))
-        logits = self._model.forward(
-            self._tensor([padded(tokens, len(cells))]), cache_ids=self._tensor([cells]), start_ids=self._tensor([slot])
-        )
+        given = {"cache_ids": self._tensor([cells]), "start_ids": self._tensor([slot])}
+        with ONE_AT_A_TIME:
+            logits = self._model.forward(self._tensor([padded(tokens, len(cells))]), **given)
         return self._array(logits, (1, self._vocabulary_size))
 
     def continuation(self, slot: int, work: Work, width: int) -> Logits:
@@ -51,8 +58,9 @@ class Passes:
         cells = self._tensor([cells_of(start, width, self._programs.cells)])
         inputs = [hidden, cells, self._tensor([slot]), self._tensor([len(tokens) - 1])]
         unused = [self._tensor([0])] * (len(program.inputs_sdim) - len(inputs))  # of paged attention, in newer versions
-        logits = program(*inputs, *unused)[: self._vocabulary_size, -1, :].transpose(0, 1)
-        return self._array(logits, (1, self._vocabulary_size))
+        with ONE_AT_A_TIME:
+            logits = program(*inputs, *unused)
+        return self._array(logits[: self._vocabulary_size, -1, :].transpose(0, 1), (1, self._vocabulary_size))
 
     def verify(self, work: Mapping[int, Work], held: Sequence[int]) -> dict[int, Logits]:
         """Run the verify passes of the slots in `work`: one for all slots, where that pays, else one for each.
@@ -60,17 +68,21 @@ class Passes:
         `held`: how many tokens each slot holds; what a slot outside of `work` holds stays. Returns the logits
         (tokens, vocab) of each slot in `work`.
         """
-        longest = max(len(tokens) for _, tokens in work.values())
-        width = self._programs.verify_width(longest, self._programs.slots)
-        if width is not None and len(work) >= self._pays_from.get(width, 2):
+        width = self._programs.verify_width(max(len(tokens) for _, tokens in work.values()))
+        if len(work) >= self._pays_from.get(width, 2):
             return self._of_all_slots(work, held, width)
         return {slot: self._of_one_slot(slot, each) for slot, each in work.items()}
+
+    def probe(self, held: int) -> None:
+        """Run a verify pass behind the `held` tokens of slot 0, which stay. Raises what the library raises."""
+        width = self._programs.verify[0]
+        self._speculative([[0] * width], [parked(held, width, self._programs.cells)], [0], [])
 
     def warm_up(self, done: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> None:
         """Run every program once: its first run is slow, and a program that fails should fail at load.
 
-        Verify passes are run twice, and timed: this decides whether a pass over all slots pays. That over the longest
-        span counts. `done` is called after each program.
+        Verify passes are run more often, and timed: this decides whether a pass over all slots pays. That over the
+        longest span counts. `done` is called after each program.
         """
         programs = self._programs
         for width in programs.prompts:
@@ -82,29 +94,31 @@ class Passes:
                 done()
             for width in programs.verify:
                 seconds = {}
-                for batch in programs.batches(width):
+                for batch in programs.batches:
                     seconds[batch] = self._seconds((span - width, [0] * width), batch, clock)
                     done()
                 if len(seconds) == 2:  # as many slots as have, one by one, passes that take longer than that over all
                     self._pays_from[width] = math.ceil(seconds[programs.slots] / max(seconds[1], 1e-9))
 
     def _seconds(self, work: Work, batch: int, clock: Callable[[], float]) -> float:
-        """Run a verify pass twice, over one slot or over all, of which the first has `work`. Returns the seconds of the
-        second run."""
-        for _ in range(2):
+        """Run a verify pass over one slot or over all, of which the first has `work`. Returns the seconds of the
+        fastest run, where the first does not count."""
+        taken = []
+        for _ in range(1 + _TIMED):
             began = clock()
             if batch == 1:
                 self._of_one_slot(0, work)
             else:
                 self._of_all_slots({0: work}, [0] * batch, len(work[1]))
-        return clock() - began
+            taken.append(clock() - began)
+        return min(taken[1:])
 
     def _of_one_slot(self, slot: int, work: Work) -> Logits:
         start, tokens = work
         width = self._programs.verify_width(len(tokens))
-        assert width is not None, "pieces are cut to these widths"
         cells = cells_of(start, width, self._programs.cells)
-        return self._speculative([padded(tokens, width)], [cells], [slot])[: len(tokens), :, 0]
+        [logits] = self._speculative([padded(tokens, width)], [cells], [slot], [(0, len(tokens))])
+        return logits
 
     def _of_all_slots(self, work: Mapping[int, Work], held: Sequence[int], width: int) -> dict[int, Logits]:
         cells = self._programs.cells
@@ -116,28 +130,50 @@ class Passes:
                 for slot, each in enumerate(every)
             ],
             list(range(self._programs.slots)),
+            [(slot, len(tokens)) for slot, (_, tokens) in work.items()],
         )
-        return {slot: logits[: len(tokens), :, slot] for slot, (_, tokens) in work.items()}
+        return dict(zip(work, logits, strict=True))
 
-    def _speculative(self, ids: list[list[int]], cells: list[list[int]], slots: list[int]) -> Logits:
-        """Run a speculative pass of the library. Returns logits (width, vocab, slots)."""
+    def _speculative(
+        self, ids: list[list[int]], cells: list[list[int]], slots: list[int], wanted: Sequence[tuple[int, int]]
+    ) -> list[Logits]:
+        """Run a speculative pass of the library. Returns the logits (count, vocab) of the first `count` tokens of the
+        item at `index` in `slots`, for each (index, count) in `wanted`."""
         width = len(ids[0])
-        logits = self._model.speculative_forward(
-            self._tensor(ids),
-            cache_ids=self._tensor(cells),
-            start_ids=self._tensor(slots),
-            speculation_length=width,
-        )
-        return self._array(logits, (width, self._vocabulary_size, len(slots)))
+        given = {"cache_ids": self._tensor(cells), "start_ids": self._tensor(slots)}
+        with ONE_AT_A_TIME:
+            logits = self._model.speculative_forward(self._tensor(ids), speculation_length=width, **given)
+        self._check_shape(logits, (width, self._vocabulary_size, len(slots)))
+        return self._copied(logits, wanted)
+
+    def _copied(self, logits: Any, wanted: Sequence[tuple[int, int]]) -> list[Logits]:
+        """The rows of logits (tokens, vocab, slots) that are `wanted`, in float32.
+
+        The library keeps the logits of an id side by side, for all tokens and slots, so that a row is spread over all
+        of the memory. They are copied in chunks of ids: so each part of the memory comes into the cache once, and not
+        once for each row.
+        """
+        tokens, vocabulary, slots = logits.shape
+        rows = [self._torch.empty(count, vocabulary, dtype=self._torch.float32) for _, count in wanted]
+        ids = max(1, _CHUNK // (tokens * slots))
+        for first in range(0, vocabulary, ids):
+            chunk = logits[:, first : first + ids]
+            for into, (index, count) in zip(rows, wanted, strict=True):
+                into[:, first : first + ids] = chunk[:count, :, index]
+        return [each.numpy() for each in rows]
 
     def _tensor(self, values: Sequence[Any]) -> Any:
         return self._torch.tensor(values, dtype=self._torch.int32)
 
     def _array(self, logits: Any, shape: tuple[int, ...]) -> Logits:
         """The library's logits in NumPy. Raises EngineFailure if their shape is not `shape`."""
+        self._check_shape(logits, shape)
+        array: Logits = logits.float().numpy()
+        return array
+
+    @staticmethod
+    def _check_shape(logits: Any, shape: tuple[int, ...]) -> None:
         if tuple(logits.shape) != shape:
             raise EngineFailure(
                 f"transformers-neuronx returned logits of shape {tuple(logits.shape)}, expected was {shape}"
             )
-        array: Logits = logits.float().numpy()
-        return array

@@ -51,23 +51,20 @@ class Programs:
         """Cells in each slot, one per position."""
         return self.spans[-1]
 
-    def batches(self, width: int) -> list[int]:
-        """The numbers of slots that a verify pass of `width` tokens can have: one, and all.
-
-        Not all in a pass of fewer tokens than slots, since the library then cuts off an input that has an item a slot.
-        """
-        return sorted({1, self.slots}) if self.slots <= width else [1]
+    @property
+    def batches(self) -> list[int]:
+        """The numbers of slots that a verify pass can have: one, and all."""
+        return sorted({1, self.slots})
 
     @property
     def count(self) -> int:
-        """How many programs are compiled. One for single tokens is included, which the library always makes."""
-        a_span = 1 + len(self.continuations) + sum(len(self.batches(width)) for width in self.verify)
+        """How many programs are compiled."""
+        a_span = len(self.continuations) + len(self.verify) * len(self.batches)
         return len(self.prompts) + len(self.spans) * a_span
 
-    def verify_width(self, count: int, slots: int = 1) -> int | None:
-        """The width of a verify pass over `slots` slots, one or all, for up to `count` tokens each; None: there is
-        none."""
-        return next((width for width in self.verify if width >= count and slots in self.batches(width)), None)
+    def verify_width(self, count: int) -> int:
+        """The width of a verify pass for up to `count` tokens of a slot, of which there is one at least as wide."""
+        return next(width for width in self.verify if width >= count)
 
     def pieces(self, count: int, logits_from: int) -> list[Piece]:
         """Cut `count` tokens behind others into passes, with logits from the token at index `logits_from` on.

@@ -20,9 +20,9 @@ def programs(context: int = 4095, batch_tokens: int = 512, slots: int = 4, **opt
 def test_usual_programs() -> None:
     usual = programs()
     assert usual == Programs(4, (4096,), (128, 512), (128, 512), VERIFY)
-    assert [usual.batches(width) for width in VERIFY] == [[1, 4]] * 3
-    assert usual.count == 2 + 1 + 2 + 3 * 2
-    assert programs(slots=1).count == 2 + 1 + 2 + 3
+    assert usual.batches == [1, 4]
+    assert usual.count == 2 + 2 + 3 * 2
+    assert programs(slots=1).count == 2 + 2 + 3
 
 
 @pytest.mark.parametrize(
@@ -42,11 +42,9 @@ def test_no_width_but_a_prompt_s_is_as_wide_as_the_cache(
     assert (made.prompts, made.continuations) == (prompts, continuations)
 
 
-def test_passes_over_all_slots_are_at_least_as_wide_as_there_are_slots() -> None:
-    made = programs(slots=8)
-    assert [made.batches(width) for width in VERIFY] == [[1], [1, 8], [1, 8]]
-    assert made.count == 2 + 1 + 2 + 5
-    assert [made.verify_width(count, 8) for count in (1, 13, 14, 31)] == [13, 13, 30, None]
+def test_every_verify_width_has_a_pass_over_all_slots() -> None:
+    made = programs(slots=40)
+    assert (made.batches, made.count) == ([1, 40], 2 + 2 + 3 * 2)
     assert [made.verify_width(count) for count in (1, 4, 5, 30)] == [4, 4, 13, 30]
 
 
@@ -54,7 +52,7 @@ def test_spans_are_whole_cells_and_end_with_the_cache() -> None:
     assert programs(compile_spans=(1000, 4000, 9000)).spans == (1024, 4096)
     assert programs(compile_spans=(1024, 2048)).spans == (1024, 2048, 4096)
     several = programs(compile_spans=(1024,))
-    assert several.count == 2 + 2 * (1 + 2 + 3 * 2)
+    assert several.count == 2 + 2 * (2 + 3 * 2)
 
 
 def test_widths_are_the_user_s() -> None:

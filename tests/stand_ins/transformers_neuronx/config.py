@@ -12,17 +12,19 @@ class ContinuousBatchingConfig:
 
 
 class NeuronConfig:
-    """Options of the library, of which the stand-in has only continuous batching (library: config.py)."""
+    """Options of the library, of which the stand-in has only those that the backend uses (library: config.py)."""
 
     def __init__(
         self,
         *,
         continuous_batching: ContinuousBatchingConfig | None = None,
         compilation_worker_count: int | None = None,
+        cast_logits_dtype: str = "float32",
         **kwargs: Any,
     ) -> None:
         self.continuous_batching = continuous_batching
         self.compilation_worker_count = compilation_worker_count
+        self.cast_logits_dtype = cast_logits_dtype
         assert not kwargs, f"Unexpected NeuronConfig keyword arguments: {kwargs}"
 
 

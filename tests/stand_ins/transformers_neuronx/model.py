@@ -68,6 +68,11 @@ class LlamaForSampling:
         self.decoder_lm_head_for_speculation: dict[tuple[int, int], Program] = {}
         self.decoder_lm_head_for_window_context: dict[int, Program] = {}
         self.decoder_param_set = self  # it makes further programs
+        self.decoder_lm_head = object()  # the program for single tokens
+        self.nbs_objs: list[Any] = [
+            self.decoder_lm_head
+        ]  # all programs that are to be compiled, less the prompts' here
+        self._logits_dtype = getattr(torch, neuron_config.cast_logits_dtype)
         self.chkpt_model = SimpleNamespace(model=SimpleNamespace(embed_tokens=self._embedded))
         self._programs_from: Path | None = None
         self.device: Device | None = None
@@ -89,7 +94,9 @@ class LlamaForSampling:
         self, unroll: int, buckets: list[int], model_obj: "LlamaForSampling", n_active_tokens: int, batch_size: int
     ) -> "Program":
         """A further program (library: DecoderLmHeadForSamplingNoEmbedding)."""
-        return Program(model_obj, n_active_tokens, batch_size)
+        program = Program(model_obj, n_active_tokens, batch_size)
+        model_obj.nbs_objs.append(program)
+        return program
 
     def load(self, directory: str) -> None:
         """Take the programs from a folder in `to_neuron`, instead of compiling them."""
@@ -121,8 +128,9 @@ class LlamaForSampling:
             if width < bucket:  # so `forward` cannot continue a text (library: NeuronModelBase.context)
                 raise ValueError(f"context_length ({width}) shouldn't be smaller than estimate ({bucket})")
             logits = device.run(bucket, 1, x, cells, slots, prompt=True)[:, last]
-            return logits[: self.config.vocab_size, -1, :].T.float()
-        every = device.run(1, self._slots, x, cells, slots, prompt=False)[:, -1, :].T.float()
+            return logits[: self.config.vocab_size, -1, :].T.to(self._logits_dtype)
+        assert self.decoder_lm_head in self.nbs_objs, "a program that was not compiled"
+        every = device.run(1, self._slots, x, cells, slots, prompt=False)[:, -1, :].T.to(self._logits_dtype)
         return every[start_ids.flatten().long()]
 
     def speculative_forward(
@@ -138,14 +146,15 @@ class LlamaForSampling:
         # TRAP: the keys of the programs are pairs, so a number never matches, and the width of the ids decides.
         if speculation_length not in self.decoder_lm_head_for_speculation:
             speculation_length = find([length for length, _ in self.decoder_lm_head_for_speculation], given)
-        self.decoder_lm_head_for_speculation[speculation_length, batch]
+        program = self.decoder_lm_head_for_speculation[speculation_length, batch]
         # TRAP: of the sequences' last tokens, the library keeps as many as the width is (library: decoder.forward).
-        assert batch <= speculation_length, "Copying tensor from host to device: different shapes"
+        cut = program.inputs_sdim[3] is not None and batch > speculation_length
+        assert not cut, "Copying tensor from host to device: different shapes"
         # The program cuts off tokens beyond its width, and refuses fewer tokens (library: decoder.forward).
         x, cells = self._embedded(ids[:, :speculation_length]), cells[:, :speculation_length]
         # TRAP: a pass as wide as the cache is a prompt pass (library: hlo.decoder_attention_mask_lhs_aligned).
         prompt = speculation_length == self.token_buckets[0]
-        logits = self._built().run(speculation_length, batch, x, cells, slots, prompt).float()
+        logits = self._built().run(speculation_length, batch, x, cells, slots, prompt).to(self._logits_dtype)
         return logits[: self.config.vocab_size, -speculation_length:, :].transpose(0, 1)
 
     def _embedded(self, ids: Tensor) -> Tensor:
@@ -224,11 +233,10 @@ def _doubling(most: int) -> list[int]:
 class Program:
     """A program for `width` tokens of `batch` sequences, called with embeddings (library: decoder.py)."""
 
-    inputs_sdim = (1, 1, None, 0, None, None)  # one item an input
-
     def __init__(self, model: LlamaForSampling, width: int, batch: int) -> None:
         self.width, self.batch = width, batch
         self.return_all_outputs = True
+        self.inputs_sdim: tuple[int | None, ...] = (1, 1, None, 0, None, None)  # by input: the dimension of tokens
         self._model = model
 
     def __call__(self, hidden: Tensor, cells: Tensor, slots: Tensor, last: Tensor, *unused: Tensor) -> Tensor:
