@@ -17,6 +17,7 @@ NEURON = "neuron"  # a kind of device, and the compiler for it
 # The variables of TorchNeuron (else /tmp/neff_cache, gone after a restart of the machine) and of the compiler beneath.
 NEURON_FOLDERS = ("TORCH_NEURONX_NEFF_CACHE_DIR", "NEURON_COMPILE_CACHE_URL")
 INDUCTOR_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
+_chosen: dict[str, str] = {}  # the folders that `keep_programs` has chosen, by variable
 _FEW_WIDTHS = (1, 8, NARROW)  # one step of decoding, a usual draft, a long one
 _PROMPT_WIDTH = 128  # tokens of a short prompt or a prompt's end, where widths are few
 _SPAN = 1024  # positions in the shortest span of attention; each next is four times as long
@@ -41,7 +42,7 @@ def keep_programs(
         return
     for name in _folder_variables(compiler):
         if _given(name, environment) is None:
-            environment[name] = str(folder.absolute() / compiler)
+            environment[name] = _chosen[name] = str(folder.absolute() / compiler)
 
 
 def programs_folder(
@@ -65,8 +66,11 @@ def _folder_variables(compiler: str) -> Sequence[str]:
 
 
 def _given(name: str, environment: Mapping[str, str]) -> str | None:
-    """The value of a variable if the user has set it: Inductor writes its own default there as it is imported."""
+    """The value of a variable if the user has set it: an earlier model may have, too, and Inductor writes its own
+    default there as it is imported."""
     value = environment.get(name) or None
+    if value is not None and value == _chosen.get(name):
+        return None
     if value is None or name != INDUCTOR_FOLDER:
         return value
     from torch._inductor.runtime.cache_dir_utils import default_cache_dir  # no earlier than Inductor itself
@@ -97,6 +101,12 @@ def buckets(options: LoadOptions, compiler: str | None, slots: int, batch_tokens
             f"add {batch_tokens}, or leave out the widths above {NARROW} for the usual ones",
             "compile_widths",
         )
+    if wide and wide[-1] >= 2 * max(batch_tokens, _PROMPT_WIDTH):
+        raise ModelLoadError(
+            f"compile_widths {_listed(asked)}: a pass over one prompt has up to {batch_tokens} tokens (batch_tokens): "
+            f"{wide[-1]} would take time and memory for padding only",
+            "compile_widths",
+        )
     if wide or not few:
         return Buckets(slots, batch_tokens, compiler is not None, widths, wide or None)
     if batch_tokens <= widths[-1]:
@@ -107,14 +117,13 @@ def buckets(options: LoadOptions, compiler: str | None, slots: int, batch_tokens
 
 def spans(options: LoadOptions, compiler: str | None, context_length: int, positions: int) -> list[int]:
     """The spans of attention that launches are compiled for, the last of all `positions` of a slot's cache: those of
-    its context of `context_length` tokens and padding. Raises ModelLoadError."""
+    its context of `context_length` tokens and padding. Spans of a longer context, as a target may have, are left out.
+    Raises ModelLoadError."""
     asked = options.compile_spans
     if asked is not None:
-        if not asked or min(asked) < 1 or list(asked) != sorted(set(asked)) or asked[-1] > context_length:
+        if not asked or min(asked) < 1 or list(asked) != sorted(set(asked)):
             raise ModelLoadError(
-                f"compile_spans {_listed(asked)}: expected are ascending numbers of tokens, at most the context of "
-                f"{context_length}",
-                "compile_spans",
+                f"compile_spans {_listed(asked)}: expected are ascending numbers of tokens", "compile_spans"
             )
         return [*(span for span in asked if span < context_length), positions]
     # Where each is expensive, none is compiled that saves less than half of the longest.

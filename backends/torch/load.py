@@ -32,9 +32,12 @@ def load(options: LoadOptions, progress: Progress | None = None, *, read: Reader
 
 
 def compiles(options: LoadOptions) -> bool:
-    """Whether `load` compiles the model. Raises ModelLoadError."""
+    """Whether `load` compiles the model. Raises ModelLoadError, also for a device that is not there."""
     claim_cores(options)  # to find the device counts the devices
-    return _compiler(options) is not None
+    compiler = _compiler(options)
+    if compiler != NEURON:  # whose device is not registered yet
+        find_device(options.device)
+    return compiler is not None
 
 
 def programs_folder(options: LoadOptions) -> str | None:

@@ -26,8 +26,10 @@ def origins(text: str) -> str:
     return text
 
 
-def draft_n(text: str) -> str | int:
-    return text if text == "auto" else whole(0)(text)
+def auto_or(low: int) -> Callable[[str], str | int]:
+    """The word auto, or a whole number of at least `low`."""
+    parse = whole(low)
+    return lambda text: text if text == "auto" else parse(text)
 
 
 def numbers(text: str) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from backends.machine import THREADS_AT_MOST
 from backends.registry import SHOWN, TEST_ENGINES
 from backends.shipped_models import DEFAULT_DRAFT
 from command_line.parser import KEY, OneOf, Switch
-from drafter_client.cli.flag_values import between, bias, draft_n, numbers, origins, path, seed, whole
+from drafter_client.cli.flag_values import auto_or, between, bias, numbers, origins, path, seed, whole
 from drafter_client.http.retries import PATIENCE
 from drafter_client.options import Mode
 from drafter_client.pair import BRANCHES, VERIFIER
@@ -126,7 +126,7 @@ def draft_flags(parser: argparse.ArgumentParser, *, modes: bool = False) -> argp
     )
     if modes:
         draft.add_argument(
-            "--draft-n", metavar="auto|N", type=draft_n, default="auto", help="draft tokens a round (default: auto)"
+            "--draft-n", metavar="auto|N", type=auto_or(0), default="auto", help="draft tokens a round (default: auto)"
         )
     draft.add_argument(
         "--branches",
@@ -185,9 +185,10 @@ def engine_flags(parser: argparse._ArgumentGroup, names: tuple[str, ...], meanin
         )
     parser.add_argument(
         "--compile-workers",
-        metavar="N",
-        type=whole(1),
-        help="neuron_legacy: programs compiled at a time (default: from free memory)",
+        metavar="auto|N",
+        type=auto_or(1),
+        default="auto",
+        help="neuron_legacy: programs compiled at a time; auto: from free memory (default)",
     )
     parser.add_argument(
         "--compile-cache",
@@ -197,9 +198,10 @@ def engine_flags(parser: argparse._ArgumentGroup, names: tuple[str, ...], meanin
     )
     parser.add_argument(
         "--tensor-parallel",
-        metavar="N",
-        type=whole(1),
-        help="torch, neuron_legacy: devices that share the model (default: 1, or as many as memory needs)",
+        metavar="auto|N",
+        type=auto_or(1),
+        default="auto",
+        help="torch, neuron_legacy: devices that share the model; auto: 1, or as many as memory needs (default)",
     )
 
 

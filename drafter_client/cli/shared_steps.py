@@ -95,10 +95,10 @@ def engine_of(options: argparse.Namespace) -> LoadOptions:
         device=options.device,
         dtype=options.dtype,
         compile=options.compile,
-        tensor_parallel=options.tensor_parallel,
+        tensor_parallel=None if options.tensor_parallel == "auto" else options.tensor_parallel,
         compile_widths=options.compile_widths,
         compile_spans=options.compile_spans,
-        compile_workers=options.compile_workers,
+        compile_workers=None if options.compile_workers == "auto" else options.compile_workers,
         compile_cache=options.compile_cache,
     )
 

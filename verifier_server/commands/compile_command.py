@@ -1,23 +1,26 @@
 """The command `verifier compile`: loads the models as serving would, so that their programs are compiled before."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 
 from pydantic.fields import FieldInfo
 
-from backends.base import BackendError
+from backends.base import BackendError, ModelLoadError
 from backends.registry import COMPILING, compiles, load, programs_folder
 from command_line import interruptible
 from command_line.parser import Parser
 from http_service.observability import logs
 from speculation.terminal_text import one_line, several_lines
 from verifier_server.flags import Command, flags_parser, read_flags
-from verifier_server.generation.draft_model import load_draft_model
+from verifier_server.generation.draft_model import DRAFT_MODEL, load_draft_model
 from verifier_server.loading import ProgressLog
 from verifier_server.settings import Settings, SettingsError
 
+TARGET, DRAFT = "target", "draft"
 _COMMAND = Command(
     "verifier compile",
     "[FLAGS]",
@@ -43,7 +46,8 @@ def run(arguments: Sequence[str]) -> int:
     try:
         settings, _, _ = read_flags(parser(list(Settings.model_fields.items())), arguments)
         logs.configure(settings.log_format)
-        folders = _checked(settings)
+        compiled = _checked(settings)
+        folders = list(dict.fromkeys(one_line(folder) for folder in compiled.values() if folder is not None))
         kept = f"in {' and '.join(folders)}" if folders else "nowhere: set compile_cache"
         names, seconds = interruptible.run(lambda: _load(settings, time.monotonic), lambda: _interrupted(kept))
     except SettingsError as error:
@@ -53,22 +57,39 @@ def run(arguments: Sequence[str]) -> int:
         reason = several_lines(settings.explained(error))
         print(f"verifier: the model could not be compiled: {reason}", file=sys.stderr)
         return 1
-    print(
-        f"compiled: {' and '.join(names)}, in {seconds:.0f} s; kept {kept}; start the verifier with the same settings"
-    )
+    what = " and ".join(name for model, name in names.items() if model in compiled)
+    done = f"compiled: {what}, in {seconds:.0f} s; kept {kept}; start the verifier with the same settings\n"
+    with suppress(OSError):  # the programs are compiled, if anybody reads it or not: so without a buffer
+        os.write(1, done.encode(errors="replace"))
     return 0
 
 
-def _checked(settings: Settings) -> list[str]:
-    """The folders where programs are kept. Raises SettingsError if no engine would compile a program, ModelLoadError if
-    that cannot be told."""
-    used = [(settings.backend, settings.load_options())]
+def _checked(settings: Settings) -> dict[str, str | None]:
+    """The models whose programs will be compiled, `TARGET` or `DRAFT`, each with the folder where these are kept; None:
+    nowhere.
+
+    Raises SettingsError if no engine would compile a program, ModelLoadError if that cannot be told.
+    """
+    target = settings.load_options()
+    models = {TARGET: (settings.backend, target)}
     if settings.draft_model is not None:
-        used.append((settings.draft_engine, settings.draft_options(1, 1)))
-    compiling = [(engine, options) for engine, options in used if compiles(engine, options)]
-    if compiling:
-        folders = [programs_folder(engine, options) for engine, options in compiling]
-        return list(dict.fromkeys(one_line(folder) for folder in folders if folder is not None))
+        draft = settings.draft_options(1, 1)
+        if settings.draft_engine == settings.backend:  # it is loaded later, and has to leave the target its devices
+            draft = replace(draft, tensor_parallel=target.tensor_parallel)
+        models[DRAFT] = (settings.draft_engine, draft)
+    found = {}
+    for model, (engine, options) in models.items():
+        try:
+            if options.model is not None and not options.model.exists():
+                raise ModelLoadError(f"no such model: {options.model}")
+            if compiles(engine, options):
+                found[model] = programs_folder(engine, options)
+        except ModelLoadError as error:
+            if model == TARGET:
+                raise
+            raise ModelLoadError(DRAFT_MODEL + settings.explained(error, of_draft=True)) from error
+    if found:
+        return found
     if settings.backend in COMPILING:
         raise SettingsError(
             f"{settings.key('compile')}: without it, {settings.backend} compiles nothing on this device: set it, or "
@@ -79,17 +100,18 @@ def _checked(settings: Settings) -> list[str]:
     )
 
 
-def _load(settings: Settings, clock: Callable[[], float]) -> tuple[list[str], float]:
-    """Load the models and free them. Returns their names, and the seconds that loading took. Raises BackendError."""
+def _load(settings: Settings, clock: Callable[[], float]) -> tuple[dict[str, str], float]:
+    """Load the models and free them. Returns the names of `TARGET` and `DRAFT`, and the seconds that loading took.
+    Raises BackendError."""
     began = clock()
     with ExitStack() as loaded:
         target = load(settings.backend, settings.load_options(), ProgressLog())
         loaded.callback(target.close)
-        names = [one_line(target.model_name)]
+        names = {TARGET: one_line(target.model_name)}
         draft = load_draft_model(settings, target, ProgressLog(), clock)
         if draft is not None:
             loaded.callback(draft.close)
-            names.append(one_line(draft.name))
+            names[DRAFT] = one_line(draft.name)
         return names, clock() - began
 
 

@@ -5,12 +5,13 @@ import logging
 import os
 import shutil
 import sys
+from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir, mkdtemp
 
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
@@ -26,7 +27,7 @@ from http_service.observability import logs
 from speculation.terminal_text import one_line, several_lines
 from verifier_server.flags import Command, flags_parser, read_flags
 from verifier_server.selftest.environment import environment
-from verifier_server.selftest.model_checks import check_model
+from verifier_server.selftest.model_checks import check_model, has_model
 from verifier_server.selftest.printed import Copied, open_streams
 from verifier_server.selftest.report import Report, ReportLost
 from verifier_server.selftest.secrets import hider, names_secret
@@ -55,7 +56,7 @@ def parser(settings: Sequence[tuple[str, FieldInfo]]) -> Parser:
     made.add_argument_group("report").add_argument(
         "--report",
         metavar="FILE",
-        type=Path,
+        type=_path,
         help="file to write, which must not exist (default: selftest-ENGINE-TIME.txt in the working folder)",
     )
     return made
@@ -70,21 +71,34 @@ def run(arguments: Sequence[str]) -> int:
         settings, _, options = read_flags(parser(list(Settings.model_fields.items())), arguments)
         logs.configure(settings.log_format)
         secrets = _secrets(settings)
+        _check_temporary_files()
         report = _opened(options.report, settings, secrets)
     except SettingsError as error:
         print(f"verifier: {several_lines(str(error))}", file=sys.stderr)
         return 2
     try:
-        with TemporaryDirectory(ignore_cleanup_errors=True) as folder, _watched(report, secrets) as copied:
+        with _watched(report, secrets) as copied:
+            folder = mkdtemp()  # not a context: the process ends by a signal, if it is interrupted
+
+            def work() -> int:
+                try:
+                    return _run(report, settings, Path(folder))
+                finally:
+                    shutil.rmtree(folder, ignore_errors=True)
 
             def interrupted() -> None:
-                _interrupted(report, copied)
-                shutil.rmtree(folder, ignore_errors=True)  # the process ends by the signal
+                try:
+                    _interrupted(report, copied)
+                finally:
+                    shutil.rmtree(folder, ignore_errors=True)
 
-            return interruptible.run(lambda: _run(report, settings, Path(folder)), interrupted)
+            return interruptible.run(work, interrupted)
     except ReportLost as error:
         print(f"verifier: {several_lines(str(error))}", file=sys.stderr)
         return 1
+    finally:
+        with suppress(OSError):  # what could not be written stays unwritten
+            report.file.close()
 
 
 def _run(report: Report, settings: Settings, folder: Path) -> int:
@@ -104,7 +118,7 @@ def _run(report: Report, settings: Settings, folder: Path) -> int:
     options = settings.load_options()
     if devices is not None:
         options = replace(options, tensor_parallel=devices_of_draft(settings.backend, settings.backend, devices))
-    check_tiny(report, settings.backend, options, folder, loaded)
+    check_tiny(report, settings.backend, options, folder, loaded, beside_model=has_model(settings))
     return report.finish()
 
 
@@ -114,6 +128,20 @@ def _secrets(settings: Settings, variables: Mapping[str, str] = os.environ) -> l
     ours = [value.get_secret_value() for value in values if isinstance(value, SecretStr)]
     others = [value for name, value in variables.items() if names_secret(name)]
     return ours + [value for value in others if len(value) >= _KEY]
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise ArgumentTypeError("is empty: name a file")
+    return Path(text)
+
+
+def _check_temporary_files() -> None:
+    """Raises SettingsError if there is no folder for temporary files."""
+    try:
+        gettempdir()
+    except OSError as error:
+        raise SettingsError(f"TMPDIR: {error.strerror}: name a folder for temporary files") from None
 
 
 def _opened(path: Path | None, settings: Settings, secrets: Sequence[str]) -> Report:

@@ -29,7 +29,7 @@ def check_model(report: Report, settings: Settings, load: Load) -> int | None:
     Returns how many devices share the model; None if it was not loaded.
     """
     report.section("the model of the settings")
-    if settings.load_options().model is None or (settings.model is None and settings.backend != "llama_cpp"):
+    if not has_model(settings):
         report.check("load", _no_model)
         return None
     with ExitStack() as loaded:
@@ -67,6 +67,13 @@ def check_model(report: Report, settings: Settings, load: Load) -> int | None:
         return backend.devices
 
 
+def has_model(settings: Settings) -> bool:
+    """Whether the settings name a model that the engine can load, or the engine has a default."""
+    if settings.load_options().model is None:
+        return False
+    return settings.model is not None or settings.backend == "llama_cpp"
+
+
 def _walk(backend: Backend) -> str:
     """Compare the logits of a text that is fed in pieces, with rollbacks, with those of one pass over it."""
     count = min(_WALK, backend.context_length, backend.max_batch_tokens)
@@ -92,7 +99,7 @@ def _beside_others(backend: Backend) -> str:
     """Compare tokens decoded in slot 0 alone with those decoded while the other slots decode other texts."""
     if backend.slots < 2:
         raise CheckSkipped("there is only one slot")
-    prompt_length = min(8, backend.context_length // 2)
+    prompt_length = min(8, backend.context_length // 2, backend.max_batch_tokens // backend.slots)
     count = min(_GENERATED, backend.context_length - prompt_length)
     prompts = [random_text(backend, 10 + slot, prompt_length) for slot in range(backend.slots)]
     alone, rows = _decoded(backend, prompts[:1], count)

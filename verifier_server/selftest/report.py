@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from speculation.terminal_text import one_line, several_lines
+
 OK, FAILED, SKIPPED = "ok", "FAILED", "skipped"
 _STYLES = {OK: "green", FAILED: "bold red", SKIPPED: "dim"}
 
@@ -57,7 +59,7 @@ class Report:
         """Write lines to the file only. Raises ReportLost."""
         try:
             for line in lines:
-                self.file.write(self._hide(line) + "\n")
+                self.file.write(self._hide(several_lines(line)) + "\n")
             self.file.flush()
         except OSError as error:
             raise ReportLost(f"{self.path} cannot be written any more: {error.strerror}") from None
@@ -83,6 +85,7 @@ class Report:
         self.settle()
         self.counts[verdict] += 1
         words = f"{name}: {detail}" if detail else name
+        words = one_line(words)
         self.line(f"{verdict:7} {words}  {seconds:.2f} s", *trace.splitlines())
         self._show(verdict, self._hide(words), f"{seconds:.1f} s")
         self.current = ""
@@ -102,14 +105,13 @@ class Report:
             self._console.print(shown, soft_wrap=soft_wrap)
 
     def finish(self) -> int:
-        """Write the summary, close the file, and return the exit status: 0 if no check failed, else 1."""
+        """Write the summary, and return the exit status: 0 if no check failed, else 1."""
         counts = ", ".join(f"{self.counts[verdict]} {verdict}" for verdict in (OK, FAILED, SKIPPED))
         summary = f"{self.counts.total()} checks in {self._clock() - self._began:.0f} s: {counts}"
         self.line("", summary)
-        self.file.close()
         failed = self.counts[FAILED] > 0
         self._print(Text(summary, style=_STYLES[FAILED] if failed else "bold"))
-        self._print(Text(f"the report: {self.path}"), soft_wrap=True)
+        self._print(Text(f"the report: {one_line(str(self.path))}"), soft_wrap=True)
         return 1 if failed else 0
 
 

@@ -7,14 +7,15 @@ too little.
 import re
 from collections.abc import Callable, Iterable
 
+# Each pattern takes time in proportion to the text: what programs print may have very long words.
 _HIDDEN = "(hidden)"
 _LEAST = 4  # characters: a shorter secret would also be found in numbers and words
 _WORDS = r"(?:key|token|secret|password|passwd|credentials)"
 _VALUE = r"""(?:"[^"]*"?|'[^']*'?)?\S*"""  # behind an opening quote all up to the next one, or the rest of the line
-_NAMED = re.compile(rf"""([\w-]*{_WORDS}(?:_id)?)(["']?\s*[=:]\s*){_VALUE}""", re.IGNORECASE)
+_NAMED = re.compile(rf"""((?<![\w-])[\w-]*{_WORDS}(?:_id)?)(["']?\s*[=:]\s*){_VALUE}""", re.IGNORECASE)
 _FLAG = re.compile(rf"""((?<![\w-])--?[\w-]*{_WORDS}["']?[\s,]\s*){_VALUE}""", re.IGNORECASE)
 _SCHEME = re.compile(r"(\b(?:Bearer|Basic)\s+)\S+", re.IGNORECASE)
-_USER = re.compile(r"(://)[^\s@]+(?=@)")
+_USER = re.compile(r"(://)(?:(?!://)[^\s@])+(?=@)")
 # Names of other things: special tokens, and places in a cache.
 _NO_SECRET = re.compile(
     r"(?:bos|eos|eot|pad|unk|mask|sep|cls|begin|end|next|cache|sort)[_-](?:token|key)(?:_id)?", re.IGNORECASE

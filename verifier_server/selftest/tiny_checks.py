@@ -12,7 +12,7 @@ import numpy as np
 from backends.base import Backend, Entry, LoadOptions, TopLogitsSpec
 from backends.buckets import NARROW
 from backends.compilation import folder_of
-from backends.registry import compiles
+from backends.registry import TEST_ENGINES, compiles
 from backends.trial.random_batches import random_batches
 from backends.trial.reference import reference_logits
 from backends.trial.tiny_llama import TinyModel
@@ -25,18 +25,24 @@ Load = Callable[[str, LoadOptions], Backend]
 # How much a logit may differ, on logits with a spread of 8, by number type. On a CPU, 2e-5, 0.2 and 0.03 were measured.
 # Chips sum in other orders.
 TOLERANCES = {"float32": 0.01, "bfloat16": 0.5, "float16": 0.1}
-_WITHOUT_MODEL = ("scripted",)
 _ROWS, _CONTEXT, _BATCH = 3, 255, 64
 _TURNS = 30  # random batches
 _KV_HEADS = 4  # at least, and a multiple of the devices
 
 
-def check_tiny(report: Report, engine: str, options: LoadOptions, folder: Path, load: Load) -> None:
-    """Run all checks on a tiny Llama that is written to `folder`. `options`: those of serving."""
-    for dtype, changes in _variants(engine, options):
+def check_tiny(
+    report: Report, engine: str, options: LoadOptions, folder: Path, load: Load, *, beside_model: bool
+) -> None:
+    """Run all checks on a tiny Llama that is written to `folder`. `options`: those of serving. `beside_model`: this
+    process has loaded another model, or has tried to."""
+    once = _splits_once(engine, options)
+    for dtype, changes in _variants(engine, options, once=once):
         report.section(f"a tiny random Llama in {dtype}, compared with NumPy in float64")
-        if engine in _WITHOUT_MODEL:
+        if engine in TEST_ENGINES:
             report.check("load", _skip(f"the {engine} engine reads no model files"))
+            continue
+        if once and beside_model:
+            report.check("load", _skip("one process splits one model: run the self-test without a model, too"))
             continue
         loaded: list[tuple[Backend, TinyModel]] = []
 
@@ -143,14 +149,22 @@ def _copies(backend: Backend, reference: _Reference, comparison: Comparison) -> 
     comparison.add(second, reference([*text[:33], *other])[33:], "the copy")
 
 
-def _variants(engine: str, options: LoadOptions) -> list[tuple[str, dict[str, Any]]]:
-    """The number types to try, and the options that say so: float32, then what serving uses or 16 bits."""
+def _splits_once(engine: str, options: LoadOptions) -> bool:
+    """Whether the engine splits the model over devices, and can do so once in a process: torch on NeuronCores."""
+    if engine != "torch" or (options.tensor_parallel or 1) == 1:
+        return False
+    return options.device == "neuron" or (options.device is None and compiles(engine, replace(options, compile=False)))
+
+
+def _variants(engine: str, options: LoadOptions, *, once: bool) -> list[tuple[str, dict[str, Any]]]:
+    """The number types to try, and the options that say so: float32, then what serving uses or 16 bits. `once`: only
+    what serving uses."""
     if engine == "llama_cpp":  # the file is in float32, but flash attention computes in 16 bits
         return [("float32", {"kv_type": "f32", "flash_attention": False}), ("float16", {"kv_type": "f16"})]
-    if engine in _WITHOUT_MODEL:
+    if engine in TEST_ENGINES:
         return [("float32", {})]
-    if engine == "torch" and options.device == "neuron" and (options.tensor_parallel or 1) > 1:
-        served = options.dtype or "bfloat16"  # in a process, one model at most is split over NeuronCores
+    if once:
+        served = options.dtype or "bfloat16"
         return [(served, {"dtype": served})]
     second = options.dtype if options.dtype not in (None, "float32") else "bfloat16"
     return [(dtype, {"dtype": dtype}) for dtype in ("float32", second or "bfloat16")]

@@ -105,6 +105,50 @@ def test_model_and_draft_model_are_compiled_and_freed(tmp_path: Path) -> None:
 
 
 @pytest.mark.engine("torch")
+def test_draft_model_leaves_the_target_its_cores(tmp_path: Path) -> None:
+    """Whether they compile is asked for both models before the target is loaded."""
+    lines = """
+import os
+import verifier_server.commands.compile_command as command
+def fails(engine, options, progress):
+    raise command.BackendError(f"cores {os.environ['NEURON_RT_VISIBLE_CORES']}")
+command.load = fails
+"""
+    models = [str(TinyModel(tmp_path / name).folder) for name in ("target", "draft")]
+    given = ["compile", "--backend", "torch", "--device", "neuron", "--tensor-parallel", "2"]
+    code = STAND_IN.format(lines)
+    done = run([sys.executable, "-c", code, *given, "--model", models[0], "--draft-model", models[1]])
+    assert done.returncode == 1 and done.stderr.endswith("could not be compiled: cores 0-1\n"), done.stderr
+
+
+@pytest.mark.engine("torch")
+def test_error_about_the_draft_model_names_its_flag(tmp_path: Path) -> None:
+    models = [str(TinyModel(tmp_path / name).folder) for name in ("target", "draft")]
+    given = ["--backend", "torch", "--device", "cpu", "--model", models[0], "--draft-model", models[1]]
+    done = run([*COMPILE, *given, "--compile", "yes", "--draft-device", "neuron:1"])
+    assert done.returncode == 1 and "the draft model: --draft-device neuron:1: a process claims" in done.stderr
+    assert "programs to compile" not in done.stderr, "it is found before the target is compiled"
+    done = run([*COMPILE, *given, "--compile", "yes", "--draft-device", "foo"])
+    assert done.returncode == 1 and "the draft model: --draft-device 'foo'" in done.stderr, done.stderr
+    assert "programs to compile" not in done.stderr
+    given[-1] += "-none"
+    done = run([*COMPILE, *given, "--compile", "yes"])
+    assert done.returncode == 1 and f"the draft model: no such model: {given[-1]}" in done.stderr
+
+
+@pytest.mark.engine("torch")
+def test_only_compiled_models_are_named_and_a_closed_output_is_no_failure(tmp_path: Path) -> None:
+    given = [*small(TinyModel(tmp_path / "tiny").folder), "--draft-backend", "ngram"]
+    done = run_on_stand_in(given)
+    assert done.returncode == 0 and done.stdout.startswith("compiled: tiny, in "), done.stderr
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        code = STAND_IN.format("")
+        command = [sys.executable, "-c", code, "compile", "--backend", "neuron_legacy", *given]
+        status = subprocess.run(command, cwd=ROOT, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True)
+    assert status.returncode == 0 and "Traceback" not in status.stderr and "Exception" not in status.stderr
+
+
+@pytest.mark.engine("torch")
 def test_model_that_cannot_be_compiled_is_named_by_its_flag(tmp_path: Path) -> None:
     done = run_on_stand_in(["--model", str(tmp_path / "none")])
     assert (done.returncode, done.stdout) == (1, "")
@@ -113,7 +157,8 @@ def test_model_that_cannot_be_compiled_is_named_by_its_flag(tmp_path: Path) -> N
     assert done.returncode == 1 and "could not be compiled: --device 'cuda'" in done.stderr
 
 
-def test_ctrl_c_ends_it_with_what_is_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signal_ends_it_with_what_is_kept(tmp_path: Path, number: signal.Signals) -> None:
     waiting = """
 import time
 import verifier_server.commands.compile_command as command
@@ -135,8 +180,8 @@ sys.argv[1:] = ["compile", "--compile-cache", "kept"]
         text=True,
     )
     assert process.stdout is not None and process.stdout.readline() == "compiling\n"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, errors = process.communicate(timeout=20)
-    assert process.returncode == -signal.SIGINT
+    assert process.returncode == -number
     assert errors.endswith("\nverifier: interrupted; what is compiled already is kept in kept\n")
     assert "Traceback" not in errors
