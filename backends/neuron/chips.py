@@ -1,5 +1,7 @@
-"""The instances with NeuronCores that transformers-neuronx runs on: their cores, memory and tensor-parallel degrees."""
+"""The instances with NeuronCores: their cores and memory, and the tensor-parallel degrees of transformers-neuronx."""
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -34,12 +36,27 @@ class Chip:
             )
 
 
+def trn2_core_bytes(product: Path = _PRODUCT, environment: Mapping[str, str] = os.environ) -> int | None:
+    """Device memory of a core of this machine, if it is a trn2; else None.
+
+    Eight cores share the 96 GiB of a chip. By default, two of them act as one.
+    """
+    if not _instance(product).startswith("trn2"):
+        return None
+    return (12 if environment.get("NEURON_LOGICAL_NC_CONFIG") == "1" else 24) * 2**30
+
+
+def _instance(product: Path) -> str:
+    """The instance type of this machine; empty if it says none."""
+    try:
+        return product.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
 def this_chip(product: Path = _PRODUCT) -> Chip:
     """The chips of this machine. Raises ModelLoadError if the library does not run on them."""
-    try:
-        name = product.read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        name = ""
+    name = _instance(product)
     family = name.partition(".")[0].removesuffix("n")
     if family in _DEGREES:
         cores = _CORES.get(name, max(_DEGREES[family]))

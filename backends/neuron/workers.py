@@ -18,7 +18,7 @@ from typing import Final
 from backends.machine import available_bytes, cores
 
 # Host memory that the compiler takes for a layer of a program. A guess, on the safe side: nine programs of 32 layers at
-# once are known to exhaust 32 GiB.
+# once are reported to exhaust 32 GiB.
 _BYTES_A_LAYER: Final = 256 * 2**20
 _KILLED: Final = ("[F137]", "forcibly killed")  # in the compiler's error if the system ended it, mostly for its memory
 

@@ -11,6 +11,8 @@ from safetensors import SafetensorError, safe_open
 from backends.base import LoadOptions, ModelLoadError, first_line
 from backends.hugging_face.folder import read_json
 from backends.machine import available_bytes
+from backends.neuron.chips import trn2_core_bytes
+from backends.torch.compiling import NEURON
 from backends.torch.read_model import context_of, read_config
 
 _log = logging.getLogger("specpair.torch")
@@ -31,11 +33,13 @@ def free_bytes(device: torch.device) -> int | None:
         module.synchronize()  # TorchNeuron allocates asynchronously: before this, its numbers lag behind
         index = module.current_device() if device.index is None else device.index
         total = int(module.get_device_properties(index).total_memory)
+        if total <= 0 and device.type == NEURON:  # TorchNeuron's answer where its runtime does not tell
+            total = trn2_core_bytes() or 0
         allocated = int(module.memory_allocated(index))
     except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         _log.debug("the memory of %s is unknown: %s", device, first_line(error))
         return None
-    if total <= 0:  # TorchNeuron's answer where its runtime does not tell
+    if total <= 0:
         _log.debug("the memory of %s is unknown: it states %d bytes", device, total)
         return None
     return max(0, total - allocated)

@@ -1,11 +1,12 @@
 """What a model takes of each core, and the degree that is chosen or refused for it."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from backends.base import ModelLoadError
-from backends.neuron.chips import Chip, this_chip
+from backends.neuron.chips import Chip, this_chip, trn2_core_bytes
 from backends.neuron.memory import CoreMemory, Sizes, kv_heads_held
 
 GIB = 2**30
@@ -155,3 +156,17 @@ def test_newer_chips_are_refused(tmp_path: Any) -> None:
     assert str(caught.value) == (
         "neuron_legacy runs on trn1 and inf2, this machine is trn2.48xlarge: use the torch backend with device neuron"
     )
+
+
+def test_memory_of_a_core_of_trn2_follows_from_the_instance(tmp_path: Path) -> None:
+    file = tmp_path / "product_name"
+    for name, variables, expected in (
+        ("trn2.3xlarge", {}, 24),
+        ("trn2u.48xlarge", {"NEURON_LOGICAL_NC_CONFIG": "2"}, 24),
+        ("trn2.48xlarge", {"NEURON_LOGICAL_NC_CONFIG": "1"}, 12),
+        ("trn1.2xlarge", {}, None),
+        ("Some PC", {}, None),
+    ):
+        file.write_text(f"{name}\n", encoding="ascii")
+        assert trn2_core_bytes(file, variables) == (None if expected is None else expected * 2**30)
+    assert trn2_core_bytes(tmp_path / "none", {}) is None

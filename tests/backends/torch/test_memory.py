@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="needs the extra in requirements-tor
 pytest.importorskip("transformers", reason="needs the extra in requirements-torch.txt")
 
 from backends.torch import backend as torch_backend  # noqa: E402 - they need the extra
+from backends.torch import memory  # noqa: E402
 from backends.torch.backend import TorchBackend  # noqa: E402
 from backends.torch.compiling import NEURON  # noqa: E402
 from backends.torch.memory import _heads, check_fits, free_bytes  # noqa: E402
@@ -54,6 +55,14 @@ def test_memory_of_a_device_that_does_not_tell_is_unknown(monkeypatch: pytest.Mo
     assert free_bytes(DEVICE) is None
     monkeypatch.setattr(torch, "get_device_module", no_module)
     assert free_bytes(DEVICE) is None
+
+
+def test_core_of_trn2_that_does_not_tell_has_what_its_instance_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_device_module", lambda device: Module(0))
+    core = SimpleNamespace(type=NEURON, index=1)  # such a device is registered by TorchNeuron only
+    for known, free in ((24 * 2**30, 24 * 2**30 - 300), (None, None)):
+        monkeypatch.setattr(memory, "trn2_core_bytes", lambda known=known: known)
+        assert free_bytes(core) == free
 
 
 def test_slots_and_room_go_by_the_memory_of_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
