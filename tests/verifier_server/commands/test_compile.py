@@ -160,7 +160,8 @@ def test_model_that_cannot_be_compiled_is_named_by_its_flag(tmp_path: Path) -> N
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signal_ends_it_with_what_is_kept(tmp_path: Path, number: signal.Signals) -> None:
     waiting = """
-import time
+import signal, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored
 import verifier_server.commands.compile_command as command
 def compiled(*_):
     print("compiling", flush=True)

@@ -321,7 +321,8 @@ def test_terminal_shows_lines_that_fit(tmp_path: Path, columns: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signal_leaves_a_report_that_says_where(tmp_path: Path, number: signal.Signals) -> None:
     lines = """
-import time
+import signal, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored
 def loaded(engine, options):
     print("loading", flush=True)
     while True:
