@@ -158,10 +158,17 @@ def flags_parser(settings: Sequence[tuple[str, FieldInfo]], command: Command = S
     groups = {title: parser.add_argument_group(title) for title in (*_GROUPS, _DRAFT, _OTHERS)}
     order = {name: at for at, name in enumerate(name for names in _GROUPS.values() for name in names)}
     for name, field in sorted(settings, key=lambda each: order.get(each[0], len(order))):
-        default = "" if field.default is None else f" (default: {str(field.default).lower()})"
+        default = "" if field.default in (None, "") else f" (default: {_shown(field.default)})"
         help_ = f"{field.description}{default}".replace("%", "%%")
         groups[_group(name)].add_argument(flag(name), dest=name, metavar=_value(name, field), help=help_)
     return parser
+
+
+def _shown(value: Any) -> str:
+    """A default as one would write it behind the flag."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value).lower()
 
 
 def _group(name: str) -> str:

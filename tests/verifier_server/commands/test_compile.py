@@ -182,7 +182,10 @@ sys.argv[1:] = ["compile", "--compile-cache", "kept"]
     )
     assert process.stdout is not None and process.stdout.readline() == "compiling\n"
     process.send_signal(number)
-    _, errors = process.communicate(timeout=20)
+    try:
+        _, errors = process.communicate(timeout=20)
+    finally:
+        process.kill()
     assert process.returncode == -number
     assert errors.endswith("\nverifier: interrupted; what is compiled already is kept in kept\n")
     assert "Traceback" not in errors

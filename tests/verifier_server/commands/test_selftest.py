@@ -341,7 +341,10 @@ command.load = loaded
     while process.stderr.readline() != "loading\n":
         pass
     process.send_signal(number)
-    _, errors = process.communicate(timeout=20)
+    try:
+        _, errors = process.communicate(timeout=20)
+    finally:
+        process.kill()
     assert process.returncode == -number
     assert errors.endswith("verifier: interrupted; the report so far: r.txt\n") and "Traceback" not in errors
     report = (tmp_path / "r.txt").read_text()
