@@ -138,7 +138,7 @@ class NeuronLegacyBackend(Backend):
             with ONE_AT_A_TIME:
                 self._model.to_neuron()
         except OSError as error:
-            if not isinstance(error, FileNotFoundError) or _NO_PROGRAM not in str(error):
+            if _NO_PROGRAM not in str(error):
                 raise  # for a weight or a file of the model, or for a file that this user may not read
             self._model = None
             artefacts.discard(str(error))

@@ -35,6 +35,17 @@ def run(command: list[str], **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environment(**more), capture_output=True, text=True, timeout=60)
 
 
+def errors_of_ended(process: "subprocess.Popen[str]", number: signal.Signals) -> str:
+    """Send a signal, by which the process has to end. Returns what it wrote to standard error."""
+    process.send_signal(number)
+    try:
+        _, errors = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert process.returncode == -number
+    return errors
+
+
 def test_bad_flag_ends_the_process_with_one_line() -> None:
     done = run([*MODULE, "--rows", "nope"])
     assert (done.returncode, done.stdout) == (2, "")

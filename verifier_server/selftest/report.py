@@ -84,8 +84,7 @@ class Report:
         seconds = self._clock() - began
         self.settle()
         self.counts[verdict] += 1
-        words = f"{name}: {detail}" if detail else name
-        words = one_line(words)
+        words = one_line(f"{name}: {detail}" if detail else name)
         self.line(f"{verdict:7} {words}  {seconds:.2f} s", *trace.splitlines())
         self._show(verdict, self._hide(words), f"{seconds:.1f} s")
         self.current = ""

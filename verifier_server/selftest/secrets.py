@@ -7,9 +7,9 @@ too little.
 import re
 from collections.abc import Callable, Iterable
 
-# Each pattern takes time in proportion to the text: what programs print may have very long words.
 _HIDDEN = "(hidden)"
 _LEAST = 4  # characters: a shorter secret would also be found in numbers and words
+# Each pattern takes time in proportion to the text: what programs print may have very long words.
 _WORDS = r"(?:key|token|secret|password|passwd|credentials)"
 _VALUE = r"""(?:"[^"]*"?|'[^']*'?)?\S*"""  # behind an opening quote all up to the next one, or the rest of the line
 _NAMED = re.compile(rf"""((?<![\w-])[\w-]*{_WORDS}(?:_id)?)(["']?\s*[=:]\s*){_VALUE}""", re.IGNORECASE)

@@ -14,7 +14,7 @@ from backends.registry import COMPILING, SHOWN, compiles
 from tests.models.conftest import TinyModel
 from tests.paths import ROOT
 from tests.stand_ins.neuron import own_environment
-from tests.verifier_server.test_command_line import MODULE, environment, run
+from tests.verifier_server.test_command_line import MODULE, environment, errors_of_ended, run
 
 COMPILE = [*MODULE, "compile"]
 # A verifier on the stand-in for transformers-neuronx. {} is replaced by further lines of a test.
@@ -181,11 +181,6 @@ sys.argv[1:] = ["compile", "--compile-cache", "kept"]
         text=True,
     )
     assert process.stdout is not None and process.stdout.readline() == "compiling\n"
-    process.send_signal(number)
-    try:
-        _, errors = process.communicate(timeout=20)
-    finally:
-        process.kill()
-    assert process.returncode == -number
+    errors = errors_of_ended(process, number)
     assert errors.endswith("\nverifier: interrupted; what is compiled already is kept in kept\n")
     assert "Traceback" not in errors

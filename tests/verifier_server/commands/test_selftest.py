@@ -17,7 +17,7 @@ from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from tests.models.conftest import TinyModel
 from tests.paths import ROOT
 from tests.terminal.pseudo import terminal
-from tests.verifier_server.test_command_line import MODULE, environment
+from tests.verifier_server.test_command_line import MODULE, environment, errors_of_ended
 from verifier_server.selftest.secrets import hider
 from verifier_server.selftest.tiny_checks import _small, _splits_once, _written
 
@@ -340,12 +340,7 @@ command.load = loaded
     assert process.stderr is not None
     while process.stderr.readline() != "loading\n":
         pass
-    process.send_signal(number)
-    try:
-        _, errors = process.communicate(timeout=20)
-    finally:
-        process.kill()
-    assert process.returncode == -number
+    errors = errors_of_ended(process, number)
     assert errors.endswith("verifier: interrupted; the report so far: r.txt\n") and "Traceback" not in errors
     report = (tmp_path / "r.txt").read_text()
     assert "interrupted in: load" in report and "in loaded" in report
