@@ -11,10 +11,8 @@ from starlette.types import ASGIApp
 
 from command_line import start
 from command_line.errors import SettingsError
-from http_service.request_head_timeout import with_head_deadline
 
 KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that the client closes first
-HEAD_PATIENCE = 10.0  # seconds within which the head of a request must be complete
 PATIENCE = 5  # seconds that requests have to finish at shutdown; a stream of tokens may never finish
 
 _log = logging.getLogger("uvicorn.error")  # the logger on which uvicorn says where it listens
@@ -43,7 +41,6 @@ def configured(app: ASGIApp, **more: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         proxy_headers=False,  # uvicorn would trust X-Forwarded-For from every process on this machine
-        http=with_head_deadline(HEAD_PATIENCE),
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=PATIENCE,
         access_log=False,  # `ObservedRequests` writes the access lines

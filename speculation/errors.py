@@ -2,7 +2,7 @@
 
 SpecPairError
 +-- RequestError                 the request is at fault
-|   +-- InvalidRequest, BodyTooLarge, RequestTimeout, NotFound, MethodNotAllowed
+|   +-- InvalidRequest, HeadTooLarge, BodyTooLarge, RequestTimeout, NotFound, MethodNotAllowed
 |   +-- Unauthorized, Forbidden, ForeignOrigin, RateLimited
 |   +-- UnknownModel
 |   +-- EmptyPrompt, PromptTooLong, NoChatTemplate, TokenOutOfRange, TooManyDrafts
@@ -53,6 +53,12 @@ class InvalidRequest(RequestError):
     code = "invalid_request"
 
 
+class HeadTooLarge(RequestError):
+    """The request's head has too many bytes or headers, or too many requests were sent ahead of their replies."""
+
+    code, status = "head_too_large", 431
+
+
 class BodyTooLarge(RequestError):
     """The body is larger than `limit` bytes."""
 
@@ -60,7 +66,7 @@ class BodyTooLarge(RequestError):
 
 
 class RequestTimeout(RequestError):
-    """The body did not arrive in time."""
+    """The head or the body did not arrive in time."""
 
     code, status = "request_timeout", 408
 

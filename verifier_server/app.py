@@ -15,6 +15,7 @@ from uvicorn.config import STARTUP_FAILURE
 
 from backends.base import Backend
 from command_line.objects import keep_loaded_objects
+from http_service.connections.app import App
 from http_service.keys.gate import GatedRequests
 from http_service.observability import logs
 from http_service.observability.observed_requests import ObservedRequests
@@ -80,7 +81,7 @@ def create_app(
                 after_failure()
 
     # FastAPI's documentation pages load files from other hosts; `docs_page` serves one that does not.
-    app = FastAPI(title=document.TITLE, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
+    app = App(title=document.TITLE, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
     app.state.service = service = Service(settings, backend, clock, draft)
     keyed = service.gate.access.keyed
     app.openapi = lambda: document.document(keyed)  # type: ignore[method-assign]

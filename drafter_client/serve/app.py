@@ -13,6 +13,7 @@ from drafter_client.pair import Pair
 from drafter_client.serve import operations
 from drafter_client.serve.state import StateEndpoints
 from drafter_client.serve.texts import PairTexts
+from http_service.connections.app import App
 from http_service.draining import Draining
 from http_service.keys.access import DRAFTER, Access
 from http_service.keys.accounts import Accounts
@@ -80,7 +81,7 @@ def create_app(
     source = PairTexts(pair, options, texts, queue, MOST_BYTES, draining, passed)
     endpoints = Endpoints(source)
     endpoints.places.on_leave = draining.changed
-    app = FastAPI(title=operations.TITLE, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
+    app = App(title=operations.TITLE, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
     app.openapi = lambda: operations.document(passed.access.keyed)  # type: ignore[method-assign]
     state = StateEndpoints(pair.target.name, condition, passed, counted.registry)
     operation.add_to(app, operations.OPENAI_OPERATIONS, endpoints)

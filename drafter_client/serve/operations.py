@@ -20,7 +20,9 @@ _DESCRIPTION = """Serves texts of a target model on another machine to OpenAI's 
 Every path works with and without a trailing slash. An unknown path is a 404 (`not_found`), another method a 405
 (`method_not_allowed`, with the header Allow). All errors have one shape, and each has a stable `code`."""
 
-_ALWAYS: Errors = (errors.Unauthorized, errors.Forbidden, errors.ForeignOrigin, errors.InternalError)
+_ALWAYS: Errors = (
+    *(errors.Unauthorized, errors.Forbidden, errors.ForeignOrigin, errors.HeadTooLarge, errors.InternalError),
+)
 _BODY: Errors = (errors.BodyTooLarge, errors.InvalidRequest, errors.RequestTimeout, errors.RateLimited)
 _TEXTS: Errors = (errors.EngineError, errors.Overloaded, errors.ShuttingDown, errors.VerifierAway)
 STATE = state_operations(

@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from backends.scripted import ScriptedBackend
-from http_service.request_head_timeout import with_head_deadline
+from http_service.connections.guarded import Limits, guarded
 from tests.verifier_server.conftest import SCRIPT, Serve
 from verifier_server.app import create_app
 from verifier_server.settings import Settings
@@ -91,7 +91,7 @@ def test_every_path_times_out_alike(serve: Serve) -> None:
 def heads_within(seconds: float, base: type) -> Iterator[tuple[str, int]]:
     """A verifier that closes connections without a complete head in time. Yields its address."""
     app = create_app(Settings(backend="scripted"), ScriptedBackend(SCRIPT))
-    http = with_head_deadline(seconds, base)
+    http = guarded(Limits(head_seconds=seconds), base)
     server = uvicorn.Server(uvicorn.Config(app, http=http, log_config=None, access_log=False, ws="none"))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
