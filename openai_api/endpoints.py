@@ -78,7 +78,7 @@ class Endpoints:
         names = ["prompt"] if len(given) == 1 else [f"prompt.{at}" for at in range(len(given))]
         prompts = [await self._prompt(*each, target, bool(message.echo)) for each in zip(names, given, strict=True)]
         prefixes = [prompt.text for prompt in prompts for _ in range(message.choices)]
-        form = CompletionFormat(target.vocabulary, message.logprobs is not None, prefixes)
+        form = CompletionFormat(target.vocabulary, message.top_logprobs_wanted is not None, prefixes)
         return await self._generate(request, message, target, form, [prompt.ids for prompt in prompts], caller, began)
 
     async def chat(self, request: Request) -> Response:
@@ -128,17 +128,17 @@ class Endpoints:
             raise NoChatTemplate(
                 f"{target.name} has no chat template: send a prompt to /v1/completions, or serve an instruct model"
             )
-        name, said = "messages", [each.for_template() for each in message.messages]
-        check_fits(name, len(said), target, "messages")
-        check_size(name, sum(len(each["content"].encode()) for each in said), target)
+        name, variables = "messages", message.template_variables(target.chat_template)
+        check_fits(name, len(message.messages), target, "messages")
+        check_size(name, sum(len(each.text.encode()) for each in message.messages), target)
         parts = await asyncio.get_running_loop().run_in_executor(
             self._rendering,
             chat_parts,
             target.chat_template,
             target.vocabulary,
-            said,
+            [each.for_template() for each in message.messages],
             self._renderer,
-            message.chat_template_kwargs,
+            variables,
         )
         check_size(name, sum(len(part.text.encode()) for part in parts), target)
         ids = await self._source.encoding(lambda vocabulary: encode_parts(vocabulary, parts))

@@ -1,4 +1,4 @@
-"""Writes the pages of docs/reference that are made from the code: REST interface, settings, command line.
+"""Writes the pages of docs/reference that are made from the code: REST, OpenAI's fields, settings, command line.
 
     .venv/bin/python -m scripts.reference_pages
 
@@ -7,7 +7,7 @@ A test compares the pages with what this makes.
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from drafter_client.serve import operations as drafter
 from http_service.keys import key_command
 from http_service.openapi.operation import Operation
 from openai_api.messages.errors import FORM
+from openai_api.messages.fields import EMPTY, TABLE
 from speculation.errors import RequestError, ServerError
 from verifier_server.api.openapi.document import document
 from verifier_server.api.operations import OPENAI, OPERATIONS
@@ -105,7 +106,44 @@ def command_line() -> str:
     return "\n".join(text) + "\n"
 
 
-PAGES = {"rest.md": rest, "settings.md": settings, "command-line.md": command_line}
+def openai_fields() -> str:
+    """What becomes of each field of an object in a request to OpenAI's endpoints."""
+    schemas = document()["components"]["schemas"]
+    text = [
+        _MADE + "# Fields of OpenAI's requests\n\n"
+        "What [OpenAI's endpoints](../openai.md) of both ends do with each field. A field that is not listed is taken "
+        f"if it is {_values(EMPTY)}, which ask for nothing. Otherwise the reply is a 400 that names the field: to "
+        "ignore it would give another text than the one that was asked for.",
+    ]
+    for name, beside in TABLE.items():
+        others = {*beside.ignored, *beside.only}
+        used = [each for each in schemas[name]["properties"] if each not in others]
+        text += ["", f"## {name}", "", f"{schemas[name]['description']} [Its fields](rest.md#{name.lower()})."]
+        text += ["", "| fields | taken |", "|---|---|", f"| {_listed(used)} | used |"]
+        if beside.ignored:
+            text.append(f"| {_listed(beside.ignored)} | with any value, without effect |")
+        alike: dict[str, list[str]] = {}  # names of fields, by the rest of their row
+        for field, values in beside.only.items():
+            taken = f"only as {_values((*values, None))}"
+            if field in beside.switched:
+                switch, off = beside.switched[field]
+                taken += f"; with any value beside `{switch}`: {_value(off)}"
+            alike.setdefault(taken, []).append(field)
+        text += [f"| {_listed(fields)} | {taken} |" for taken, fields in alike.items()]
+        if beside.empty != EMPTY:
+            text.append(f"| any other | as {_values(beside.empty)} |")
+    return "\n".join(text) + "\n"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _values(values: Iterable[object]) -> str:
+    return " or ".join(f"`{json.dumps(value)}`" for value in values)
+
+
+PAGES = {"rest.md": rest, "openai-fields.md": openai_fields, "settings.md": settings, "command-line.md": command_line}
 
 
 def main() -> None:

@@ -33,6 +33,7 @@ def chat_parts(
     Raises NoChatTemplate if the template cannot be rendered, and InvalidRequest for a control token elsewhere than in
     the content of a message.
     """
+    messages = [{**message, "content": _text(message.get("content"))} for message in messages]
     spelled = _control_pieces(vocabulary)
     _check_others(messages, variables or {}, spelled)
     if _spelled("\n".join(message["content"] for message in messages), spelled) is None:
@@ -60,6 +61,11 @@ def encode_parts(vocabulary: Vocabulary, parts: Sequence[Part]) -> list[int]:
         text = part.text.removeprefix(begin) if adds_it and at == 0 else part.text
         ids += vocabulary.encode(text, add_begin=at == 0, parse_control=part.control)
     return ids
+
+
+def _text(content: str | list[dict[str, str]] | None) -> str:
+    """The text of a content: a string, parts, or nothing."""
+    return content if isinstance(content, str) else "".join(part["text"] for part in content or ())
 
 
 def _changed(at: int, message: Message) -> NoChatTemplate:

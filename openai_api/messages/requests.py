@@ -1,11 +1,13 @@
-"""The requests of OpenAI's endpoints, as far as they are supported. `parameters` says what happens to others."""
+"""The requests of OpenAI's endpoints, as far as they are supported. `fields` says what happens to others."""
 
 import secrets
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from openai_api.messages.conversation import Content, Message, joined
+from openai_api.messages.objects import Object
 from openai_api.messages.seeds import seed_of
 from speculation.errors import InvalidRequest
 from speculation.protocol.sampling_fields import LogitBias
@@ -18,34 +20,15 @@ LongestStop = Annotated[str, Field(min_length=1, max_length=1024)]
 Logprobs = Annotated[int, Field(ge=0, le=20)]
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-class TextPart(_Request):
-    """A part of a message."""
-
-    type: Annotated[Literal["text"], Field(description="Only text.")]
-    text: Annotated[str, Field(description="The text.")]
-
-
-# `fail_fast`: to name every wrong item of a long list takes seconds.
-Content = Annotated[
-    str | Annotated[list[TextPart], Field(fail_fast=True)],
-    Field(description="A string, or parts of text, which are joined."),
-]
-
-
-class StreamOptions(_Request):
+class StreamOptions(Object):
     """What a stream has beside the text."""
 
     include_usage: Annotated[bool | None, Field(description="Whether the last chunk before [DONE] has the usage.")] = (
         None
     )
-    include_obfuscation: Annotated[bool | None, Field(description="Taken, without effect.")] = None
 
 
-class Prediction(_Request):
+class Prediction(Object):
     """What the client expects the text to be."""
 
     type: Annotated[Literal["content"], Field(description="Always content.")]
@@ -59,7 +42,7 @@ class Prediction(_Request):
 _Ids = Annotated[list[int], Field(fail_fast=True)]
 
 
-class _Generation(_Request):
+class _Generation(Object):
     """What both endpoints have."""
 
     model: Annotated[
@@ -93,6 +76,7 @@ class _Generation(_Request):
         Field(description="Determines all random choices. Any integer. Default: one is drawn for each choice."),
     ] = None
     n: Annotated[int | None, Field(ge=1, le=MOST_TEXTS, description="How many texts. The first has the seed.")] = None
+    best_of: Annotated[int | None, Field(description="Only 1, or the value of `n`.")] = None
     stop: Annotated[
         LongestStop | Annotated[list[LongestStop], Field(max_length=MOST_STOPS, fail_fast=True)] | None,
         Field(description="The text ends before the first of these strings."),
@@ -124,8 +108,10 @@ class _Generation(_Request):
 
     @model_validator(mode="after")
     def _streamed(self) -> "_Generation":
-        if self.stream_options is not None and not self.stream:
+        if self.include_usage and not self.stream:
             raise ValueError("stream_options: there are none without stream")
+        if self.best_of not in (None, 1, self.choices):
+            raise ValueError("best_of: not supported: leave it out, or send the value of n")
         return self
 
     @property
@@ -173,12 +159,13 @@ class CompletionRequest(_Generation):
     ]
     echo: Annotated[bool | None, Field(description="Whether the text begins with the prompt.")] = None
     logprobs: Annotated[
-        Logprobs | None, Field(description="Report log probabilities, and so many of the likeliest tokens.")
+        Logprobs | Literal[False] | None,
+        Field(description="Report log probabilities, and so many of the likeliest tokens. False reports none."),
     ] = None
 
     @model_validator(mode="after")
     def _echoed(self) -> "CompletionRequest":
-        if self.echo and self.logprobs is not None:
+        if self.echo and self.top_logprobs_wanted is not None:
             raise ValueError("echo: log probabilities of the prompt are not computed, leave echo or logprobs out")
         return self
 
@@ -189,7 +176,7 @@ class CompletionRequest(_Generation):
 
     @property
     def top_logprobs_wanted(self) -> int | None:
-        return self.logprobs
+        return None if self.logprobs is False else self.logprobs
 
     def prompts(self) -> list[str | list[int]]:
         """The prompts, each text or token ids. Raises InvalidRequest for none, and for too many."""
@@ -206,57 +193,6 @@ class CompletionRequest(_Generation):
         return prompts
 
 
-class Function(_Request):
-    """A function that was called."""
-
-    name: Annotated[str, Field(description="Its name.")]
-    arguments: Annotated[str, Field(description="Its arguments, usually a JSON object.")]
-
-
-class ToolCall(_Request):
-    """A call of a tool in an earlier message."""
-
-    id: Annotated[str, Field(description="What the answer of the tool refers to.")]
-    type: Annotated[Literal["function"], Field(description="Always a function.")]
-    function: Annotated[Function, Field(description="The call.")]
-
-
-class Message(_Request):
-    """A message of a conversation."""
-
-    role: Annotated[
-        Literal["system", "developer", "user", "assistant", "tool"],
-        Field(description="Who says it; `developer` counts as `system`."),
-    ]
-    content: Annotated[Content | None, Field(description="Null only for an assistant that called tools.")] = None
-    name: Annotated[str | None, Field(description="Passed on to the chat template.")] = None
-    tool_calls: Annotated[
-        Annotated[list[ToolCall], Field(fail_fast=True)] | None, Field(description="Passed on to the chat template.")
-    ] = None
-    tool_call_id: Annotated[str | None, Field(description="Passed on to the chat template.")] = None
-    refusal: Annotated[None, Field(description="Only null.")] = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_empty_fields(cls, given: Any) -> Any:
-        """A program may send back an earlier reply's message with all the fields that its library knows."""
-        if not isinstance(given, dict):
-            return given
-        return {name: value for name, value in given.items() if name in cls.model_fields or value not in (None, [])}
-
-    @model_validator(mode="after")
-    def _says_something(self) -> "Message":
-        if self.content is None and not (self.role == "assistant" and self.tool_calls):
-            raise ValueError("content: a string or parts of text, missing here")
-        return self
-
-    def for_template(self) -> dict[str, Any]:
-        """The message as chat templates know it."""
-        given = self.model_dump(exclude_none=True)
-        role = "system" if self.role == "developer" else self.role
-        return {**given, "role": role, "content": joined(self.content or "")}
-
-
 class ChatRequest(_Generation):
     """The assistant's answer to a conversation."""
 
@@ -270,18 +206,34 @@ class ChatRequest(_Generation):
     top_logprobs: Annotated[
         Logprobs | None, Field(description="How many of the likeliest tokens are reported, with `logprobs`.")
     ] = None
+    reasoning_effort: Annotated[
+        str | None,
+        Field(max_length=32, description="A variable of the chat template; only `none` where it has no such one."),
+    ] = None
     chat_template_kwargs: Annotated[
         dict[str, Any] | None, Field(description="Further variables of the chat template.")
     ] = None
 
     @model_validator(mode="after")
     def _together(self) -> "ChatRequest":
-        if self.top_logprobs is not None and not self.logprobs:
+        if self.top_logprobs and not self.logprobs:
             raise ValueError("top_logprobs: only with logprobs")
         both = self.max_tokens, self.max_completion_tokens
         if None not in both and both[0] != both[1]:
             raise ValueError(f"max_tokens: {both[0]}, but max_completion_tokens is {both[1]}: give one of them")
         return self
+
+    def template_variables(self, template: str) -> dict[str, Any]:
+        """Further variables for the chat template. Raises InvalidRequest for one that the template does not know."""
+        variables = dict(self.chat_template_kwargs or {})
+        if self.reasoning_effort is not None and "reasoning_effort" in template:
+            variables.setdefault("reasoning_effort", self.reasoning_effort)
+        elif self.reasoning_effort not in (None, "", "none"):
+            raise InvalidRequest(
+                "reasoning_effort: the chat template of this model does not know it, leave it out",
+                param="reasoning_effort",
+            )
+        return variables
 
     @property
     def limit(self) -> int | None:
@@ -291,8 +243,3 @@ class ChatRequest(_Generation):
     @property
     def top_logprobs_wanted(self) -> int | None:
         return (self.top_logprobs or 0) if self.logprobs else None
-
-
-def joined(content: str | list[TextPart]) -> str:
-    """The text of a message."""
-    return content if isinstance(content, str) else "".join(part.text for part in content)

@@ -10,11 +10,16 @@ from pydantic import ValidationError
 
 from http_service.replies.error_reply import error_reply
 from openai_api.messages.errors import FORM
-from openai_api.messages.parameters import METADATA, WITHOUT_EFFECT, read_request
+from openai_api.messages.fields import TABLE
+from openai_api.messages.parameters import read_request
 from openai_api.messages.requests import ChatRequest, CompletionRequest
 from speculation.errors import InvalidRequest
 
-NAMES = [*CompletionRequest.model_fields, *ChatRequest.model_fields, *METADATA, *WITHOUT_EFFECT]
+NAMES = sorted(
+    {*CompletionRequest.model_fields, *ChatRequest.model_fields}.union(
+        *({*beside.ignored, *beside.only} for beside in TABLE.values())
+    )
+)
 TEXT = st.text(st.characters(exclude_categories=()), max_size=8)  # halves of surrogate pairs included
 NUMBERS = st.integers() | st.floats() | st.sampled_from([10**400, -(10**30), 1e308])
 VALUES = st.recursive(
@@ -64,8 +69,9 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
         (b'{"prompt": "x", "logit_bias": {"1": true}}', "logit_bias.1", "number"),
         (b'{"prompt": "x", "seed": ' + b"9" * 4301 + b"}", None, "has 4301 digits, at most 4300"),
         (b'{"prompt": "\\ud800"}', None, "half of a surrogate pair"),
-        (b'{"prompt": "x", "\\udfff": 1}', "\\udfff", "no such parameter"),
-        (b'{"prompt": "x", "best_of": true}', "best_of", "leave it out, or send 1"),
+        (b'{"prompt": "x", "\\udfff": 1}', None, "half of a surrogate pair"),
+        (b'{"prompt": "x", "best_of": true}', "best_of", "valid integer"),
+        (b'{"prompt": "x", "n": 2, "best_of": 3}', "best_of", "leave it out, or send the value of n"),
         (b'{"prompt": "x", "repetition_penalty": 0.001}', "repetition_penalty", "greater than or equal to 0.01"),
         (b'{"prompt": "x", "top_k": 9007199254740993}', "top_k", "less than or equal to"),
         (b'{"prompt": "\xff"}', None, "not UTF-8"),

@@ -1,0 +1,198 @@
+"""The table of the fields that an object of a request may have beside those that are used, for each kind of object.
+
+Which fields are used, the models in `requests` and `conversation` say. The reader of requests, the OpenAPI documents
+and the reference page follow this table. Any other field is refused by name: to ignore it would give another text than
+the one that was asked for.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+EMPTY: tuple[Any, ...] = (None, "", [], {})  # values that ask for nothing, whatever the field
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What one kind of object may have beside the fields that are used.
+
+    `ignored`   taken with any value: it says something about the request, or about an earlier reply, not about the text
+    `only`      taken with these values (or null), which ask for nothing; with none of them: refused unless it is null
+    `switched`  ignored if another field has the value that switches it off: the name and the value of that field
+    `instead`   the names that fields of other servers have here
+    `empty`     values with which any other field is taken
+    """
+
+    ignored: tuple[str, ...] = ()
+    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    switched: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
+    instead: Mapping[str, str] = field(default_factory=dict)
+    empty: tuple[Any, ...] = EMPTY
+
+
+_SERVICE = (  # how the service should handle the request
+    *("user", "metadata", "store", "service_tier", "safety_identifier", "priority", "request_id", "rid", "session_id"),
+    *("prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "cache_prompt", "id_slot"),
+    *("timings_per_token", "return_progress", "provider", "route", "parallel_tool_calls"),
+    *("keep_alive", "num_ctx", "num_thread", "num_gpu", "num_batch", "use_mmap", "use_mlock"),  # Ollama's
+)
+_SWITCHED_OFF = (  # parameters of steps that are refused unless they are off
+    *("repeat_last_n", "mirostat_tau", "mirostat_eta", "dynatemp_exponent", "xtc_threshold"),
+    *("dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers"),
+)
+_TEXT: dict[str, tuple[Any, ...]] = {
+    "suffix": ("",),
+    "use_beam_search": (False,),
+    "early_stopping": (False,),
+    "length_penalty": (1,),
+    "ignore_eos": (False,),
+    "min_tokens": (0,),
+    "stop_token_ids": ([],),
+    "include_stop_str_in_output": (False,),
+    "no_stop_trim": (False,),
+    "bad_words": ([],),
+    "allowed_token_ids": (),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True,),
+    "truncate_prompt_tokens": (),
+    "prompt_logprobs": (),
+    "n_probs": (0,),
+    "return_tokens": (False,),
+    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
+    "cache_salt": ("",),
+    "n_keep": (0,),
+    "typical_p": (1,),
+    "tfs_z": (1,),
+    "top_a": (0,),
+    "top_n_sigma": (-1, 0),
+    "min_keep": (0,),
+    "dynatemp_range": (0,),
+    "mirostat": (0,),
+    "repeat_penalty": (1,),
+    "dry_multiplier": (0,),
+    "xtc_probability": (0,),
+    "samplers": (),
+    "logits_processors": ([],),
+    "grammar": ("",),
+    "json_schema": ({},),
+    "regex": ("",),
+    "ebnf": ("",),
+    "structured_outputs": (),
+    "guided_json": (),
+    "guided_regex": ("",),
+    "guided_choice": ([],),
+    "guided_grammar": ("",),
+    "lora": ([],),
+    "lora_path": (),
+}
+_CHAT: dict[str, tuple[Any, ...]] = {
+    "tools": ([],),
+    "functions": ([],),
+    "tool_choice": ("none", "auto"),
+    "function_call": ("none", "auto"),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "audio": (),
+    "web_search_options": (),
+    "moderation": (),
+    "verbosity": ("medium",),
+    "reasoning": ({},),
+    "include_reasoning": (True,),
+    "separate_reasoning": (False,),
+    "reasoning_format": ("none",),
+    "parse_tool_calls": (False,),
+    "echo": (False,),
+    "add_generation_prompt": (True,),
+    "continue_final_message": (False,),
+    "add_special_tokens": (False,),
+    "documents": ([],),
+    "chat_template": ("",),
+}
+_COMPLETION = {name: values for name, values in _CHAT.items() if name not in ("echo", "add_special_tokens")} | {
+    "add_special_tokens": (True,),
+    "top_logprobs": (0,),
+    "reasoning_effort": ("none",),
+    "return_full_text": (False,),
+}
+_INSTEAD = {
+    "repeat_penalty": "repetition_penalty",
+    "n_predict": "max_tokens",
+    "num_predict": "max_tokens",
+    "max_new_tokens": "max_tokens",
+    "enable_thinking": "chat_template_kwargs.enable_thinking",
+}
+_OF_A_REPLY = (  # what an earlier reply, sent back, says of itself
+    *("id", "index", "object", "type", "status", "created", "created_at", "timestamp", "date", "model", "metadata"),
+    *("finish_reason", "stop_reason", "logprobs", "usage", "token_ids", "annotations", "citations", "parsed"),
+)
+_OF_A_PROVIDER = (  # what is there for one provider alone
+    *("cache_control", "copilot_cache_control", "prompt_cache_breakpoint", "provider_specific_fields"),
+    *("extra_content", "thought_signature", "signature"),
+)
+
+TABLE: dict[str, Beside] = {
+    "ChatRequest": Beside(
+        (*_SERVICE, *_SWITCHED_OFF),
+        _TEXT | _CHAT,
+        {"tools": ("tool_choice", "none")},
+        _INSTEAD | {"max_output_tokens": "max_completion_tokens"},
+    ),
+    "CompletionRequest": Beside(
+        (*_SERVICE, *_SWITCHED_OFF),
+        _TEXT | _COMPLETION,
+        instead=_INSTEAD | {"max_completion_tokens": "max_tokens", "max_output_tokens": "max_tokens"},
+    ),
+    "StreamOptions": Beside(("include_obfuscation",), empty=(*EMPTY, False)),
+    "Prediction": Beside(_OF_A_PROVIDER),
+    "Message": Beside(
+        (
+            *(*_OF_A_REPLY, *_OF_A_PROVIDER, "weight"),
+            *("reasoning_details", "thinking_blocks", "reasoning_signature"),  # signed for the provider that wrote them
+            *("opts", "_meta", "cycle", "context", "estimated_tokens"),  # an editor's own notes
+        ),
+        {"refusal": ("",), "function_call": ({},), "audio": (), "prefix": (False,), "partial": (False,)},
+    ),
+    "TextPart": Beside((*(name for name in _OF_A_REPLY if name != "type"), *_OF_A_PROVIDER, "_meta")),
+    "ToolCall": Beside((*(name for name in _OF_A_REPLY if name not in ("id", "type")), *_OF_A_PROVIDER)),
+    "Function": Beside((*_OF_A_PROVIDER, "id", "index", "description", "strict", "parsed_arguments")),
+}
+
+
+def without_ignored(kind: str, given: Mapping[str, Any], used: Collection[str]) -> tuple[dict[str, Any], str | None]:
+    """The fields of an object that are used, and the first one that has to be refused. `used`: names of its model."""
+    beside = TABLE[kind]
+    others = [name for name in given if name not in used]
+    if not others:
+        return dict(given), None
+    refused = next((name for name in others if not _taken(beside, name, given)), None)
+    return {name: value for name, value in given.items() if name in used}, refused
+
+
+def why_refused(kind: str, name: str) -> str:
+    """What is wrong with a field that is refused, and what to do."""
+    beside = TABLE[kind]
+    if name in beside.instead:
+        return f"its name is {beside.instead[name]} here"
+    if name not in beside.only:
+        return "there is no such parameter"
+    values = beside.only[name]
+    return "not supported: leave it out" + (f", or send {' or '.join(map(json.dumps, values[:2]))}" if values else "")
+
+
+def _taken(beside: Beside, name: str, given: Mapping[str, Any]) -> bool:
+    value = given[name]
+    if name in beside.ignored:
+        return True
+    if name in beside.switched:
+        switch, off = beside.switched[name]
+        if _same(given.get(switch), off):
+            return True
+    values = (None, *beside.only[name]) if name in beside.only else beside.empty
+    return any(_same(value, each) for each in values)
+
+
+def _same(value: Any, other: Any) -> bool:
+    """Whether two values of JSON are the same. Python takes True for 1."""
+    return isinstance(value, bool) == isinstance(other, bool) and bool(value == other)
