@@ -14,7 +14,7 @@ from backends.vocabulary import Vocabulary
 from drafter_client.display.progress import ProgressReport, silent
 from drafter_client.errors import BadOption, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary
+from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary, texts_vocabulary
 from drafters.base import Drafter
 from drafters.custom import CheckedDrafter
 from drafters.draft_model import BRANCH_CELLS, model_drafter
@@ -70,13 +70,14 @@ class DraftModel:
             backend = load_model(self.backend, self.engine, Path(self.path), branches, texts, self.progress)
             engines = stack.enter_context(_lent(backend, texts))
             info = client.model()
-            name, vocabulary, make = backend.model_name, backend.vocabulary, partial(_direct, info.vocabulary.size)
+            name, make = backend.model_name, partial(_direct, info.vocabulary.size)
             try:
-                check_vocabulary(client, vocabulary, name, info)
+                check_vocabulary(client, backend.vocabulary, name, info)
+                vocabulary = stack.enter_context(texts_vocabulary(client, backend.vocabulary, info))
             except VocabularyMismatch as error:
                 if not self.translate:
                     raise VocabularyMismatch(f"{error}, or let it draft through text: --translate") from None
-                name, vocabulary = f"{name} (translated)", RemoteVocabulary(client, info)
+                name, vocabulary = f"{name} (translated)", stack.enter_context(closing(RemoteVocabulary(client, info)))
                 make = partial(_translating, vocabulary)
             yield Drafting(name, info, vocabulary, [partial(make, engine) for engine in engines])
 
@@ -121,8 +122,8 @@ class Lookup:
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
         """Ask the verifier for its vocabulary; see `Source.open`."""
-        info, vocabulary = _remote_vocabulary(client)
-        yield Drafting(NAME, info, vocabulary, [lambda *_: NgramDrafter(branches)] * texts, looks_up=True)
+        with _remote_vocabulary(client) as (info, vocabulary):
+            yield Drafting(NAME, info, vocabulary, [lambda *_: NgramDrafter(branches)] * texts, looks_up=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +137,9 @@ class Custom:
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
         """Ask the verifier for its vocabulary, which `make` gets; see `Source.open`."""
-        info, vocabulary = _remote_vocabulary(client)
-        drafter = partial(self._drafter, vocabulary)
-        yield Drafting(self.name, info, vocabulary, [drafter] * texts)
+        with _remote_vocabulary(client) as (info, vocabulary):
+            drafter = partial(self._drafter, vocabulary)
+            yield Drafting(self.name, info, vocabulary, [drafter] * texts)
 
     def _drafter(self, vocabulary: Vocabulary, sampling: Sampling, _strategy: Strategy, _prompt_len: int) -> Drafter:
         return CheckedDrafter(self.make(vocabulary, sampling), self.name, vocabulary.size)
@@ -150,18 +151,20 @@ class Undrafted:
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
-        info, vocabulary = _remote_vocabulary(client)
-        yield Drafting(None, info, vocabulary, [_refuse] * texts)
+        with _remote_vocabulary(client) as (info, vocabulary):
+            yield Drafting(None, info, vocabulary, [_refuse] * texts)
 
 
 def _refuse(*_: object) -> Drafter:
     raise BadOption("this pair has no drafter: make it with a draft source")
 
 
-def _remote_vocabulary(client: VerifierClient) -> tuple[ModelInfo, Vocabulary]:
+@contextmanager
+def _remote_vocabulary(client: VerifierClient) -> Iterator[tuple[ModelInfo, Vocabulary]]:
     """Fetch the target's info and vocabulary for a source without a draft model."""
     info = client.model()
-    return info, RemoteVocabulary(client, info)
+    with closing(RemoteVocabulary(client, info)) as vocabulary:
+        yield info, vocabulary
 
 
 def load_model(

@@ -1,13 +1,12 @@
 """`Pair`: a verifier and a drafter, used as one language model by the command line and by programs."""
 
-import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
 import httpx
@@ -40,7 +39,6 @@ from speculation.policy.experience import Experience
 from speculation.protocol.service_responses import ModelInfo
 from speculation.sampling.sampling import Sampling
 
-T = TypeVar("T")
 VERIFIER = "http://127.0.0.1:8000"
 BRANCHES = 6
 _PINGS = 3  # measurements of the round trip at the start
@@ -112,7 +110,6 @@ class Pair:
             raise BadOption(f"transport must be synchronous, such as an httpx.HTTPTransport, not {transport!r}")
         self._clock = clock
         self._free: SimpleQueue[_TextPlace] = SimpleQueue()
-        self._encoding = threading.Lock()  # the verifier may have to encode, over a single connection
         self._observer = observer
         self._generations: WeakSet[Generation] = WeakSet()
         self._closed = False
@@ -192,17 +189,12 @@ class Pair:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The target's vocabulary. Encode with `encoding`: the verifier may have to do it, over a single connection."""
+        """The target's vocabulary. To encode with it may be a request to the verifier. May be used by any thread."""
         return self._drafting.vocabulary
-
-    def encoding(self, work: Callable[[Vocabulary], T]) -> T:
-        """Return the result of `work`, which encodes text. May be called from any thread."""
-        with self._encoding:
-            return work(self._drafting.vocabulary)
 
     def encode(self, prompt: str) -> list[int]:
         """Return the token ids of a prompt in the target's vocabulary. May be called from any thread."""
-        return self.encoding(lambda vocabulary: vocabulary.encode(prompt))
+        return self.vocabulary.encode(prompt)
 
     def chat(self, message: str, system: str | None = None) -> list[int]:
         """Return the token ids of a conversation with one user message, in the target's chat template.
@@ -217,7 +209,7 @@ class Pair:
             messages.insert(0, {"role": "system", "content": system})
         with Renderer() as renderer:
             parts = chat_parts(template, self.vocabulary, messages, renderer)
-        return self.encoding(lambda vocabulary: encode_parts(vocabulary, parts))
+        return encode_parts(self.vocabulary, parts)
 
     def generate(self, prompt: str | Sequence[int], options: Options = Options()) -> Generation:
         """Return an iterator of the events of a text that continues `prompt` (text or token ids).
@@ -233,7 +225,7 @@ class Pair:
         if (wrong := foreign_id(prompt_ids, self.target.vocabulary.size)) is not None:
             raise BadPrompt(f"the prompt holds {wrong}")
         options = options.settled()
-        prediction = prediction_ids(options, self.target, self.encoding)
+        prediction = prediction_ids(options, self.target, self.vocabulary)
         if options.mode not in (*self._modes(predicted=prediction is not None), Mode.AUTO):
             raise BadOption(f"mode {options.mode}: {_MISSING.get(options.mode, 'the verifier does not offer it')}")
         stats = Stats(model=self.target.name, mode=options.mode, sampling=options.described())

@@ -3,7 +3,7 @@
 The draft engine may read a prompt before the verifier can refuse it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from backends.vocabulary import Vocabulary
 from drafter_client.errors import BadOption
@@ -17,12 +17,10 @@ def foreign_id(tokens: Sequence[int], size: int) -> str | None:
     return None if wrong is None else f"{wrong}, which is no token id of the target: its ids are 0 to {size - 1}"
 
 
-def prediction_ids(
-    options: Options, target: ModelInfo, encoding: Callable[[Callable[[Vocabulary], list[int]]], list[int]]
-) -> list[int] | None:
+def prediction_ids(options: Options, target: ModelInfo, vocabulary: Vocabulary) -> list[int] | None:
     """The token ids of the prediction in `options`; None: it has none.
 
-    `encoding`: does work that encodes a text, as `Pair.encoding` does. Raises BadOption, and what `encoding` raises.
+    `vocabulary`: the target's. Raises BadOption, and what encoding a text raises.
     """
     given = options.prediction
     if given is None:
@@ -30,7 +28,7 @@ def prediction_ids(
     if options.mode is Mode.FUSED and not target.predictions:
         raise BadOption("prediction: this verifier is too old for one in mode fused: update it, or draft here")
     if isinstance(given, str):
-        return encoding(lambda vocabulary: vocabulary.encode(given, add_begin=False))
+        return vocabulary.encode(given, add_begin=False)
     if (wrong := foreign_id(given, target.vocabulary.size)) is not None:
         raise BadOption(f"the prediction holds {wrong}")
     return list(given)

@@ -136,6 +136,7 @@ class Loader:
                 backend.context_length,
                 backend.kv_bytes / 2**20,
             )
+            _ = backend.vocabulary.fingerprint  # here, since it takes a while, and the event loop must not wait for it
             pass_ms = pass_cost(backend, time.perf_counter)
             draft = load_draft_model(
                 settings,

@@ -1,17 +1,17 @@
-"""The target's vocabulary: compared with that of a draft model, or fetched for drafters without that vocabulary."""
+"""The target's vocabulary: compared with that of a draft model, or fetched where that is another one."""
 
-import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from queue import Empty, SimpleQueue
 
-from backends.vocabulary import Kind, Vocabulary, difference, first_difference, refusal
+from backends.vocabulary import Kind, PaddedVocabulary, Vocabulary, difference, first_difference, refusal
 from drafter_client.errors import BadReply, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import broken_promise, read
 from speculation.protocol.messages import TokenizeRequest, build
 from speculation.protocol.service_responses import ModelInfo, TokenizeResponse, VocabularyResponse
 
-_TOO_OLD = (
-    "this verifier is too old for --backend ngram and --translate: update it, or draft with a model of its family"
-)
+_TOO_OLD = "this verifier is too old to encode texts for a drafter: update it"
 
 
 def check_vocabulary(client: VerifierClient, ours: Vocabulary, name: str, info: ModelInfo | None = None) -> ModelInfo:
@@ -45,17 +45,34 @@ def _first_difference(client: VerifierClient, ours: Vocabulary, below: int) -> s
     return first_difference(ours, same)
 
 
+@contextmanager
+def texts_vocabulary(client: VerifierClient, ours: Vocabulary, info: ModelInfo) -> Iterator[Vocabulary]:
+    """Yield the vocabulary that texts are read and written in, which is the target's.
+
+    It is `ours`, of the draft model, if that reads and writes all texts as the target's does, as far as their
+    `text_digest` can tell, and else a `RemoteVocabulary`. `info`: the result of `client.model`.
+    """
+    told = info.vocabulary
+    if told.text is None or told.text != ours.text_digest:
+        with closing(RemoteVocabulary(client, info)) as theirs:
+            yield theirs
+    else:
+        yield ours if ours.size == told.size else PaddedVocabulary(ours, told.size)
+
+
 class RemoteVocabulary(Vocabulary):
     """The target's vocabulary without its model. The bytes and kinds of its tokens are fetched once (some megabytes);
-    texts are encoded by the verifier, with a request for each.
+    texts are encoded by the verifier, with a request for each. Thread-safe.
 
     Raises BadReply if the response is not the vocabulary whose fingerprint `info` gives.
     """
 
     def __init__(self, client: VerifierClient, info: ModelInfo) -> None:
-        """`info`: the result of `client.model`."""
-        self._client = client
-        self._asking = threading.Lock()  # several texts at once may translate their drafts
+        """`client`: used by nobody else while a text is encoded. `info`: the result of `client.model`."""
+        self._client, self._text_digest = client, info.vocabulary.text
+        self._idle: SimpleQueue[VerifierClient] = SimpleQueue()  # clients that no text is encoded with
+        self._idle.put(client)
+        self._added: list[VerifierClient] = []  # for further texts at a time
         where = client.url + "/vocabulary"
         told = read(where, VocabularyResponse, client.call_through_outage("GET", "/vocabulary", None, _TOO_OLD))
         if len(told.kinds) != len(told.pieces):
@@ -65,10 +82,29 @@ class RemoteVocabulary(Vocabulary):
         if self.fingerprint != info.vocabulary:
             raise BadReply(f"the vocabulary that {client.url} sent is not the one that it names")
 
+    def close(self) -> None:
+        """Close the connections that this vocabulary has opened."""
+        for client in self._added:
+            client.close()
+
+    def _idle_client(self) -> VerifierClient:
+        try:
+            return self._idle.get_nowait()
+        except Empty:
+            self._added.append(self._client.another())
+            return self._added[-1]
+
+    @property
+    def text_digest(self) -> str | None:
+        return self._text_digest
+
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
         wanted = build(TokenizeRequest, {"text": text, "add_begin": add_begin, "parse_control": parse_control})
-        with self._asking:
-            content = self._client.call_through_outage("POST", "/tokenize", wanted.body(), _TOO_OLD)
+        client = self._idle_client()
+        try:
+            content = client.call_through_outage("POST", "/tokenize", wanted.body(), _TOO_OLD)
+        finally:
+            self._idle.put(client)
         where = self._client.url + "/tokenize"
         ids = read(where, TokenizeResponse, content).token_ids
         if ids and max(ids) >= self.size:

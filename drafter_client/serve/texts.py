@@ -82,7 +82,7 @@ class PairTexts:
 
     async def encoding(self, work: Callable[[Vocabulary], T]) -> T:
         try:
-            return await asyncio.to_thread(self._pair.encoding, work)
+            return await asyncio.to_thread(work, self._pair.vocabulary)
         except DrafterError as error:
             raise reported(error) from error
 

@@ -15,3 +15,10 @@ class Fingerprint:
     )
     ordinary: str = field(metadata={"description": "Hash over id and bytes of the ordinary (text) tokens."})
     control: str = field(metadata={"description": "Hash over id and bytes of the control tokens."})
+    text: str | None = field(
+        default=None,
+        metadata={
+            "description": "Hash over all that defines texts: all tokens except unused ones, and the token ids of "
+            "probe texts. Null: unknown."
+        },
+    )

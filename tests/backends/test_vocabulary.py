@@ -5,15 +5,16 @@ from collections.abc import Callable
 import pytest
 
 from backends.scripted import ByteVocabulary
-from backends.vocabulary import Kind, Vocabulary, difference
+from backends.vocabulary import Kind, PaddedVocabulary, Vocabulary, difference
 from speculation.protocol.fingerprint import Fingerprint
+from tests.backends.toy_tokenizer import DIFFERENCES, EQUAL, ToyTokenizer
 
 
 class Pieces(Vocabulary):
-    """A vocabulary given by its pieces. It cannot encode."""
+    """A vocabulary given by its pieces. No text has an id."""
 
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
-        raise NotImplementedError
+        return []
 
 
 WORDS = [b"<s>", b"</s>", b"a", b"b", b"ab", b"\xe6", b" the"]
@@ -104,6 +105,25 @@ def test_different_names_of_control_tokens_are_compatible() -> None:
     assert compare(ours, theirs) is None
 
 
+@pytest.mark.parametrize("what", DIFFERENCES)
+def test_any_difference_of_the_tokenizers_is_one_of_the_text_digests(what: str) -> None:
+    assert ToyTokenizer(DIFFERENCES[what]).text_digest != ToyTokenizer().text_digest
+
+
+@pytest.mark.parametrize("what", EQUAL)
+def test_equal_tokenizers_have_equal_text_digests(what: str) -> None:
+    assert ToyTokenizer(EQUAL[what]).fingerprint.text == ToyTokenizer().text_digest
+
+
+@pytest.mark.parametrize("size", [262, 263, 300])
+def test_padded_vocabulary_is_the_same_with_another_size(size: int) -> None:
+    own = ByteVocabulary(263)
+    padded = PaddedVocabulary(own, size)
+    assert padded.fingerprint == ByteVocabulary(size).fingerprint
+    assert padded.encode("a<end>", parse_control=True) == own.encode("a<end>", parse_control=True)
+    assert padded.decode([*range(size)]) == bytes(range(256))
+
+
 def test_fingerprints_over_different_ranges_cannot_be_compared() -> None:
     with pytest.raises(ValueError, match="over 7 and 6 ids cannot be compared"):
         difference(vocabulary().fingerprint, vocabulary().fingerprint_below(6))
@@ -123,6 +143,7 @@ def test_byte_vocabulary_fingerprint_ignores_padding() -> None:
         ends=(257,),
         ordinary=ByteVocabulary().fingerprint.ordinary,
         control=ByteVocabulary().fingerprint.control,
+        text=ByteVocabulary().fingerprint.text,
     )
     with pytest.raises(ValueError, match="at least 258 ids, got 257"):
         ByteVocabulary(257)

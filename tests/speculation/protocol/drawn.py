@@ -33,7 +33,14 @@ DECISIONS = st.builds(
 PENALTIES = st.floats(-2.0, 2.0)
 BIASES = st.dictionaries(st.integers(0, 10**9 - 1).map(str), st.floats(-100.0, 100.0), max_size=3)
 FINGERPRINTS = st.builds(
-    Fingerprint, size=SIZES, below=COUNTS, begin=st.none() | COUNTS, ends=IDS.map(tuple), ordinary=TEXTS, control=TEXTS
+    Fingerprint,
+    size=SIZES,
+    below=COUNTS,
+    begin=st.none() | COUNTS,
+    ends=IDS.map(tuple),
+    ordinary=TEXTS,
+    control=TEXTS,
+    text=st.none() | TEXTS,
 )
 SAMPLINGS = st.builds(
     response_fields.SamplingReport,

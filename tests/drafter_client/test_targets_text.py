@@ -1,0 +1,165 @@
+"""Prompts and texts are the target's, whatever the draft model's tokenizer makes of them.
+
+Each draft model here differs from the target in one part of its tokenizer. Either it is refused, or the ids of prompts
+and the bytes of texts are those of the verifier's own endpoints.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import fields, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backends.base import Logits
+from backends.scripted import Script, ScriptedBackend
+from backends.vocabulary import Kind
+from drafter_client import DraftModel, Options, Pair
+from drafter_client.errors import VocabularyMismatch
+from drafter_client.http.client import VerifierClient
+from tests.backends.toy_tokenizer import BEGIN, DIFFERENCES, END, EQUAL, SPLITS, Parts, ToyTokenizer
+from tests.drafter_client.support import Verifier, serving
+
+MODEL = DraftModel("toy")  # what `loading` says
+TEMPLATE = "{{ bos_token }}{% for m in messages %}<|user|>{{ m.content }}<end>{% endfor %}<think>"
+TEXTS = ["", "the 1234 cats'll", "  the\n\n\tthe", "<think> <|user|> <end>", "caf\u00e9 e\u0301", "th12ab <begin>more"]
+REFUSED = {
+    "control token is text",
+    "name of a whole token",
+    "another word",
+    "no begin",
+    "another begin",
+    "another end",
+}  # as before
+
+
+class Toy(ScriptedBackend):
+    """Generates any token of its tokenizer."""
+
+    def __init__(self, parts: Parts = Parts()) -> None:
+        super().__init__(Script(seed=1))
+        self.vocabulary = ToyTokenizer(parts)
+
+    def logits_after(self, tokens: Sequence[int]) -> Logits:
+        logits = np.random.default_rng(list(tokens[-2:])).standard_normal(self.vocabulary.size).astype(np.float32)
+        logits[254:256] = -np.inf
+        logits[258:] += 3.0  # more tokens of several bytes
+        return logits
+
+
+@pytest.fixture(scope="module")
+def verifier() -> Iterator[Verifier]:
+    target = Toy()
+    target.chat_template = TEMPLATE
+    with serving(target) as running:
+        yield running
+
+
+@contextmanager
+def loading(parts: Parts) -> Iterator[None]:
+    """In the block, the draft model that is loaded has the tokenizer of `parts`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("drafter_client.draft_sources.load", lambda *_: Toy(parts))
+        yield
+
+
+def asked(verifier: Verifier, path: str, **request: Any) -> dict[str, Any]:
+    """The reply of one of the verifier's own endpoints."""
+    with closing(VerifierClient(verifier.url)) as client:
+        reply: dict[str, Any] = json.loads(client.call("POST", path, json.dumps(request).encode()))
+    return reply
+
+
+def tokenized(verifier: Verifier, text: str, **flags: bool) -> list[int]:
+    """The ids of a text by the verifier's own endpoint."""
+    ids: list[int] = asked(verifier, "/tokenize", text=text, **flags)["token_ids"]
+    return ids
+
+
+def written(verifier: Verifier, **request: Any) -> tuple[str, list[int]]:
+    """A text, and its ids, by the verifier's own endpoint."""
+    reply = asked(verifier, "/generate", **request)
+    return reply["text"], reply["token_ids"]
+
+
+def check_texts(verifier: Verifier, draft: Parts, text: str) -> None:
+    """The vocabulary of a pair with this draft model reads and writes texts as the verifier does."""
+    with loading(draft), closing(VerifierClient(verifier.url)) as client, MODEL.open(client, 1, 1) as drafting:
+        ours, theirs = drafting.vocabulary, verifier.service.engine.backend.vocabulary
+        for flags in product((False, True), repeat=2):
+            named = dict(zip(("add_begin", "parse_control"), flags, strict=True))
+            assert ours.encode(text, **named) == tokenized(verifier, text, **named)
+        ids = range(theirs.size)
+        assert ours.size == theirs.size and [ours.decode([each]) for each in ids] == [
+            theirs.decode([each]) for each in ids
+        ]
+        assert (ours.begin, ours.ends) == (theirs.begin, theirs.ends)
+
+
+@pytest.mark.parametrize("what", [*DIFFERENCES, *EQUAL])
+def test_each_difference(verifier: Verifier, what: str) -> None:
+    parts = (DIFFERENCES | EQUAL)[what]
+    if what in REFUSED:
+        with pytest.raises(VocabularyMismatch, match=r"begin-of-text id|end-of-text ids|stand for different bytes"):
+            check_texts(verifier, parts, "")
+    for text in () if what in REFUSED else TEXTS:
+        check_texts(verifier, parts, text)
+
+
+PARTS = st.builds(
+    Parts,
+    words=st.lists(
+        st.text("the 12ab'l\n\u00e9", min_size=2, max_size=4).map(str.encode), min_size=2, max_size=8, unique=True
+    ).map(tuple),
+    role=st.sampled_from(["<|user|>", "[INST]", "<u>"]),
+    whole=st.sampled_from(["<think>", "\n\n\n", "   ", "[x]"]),
+    role_kind=st.sampled_from([Kind.CONTROL, Kind.ORDINARY]),
+    is_whole=st.booleans(),
+    padding=st.integers(0, 2),
+    begin=st.sampled_from([BEGIN, None]),
+    ends=st.sampled_from([frozenset({END}), frozenset({END, BEGIN})]),
+    adds_begin=st.booleans(),
+    space_before=st.booleans(),
+    composes=st.booleans(),
+    split=st.sampled_from(sorted(SPLITS)),
+    longest_first=st.booleans(),
+)
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_random_tokenizers_that_differ_in_one_part(verifier: Verifier, data: st.DataObject) -> None:
+    """Hypothesis draws the target's tokenizer, which part differs in the draft model, and a text."""
+    target, other = data.draw(PARTS), data.draw(PARTS)
+    part = data.draw(st.sampled_from([each.name for each in fields(Parts)]))
+    text = data.draw(st.text("the 12ab'lL\n\t\u00e9\u0301<>", max_size=20))
+    service = verifier.service
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service.engine.backend, "vocabulary", ToyTokenizer(target))
+        patch.setattr(service, "_vocabulary_body", None)
+        try:
+            check_texts(verifier, replace(target, **{part: getattr(other, part)}), text)
+        except VocabularyMismatch:
+            assert part not in {
+                "padding",
+                "is_whole",
+                "adds_begin",
+                "space_before",
+                "composes",
+                "split",
+                "longest_first",
+            }
+
+
+def test_texts_are_written_in_the_targets_tokens(verifier: Verifier) -> None:
+    """A draft model drafts, too, if the verifier has to encode, and if the target has tokens that it lacks."""
+    for what in ("space before texts", "a word less", "padding"):
+        with loading((DIFFERENCES | EQUAL)[what]), Pair(verifier.url, MODEL, branches=1) as pair:
+            ended = pair.generate("the 123", Options(max_tokens=40, draft_n=3, lockstep=True)).read()
+        assert (ended.text, ended.token_ids) == written(verifier, prompt="the 123", max_tokens=40)
+        assert ended.stats.accepted > 0
