@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from command_line.errors import SettingsError
+from command_line.given_values import home
 from command_line.suggestion import nearest
 
 FILE = "specpair.toml"
@@ -36,7 +37,7 @@ def read(
     that cannot be read or holds anything unknown.
     """
     variable = environment.get(VARIABLE)
-    given = named or (Path(variable) if variable else None)
+    given = named or (home(variable) if variable else None)
     path = (given or Path(FILE)).absolute()
     try:
         with path.open("rb") as file:

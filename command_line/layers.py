@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from command_line import config_file
 from command_line.environment import variables
 from command_line.errors import SettingsError
+from command_line.given_values import home
 
 _AUTO_OR_NUMBER = {"literal_error", "int_parsing"}  # pydantic's error types for a setting that is "auto" or a number
 
@@ -65,7 +66,7 @@ def lasting_layers(
 
 def first_path(layers: Sequence[Layer], setting: str) -> Path | None:
     """The value of a setting that names a file, from the first layer that has one."""
-    return next((Path(layer.values[setting]) for layer in layers if layer.values.get(setting)), None)
+    return next((home(layer.values[setting]) for layer in layers if layer.values.get(setting)), None)
 
 
 _layers: ContextVar[Sequence[Layer]] = ContextVar("layers", default=())  # of the settings being built

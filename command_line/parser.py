@@ -2,18 +2,23 @@
 
 import argparse
 import re
-from collections.abc import Collection, Sequence
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
 from command_line import version
 from command_line.config_file import FILE, VARIABLE
+from command_line.given_values import home
 from command_line.suggestion import nearest
 
 KEY = "KEY"  # the placeholder of a secret's value; errors never show the value of such a flag
 _EXAMPLES = "examples:"
 _ABSENT = object()  # instead of the value of a flag that was not given
 _NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse's rule for a negative number, which is a value and not a flag
+
+_WORDS = {
+    **dict.fromkeys(("yes", "y", "true", "t", "on", "1"), True),
+    **dict.fromkeys(("no", "n", "false", "f", "off", "0"), False),
+}  # those that variables and the file take, too
 
 
 class OneOf(tuple[str, ...]):
@@ -60,7 +65,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(
             "--config",
             metavar="FILE",
-            type=Path,
+            type=home,
             help=f"file with settings (default: {VARIABLE}, else {FILE} in the working folder, if there is one)",
         )
         self.add_argument(
@@ -73,9 +78,13 @@ class Parser(argparse.ArgumentParser):
         `optional`: names of flags that are in the result only if they were given.
         """
         self._check_flags(given)
+        try:
+            given = _written_out(self._option_string_actions, given)
+        except ValueError as error:
+            self.error(str(error))
         options, rest = self.parse_known_args(given, argparse.Namespace(**dict.fromkeys(optional, _ABSENT)))
-        if rest:
-            self._refuse_word(rest[0], given)
+        if words := [word for word in rest if word != "--"]:
+            self._refuse_word(words[0], given)
         return argparse.Namespace(**{name: value for name, value in vars(options).items() if value is not _ABSENT})
 
     def actions(self) -> list[argparse.Action]:
@@ -117,11 +126,14 @@ class Parser(argparse.ArgumentParser):
     def _refuse_word(self, word: str, given: Sequence[str]) -> NoReturn:
         if word in self._commands:
             self.error(f"{word} comes first: {self.prog} {word} …")
+        prompt = ", a prompt follows --prompt" if "--prompt" in self._option_string_actions else ""
+        before = given[max(0, given.index(word) - 1)]
+        if isinstance(self._option_string_actions.get(before), Switch):
+            self.error(f"{before}: {word!r} is neither yes nor no{prompt}")
         if self._commands and word == given[0]:
             meant = nearest(word, self._commands) if " " not in word else None
             if meant is not None:
                 self.error(f"no command {word}; did you mean {meant}?")
-            prompt = ", a prompt follows --prompt" if "--prompt" in self._option_string_actions else ""
             self.error(f"no command {word!r}; the commands are {', '.join(self._commands)}{prompt}")
         self.error(f"{word!r} belongs to no flag; a value with spaces needs quotes")
 
@@ -158,14 +170,43 @@ def _meant(name: str, known: Sequence[str]) -> str:
 
 
 class Switch(argparse.Action):
-    """A flag without a value, and its contrary: `--name` and `--no-name`."""
+    """A flag that is yes or no: `--name`, `--no-name`, `--name yes`, `--name=no`. argparse sees none of the words."""
 
-    def __init__(self, option_strings: Sequence[str], dest: str, default: bool, help: str) -> None:
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str, default: bool | None = False) -> None:
+        """`default`: None for a flag that has no value unless it is given."""
         contrary = [f"--no-{flag[2:]}" for flag in option_strings]
         super().__init__([*option_strings, *contrary], dest, nargs=0, default=default, help=help)
 
     def __call__(self, parser: Any, options: argparse.Namespace, values: Any, option: str | None = None) -> None:
         setattr(options, self.dest, not str(option).startswith("--no-"))
+
+    def spelled(self, flag: str, word: str) -> str:
+        """`flag`, or its contrary if `word` says no. Raises ValueError for any other word than yes and no."""
+        if word.casefold() not in _WORDS:
+            raise ValueError(f"{flag}: {word!r} is neither yes nor no")
+        said = _WORDS[word.casefold()]
+        return self.option_strings[(flag == self.option_strings[0]) is not said]
+
+
+def _written_out(flags: Mapping[str, argparse.Action], given: Sequence[str]) -> list[str]:
+    """The arguments `given`, where a switch with its word is one argument without a word. `flags`: all that there are.
+
+    Raises ValueError for `--name=word` with a word that is neither yes nor no.
+    """
+    written: list[str] = []
+    for at, argument in enumerate(given):
+        if argument == "--":
+            return [*written, *given[at:]]
+        name, equals, word = argument.partition("=")
+        switch = flags.get(name)
+        before = flags.get(given[at - 1]) if at else None
+        if isinstance(switch, Switch) and equals:
+            written.append(switch.spelled(name, word))
+        elif isinstance(before, Switch) and argument.casefold() in _WORDS:
+            written[-1] = before.spelled(given[at - 1], argument)
+        else:
+            written.append(argument)
+    return written
 
 
 class _Version(argparse.Action):

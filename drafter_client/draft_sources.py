@@ -76,7 +76,9 @@ class DraftModel:
                 vocabulary = stack.enter_context(texts_vocabulary(client, backend.vocabulary, info))
             except VocabularyMismatch as error:
                 if not self.translate:
-                    raise VocabularyMismatch(f"{error}, or let it draft through text: --translate") from None
+                    ships = f" with --draft-model ({name} ships, and is taken where none is named)"
+                    named = "" if Path(self.path) != DEFAULT_DRAFT else ships
+                    raise VocabularyMismatch(f"{error}{named}, or let it draft through text: --translate") from None
                 name, vocabulary = f"{name} (translated)", stack.enter_context(closing(RemoteVocabulary(client, info)))
                 make = partial(_translating, vocabulary)
             yield Drafting(name, info, vocabulary, [partial(make, engine) for engine in engines])

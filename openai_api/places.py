@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 from openai_api.texts import DraftCounts, End, Events, Piece
+from speculation.counted import counted
 from speculation.errors import Overloaded
 
 _KEEP = 0.9  # weight of the earlier texts in the mean time of a text
@@ -37,7 +38,9 @@ class Places:
         if self.full:
             wait = max(1, math.ceil(self._mean * (self.waiting + 1) / max(1, self._count())))
             raise Overloaded(
-                f"{self.taken} texts are being generated and {self.waiting} wait: try again later", retry_after=wait
+                f"{counted(self.taken, 'text is', 'texts are')} being generated and "
+                f"{counted(self.waiting, 'waits', 'wait')}: try again later",
+                retry_after=wait,
             )
 
     def enter(self, texts: int = 1) -> "list[Place]":

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from backends.base import COMPILATION
 from command_line.layers import Layer, LayeredSettings, Names, first_path, lasting_layers
-from command_line.parser import Parser, flag
+from command_line.parser import Parser, Switch, flag
 from command_line.print_config import table
 from verifier_server.settings import Settings
 
@@ -160,7 +160,10 @@ def flags_parser(settings: Sequence[tuple[str, FieldInfo]], command: Command = S
     for name, field in sorted(settings, key=lambda each: order.get(each[0], len(order))):
         default = "" if field.default in (None, "") else f" (default: {_shown(field.default)})"
         help_ = f"{field.description}{default}".replace("%", "%%")
-        groups[_group(name)].add_argument(flag(name), dest=name, metavar=_value(name, field), help=help_)
+        if type(field.default) is bool:
+            groups[_group(name)].add_argument(flag(name), dest=name, action=Switch, default=None, help=help_)
+        else:
+            groups[_group(name)].add_argument(flag(name), dest=name, metavar=_value(name, field), help=help_)
     return parser
 
 
@@ -180,7 +183,7 @@ def _group(name: str) -> str:
 
 def _value(name: str, field: FieldInfo) -> str:
     """The placeholder of a flag's value in the help."""
-    kinds: tuple[tuple[Any, str], ...] = ((bool, "yes|no"), (int, "N"), (float, "SECONDS"))
+    kinds: tuple[tuple[Any, str], ...] = ((int, "N"), (float, "SECONDS"))
     if name.endswith("model"):
         return "PATH"
     if name == "cors_origins":

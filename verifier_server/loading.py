@@ -10,6 +10,7 @@ from math import inf
 
 from backends.base import Backend, BackendError
 from backends.registry import load
+from speculation.counted import counted
 from speculation.errors import ModelFailed, ModelLoading
 from speculation.terminal_text import one_line, several_lines
 from verifier_server.engine.engine import Engine
@@ -110,6 +111,7 @@ class Loader:
             if self._on_success is not None:
                 self._on_success()
             self.models = models
+            _log.info("ready: the model is loaded, and texts can be asked for")
             return
         except BackendError as error:
             self.failure = self._settings.explained(error)
@@ -130,9 +132,9 @@ class Loader:
             )
             on_failure.callback(backend.close)
             _log.info(
-                "%s: %d KV cache slots of %d tokens, %.1f MiB",
+                "%s: %s of %d tokens, %.1f MiB",
                 one_line(backend.model_name),  # a file name may hold control characters
-                backend.slots,
+                counted(backend.slots, "KV cache slot"),
                 backend.context_length,
                 backend.kv_bytes / 2**20,
             )
@@ -149,7 +151,10 @@ class Loader:
             predicting = ServerDrafting(lookup, pass_ms, self._clock, deliver)
             if draft is not None:
                 _log.info(
-                    "%s drafts for %d texts at once, %.1f ms a step", one_line(draft.name), draft.slots, draft.step_ms
+                    "%s drafts for %s at once, %.1f ms a step",
+                    one_line(draft.name),
+                    counted(draft.slots, "text"),
+                    draft.step_ms,
                 )
             scheduler = Scheduler(
                 backend,

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from http_service.turnover import Turnover
+from speculation.counted import counted
 from speculation.errors import Overloaded, RateLimited
 from verifier_server.engine.sequence_state import SILENCE
 from verifier_server.limits import retry_after
@@ -79,8 +80,9 @@ class SessionAdmission:
             return next(iter(next(iter(self._over)).idle))
         if self._all.idle:
             return next(iter(self._all.idle))
+        sessions = counted(self._capacity, "session is", "sessions are")
         raise Overloaded(
-            f"all {self._capacity} sessions are taken and in use: try again later, or raise max_sessions",
+            f"all {sessions} taken and in use: try again later, or raise max_sessions",
             retry_after=retry_after(self._all.expected(now)),
         )
 
@@ -235,14 +237,13 @@ class SessionAdmission:
         if not client.use.busy >= quota < self._capacity:
             return
         wait = retry_after(client.expected(now))
+        busy = counted(client.use.busy, "session of yours is", "sessions of yours are")
         if client.quota is not None:
             raise RateLimited(
-                f"{client.use.busy} sessions of yours are in use, and your key may have {quota}: try again later, or "
-                "have its limit raised",
+                f"{busy} in use, and your key may have {quota}: try again later, or have its limit raised",
                 retry_after=wait,
             )
         raise Overloaded(
-            f"{client.use.busy} sessions of yours are in use, and one client may have {quota}: try again "
-            "later, or raise max_sessions_per_client",
+            f"{busy} in use, and one client may have {quota}: try again later, or raise max_sessions_per_client",
             retry_after=wait,
         )

@@ -11,8 +11,8 @@ from backends.base import BackendError, LoadOptions, ModelLoadError
 from backends.machine import THREADS_AT_MOST
 from backends.registry import NAMES, SHOWN, devices_of_draft
 from backends.shipped_models import DEFAULT_TARGET
-from command_line.ascending import ascending
 from command_line.errors import SettingsError as SettingsError
+from command_line.given_values import ascending, home
 from command_line.layers import LayeredSettings
 from http_service.keys.stored_key import complaint
 from http_service.origins import read_origins
@@ -28,14 +28,14 @@ Ascending = Annotated[
 ]
 
 
-def _not_empty(value: object) -> object:
+def _path(value: object) -> object:
     """An empty path would mean the current folder."""
     if value == "":
         raise ValueError("is empty: name a file or a folder")
-    return value
+    return home(value) if isinstance(value, str) else value
 
 
-GivenPath = Annotated[Path | None, BeforeValidator(_not_empty)]
+GivenPath = Annotated[Path | None, BeforeValidator(_path)]
 
 
 class Settings(LayeredSettings):

@@ -32,6 +32,7 @@ from drafter_client.display.progress import WritingProgress, writing
 from drafter_client.errors import BadPrompt, DrafterError
 from drafter_client.generation.generation import Finished
 from drafter_client.pair import Pair
+from speculation.counted import counted
 from speculation.errors import EngineError, InternalError, RequestError, SpecPairError
 from speculation.terminal_text import several_lines
 
@@ -69,7 +70,7 @@ class _Run:
         self._out = Console(markup=False, highlight=False, soft_wrap=True)
         if file is not None and found:
             again = len(found) - len(self._found)
-            note = f"drafter: {file.name} holds {len(self._found)} of {len(prompts)} texts already"
+            note = f"drafter: {file.name} holds {len(self._found)} of {counted(len(prompts), 'text')} already"
             _say(note + (f", and {again} that failed: tried again" if again else ""))
 
     def go(self, pair: Pair, texts: int) -> int:
@@ -129,7 +130,7 @@ class _Run:
 
     def _conclude(self, interrupted: bool, failure: Exception | None) -> int:
         """Report what is left to do, and return the exit status or raise `failure`."""
-        so_far = f"{self._texts()} of {len(self._prompts)} texts are "
+        so_far = f"{self._texts()} of {counted(len(self._prompts), 'text is', 'texts are')} "
         if self._file is None:
             so_far += "finished; with --output FILE, the same command could go on from there"
         else:
@@ -143,7 +144,7 @@ class _Run:
         errors = sum(result.failed for result in self._new)
         if errors:
             again = "" if self._file is None else "; the same command tries again"
-            _say(f"drafter: {errors} of {len(self._prompts)} prompts failed{again}")
+            _say(f"drafter: {errors} of {counted(len(self._prompts), 'prompt')} failed{again}")
         return 1 if errors else 0
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from backends.base import ModelLoadError
 from backends.registry import SHOWN
-from command_line.parser import OneOf, Parser
+from command_line.parser import OneOf, Parser, Switch
 from drafter_client.cli import flag_values, flags
 from drafter_client.cli.settings import ENGINE, parsed, print_if_asked
 from drafter_client.options import Mode
@@ -161,8 +161,8 @@ def drafter_parser() -> Parser:
     flags.sampling_flags(parser)
     flags.strategy_flags(parser)
     output = flags.output_flags(parser)
-    output.add_argument("--baseline", action="store_true", help="measure the target alone on the same prompt, too")
-    output.add_argument("--verbose", action="store_true", help="show the decision on each token")
+    output.add_argument("--baseline", action=Switch, help="measure the target alone on the same prompt, too")
+    output.add_argument("--verbose", action=Switch, help="show the decision on each token")
     flags.profile_flag(output)
     return parser
 
@@ -272,7 +272,7 @@ def compare_parser() -> Parser:
     )
     flags.sampling_flags(parser)
     output = parser.add_argument_group("output")
-    output.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
+    output.add_argument("--json", action=Switch, help="one JSON object on standard output, nothing else there")
     output.add_argument("--png", type=flag_values.path, metavar="FILE", help="the picture (default: compare.png)")
     output.add_argument("--no-png", action="store_true", help="no picture")
     flags.profile_flag(output)

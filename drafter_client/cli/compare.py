@@ -32,6 +32,7 @@ from drafter_client.errors import BadPromptFile, NoPicture
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
+from speculation.counted import counted
 from speculation.sampling.gumbel import SEED_LIMIT
 
 _WARM_UP = 8  # tokens that each way generates before the measurement
@@ -131,7 +132,7 @@ def _show(tables: list[Table], last: Stats, fastest: Mode | None, name: str) -> 
     out = Console(markup=False, highlight=False)
     for each in tables:
         grid = Grid(
-            title=f"{name}: {each.kind}, {each.texts} texts each",
+            title=f"{name}: {each.kind}, {counted(each.texts, 'text')} each",
             title_justify="left",
             box=SIMPLE_HEAD,
             padding=(0, 1, 0, 0),
@@ -169,7 +170,7 @@ def conclusion(each: Table) -> str:
     if AUTO in ratios:
         said += f" (auto: {ratios[AUTO]:.2f})"
     if each.second is not None:
-        said += f"; faster than {each.second} in {each.won} of {each.texts} texts"
+        said += f"; faster than {each.second} in {each.won} of {counted(each.texts, 'text')}"
     return said if each.clear else said + ", which is too close to call"
 
 

@@ -21,7 +21,7 @@ def run_draft(options: argparse.Namespace) -> int:
         generation = pair.generate(prompt_ids, chosen)
 
         piece = generation.piece if options.verbose else None
-        readout = Readout(as_json=options.json, stream=not options.no_stream, stats=options.stats, piece=piece)
+        readout = Readout(as_json=options.json, stream=options.stream, stats=options.stats, piece=piece)
 
         def measure() -> None:
             if options.baseline:

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from command_line.ascending import ascending
+from command_line.given_values import ascending, home
 from http_service.origins import read_origins
 from speculation.sampling import gumbel
 from speculation.sampling.sampling import BIAS
@@ -14,7 +14,7 @@ def path(text: str) -> Path:
     """A path. An empty one is refused: it would be the current folder."""
     if not text:
         raise argparse.ArgumentTypeError("is empty: name a file or a folder")
-    return Path(text)
+    return home(text)
 
 
 def origins(text: str) -> str:

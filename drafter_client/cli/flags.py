@@ -306,11 +306,11 @@ def strategy_flags(parser: argparse.ArgumentParser) -> None:
 
 def output_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("output")
-    group.add_argument("--stats", action="store_true", help="show all metrics at the end, not only the main ones")
+    group.add_argument("--stats", action=Switch, help="show all metrics at the end, not only the main ones")
+    group.add_argument("--json", action=Switch, help="one JSON object a text on standard output, nothing else there")
     group.add_argument(
-        "--json", action="store_true", help="one JSON object a text on standard output, nothing else there"
+        "--stream", action=Switch, default=True, help="print the text while it comes, not at the end (default: yes)"
     )
-    group.add_argument("--no-stream", action="store_true", help="print the text at the end")
     return group
 
 

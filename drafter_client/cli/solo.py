@@ -27,7 +27,7 @@ def run_solo_command(options: argparse.Namespace) -> int:
     """Generate the text and show it with its metrics. Returns the exit status."""
     prompt = read_prompt(options)
     chosen = replace(drawing_options(options), mode=Mode.TARGET).settled()
-    readout = Readout(as_json=options.json, stream=not options.no_stream, stats=options.stats)
+    readout = Readout(as_json=options.json, stream=options.stream, stats=options.stats)
     if options.which == "server":
         verifier = {"api_key": api_key(options), "patience": options.patience}
         with Pair(options.verifier, None, **verifier, on_wait=wait_for(), on_outage=say_outage()) as pair:

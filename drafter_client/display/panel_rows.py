@@ -1,12 +1,13 @@
 """The rows, bars and notes of the panel, as text. Which there are depends on the mode."""
 
-from drafter_client.display.values import share, size, unit
+from drafter_client.display.values import share, size, ttft, unit
 from drafter_client.metrics.pace import Pace
 from drafter_client.metrics.statistics import SOLO, Stats
 from drafter_client.metrics.token_source import TokenSource
 from drafter_client.metrics.waits import NETWORK, OTHER, PREFILL, QUEUE, VERIFY, fitted
 from drafter_client.options import Mode
 from speculation.acceptance.strategies import Strategy
+from speculation.counted import counted
 from speculation.policy.schedule import Schedule
 from speculation.terminal_text import one_line
 
@@ -53,10 +54,10 @@ def _title(stats: Stats) -> str:
 def columns(stats: Stats) -> tuple[list[LabelledValue], list[LabelledValue]]:
     """The rows about the text, and those about how it was generated."""
     text: list[LabelledValue] = [
-        ("prompt", f"{stats.prompt_tokens} tokens"),
-        ("generated", f"{stats.generated_tokens} tokens"),
+        ("prompt", counted(stats.prompt_tokens, "token")),
+        ("generated", counted(stats.generated_tokens, "token")),
         ("ended by", _end(stats)),
-        ("TTFT", f"{stats.ttft_ms:.0f} ms"),
+        ("TTFT", ttft(stats.ttft_ms, stats.generated_tokens)),
         ("speed", unit(stats.tokens_per_second, "tokens/s")),
     ]
     return text, _of_the_model(stats) if stats.mode in (SOLO, Mode.TARGET) else _of_the_pair(stats)
@@ -67,11 +68,14 @@ def couples(stats: Stats) -> list[tuple[LabelledValue, LabelledValue]]:
     pairs: list[tuple[LabelledValue, LabelledValue]] = []
     if stats.looked_up:
         pairs.append(
-            (("looked up", f"{stats.looked_up} draft tokens"), ("looked up, accepted", str(stats.looked_up_accepted)))
+            (
+                ("looked up", counted(stats.looked_up, "draft token")),
+                ("looked up, accepted", str(stats.looked_up_accepted)),
+            )
         )
     if set(stats.schedules) - {Schedule.LOCKSTEP}:
         ready = share(stats.next_draft_ready / stats.mispredicted if stats.mispredicted else None)
-        pairs.append((("mispredicted", f"{stats.mispredicted} tokens"), ("next draft ready", ready)))
+        pairs.append((("mispredicted", counted(stats.mispredicted, "token")), ("next draft ready", ready)))
         late = str(stats.drafts_sent - stats.rounds)
         pairs.append((("drafts sent", str(stats.drafts_sent)), ("drafts out of date", late)))
     strategy = stats.sampling.get("strategy", Strategy.COUPLED)
@@ -186,10 +190,10 @@ def _may_be_drafted(stats: Stats) -> bool:
 
 def headline(stats: Stats) -> list[str]:
     """The main metrics, the most important first, each readable by itself."""
-    metrics = [f"{stats.generated_tokens} tokens"]
+    metrics = [counted(stats.generated_tokens, "token")]
     if stats.tokens_per_second is not None:
         metrics.append(f"{stats.tokens_per_second:.1f} tokens/s")
-    metrics.append(f"TTFT {stats.ttft_ms:.0f} ms")
+    metrics.append(f"TTFT {ttft(stats.ttft_ms, stats.generated_tokens)}")
     if stats.mode in (SOLO, Mode.TARGET):
         metrics += [f"TPOT {value:.2f} ms" for value in [_per_token(stats)] if value is not None]
     else:

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressC
 from rich.text import Text
 
 from drafter_client.display.status_line import displayed, screen_is_ours
+from speculation.counted import counted
 
 _LOADING_PAUSE = 1.0  # seconds between lines while a model is loaded
 _WRITING_PAUSE = 10.0  # seconds between lines while many texts are generated
@@ -73,7 +74,7 @@ def writing(prompts: int, done: int, clock: Callable[[], float] = time.monotonic
     if not console.is_terminal or not screen_is_ours(sys.stdout):
         yield _Lines(prompts, done, clock)
         return
-    columns = TextColumn("prompts"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[tokens]} tokens")
+    columns = TextColumn("prompts"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[tokens]}")
     # rich would redirect standard output to the console of the bar.
     bar = Progress(
         *columns, TimeElapsedColumn(), console=console, transient=True, redirect_stdout=False, redirect_stderr=False
@@ -86,13 +87,13 @@ def writing(prompts: int, done: int, clock: Callable[[], float] = time.monotonic
 class _Bar:
     def __init__(self, bar: Progress, prompts: int, done: int) -> None:
         self._bar, self._tokens, self._is_aside = bar, 0, False
-        self._task = bar.add_task("prompts", total=prompts, completed=done, tokens=0)
+        self._task = bar.add_task("prompts", total=prompts, completed=done, tokens=counted(0, "token"))
         self._lock = threading.Lock()
 
     def wrote(self, tokens: int) -> None:
         with self._lock:
             self._tokens += tokens
-            self._bar.update(self._task, tokens=self._tokens)
+            self._bar.update(self._task, tokens=counted(self._tokens, "token"))
 
     def finished(self) -> None:
         self._bar.advance(self._task)
@@ -130,7 +131,10 @@ class _Lines:
             self._tokens += tokens
             if self._clock() - self._last >= _WRITING_PAUSE:
                 self._last = self._clock()
-                print(f"drafter: {self._done} of {self._prompts} prompts, {self._tokens} tokens", file=sys.stderr)
+                print(
+                    f"drafter: {self._done} of {counted(self._prompts, 'prompt')}, {counted(self._tokens, 'token')}",
+                    file=sys.stderr,
+                )
 
     def finished(self) -> None:
         with self._lock:

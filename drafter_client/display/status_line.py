@@ -17,6 +17,8 @@ from typing import Protocol, TextIO
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
+from speculation.counted import counted
+
 _WINDOW = 2.0  # seconds over which the live rate is measured
 _WIPE_BELOW = "\x1b[J"  # from the cursor to the end of the screen
 _ROW_BELOW = "\x1bD\x1b[A"  # makes sure that there is a row below: down, which may scroll, and up, in one column
@@ -135,7 +137,7 @@ class StatusLine:
     def _metrics(self) -> str:
         (first, before), (last, count) = self._marks[0], self._marks[-1]
         rate = f"{(count - before) / (last - first):.1f} tokens/s, " if last > first else ""
-        return f"{self._tokens} tokens, {rate}TTFT {1e3 * (self._ttft or 0.0):.0f} ms"
+        return f"{counted(self._tokens, 'token')}, {rate}TTFT {1e3 * (self._ttft or 0.0):.0f} ms"
 
     def _draw(self, said: str) -> bool:
         width = self._console.width

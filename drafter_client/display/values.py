@@ -14,3 +14,8 @@ def unit(value: float | None, name: str = "") -> str:
 def size(count: int) -> str:
     """A number of bytes, in KiB."""
     return f"{count / 1024:.1f} KiB"
+
+
+def ttft(milliseconds: float, tokens: int) -> str:
+    """TTFT of a text with `tokens` tokens; a dash for one that never began."""
+    return f"{milliseconds:.0f} ms" if tokens else "-"

@@ -7,6 +7,7 @@ from httpx import Response
 
 from drafter_client.errors import (
     BadReply,
+    BadUrl,
     ConnectionLost,
     DrafterError,
     ModelChanged,
@@ -82,7 +83,8 @@ def wait_until_ready(
     """Return when the verifier has loaded its model.
 
     `on_wait` is called after each health check with the progress of loading from 0 to 1, or None if it is unknown.
-    Raises DrafterError if loading fails or takes longer than `patience` seconds, and the verifier's refusal.
+    Raises DrafterError if loading fails or takes longer than `patience` seconds, BadUrl for an address with OpenAI's
+    /v1, and the verifier's refusal.
     """
     began = clock()
     while True:
@@ -95,6 +97,10 @@ def wait_until_ready(
         if told is not None and told.status == "draining":
             raise ShuttingDown(f"the verifier at {client.url} is being stopped, and takes no new texts")
         if told is None or told.status != "loading":
+            if response.status_code == 404 and client.url.endswith("/v1"):
+                raise BadUrl(
+                    f"{client.url} has no /health: leave /v1 out, which only programs that speak OpenAI's API add"
+                )
             raise client.refusal(response)
         if told.access is not None:  # the client will be refused: say so now, not after minutes of loading
             raise client.refusal(client.exchange("GET", "/model"))

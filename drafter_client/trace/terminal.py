@@ -20,6 +20,7 @@ from drafter_client.trace.analysis import (
 from drafter_client.trace.reader import RunTrace
 from drafter_client.trace.schema import Record
 from speculation.acceptance.strategies import Strategy
+from speculation.counted import counted
 from speculation.terminal_text import one_line
 
 _COLOURS = {Lane.DRAFTING: "green", Lane.NETWORK: "yellow", Lane.QUEUE: "red", Lane.VERIFY: "blue"}
@@ -62,10 +63,11 @@ def title(run: RunTrace) -> str:
 
 def summary(record: Record) -> str:
     """The main statistics of the run in one line."""
-    parts = [f"{record['generated_tokens']} tokens in {_ms(record['total_ms'])}"]
+    tokens = int(record["generated_tokens"] or 0)
+    parts = [f"{counted(tokens, 'token')} in {_ms(record['total_ms'])}"]
     if record["tokens_per_second"] is not None:
         parts.append(f"{record['tokens_per_second']:.1f} tokens/s")
-    parts.append(f"TTFT {_ms(record['ttft_ms'])}")
+    parts.append(f"TTFT {_ms(record['ttft_ms']) if tokens else '-'}")
     if record["acceptance_rate"] is not None:
         parts.append(f"{record['accepted']} of {record['drafted']} draft tokens accepted")
     ended_early = record["error"] or ("interrupted" if record["finish_reason"] is None else None)

@@ -106,8 +106,9 @@ class Access:
                 f"{names.service}, read texts and exhaust its capacity. Set {names.key} instead"
             )
         return (
-            f"no {names.key} is set: everybody on this machine and in its private networks can use the "
-            f"{names.service}; other addresses are refused. Behind a proxy on this machine or network, set a key"
+            f"no {names.key} is set: everybody on this machine can use the {names.service}, and where it listens to "
+            "more than loopback, everybody in its private networks, too; other addresses are refused. Behind a proxy "
+            "on this machine or network, set a key"
         )
 
     def _check_local(self, address: str | None, forwarded: Iterable[str]) -> None:

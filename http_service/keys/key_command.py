@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from command_line.errors import SettingsError
-from command_line.parser import OneOf, Parser
+from command_line.given_values import home
+from command_line.parser import OneOf, Parser, Switch
 from http_service.keys import key_file
 from http_service.keys.key_file import KeyFileError
 from http_service.keys.stored_key import (
@@ -34,10 +35,10 @@ def parser(program: str) -> Parser:
             f"{program} key revoke laptop",
         ),
     )
-    made.add_argument("--config", metavar="FILE", type=Path, help="file with settings that may name the file of keys")
+    made.add_argument("--config", metavar="FILE", type=home, help="file with settings that may name the file of keys")
     made.add_argument("action", choices=OneOf(ACTIONS), help="what to do")
     made.add_argument("name", nargs="?", metavar="NAME", help="the name of a key: letters, digits, '.', '_' and '-'")
-    made.add_argument("--keys-file", metavar="FILE", type=Path, help="file of keys (default: the setting keys_file)")
+    made.add_argument("--keys-file", metavar="FILE", type=home, help="file of keys (default: the setting keys_file)")
     limits = made.add_argument_group("limits of a new key")
     limits.add_argument("--sessions", metavar="N", type=int, help="sessions in use at once (default: no limit)")
     limits.add_argument("--requests", metavar="N", type=int, help="requests in flight at once (default: no limit)")
@@ -47,7 +48,7 @@ def parser(program: str) -> Parser:
         type=float,
         help="generated and rejected tokens a second, on average (default: no limit)",
     )
-    limits.add_argument("--admin", action="store_true", default=None, help="may see the usage of all keys")
+    limits.add_argument("--admin", action=Switch, default=None, help="may see the usage of all keys")
     return made
 
 

@@ -112,7 +112,6 @@ BAD = [
     ("gpu_layers", "-2", "should be greater than or equal to -1"),
     ("batch_tokens", "7", "should be greater than or equal to 8"),
     ("kv_type", "q5", "should be 'f32', 'f16', 'q8_0' or 'q4_0'"),
-    ("mmap", "perhaps", "should be a valid boolean"),
     ("prefill_chunk", "0", "should be greater than or equal to 1"),
     ("max_queue", "0", "should be greater than or equal to 1"),
     ("max_drafts", "0", "should be greater than or equal to 1"),

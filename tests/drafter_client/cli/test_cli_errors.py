@@ -90,7 +90,9 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
         ),
         (["--prompt", "def", "main():"], "'main():' belongs to no flag; a value with spaces needs quotes"),
         (["--json", "solo"], "solo comes first: drafter solo"),
-        (["--no-stream=1"], "--no-stream: ignored explicit argument '1'"),
+        (["--no-stream=soon"], "--no-stream: 'soon' is neither yes nor no"),
+        (["--chat", "Why is the sky blue?"], "--chat: 'Why is the sky blue?' is neither yes nor no, a prompt follows"),
+        (["--no-remember", "maybe"], "--no-remember: 'maybe' is neither yes nor no, a prompt follows --prompt"),
         (["solo", "--lockstep"], "no flag --lockstep"),
     ],
 )

@@ -53,7 +53,7 @@ OF_ONE_RUN = {
         "prediction",
         "prediction_file",
     ),
-    *("no_stream", "baseline", "verbose", "profile", "which", "model", "runs", "lengths", "png", "no_png"),
+    *("stream", "baseline", "verbose", "profile", "which", "model", "runs", "lengths", "png", "no_png"),
 }
 # Three values of each setting, for flag, variable and file.
 VALUES: dict[str, tuple[Any, Any, Any]] = {

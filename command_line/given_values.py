@@ -1,6 +1,8 @@
-"""Reads a setting that is a list of numbers in ascending order, such as "1,4,16"."""
+"""Reads settings as a user writes them: lists of numbers in ascending order, such as "1,4,16", and paths."""
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 
 def ascending(value: str | Sequence[int]) -> tuple[int, ...]:
@@ -11,3 +13,8 @@ def ascending(value: str | Sequence[int]) -> tuple[int, ...]:
     if not numbers or len(numbers) < len(texts) or numbers[0] < 1 or list(numbers) != sorted(set(numbers)):
         raise ValueError(f"{value!r} is not a list of ascending numbers such as 1,4,16")
     return numbers
+
+
+def home(text: str) -> Path:
+    """The path, with `~` as the home folder: a shell leaves it as it is in `--model=~/x.gguf` and in quotes."""
+    return Path(os.path.expanduser(text))

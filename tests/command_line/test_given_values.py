@@ -2,7 +2,7 @@
 
 import pytest
 
-from command_line.ascending import ascending
+from command_line.given_values import ascending
 
 
 @pytest.mark.parametrize(
