@@ -21,6 +21,7 @@ from speculation.acceptance.strategies import Strategy
 from speculation.errors import UnknownSession
 from speculation.protocol import messages
 from speculation.protocol.fingerprint import Fingerprint
+from speculation.protocol.identity import identity_of
 from speculation.protocol.service_responses import HealthResponse, ModelInfo, VocabularyResponse
 from speculation.sampling import gumbel
 from verifier_server.engine.engine import Engine
@@ -85,6 +86,7 @@ class Service:
         self.verifying = Verifying(self.engine_client, self.sessions, self.accounting)
         self.texts = Generator(self.engine_client, self.sessions, self.accounting)
         self._vocabulary_body: bytes | None = None
+        self._identity: str | None = None
         self.texts_full: Callable[[], bool] = lambda: False  # whether OpenAI's endpoints refuse further texts
         self.stopping = False
 
@@ -144,6 +146,7 @@ class Service:
             status="ready",
             overloaded=status == "overloaded",
             model=models.engine.backend.model_name,
+            identity=self.identity,
             sessions=len(self.sessions),
             # Texts of mode fused continue without drafts.
             draft_model_failure=None if models.drafting is None else models.drafting.draft.failure,
@@ -152,10 +155,22 @@ class Service:
 
     def model(self, below: int | None = None) -> ModelInfo:
         """The reply to `GET /model`. `below`: as for `vocabulary`."""
+        return self._described(below).model_copy(update={"identity": self.identity})
+
+    @property
+    def identity(self) -> str:
+        """What changes when another model or service answers: see `speculation.protocol.identity`."""
+        if self._identity is None:
+            self._identity = identity_of(self._described(), self.engine.backend.model_name)
+        return self._identity
+
+    def _described(self, below: int | None = None) -> ModelInfo:
+        """What is served, without its identity."""
         models = self.loader.loaded()
         backend, draft = models.engine.backend, None if models.drafting is None else models.drafting.draft
         return ModelInfo(
             name=backend.model_name,
+            identity="",
             engine=backend.name,
             context_length=backend.context_length,
             rows=backend.slots,

@@ -31,6 +31,13 @@ Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 Name = Annotated[str, Field(max_length=1000), AfterValidator(one_line)]  # safe on a terminal
 Model = Annotated[Name, Field(description="Name of the target model.")]
 Noise = Annotated[Name, Field(description="Name of the shared noise; both ends must have the same.")]
+Identity = Annotated[
+    Annotated[str, Field(max_length=100)],
+    Field(
+        description="Two hashes. The first changes with whatever defines a text: model, vocabulary, logit processors, "
+        "noise. The second changes with what else is served: context, slots, chat template, modes."
+    ),
+]
 Reason = Annotated[str, AfterValidator(one_line)]
 FinishReason = Literal["stop", "length"]  # an end token; the limit, or the context is full
 Ended = Annotated[FinishReason, Field(description="stop: an end token; length: the limit, or the context is full.")]

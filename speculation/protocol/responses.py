@@ -15,6 +15,7 @@ from speculation.protocol.response_fields import (
     Count,
     Decisions,
     Ended,
+    Identity,
     Logprobs,
     Milliseconds,
     Model,
@@ -44,6 +45,7 @@ class PrefillResponse(TimedResponse):
     total_tokens: TotalTokens
     finish_reason: OrNotYet
     model: Model
+    identity: Identity = ""  # of an older verifier
     vocabulary: Annotated[Fingerprint, FROM_OBJECT]
     sampling: SamplingReport
     self_continue: Annotated[bool, Field(description="Whether the verifier decodes on by itself while it waits.")]
@@ -198,6 +200,7 @@ class GenerateOpenEvent(Response):
     session_id: SessionId
     prompt_len: PromptLength
     position: Position
+    identity: Identity = ""  # of an older verifier
     sampling: SamplingReport
 
 

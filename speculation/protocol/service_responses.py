@@ -9,6 +9,7 @@ from speculation.protocol.messages import SessionId
 from speculation.protocol.response_fields import (
     FROM_OBJECT,
     Count,
+    Identity,
     Milliseconds,
     Name,
     Noise,
@@ -44,6 +45,7 @@ class HealthResponse(Response):
         Field(description="Whether new texts are refused now, because too much waits."),
     ] = False
     model: Annotated[Name | None, Field(description="The served model, when ready.")] = None
+    identity: Annotated[Identity | None, Field(description="As in `/model`, when ready.")] = None
     sessions: Annotated[Count | None, Field(description="Sessions held, when ready.")] = None
     draft_model_failure: Annotated[
         str | None, Field(description="Why the target decodes texts of mode fused alone.")
@@ -77,6 +79,7 @@ class ModelInfo(Response):
     """The served model and its limits."""
 
     name: Annotated[Name, Field(alias="model", description="The target model.")]
+    identity: Identity = ""  # of an older verifier
     engine: Annotated[Name, Field(alias="backend", description="The backend that runs it.")]
     context_length: Annotated[Count, Field(ge=1, description="Most tokens of a session, the prompt's included.")]
     rows: Annotated[Count, Field(ge=1, description="KV slots: sessions whose KV cache is held at a time.")]

@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 from speculation.sampling.sampling import Logits, Row, Sampling
 from speculation.sampling.top_logits import TopLogits
 
+NAME = "processors-1"  # of this order and these formulas: other ones need another name
+
 
 class LogitProcessor(ABC):
     """Changes rows of logits of one text, which it is told token by token. One thread at a time may use it.

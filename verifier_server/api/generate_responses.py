@@ -37,10 +37,13 @@ def summary(text: GeneratedText, last: Answer) -> GenerateResponse:
     )
 
 
-async def text_events(text: GeneratedText, answers: AsyncGenerator[Answer | None]) -> AsyncIterator[bytes]:
+async def text_events(
+    text: GeneratedText, answers: AsyncGenerator[Answer | None], identity: str
+) -> AsyncIterator[bytes]:
     """The events of a stream: `open` (the session), `tokens` (with their text), then `end` (the summary) or `error`.
 
-    A None among `answers` becomes a comment, which keeps proxies from closing the connection. Closes `answers`.
+    A None among `answers` becomes a comment, which keeps proxies from closing the connection. `identity`: the
+    verifier's. Closes `answers`.
     """
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     session, vocabulary = text.session, text.engine.backend.vocabulary
@@ -53,6 +56,7 @@ async def text_events(text: GeneratedText, answers: AsyncGenerator[Answer | None
                 session_id=session.id,
                 prompt_len=session.prompt_len,
                 position=text.position,
+                identity=identity,
                 sampling=sampling_report(session),
             )
             yield event("open", opened)

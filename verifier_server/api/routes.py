@@ -45,6 +45,7 @@ async def prefill(request: Request) -> Response:
         total_tokens=answer.total_tokens,
         finish_reason=answer.finish_reason,
         model=service.engine.backend.model_name,
+        identity=service.identity,
         vocabulary=service.vocabulary(),
         sampling=sampling_report(session),
         self_continue=session.self_continue,
@@ -87,7 +88,8 @@ async def generate(request: Request) -> Response:
     if message.stream:
         answers = service.texts.each(text, HEARTBEAT)
         headers = HEADERS | {SESSION_HEADER: text.session.id}
-        return StreamingResponse(text_events(text, answers), media_type=MEDIA_TYPE, headers=headers)
+        events = text_events(text, answers, service.identity)
+        return StreamingResponse(events, media_type=MEDIA_TYPE, headers=headers)
     return _json(summary(text, await service.texts.last(text, request.receive)), text.session)
 
 

@@ -70,6 +70,7 @@ def test_health_without_the_key_reports_the_status_only(serve: Serve) -> None:
         response = live.http.get("/health", headers=headers)
         assert (response.status_code, response.json()) == (200, {"status": "ready", "access": "unauthorized"})
     full = live.http.get("/health", headers={"Authorization": "Bearer s3cret"}).json()
+    assert full.pop("identity")
     assert full == {"status": "ready", "model": "scripted-2", "sessions": 0}
     live.service.loader.failure = "cannot read /home/user/model.gguf"
     response = live.http.get("/health")

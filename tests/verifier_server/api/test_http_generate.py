@@ -34,7 +34,7 @@ def events(live: LiveServer, body: dict[str, Any]) -> list[tuple[str, Any]]:
         found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
     opened, *rest = found
     assert opened[0] == "open"
-    assert opened[1].keys() == {"session_id", "prompt_len", "position", "sampling"}
+    assert opened[1].keys() == {"session_id", "prompt_len", "position", "identity", "sampling"}
     return rest
 
 

@@ -35,6 +35,7 @@ def test_model_lists_limits_and_fingerprints(server: LiveServer) -> None:
     pass_ms = body.pop("pass_ms")
     assert len(pass_ms) == 17
     assert min(pass_ms) > 0.0
+    assert body.pop("identity") == server.http.get("/health").json()["identity"]
     assert body == {
         "model": "scripted-2",
         "backend": "scripted",
@@ -104,7 +105,8 @@ def test_prefill_reply_has_all_fields(server: LiveServer) -> None:
     assert response.headers["x-session-id"] == session_id
     assert len(session_id) == 32
     assert timing.keys() == {"queue_ms", "forward_ms", "sessions"}
-    assert body.pop("vocabulary") == server.http.get("/model").json()["vocabulary"]
+    told = server.http.get("/model").json()
+    assert (body.pop("vocabulary"), body.pop("identity")) == (told["vocabulary"], told["identity"])
     assert body == {
         "prompt_len": 12,
         "prompt_ids": PROMPT_IDS,

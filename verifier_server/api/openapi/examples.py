@@ -18,6 +18,7 @@ _VOCABULARY = {
     "ordinary": "6ecfc6e16cd8",
     "control": "0751ec91fe17",
 }
+_IDENTITY = "3f2a9c0d1b7e48aa-88a1c3f0"
 _VERIFIED = {
     "position": 5,
     "accepted_prefix_len": 2,
@@ -40,7 +41,13 @@ _TEXT = {
     "sampling": _SAMPLING | {"seed": 7, "temperature": 0.8},
     "timing": _TIMING,
 }
-_OPENED = {"session_id": "text-1", "prompt_len": 4, "position": 4, "sampling": _TEXT["sampling"]}
+_OPENED = {
+    "session_id": "text-1",
+    "prompt_len": 4,
+    "position": 4,
+    "identity": _IDENTITY,
+    "sampling": _TEXT["sampling"],
+}
 
 _REQUESTS: dict[str, dict[str, Json]] = {  # by schema, then by name
     "PrefillRequest": {
@@ -90,6 +97,7 @@ _RESPONSES: dict[str, Json] = {  # by schema
         "total_tokens": 5,
         "finish_reason": None,
         "model": "stdlib-target-q8_0",
+        "identity": _IDENTITY,
         "vocabulary": _VOCABULARY,
         "sampling": _SAMPLING,
         "self_continue": False,
@@ -101,6 +109,7 @@ _RESPONSES: dict[str, Json] = {  # by schema
     "TokenizeResponse": {"token_ids": [0, 511, 2133, 9]},
     "ModelInfo": {
         "model": "stdlib-target-q8_0",
+        "identity": _IDENTITY,
         "backend": "llama_cpp",
         "context_length": 2048,
         "rows": 16,
