@@ -1,10 +1,10 @@
 """Loads an engine by name. Only the module of the requested engine is imported."""
 
-import sys
 from importlib import import_module
 from types import ModuleType
 
 from backends.base import Backend, LoadOptions, ModelLoadError, Progress
+from specpair.extras import installing
 
 # Modules with a `load(options, progress)` each, which returns a Backend.
 _MODULES = {
@@ -15,8 +15,7 @@ _MODULES = {
     "scripted": "backends.scripted",
 }
 
-# Requirements of an engine beyond requirements.txt.
-_EXTRAS = {"torch": "requirements-torch.txt", "mlx": "requirements-mlx.txt"}
+_EXTRAS = ("torch", "mlx")  # engines whose packages are an extra of the same name
 
 # Engines that compile a model into programs, some of them on some devices only. Their modules have a
 # `compiles(options)` and a `programs_folder(options)`, too.
@@ -69,5 +68,6 @@ def _module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if name not in _EXTRAS:
             raise
-        needs = f"{sys.executable} -m pip install -r {_EXTRAS[name]}"
-        raise ModelLoadError(f"the {name} backend needs {error.name}, which is not installed: {needs}") from error
+        raise ModelLoadError(
+            f"the {name} backend needs {error.name}, which is not installed: {installing(name)}"
+        ) from error

@@ -17,6 +17,9 @@ The source of drafts is a `DraftModel`, a `Lookup`, or a `Drafter` of your own, 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from specpair.siblings import import_siblings
+
+import_siblings()
 if TYPE_CHECKING:
     from backends.base import BackendError, LoadOptions
     from backends.vocabulary import Vocabulary

@@ -11,19 +11,24 @@ from tests.paths import ROOT
 
 PACKAGES = (
     *("verifier_server", "drafter_client", "openai_api", "http_service"),
-    *("drafters", "backends", "command_line", "speculation", "models"),
+    *("drafters", "backends", "command_line", "speculation", "models", "specpair"),
 )
 # Each package may import itself and those named behind it.
 BELOW = {
-    "verifier_server": {"openai_api", "http_service", "drafters", "backends", "speculation", "command_line"},
-    "drafter_client": {"openai_api", "http_service", "drafters", "backends", "speculation", "command_line"},
+    "verifier_server": {
+        *("openai_api", "http_service", "drafters", "backends", "speculation", "command_line", "specpair")
+    },
+    "drafter_client": {
+        *("openai_api", "http_service", "drafters", "backends", "speculation", "command_line", "specpair")
+    },
     "openai_api": {"http_service", "backends", "speculation"},
     "http_service": {"speculation", "command_line"},
     "drafters": {"backends", "speculation"},
-    "backends": {"speculation"},
+    "backends": {"speculation", "specpair"},
     "command_line": set(),
     "speculation": set(),
     "models": {"backends"},
+    "specpair": set(),
 }
 # The rooms of a package from the top floor to the ground; "" is the package's own level.
 FLOORS = {

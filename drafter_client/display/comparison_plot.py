@@ -1,12 +1,12 @@
 """The plot of `drafter compare`. Needs matplotlib."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from drafter_client.display.comparison_table import Table
 from drafter_client.errors import NoPicture
+from specpair.extras import installing
 
 
 def draw(tables: Sequence[Table], title: str, path: Path) -> None:
@@ -14,8 +14,7 @@ def draw(tables: Sequence[Table], title: str, path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        install = f"{sys.executable} -m pip install -r requirements-benchmarks.txt"
-        raise NoPicture(f"PNGs need matplotlib: {install}") from None
+        raise NoPicture(f"PNGs need matplotlib: {installing('plots')}") from None
     figure = Figure(figsize=(4.8 * len(tables), 1.2 + 0.32 * len(tables[0].rows)), layout="constrained")
     figure.suptitle(title, fontsize=10, parse_math=False)
     for axes, table in zip(figure.subplots(1, len(tables), squeeze=False)[0], tables, strict=True):

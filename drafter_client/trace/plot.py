@@ -1,6 +1,5 @@
 """The report of a run as a PNG. Needs matplotlib, which nothing else in the drafter needs."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ from drafter_client.errors import TraceError
 from drafter_client.trace.analysis import Lane, acceptance_by_depth, speed_over_time, timeline, window
 from drafter_client.trace.reader import RunTrace
 from drafter_client.trace.terminal import summary, title
+from specpair.extras import installing
 
 _COLOURS = {Lane.DRAFTING: "tab:green", Lane.NETWORK: "tab:orange", Lane.QUEUE: "tab:red", Lane.VERIFY: "tab:blue"}
 _PASSES = 24  # verifier passes in the timeline, at most
@@ -23,8 +23,7 @@ def draw(run: RunTrace, path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        install = f"{sys.executable} -m pip install -r requirements-benchmarks.txt"
-        raise NoMatplotlib(f"PNGs need matplotlib: {install}") from None
+        raise NoMatplotlib(f"PNGs need matplotlib: {installing('plots')}") from None
     figure = Figure(figsize=(10, 9), layout="constrained")
     figure.suptitle(f"{title(run)}\n{summary(run.metrics)}", fontsize=10, parse_math=False)
     acceptance, lanes, speed = figure.subplots(3, 1)

@@ -1,0 +1,1 @@
+"""What the packages of this distribution need to find each other."""
