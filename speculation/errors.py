@@ -3,7 +3,7 @@
 SpecPairError
 +-- RequestError                 the request is at fault
 |   +-- InvalidRequest, HeadTooLarge, BodyTooLarge, RequestTimeout, NotFound, MethodNotAllowed
-|   +-- Unauthorized, Forbidden, ForeignOrigin, RateLimited
+|   +-- Unauthorized, Forbidden, ForeignHost, ForeignOrigin, RateLimited
 |   +-- UnknownModel
 |   +-- EmptyPrompt, PromptTooLong, NoChatTemplate, TokenOutOfRange, TooManyDrafts
 |   +-- UnknownSession, SessionConflict, SessionMismatch, ImplicitSessionRefused, SelfContinueRefused
@@ -81,6 +81,12 @@ class Forbidden(RequestError):
     """The verifier has no key, and the caller is not on this machine or a private network."""
 
     code, status = "forbidden", 403
+
+
+class ForeignHost(RequestError):
+    """There is no key, and the request is for a name that is not known to be this machine's."""
+
+    code, status = "foreign_host", 403
 
 
 class ForeignOrigin(RequestError):

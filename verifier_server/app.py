@@ -16,6 +16,7 @@ from uvicorn.config import STARTUP_FAILURE
 from backends.base import Backend
 from command_line.objects import keep_loaded_objects
 from http_service.connections.app import App
+from http_service.hosts import Hosts, KnownHosts, read_hosts
 from http_service.keys.gate import GatedRequests
 from http_service.observability import logs
 from http_service.observability.observed_requests import ObservedRequests
@@ -93,6 +94,8 @@ def create_app(
     origins = Origins(read_origins(settings.cors_origins), settings.key("cors_origins"))
     app.add_middleware(GatedRequests, gate=service.gate, origins=origins)
     add_cors(app, origins)
+    hosts = Hosts(read_hosts(settings.allowed_hosts), settings.key("allowed_hosts"))
+    app.add_middleware(KnownHosts, access=service.gate.access, hosts=hosts)
     routes = Routes([*(operation.path for operation in operations.OPERATIONS), "/docs", "/openapi.json"])
     app.add_middleware(ObservedRequests, metrics=service.metrics, routes=routes, access_log=settings.access_log)
     return app

@@ -188,6 +188,8 @@ def _value(name: str, field: FieldInfo) -> str:
         return "PATH"
     if name == "cors_origins":
         return "URLS"
+    if name == "allowed_hosts":
+        return "NAMES"
     if name in ("compile_widths", "compile_spans"):
         return "N,N,…"
     if name == "backend" or name == "draft_backend":

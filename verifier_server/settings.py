@@ -1,11 +1,12 @@
 """The settings of a verifier, their checks, and what they mean for its engines. `flags` reads them."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
 from backends.base import BackendError, LoadOptions, ModelLoadError
 from backends.machine import THREADS_AT_MOST
@@ -14,6 +15,7 @@ from backends.shipped_models import DEFAULT_TARGET
 from command_line.errors import SettingsError as SettingsError
 from command_line.given_values import ascending, home
 from command_line.layers import LayeredSettings
+from http_service.hosts import read_hosts
 from http_service.keys.stored_key import complaint
 from http_service.origins import read_origins
 from verifier_server.limits import share_of_one_client
@@ -33,6 +35,16 @@ def _path(value: object) -> object:
     if value == "":
         raise ValueError("is empty: name a file or a folder")
     return home(value) if isinstance(value, str) else value
+
+
+def _readable(read: Callable[[str], object]) -> AfterValidator:
+    """Refuses a text for which `read` raises ValueError."""
+
+    def check(text: str) -> str:
+        read(text)
+        return text
+
+    return AfterValidator(check)
 
 
 GivenPath = Annotated[Path | None, BeforeValidator(_path)]
@@ -165,8 +177,17 @@ class Settings(LayeredSettings):
     insecure: Annotated[
         bool, Field(description="without a key, serve every address, not only loopback and private networks")
     ] = False
+    allowed_hosts: Annotated[
+        str,
+        _readable(read_hosts),
+        Field(
+            description="names, separated by commas, that the verifier answers to without a key, beside its machine's "
+            "own; *: all (default: none)"
+        ),
+    ] = ""
     cors_origins: Annotated[
         str,
+        _readable(read_origins),
         Field(description="origins whose web pages may use the verifier, separated by commas; *: all (default: none)"),
     ] = ""
 
@@ -184,10 +205,6 @@ class Settings(LayeredSettings):
         for name in ("api_key", "keys_file"):
             if self.insecure and getattr(self, name) is not None:
                 raise ValueError(f"insecure: it means no key is needed, but {name} is set: leave one of them out")
-        try:
-            read_origins(self.cors_origins)
-        except ValueError as error:
-            raise ValueError(f"cors_origins: {error}") from None
         return self
 
     @classmethod

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from command_line.given_values import ascending, home
+from http_service.hosts import read_hosts
 from http_service.origins import read_origins
 from speculation.sampling import gumbel
 from speculation.sampling.sampling import BIAS
@@ -17,10 +18,20 @@ def path(text: str) -> Path:
     return home(text)
 
 
+def hosts(text: str) -> str:
+    """Names of hosts, separated by commas."""
+    return _checked(text, read_hosts)
+
+
 def origins(text: str) -> str:
     """Origins of web pages, separated by commas."""
+    return _checked(text, read_origins)
+
+
+def _checked(text: str, read: Callable[[str], object]) -> str:
+    """`text`, which `read` can read."""
     try:
-        read_origins(text)
+        read(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text

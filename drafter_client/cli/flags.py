@@ -7,7 +7,7 @@ from backends.machine import THREADS_AT_MOST
 from backends.registry import SHOWN, TEST_ENGINES
 from backends.shipped_models import DEFAULT_DRAFT
 from command_line.parser import KEY, OneOf, Switch
-from drafter_client.cli.flag_values import auto_or, between, bias, numbers, origins, path, seed, whole
+from drafter_client.cli.flag_values import auto_or, between, bias, hosts, numbers, origins, path, seed, whole
 from drafter_client.http.retries import PATIENCE
 from drafter_client.options import Mode
 from drafter_client.pair import BRANCHES, VERIFIER
@@ -89,6 +89,14 @@ def access_flags(parser: argparse.ArgumentParser) -> None:
         action=Switch,
         default=False,
         help="without a key, serve every address, not only loopback and private networks (default: no)",
+    )
+    group.add_argument(
+        "--allowed-hosts",
+        metavar="NAMES",
+        type=hosts,
+        default="",
+        help="names, separated by commas, that it answers to without a key, beside this machine's own; *: all "
+        "(default: none)",
     )
     group.add_argument(
         "--cors-origins",

@@ -7,6 +7,7 @@ from command_line.errors import SettingsError
 from drafter_client.cli.shared_steps import check_draft_n, pair_of, served_options
 from drafter_client.observability.drafter_metrics import DrafterMetrics
 from drafter_client.serve.app import create_app
+from http_service.hosts import Hosts, read_hosts
 from http_service.keys.access import DRAFTER, Access
 from http_service.keys.accounts import Accounts
 from http_service.keys.gate import Gate
@@ -44,6 +45,7 @@ def run_serve(options: argparse.Namespace) -> int:
             access_log=options.access_log,
             gate=gate,
             origins=Origins(read_origins(options.cors_origins), options.settings.key("cors_origins")),
+            hosts=Hosts(read_hosts(options.allowed_hosts), options.settings.key("allowed_hosts")),
         )
     except BaseException:
         pair.close()

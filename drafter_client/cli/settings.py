@@ -26,7 +26,8 @@ NAMES = Names(
     settings=(
         *("verifier", "api_key", "patience", "max_tokens", "chat", "concurrency"),
         *("host", "port", "texts", "queue", "drain", "log_format", "access_log"),
-        *("serve_key", "keys_file", "insecure", "cors_origins", "ssl_certfile", "ssl_keyfile"),
+        *("serve_key", "keys_file", "insecure", "allowed_hosts", "cors_origins"),
+        *("ssl_certfile", "ssl_keyfile"),
         *("mode", "remember", "draft_model", "draft_n", "branches", "translate", "lookup", "lockstep"),
         *("backend", *ENGINE, "temperature", "top_p", "top_k", "min_p", "seed", "strategy", "threshold"),
         *("presence_penalty", "frequency_penalty", "repetition_penalty"),

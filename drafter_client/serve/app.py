@@ -15,6 +15,7 @@ from drafter_client.serve.state import StateEndpoints
 from drafter_client.serve.texts import PairTexts
 from http_service.connections.app import App
 from http_service.draining import Draining
+from http_service.hosts import Hosts, KnownHosts
 from http_service.keys.access import DRAFTER, Access
 from http_service.keys.accounts import Accounts
 from http_service.keys.gate import Gate, GatedRequests
@@ -46,13 +47,14 @@ def create_app(
     access_log: bool = False,
     gate: Gate | None = None,
     origins: Origins = Origins((), "cors_origins"),
+    hosts: Hosts | None = None,
 ) -> FastAPI:
     """The application in front of `pair`, which generates `texts` texts at a time. `queue`: how many may wait.
 
     `options`: how texts are drafted; a request says how they are sampled. `metrics`: those that the pair's observer
     counts texts in. `drain`: seconds that texts under way have to end after SIGTERM. `gate`: without one, there are no
-    keys, and this machine and private networks are served. `origins`: whose web pages may use it. The pair is closed
-    with the application.
+    keys, and this machine and private networks are served. `origins`: whose web pages may use it. `hosts`: the names
+    that it answers to without a key, beside its machine's own. The pair is closed with the application.
     """
     passed = gate or Gate(Access(KeyStore(), names=DRAFTER), Accounts())
     counted = metrics or ServiceMetrics(lambda: pair.target.name)
@@ -91,6 +93,7 @@ def create_app(
     app.add_middleware(TrailingSlash)
     app.add_middleware(GatedRequests, gate=passed, origins=origins)
     add_cors(app, origins)
+    app.add_middleware(KnownHosts, access=passed.access, hosts=hosts or Hosts())
     known = Routes([*(each.path for each in operations.SERVICE.operations), "/docs", "/openapi.json"])
     app.add_middleware(ObservedRequests, metrics=counted, routes=known, access_log=access_log)
     return app

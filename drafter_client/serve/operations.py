@@ -21,7 +21,8 @@ Every path works with and without a trailing slash. An unknown path is a 404 (`n
 (`method_not_allowed`, with the header Allow). All errors have one shape, and each has a stable `code`."""
 
 _ALWAYS: Errors = (
-    *(errors.Unauthorized, errors.Forbidden, errors.ForeignOrigin, errors.HeadTooLarge, errors.InternalError),
+    *(errors.Unauthorized, errors.Forbidden, errors.ForeignHost, errors.ForeignOrigin, errors.HeadTooLarge),
+    errors.InternalError,
 )
 _BODY: Errors = (errors.BodyTooLarge, errors.InvalidRequest, errors.RequestTimeout, errors.RateLimited)
 _TEXTS: Errors = (errors.EngineError, errors.Overloaded, errors.ShuttingDown, errors.VerifierAway)

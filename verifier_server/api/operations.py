@@ -12,7 +12,7 @@ from verifier_server.api import routes
 
 _MODEL: Errors = (errors.ModelLoading, errors.ModelFailed)  # errors while there is no model
 _ALWAYS: Errors = (
-    *(errors.Unauthorized, errors.Forbidden, errors.ForeignOrigin, errors.HeadTooLarge),
+    *(errors.Unauthorized, errors.Forbidden, errors.ForeignHost, errors.ForeignOrigin, errors.HeadTooLarge),
     *(errors.InternalError, errors.ShuttingDown),
 )
 _BODY: Errors = (errors.BodyTooLarge, errors.InvalidRequest, errors.RequestTimeout, errors.RateLimited)

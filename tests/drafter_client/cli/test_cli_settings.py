@@ -61,6 +61,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "api_key": ("k1", "k2", "k3"),
     "serve_key": ("k1", "k2", "k3"),
     "keys_file": ("/1", "/2", "/3"),
+    "allowed_hosts": ("*", "a.example", "*.b.example"),
     "cors_origins": ("*", "https://a.example", "http://b.example:3000"),
     "ssl_certfile": (str(DEFAULT_DRAFT), str(DEFAULT_TARGET), str(DEFAULT_DRAFT)),
     "ssl_keyfile": (str(DEFAULT_DRAFT), str(DEFAULT_TARGET), str(DEFAULT_DRAFT)),

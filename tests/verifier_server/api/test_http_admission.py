@@ -25,7 +25,7 @@ TEXT = plain(SCRIPT, IDS, 3)
 def prefill(number: int) -> bytes:
     """A raw HTTP request that opens a new session."""
     body = json.dumps({"session_id": f"flood-{number}", "prompt_ids": IDS}).encode()
-    return b"POST /prefill HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    return b"POST /prefill HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
 def statuses(connection: socket.socket, count: int) -> list[int]:

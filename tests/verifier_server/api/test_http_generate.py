@@ -164,7 +164,7 @@ def test_disconnecting_before_the_reply_stops_decoding(serve: Serve) -> None:
     backend = Watched()
     live = serve(backend)
     backend.forget()
-    request = b'POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n{"prompt": "x"}'
+    request = b'POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 15\r\n\r\n{"prompt": "x"}'
     with socket.create_connection(live.address) as connection:
         connection.sendall(request)
         assert backend.began.wait(20)

@@ -182,7 +182,7 @@ def test_several_readers_are_independent(live: LiveServer) -> None:
 
 def test_disconnect_during_silence_is_noticed(live: LiveServer) -> None:
     with socket.create_connection(live.address) as connection:
-        connection.sendall(b"GET /sessions/s/stream HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.sendall(b"GET /sessions/s/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"200 OK" in connection.recv(100)
         wait_until_watched(live, 1)
     wait_until_watched(live, 0)

@@ -17,8 +17,8 @@ from tests.verifier_server.conftest import SCRIPT, Serve
 from verifier_server.app import create_app
 from verifier_server.settings import Settings
 
-HEAD = b"POST /verify HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+HEAD = b"POST /verify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def all_received(connection: socket.socket) -> bytes:
@@ -107,7 +107,7 @@ PROTOCOLS = pytest.mark.parametrize("base", [HttpToolsProtocol, H11Protocol], id
 
 
 @PROTOCOLS
-@pytest.mark.parametrize("sent", [b"GET /hea", b"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: "])
+@pytest.mark.parametrize("sent", [b"GET /hea", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "])
 def test_incomplete_head_times_out(base: type, sent: bytes) -> None:
     with heads_within(0.05, base) as address, socket.create_connection(address) as connection:
         connection.sendall(sent)

@@ -33,7 +33,9 @@ def leave_behind(live: LiveServer, path: str, body: dict[str, Any], arrived: Cal
     """Send a request and disconnect once it has arrived."""
     content = json.dumps(body).encode()
     with socket.create_connection(live.address) as connection:
-        connection.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(content)))
+        connection.sendall(
+            b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(content))
+        )
         connection.sendall(content)
         until(live, arrived)
 

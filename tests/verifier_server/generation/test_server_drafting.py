@@ -381,7 +381,7 @@ def test_waiting_texts_count_as_sessions(serve: Serve) -> None:
         next(lines)
         content = json.dumps(body_of(WARM)).encode()
         with socket.create_connection(live.address) as waiting:
-            waiting.sendall(b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(content))
+            waiting.sendall(b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(content))
             waiting.sendall(content)
             until(live, lambda: live.service.texts.under_way == 2)
             assert refused(live, mode="fused")[:2] == (503, "overloaded")
