@@ -10,32 +10,37 @@ from collections.abc import Iterable, Sequence
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
 
 from speculation.errors import ForeignOrigin
 
 ANY = "*"
+NULL = "null"  # the origin of pages that have none of their own: files, sandboxed frames. Any page can get it.
 EXPOSED = ("X-Session-Id", "X-Request-Id", "Retry-After")  # headers that pages of allowed origins may read
-_ORIGIN = re.compile(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:]+\])(:\d{1,5})?")
+_ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:\d{1,5})?")
+_APP = re.compile(r"(?!https?:)[a-z][a-z0-9+.-]*://(\*|[A-Za-z0-9._~-]*(:\d{1,5})?)")  # of an app or an extension
 _PORTS = {"http": ":80", "https": ":443"}  # which origins and hosts leave out
 
 
 def read_origins(text: str) -> tuple[str, ...]:
-    """The origins in a setting, separated by commas, or `*` alone. Raises ValueError, which says what is wrong."""
+    """The origins in a setting, separated by commas. `*` stands for every origin but `null`, and `scheme://*` for those
+    of apps and extensions whose id changes. Raises ValueError, which says what is wrong."""
     origins = tuple(part.strip() for part in text.split(",") if part.strip())
-    if origins == (ANY,):
-        return origins
     for origin in origins:
+        if origin == NULL:
+            continue
         if origin == ANY:
-            raise ValueError("* allows every origin: leave out the others")
-        if not _ORIGIN.fullmatch(origin):
+            if set(origins) - {ANY, NULL}:
+                raise ValueError("* allows every origin but null: leave out the others")
+            continue
+        if not (_ORIGIN.fullmatch(origin) or _APP.fullmatch(origin)):
             raise ValueError(
-                f"{origin!r} is not an origin: write https://host or http://host:port, in lower case and without a path"
+                f"{origin!r} is not an origin: write https://host or http://host:port, in lower case, without a path. "
+                "Those of apps and extensions are as app://name, or vscode-webview://* for any name"
             )
-        scheme = origin.partition(":")[0]
-        if origin.endswith(_PORTS[scheme]):
-            raise ValueError(
-                f"{origin!r}: browsers leave out the port {_PORTS[scheme][1:]} there, so leave it out, too"
-            )
+        port = _PORTS.get(origin.partition(":")[0])
+        if port is not None and origin.endswith(port):
+            raise ValueError(f"{origin!r}: browsers leave out the port {port[1:]} there, so leave it out, too")
     return origins
 
 
@@ -44,7 +49,15 @@ class Origins:
 
     def __init__(self, allowed: Sequence[str], setting: str) -> None:
         """`allowed`: from `read_origins`. `setting`: the name of the setting, for errors."""
-        self.allowed, self._setting = tuple(allowed), setting
+        self.any = ANY in allowed
+        self.allowed, self._setting = frozenset(allowed), setting
+
+    def allows(self, origin: str) -> bool:
+        """Whether the setting allows the value of a header Origin."""
+        if origin == NULL or origin in self.allowed:
+            return origin in self.allowed
+        scheme, separator, _ = origin.partition("://")
+        return self.any or (bool(separator) and f"{scheme}://*" in self.allowed)
 
     def check(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Raise ForeignOrigin for a request of a page of another origin, unless that is allowed. `headers`: raw."""
@@ -54,10 +67,10 @@ class Origins:
                 origin = value
             elif name == b"host":
                 host = value
-        if not origin or self.allowed == (ANY,):
+        if not origin:
             return
         page = origin.decode("latin-1")
-        if page in self.allowed or _same_host(page, host.decode("latin-1").lower()):
+        if self.allows(page) or _same_host(page, host.decode("latin-1").lower()):
             return
         raise ForeignOrigin(
             f"the request comes from a web page of {page[:100]!r}, which may not use this service: set {self._setting} "
@@ -65,16 +78,28 @@ class Origins:
         )
 
 
+class _Cors(CORSMiddleware):
+    """Starlette's, for the origins that `Origins` allows; also from public pages to private networks."""
+
+    def __init__(self, app: ASGIApp, origins: Origins) -> None:
+        super().__init__(
+            app,
+            allow_origins=(ANY,) if origins.any else (),
+            allow_methods=("GET", "POST", "DELETE"),
+            allow_headers=("*",),
+            allow_private_network=True,
+            expose_headers=EXPOSED,
+        )
+        self._origins = origins
+
+    def is_allowed_origin(self, origin: str) -> bool:
+        return self._origins.allows(origin)
+
+
 def add_cors(app: FastAPI, origins: Origins) -> None:
     """Let pages of the allowed origins read replies. Without allowed origins, replies have no header of CORS."""
     if origins.allowed:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=origins.allowed,
-            allow_methods=("GET", "POST", "DELETE"),
-            allow_headers=("*",),
-            expose_headers=EXPOSED,
-        )
+        app.add_middleware(_Cors, origins=origins)
 
 
 def _same_host(origin: str, host: str) -> bool:

@@ -188,7 +188,9 @@ class Settings(LayeredSettings):
     cors_origins: Annotated[
         str,
         _readable(read_origins),
-        Field(description="origins whose web pages may use the verifier, separated by commas; *: all (default: none)"),
+        Field(
+            description="origins whose web pages, apps or extensions may use the verifier, separated by commas; *: all (default: none)"
+        ),
     ] = ""
 
     @model_validator(mode="after")

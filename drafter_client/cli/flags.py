@@ -103,7 +103,7 @@ def access_flags(parser: argparse.ArgumentParser) -> None:
         metavar="URLS",
         type=origins,
         default="",
-        help="origins whose web pages may use it, separated by commas; *: all (default: none)",
+        help="origins whose web pages, apps or extensions may use it, separated by commas; *: all (default: none)",
     )
     group.add_argument("--ssl-certfile", metavar="FILE", type=path, help="certificate, to serve HTTPS")
     group.add_argument("--ssl-keyfile", metavar="FILE", type=path, help="its private key, unless it is in that file")

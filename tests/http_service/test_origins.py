@@ -48,7 +48,45 @@ def test_other_pages_are_refused_with_the_setting_to_change(origin: str) -> None
         check("", origin)
     with pytest.raises(ForeignOrigin):
         check("https://other.example", origin)
-    check("*", origin)
+    check("*,null", origin)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "origin"),
+    [
+        ("app://obsidian.md", "app://obsidian.md"),
+        ("app://-", "app://-"),
+        ("tauri://localhost", "tauri://localhost"),
+        ("capacitor://localhost:8100", "capacitor://localhost:8100"),
+        ("chrome-extension://abcdefghijklmnop", "chrome-extension://abcdefghijklmnop"),
+        ("moz-extension://*", "moz-extension://2c127fa4-62c7-7e4f-90e5-472b45eecfdc"),
+        ("vscode-webview://*", "vscode-webview://0q1w2e3r4t5y"),
+        ("file://", "file://"),
+        ("*", "vscode-webview://x"),
+        ("null", "null"),
+        ("*,null", "null"),
+    ],
+)
+def test_apps_and_extensions_are_served_where_allowed(allowed: str, origin: str) -> None:
+    check(allowed, origin)
+    with pytest.raises(ForeignOrigin):
+        check("https://other.example, app://other, other://*", origin)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "origin"),
+    [
+        ("*", "null"),  # only by its name
+        ("vscode-webview://*", "https://vscode-webview.example"),
+        ("vscode-webview://*", "vscode-webview"),
+        ("vscode-webview://*", "vscode://x"),
+        ("app://obsidian.md", "app://obsidian.md.evil"),
+        ("app://obsidian.md", "https://obsidian.md"),
+    ],
+)
+def test_an_allowed_app_allows_no_other(allowed: str, origin: str) -> None:
+    with pytest.raises(ForeignOrigin):
+        check(allowed, origin)
 
 
 def test_refusal_is_one_short_line_for_any_origin() -> None:
@@ -80,9 +118,12 @@ def test_no_origin_is_allowed_by_an_empty_setting() -> None:
         ("https://app.example/path", "is not an origin"),
         ("https://App.example", "is not an origin"),
         ("https://*.example", "is not an origin"),
-        ("null", "is not an origin"),
+        ("https://*", "is not an origin"),
+        ("app://a/b", "is not an origin"),
+        ("app://*.b", "is not an origin"),
+        ("app:x", "is not an origin"),
         (f"{APP} http://b.example", "is not an origin"),
-        (f"{APP},*", r"\* allows every origin: leave out the others"),
+        (f"{APP},*", r"\* allows every origin but null: leave out the others"),
         ("https://app.example:443", "browsers leave out the port 443"),
     ],
 )

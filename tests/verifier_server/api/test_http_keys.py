@@ -259,6 +259,38 @@ def test_pages_of_allowed_origins_are_served(serve: Serve) -> None:
     assert "access-control-allow-origin" not in other.headers
 
 
+APP = "vscode-webview://0q1w2e3r4t5y"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "origin", "answer"),
+    [
+        ("vscode-webview://*", APP, APP),
+        ("app://a, null", "null", "null"),
+        ("*", APP, "*"),
+        ("app://a", APP, None),
+        ("app://a", "null", None),
+        ("*", "null", None),
+    ],
+)
+def test_preflights_for_private_networks_are_answered_for_allowed_origins(
+    serve: Serve, allowed: str, origin: str, answer: str | None
+) -> None:
+    live = serve(ScriptedBackend(SCRIPT), wait=False, cors_origins=allowed)
+    asked = {
+        "Origin": origin,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Private-Network": "true",
+    }
+    preflight = live.http.options("/v1/chat/completions", headers=asked)
+    assert preflight.status_code == (200 if answer else 400)
+    if answer:
+        assert preflight.headers["access-control-allow-origin"] == answer
+        assert preflight.headers["access-control-allow-private-network"] == "true"
+    page = live.http.get("/live", headers={"Origin": origin})
+    assert page.status_code == (403 if answer is None else 200)
+
+
 def test_every_page_is_served_if_the_setting_says_so(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT), cors_origins="*")
     response = live.http.post("/generate", json={"prompt": "x", "max_tokens": 1}, headers=PAGE)
