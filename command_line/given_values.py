@@ -1,7 +1,7 @@
-"""Reads settings as a user writes them: lists of numbers in ascending order, such as "1,4,16", and paths."""
+"""Reads settings as a user writes them: lists of numbers in ascending order, such as "1,4,16", paths, and others."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 
@@ -18,3 +18,13 @@ def ascending(value: str | Sequence[int]) -> tuple[int, ...]:
 def home(text: str) -> Path:
     """The path, with `~` as the home folder: a shell leaves it as it is in `--model=~/x.gguf` and in quotes."""
     return Path(os.path.expanduser(text))
+
+
+def readable(read: Callable[[str], object]) -> Callable[[str], str]:
+    """A check of a text that stays as it is: it raises the ValueError with which `read` refuses the text."""
+
+    def check(text: str) -> str:
+        read(text)
+        return text
+
+    return check

@@ -1,7 +1,6 @@
 """The settings of a verifier, their checks, and what they mean for its engines. `flags` reads them."""
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,7 +12,7 @@ from backends.machine import THREADS_AT_MOST
 from backends.registry import NAMES, SHOWN, devices_of_draft
 from backends.shipped_models import DEFAULT_TARGET
 from command_line.errors import SettingsError as SettingsError
-from command_line.given_values import ascending, home
+from command_line.given_values import ascending, home, readable
 from command_line.layers import LayeredSettings
 from http_service.hosts import read_hosts
 from http_service.keys.stored_key import complaint
@@ -35,16 +34,6 @@ def _path(value: object) -> object:
     if value == "":
         raise ValueError("is empty: name a file or a folder")
     return home(value) if isinstance(value, str) else value
-
-
-def _readable(read: Callable[[str], object]) -> AfterValidator:
-    """Refuses a text for which `read` raises ValueError."""
-
-    def check(text: str) -> str:
-        read(text)
-        return text
-
-    return AfterValidator(check)
 
 
 GivenPath = Annotated[Path | None, BeforeValidator(_path)]
@@ -179,7 +168,7 @@ class Settings(LayeredSettings):
     ] = False
     allowed_hosts: Annotated[
         str,
-        _readable(read_hosts),
+        AfterValidator(readable(read_hosts)),
         Field(
             description="names, separated by commas, that the verifier answers to without a key, beside its machine's "
             "own; *: all (default: none)"
@@ -187,9 +176,10 @@ class Settings(LayeredSettings):
     ] = ""
     cors_origins: Annotated[
         str,
-        _readable(read_origins),
+        AfterValidator(readable(read_origins)),
         Field(
-            description="origins whose web pages, apps or extensions may use the verifier, separated by commas; *: all (default: none)"
+            description="origins whose web pages, apps or extensions may use the verifier, separated by commas; *: all "
+            "(default: none)"
         ),
     ] = ""
 

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from command_line.given_values import ascending, home
+from command_line.given_values import ascending, home, readable
 from http_service.hosts import read_hosts
 from http_service.origins import read_origins
 from speculation.sampling import gumbel
@@ -20,21 +20,20 @@ def path(text: str) -> Path:
 
 def hosts(text: str) -> str:
     """Names of hosts, separated by commas."""
-    return _checked(text, read_hosts)
+    return _given(text, read_hosts)
 
 
 def origins(text: str) -> str:
     """Origins of web pages, separated by commas."""
-    return _checked(text, read_origins)
+    return _given(text, read_origins)
 
 
-def _checked(text: str, read: Callable[[str], object]) -> str:
-    """`text`, which `read` can read."""
+def _given(text: str, read: Callable[[str], object]) -> str:
+    """`text`, if `read` can read it."""
     try:
-        read(text)
+        return readable(read)(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    return text
 
 
 def auto_or(low: int) -> Callable[[str], str | int]:
