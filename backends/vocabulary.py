@@ -21,13 +21,23 @@ class Kind(IntEnum):
 class Vocabulary(ABC):
     """The bytes and class of each id, and the encoding of text. Only ids cross the network, so both ends need one."""
 
-    def __init__(self, pieces: list[bytes], kinds: list[Kind], begin: int | None, ends: frozenset[int]) -> None:
+    def __init__(
+        self,
+        pieces: list[bytes],
+        kinds: list[Kind],
+        begin: int | None,
+        ends: frozenset[int],
+        end: int | None = None,
+    ) -> None:
         """`pieces[id]` and `kinds[id]`: bytes and class of a token. `begin`, `ends`: ids of the begin and end tokens.
 
-        `begin` is ignored unless it is a control token: llama.cpp reports a default id where a file names none.
+        `end`: the one of `ends` that the model's files name, which chat templates write; the only one if there is one.
+        `begin` and `end` are ignored unless they are control tokens: llama.cpp reports a default id where a file names
+        none.
         """
         self.pieces, self.kinds, self.ends = pieces, kinds, ends
-        self.begin = begin if begin is not None and kinds[begin : begin + 1] == [Kind.CONTROL] else None
+        self.begin = _if_control(begin, kinds)
+        self.end = _if_control(min(ends) if end is None and len(ends) == 1 else end, kinds)
 
     @property
     def size(self) -> int:
@@ -41,8 +51,9 @@ class Vocabulary(ABC):
 
     @abstractmethod
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
-        """The ids of `text`, after the begin token if `add_begin` is true and the model has one.
+        """The ids of `text`, after the begin token if `add_begin` is true and the model starts its texts with one.
 
+        An end token is never added, also where the model's files ask for one: a prompt goes on.
         With `parse_control`, control tokens spelled out in the text (chat templates) become their ids.
         """
 
@@ -84,7 +95,7 @@ class Vocabulary(ABC):
         """
         known = [token for token, kind in enumerate(self.kinds) if kind != Kind.UNUSED]
         pieces, kinds = [self.pieces[token] for token in known], [self.kinds[token] for token in known]
-        digest = hashlib.sha256(repr((self.begin, sorted(self.ends), known, [*map(len, pieces)])).encode())
+        digest = hashlib.sha256(repr((self.begin, self.end, sorted(self.ends), known, [*map(len, pieces)])).encode())
         digest.update(bytes(kinds) + b"".join(pieces))
         names = [
             piece
@@ -100,6 +111,10 @@ class Vocabulary(ABC):
         return digest.hexdigest()
 
 
+def _if_control(token: int | None, kinds: list[Kind]) -> int | None:
+    return token if token is not None and kinds[token : token + 1] == [Kind.CONTROL] else None
+
+
 class PaddedVocabulary(Vocabulary):
     """Another vocabulary with `size` ids: unused ones are added or left away at its end, as in models of a family."""
 
@@ -107,7 +122,7 @@ class PaddedVocabulary(Vocabulary):
         added = max(0, size - vocabulary.size)
         pieces = [*vocabulary.pieces[:size], *[b""] * added]
         kinds = [*vocabulary.kinds[:size], *[Kind.UNUSED] * added]
-        super().__init__(pieces, kinds, vocabulary.begin, vocabulary.ends)
+        super().__init__(pieces, kinds, vocabulary.begin, vocabulary.ends, vocabulary.end)
         self._vocabulary = vocabulary
 
     @property

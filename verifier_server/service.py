@@ -201,6 +201,7 @@ class Service:
                 size=vocabulary.size,
                 begin=vocabulary.begin,
                 ends=sorted(vocabulary.ends),
+                end=vocabulary.end,
                 kinds="".join(str(int(kind)) for kind in vocabulary.kinds),
                 pieces=[piece.decode("latin-1") for piece in vocabulary.pieces],
             ).body()

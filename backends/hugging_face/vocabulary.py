@@ -31,13 +31,14 @@ class HfVocabulary(Vocabulary):
         size: int,
         begin: int | None,
         ends: frozenset[int],
+        end: int | None = None,
         adds_begin: bool | None = None,
     ) -> None:
         """`text`: contents of a tokenizer.json. `size`: ids in the embedding table; those without a token are unused.
 
         `begin`: id of the begin token. `ends`: ids of end tokens that the model states; the names of tokens can add
-        others. `adds_begin`: whether a prompt starts with the begin token; None: as the tokenizer does it, or always if
-        it does not say. Raises ModelLoadError.
+        others. `end`: the one of them that chat templates write. `adds_begin`: whether a prompt starts with the begin
+        token; None: as the tokenizer does it, or always if it does not say. Raises ModelLoadError.
         """
         content = json.loads(text)
         added = {each["id"]: each for each in content.get("added_tokens", ())}
@@ -54,7 +55,7 @@ class HfVocabulary(Vocabulary):
             literal = token in added or kinds[token] != Kind.ORDINARY
             pieces[token] = _literal(name, kinds[token]) if literal else to_bytes(name)
         stated = frozenset(token for token in ends if 0 <= token < size)
-        super().__init__(pieces, kinds, begin, stated | token_names.ends(ids))
+        super().__init__(pieces, kinds, begin, stated | token_names.ends(ids), end)
         for each in content.get("added_tokens", ()):  # mark our control tokens, which may differ from the tokenizer's
             each["special"] = kinds[each["id"]] != Kind.ORDINARY
         self._plain = Tokenizer.from_str(json.dumps(content))
@@ -88,10 +89,17 @@ def read_vocabulary(folder: Path, size: int) -> HfVocabulary:
         for field in ("bos_token_id", "eos_token_id")
     )
     begin = begins[0] if begins else None
-    adds_begin = read_json(path.parent / "tokenizer_config.json").get("add_bos_token")
+    settings = read_json(path.parent / "tokenizer_config.json")
     try:
+        text = path.read_text(encoding="utf-8")
+        named = _added(text, settings.get("eos_token"))
         return HfVocabulary(
-            path.read_text(encoding="utf-8"), size=size, begin=begin, ends=frozenset(ends), adds_begin=adds_begin
+            text,
+            size=size,
+            begin=begin,
+            ends=frozenset(ends),
+            end=named if named is not None else ends[0] if ends else None,
+            adds_begin=settings.get("add_bos_token"),
         )
     except ModelLoadError as error:
         raise ModelLoadError(f"{path}: {error}") from None
@@ -120,6 +128,13 @@ def _ids(field: str, stated: object) -> list[int]:
     if not all(isinstance(each, int) for each in ids):
         raise ModelLoadError(f"{field} is {json.dumps(stated)}: a token id, or a list of ids, is expected there")
     return ids
+
+
+def _added(text: str, named: object) -> int | None:
+    """The id of the added token that a tokenizer's setting names, by its text or by its description."""
+    name = named.get("content") if isinstance(named, dict) else named
+    tokens = json.loads(text).get("added_tokens", ())
+    return next((each["id"] for each in tokens if each["content"] == name), None)
 
 
 def _kinds(ids: Mapping[str, int], added: Mapping[int, Mapping[str, Any]], size: int) -> list[Kind]:

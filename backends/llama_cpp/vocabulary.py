@@ -23,17 +23,19 @@ class LlamaVocabulary(Vocabulary):
             kinds=[self._kind(token) for token in range(size)],
             begin=lib.llama_vocab_bos(self._vocab),
             ends=frozenset(token for token in range(size) if lib.llama_vocab_is_eog(self._vocab, token)),
+            end=lib.llama_vocab_eos(self._vocab),
         )
+        self._adds_begin = self.begin is not None and lib.llama_vocab_get_add_bos(self._vocab)
 
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
         data = text.encode()
         room = len(data) + 8
-        begins = add_begin and self.begin is not None  # else the library might add its default begin token
+        begin = [self.begin] if add_begin and self._adds_begin and self.begin is not None else []
         while True:
-            ids = (ctypes.c_int32 * room)()
-            count = lib.llama_tokenize(self._vocab, data, len(data), ids, room, begins, parse_control)
+            ids = (ctypes.c_int32 * room)()  # asked for begin tokens, the library adds end tokens and defaults, too
+            count = lib.llama_tokenize(self._vocab, data, len(data), ids, room, False, parse_control)
             if count >= 0:
-                return list(ids[:count])
+                return begin + ids[:count]
             room = -count  # a negative answer is the size needed
 
     def _piece(self, token: int) -> bytes:

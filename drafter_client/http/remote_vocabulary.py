@@ -78,7 +78,7 @@ class RemoteVocabulary(Vocabulary):
         if len(told.kinds) != len(told.pieces):
             raise broken_promise(where, "kinds is not one digit for each of the pieces")
         pieces, kinds = [each.encode("latin-1") for each in told.pieces], [Kind(int(digit)) for digit in told.kinds]
-        super().__init__(pieces, kinds, told.begin, frozenset(told.ends))
+        super().__init__(pieces, kinds, told.begin, frozenset(told.ends), told.end)
         if self.fingerprint != info.vocabulary:
             raise BadReply(f"the vocabulary that {client.url} sent is not the one that it names")
 

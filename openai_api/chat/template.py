@@ -10,7 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from speculation.errors import NoChatTemplate
+from openai_api.chat.forms import Forms
+from speculation.errors import InvalidRequest, NoChatTemplate
 from speculation.terminal_text import one_line
 
 MOST_TEMPLATE = 2**20  # characters; common templates have a few thousand
@@ -25,6 +26,7 @@ class Renderer:
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
+        self._forms: dict[str, Forms] = {}  # of templates
 
     def __enter__(self) -> "Renderer":
         return self
@@ -42,20 +44,43 @@ class Renderer:
     def render(self, template: str, variables: dict[str, Any]) -> str:
         """Return a Jinja template rendered with `variables`. The child process is killed after `DEADLINE`.
 
-        Raises NoChatTemplate if the template exceeds a limit or fails.
+        Raises NoChatTemplate if the template exceeds a limit or fails, and InvalidRequest if it refuses the messages.
         """
+        answer = self._ask(template, variables)
+        if "refused" in answer:
+            raise InvalidRequest(
+                f"messages: the chat template refuses them: {one_line(answer['refused'])}", param="messages"
+            )
+        if "error" in answer:
+            raise _failed(one_line(answer["error"]))
+        return _text(answer)
+
+    def attempt(self, template: str, variables: dict[str, Any]) -> str | None:
+        """Return the rendered template, or None if it fails or refuses. Raises NoChatTemplate if it exceeds a limit."""
+        answer = self._ask(template, variables)
+        return _text(answer) if "text" in answer else None
+
+    def forms(self, template: str) -> Forms:
+        """What a template takes. It is tried when that matters for the first time; see `attempt` for the errors."""
+        if template not in self._forms:
+            base = {"add_generation_prompt": True, "bos_token": "", "eos_token": ""}
+            found = Forms(lambda messages: self.attempt(template, base | {"messages": messages}))
+            self._forms = {template: found}  # a service has one
+        return self._forms[template]
+
+    def _ask(self, template: str, variables: dict[str, Any]) -> dict[str, str]:
+        """The child's answer. Raises NoChatTemplate if the template exceeds a limit of this process."""
         if len(template) > MOST_TEMPLATE:
             raise _failed(f"it has {len(template)} characters, at most {MOST_TEMPLATE} are taken")
         most = MOST_AROUND + 4 * len(json.dumps(variables))
         request = json.dumps({"template": template, "variables": variables, "most": most})
         with self._lock:
             answer = self._answer(request.encode() + b"\n")
-        if "error" in answer:
-            raise _failed(one_line(answer["error"]))
-        text: str = answer["text"]
-        return text.encode(errors="replace").decode()  # a template can make half of a surrogate pair
+        if "exceeded" in answer:
+            raise _failed(answer["exceeded"])
+        return answer
 
-    def _answer(self, request: bytes) -> dict[str, Any]:
+    def _answer(self, request: bytes) -> dict[str, str]:
         if self._child is None:
             command = [sys.executable, "-P", str(_CHILD)]  # -P: modules in this folder must not shadow others
             pipe = subprocess.PIPE
@@ -74,7 +99,7 @@ class Renderer:
             child.stdin.write(request)
             child.stdin.flush()
             line = child.stdout.readline()
-            answer: dict[str, Any] = json.loads(line)
+            answer: dict[str, str] = json.loads(line)
         except (OSError, ValueError):  # the child has ended
             status = self._end()
             raise _failed(f"it takes longer than {DEADLINE:g} s" if late.is_set() else _ending(status)) from None
@@ -97,6 +122,10 @@ class Renderer:
             return child.wait()
         finally:
             child.stdout.close()
+
+
+def _text(answer: dict[str, str]) -> str:
+    return answer["text"].encode(errors="replace").decode()  # a template can make half of a surrogate pair
 
 
 def _failed(why: str) -> NoChatTemplate:

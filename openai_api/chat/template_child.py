@@ -1,34 +1,90 @@
 """A program that renders chat templates, one after the other. Only a separate process can be ended for sure.
 
 Each line of standard input is a JSON object: `template`, `variables`, and `most`, the maximum length of the result in
-characters. It is answered with one line on standard output, a JSON object with `text` or `error`. The program runs by
+characters. It is answered with one line on standard output, a JSON object with `text`; with `refused`, the template's
+own reason to take no such messages; with `exceeded`, a limit of size or memory; or with `error`. The program runs by
 its path and imports nothing of this package.
+
+Templates find what they find in transformers: its functions, its filter `tojson`, its tag `generation`, and variables
+that are None unless they are given.
 """
 
 import json
 import sys
+from datetime import datetime
 from functools import lru_cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from jinja2 import Template, TemplateRuntimeError
+from jinja2.ext import Extension
+from jinja2.nodes import Node, Scope
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 _MEMORY = 2**30  # bytes of address space, where the system can limit it
-_ENVIRONMENT = ImmutableSandboxedEnvironment(
-    trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-)
+_DEFAULTS = {"tools": None, "documents": None}
+
+
+class _Refused(TemplateRuntimeError):
+    """The template has called `raise_exception`."""
+
+
+class _Generation(Extension):
+    """The tag `generation`, around what a model is trained to say: only training needs to know where that is."""
+
+    tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
+
+    def parse(self, parser: Parser) -> Node:
+        line = next(parser.stream).lineno
+        return Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise _Refused(str(message))
+
+
+def _now(form: str) -> str:
+    return datetime.now().strftime(form)
+
+
+def _json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Jinja's own filter writes HTML, in the order of the alphabet."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    made = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
+    )
+    made.filters["tojson"] = _json
+    made.globals |= {"raise_exception": _refuse, "strftime_now": _now}
+    return made
+
+
+_ENVIRONMENT = _environment()
 
 
 def rendered(template: str, variables: dict[str, object], most: int) -> dict[str, str]:
     """Render the template; return the object for standard output. `most`: characters that the text may have."""
+    given = {name: value for name, value in variables.items() if name not in _ENVIRONMENT.globals}
     parts: list[str] = []
     length = 0
     try:
-        for part in _compiled(template).generate({**variables, "raise_exception": _refuse}):
+        for part in _compiled(template).generate(_DEFAULTS | given):
             parts.append(part)
             length += len(part)
             if length > most:
-                return {"error": f"it makes more than {most} characters of the messages"}
+                return {"exceeded": f"it makes more than {most} characters of the messages"}
+    except _Refused as error:
+        return {"refused": str(error)}
+    except MemoryError:
+        return {"exceeded": "MemoryError"}
     except Exception as error:  # a template is a program, so any error can occur
         return {"error": str(error) or type(error).__name__}
     return {"text": "".join(parts)}
@@ -37,10 +93,6 @@ def rendered(template: str, variables: dict[str, object], most: int) -> dict[str
 @lru_cache(maxsize=4)
 def _compiled(template: str) -> Template:
     return _ENVIRONMENT.from_string(template)
-
-
-def _refuse(message: str) -> NoReturn:
-    raise TemplateRuntimeError(message)
 
 
 def _limit_memory() -> None:

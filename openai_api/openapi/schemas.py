@@ -43,7 +43,11 @@ def refine(found: dict[str, Json]) -> None:
 
 def _exactly(value: object) -> Json:
     """A schema of one value: null, false, or the empty string, list or object."""
-    sizes = {str: ("string", "maxLength"), list: ("array", "maxItems"), dict: ("object", "maxProperties")}
+    sizes: dict[type, tuple[str, str]] = {
+        str: ("string", "maxLength"),
+        list: ("array", "maxItems"),
+        dict: ("object", "maxProperties"),
+    }
     if (size := sizes.get(type(value))) is None:
         return {"const": value}
     return {"type": size[0], size[1]: 0}

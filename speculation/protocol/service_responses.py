@@ -108,6 +108,9 @@ class VocabularyResponse(Response):
     size: Annotated[Count, Field(description="How many ids there are.")]
     begin: Annotated[Count | None, Field(description="The id that texts begin with; null: there is none.")]
     ends: Tokens
+    end: Annotated[
+        Count | None, Field(description="The one of `ends` that chat templates write; null: there is none.")
+    ] = None
     kinds: Annotated[str, Field(pattern="^[012]*$", description="One digit for each id: 0 text, 1 control, 2 unused.")]
     pieces: Annotated[
         list[Annotated[str, Field(pattern=r"^[\x00-\xff]*$")]],

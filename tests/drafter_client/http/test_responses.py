@@ -45,6 +45,7 @@ HONEST: dict[str, dict[str, Any]] = {
             size=BYTES.size,
             begin=BYTES.begin,
             ends=sorted(BYTES.ends),
+            end=BYTES.end,
             kinds="".join(str(int(kind)) for kind in BYTES.kinds),
             pieces=[piece.decode("latin-1") for piece in BYTES.pieces],
         )
@@ -203,7 +204,9 @@ def test_a_response_that_is_no_object_is_refused(path: str, told: Any) -> None:
         ASK[path](_client({**HONEST, path: told}))
 
 
-@pytest.mark.parametrize(("path", "name"), [(path, name) for path, told in HONEST.items() for name in told])
+@pytest.mark.parametrize(
+    ("path", "name"), [(path, name) for path, told in HONEST.items() for name in told if name != "end"]
+)  # a verifier that was there before it does not tell `end`
 def test_every_missing_field_is_named(path: str, name: str) -> None:
     told = {other: value for other, value in HONEST[path].items() if other != name}
     with pytest.raises(BadReply, match=f"^http://v{path}: {name} is missing: is it a verifier\\?$"):

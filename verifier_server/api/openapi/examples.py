@@ -129,6 +129,7 @@ _RESPONSES: dict[str, Json] = {  # by schema
         "size": 3,
         "begin": 0,
         "ends": [1],
+        "end": 1,
         "kinds": "110",
         "pieces": ["<s>", "</s>", "\u00c3\u00a9"],
     },
