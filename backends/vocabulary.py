@@ -2,12 +2,16 @@
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from enum import IntEnum
 from functools import cached_property, lru_cache
 from itertools import chain
+from typing import NamedTuple
 
 from backends import probe_texts
 from speculation.protocol.fingerprint import Fingerprint
+
+_LINE_BREAK = "\n"  # is a token of its own wherever a space is put before texts
 
 
 class Kind(IntEnum):
@@ -16,6 +20,13 @@ class Kind(IntEnum):
     ORDINARY = 0  # text
     CONTROL = 1  # begin, end, roles: has a meaning but no text
     UNUSED = 2  # padding of the embedding table; families pad differently
+
+
+class Part(NamedTuple):
+    """A part of a prompt. `control`: whether control tokens that it spells out are meant."""
+
+    text: str
+    control: bool
 
 
 class Vocabulary(ABC):
@@ -56,6 +67,38 @@ class Vocabulary(ABC):
         An end token is never added, also where the model's files ask for one: a prompt goes on.
         With `parse_control`, control tokens spelled out in the text (chat templates) become their ids.
         """
+
+    def encode_parts(self, parts: Sequence[Part]) -> list[int]:
+        """The ids of a prompt in parts. The begin token comes once, whether or not the first part spells it out."""
+        begin = self.spelled(self.begin)
+        ids: list[int] = []
+        for at, part in enumerate(parts):
+            if part.control or at == 0:
+                begins = at == 0 and not (begin and part.control and part.text.startswith(begin))
+                ids += self.encode(part.text, add_begin=begins, parse_control=part.control)
+            else:
+                ids += self._after_token(part.text)
+        return ids
+
+    def _after_token(self, text: str) -> list[int]:
+        """The ids of plain text that stands after a control token."""
+        if not self._spaces_only_first:
+            return self.encode(text, add_begin=False)
+        start = self.encode(_LINE_BREAK, add_begin=False)
+        return self.encode(_LINE_BREAK + text, add_begin=False)[len(start) :]
+
+    @cached_property
+    def _spaces_only_first(self) -> bool:
+        """Whether a space is put before a text, but not after a control token, as some SentencePiece tokenizers do."""
+        token = self.begin if self.end is None else self.end
+        if token is None:
+            return False
+        after = self.encode(self.spelled(token) + "a", add_begin=False, parse_control=True)
+        return after != [token, *self.encode("a", add_begin=False)]
+
+    def spelled(self, token: int | None) -> str:
+        """How a text spells out the token; empty without one."""
+        return "" if token is None else self.pieces[token].decode(errors="replace")
 
     def decode(self, ids: list[int]) -> bytes:
         """The bytes of the ordinary tokens in `ids`; other ids have no text. A character can span several ids."""
@@ -106,6 +149,9 @@ class Vocabulary(ABC):
             for add_begin in (True, False):
                 ids = self.encode(text, add_begin=add_begin, parse_control=not add_begin)
                 digest.update(repr(ids).encode())
+        for at in range(0, len(probe_texts.FIXED), 3):
+            parts = [Part(text, bool(number % 2)) for number, text in enumerate(probe_texts.FIXED[at : at + 3])]
+            digest.update(repr(self.encode_parts(parts)).encode())
         for text in probe_texts.generated(pieces):
             digest.update(repr(self.encode(text, add_begin=False)).encode())
         return digest.hexdigest()
@@ -131,6 +177,9 @@ class PaddedVocabulary(Vocabulary):
 
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
         return self._vocabulary.encode(text, add_begin=add_begin, parse_control=parse_control)
+
+    def encode_parts(self, parts: Sequence[Part]) -> list[int]:
+        return self._vocabulary.encode_parts(parts)
 
 
 def cannot_draft(draft_name: str, draft: Vocabulary, target_name: str, target: Vocabulary) -> str | None:

@@ -31,7 +31,7 @@ from drafter_client.options import Mode, Options
 from drafter_client.text_run import TextRun
 from drafter_client.token_ids import foreign_id, prediction_ids
 from drafters.base import Drafter
-from openai_api.chat.prompt import chat_parts, encode_parts
+from openai_api.chat.prompt import chat_parts
 from openai_api.chat.template import Renderer
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import NoChatTemplate
@@ -209,7 +209,7 @@ class Pair:
             messages.insert(0, {"role": "system", "content": system})
         with Renderer() as renderer:
             parts = chat_parts(template, self.vocabulary, messages, renderer)
-        return encode_parts(self.vocabulary, parts)
+        return self.vocabulary.encode_parts(parts)
 
     def generate(self, prompt: str | Sequence[int], options: Options = Options()) -> Generation:
         """Return an iterator of the events of a text that continues `prompt` (text or token ids).

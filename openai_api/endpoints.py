@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from http_service.replies.event_stream import EventStream, unless_disconnected
 from http_service.replies.json_reply import JsonReply
-from openai_api.chat.prompt import chat_parts, encode_parts
+from openai_api.chat.prompt import chat_parts
 from openai_api.chat.template import Renderer
 from openai_api.generation import Order, TextsOfRequest
 from openai_api.limits import check_bias, check_fits, check_ids, check_size
@@ -20,7 +20,6 @@ from openai_api.messages import replies
 from openai_api.messages.formats import ChatFormat, CompletionFormat, Format
 from openai_api.messages.parameters import read_request
 from openai_api.messages.requests import ChatRequest, CompletionRequest
-from openai_api.output import token_bytes
 from openai_api.places import Places, TextInPlace
 from openai_api.texts import Target, TextRequest, TextSource
 from speculation.errors import NoChatTemplate, UnknownModel
@@ -120,7 +119,7 @@ class Endpoints:
             return _Prompt(await self._encode(name, given, target), given if echo else "")
         check_fits(name, len(given), target)
         check_ids(name, given, target)
-        text = b"".join(token_bytes(target.vocabulary, token) for token in given).decode(errors="replace")
+        text = target.vocabulary.decode(given).decode(errors="replace")
         return _Prompt(given, text if echo else "")
 
     async def _conversation(self, message: ChatRequest, target: Target) -> list[int]:
@@ -141,7 +140,7 @@ class Endpoints:
             variables,
         )
         check_size(name, sum(len(part.text.encode()) for part in parts), target)
-        ids = await self._source.encoding(lambda vocabulary: encode_parts(vocabulary, parts))
+        ids = await self._source.encoding(lambda vocabulary: vocabulary.encode_parts(parts))
         check_fits(name, len(ids), target)
         return ids
 

@@ -11,10 +11,10 @@ MOST_BIASES = 100_000  # entries of `logit_bias`, over all texts of a request
 
 def check_ids(name: str, ids: Sequence[int], target: Target) -> None:
     """Raise TokenOutOfRange for the first of `ids` that the target has not."""
-    wrong = next((token for token in ids if not 0 <= token < target.size), None)
+    wrong = next((token for token in ids if not 0 <= token < target.vocabulary.size), None)
     if wrong is not None:
         raise TokenOutOfRange(
-            f"{name}: {shown(str(wrong))} is no token id of this model: 0 to {target.size - 1}", param=name
+            f"{name}: {shown(str(wrong))} is no token id of this model: 0 to {target.vocabulary.size - 1}", param=name
         )
 
 

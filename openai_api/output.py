@@ -34,11 +34,6 @@ def joined(deltas: Sequence[Delta]) -> Delta:
     return Delta("".join(each.text for each in deltas), [token for each in deltas for token in each.tokens])
 
 
-def token_bytes(vocabulary: Vocabulary, token: int) -> bytes:
-    """The text of a token. The target's vocabulary may be larger than a drafter's: then it is a wrong byte."""
-    return vocabulary.decode([token]) if token < vocabulary.size else b"\xff"
-
-
 class Output:
     """The text of one choice.
 
@@ -78,7 +73,7 @@ class Output:
     def _add(self, token: int, logprob: TokenLogprobs | None) -> str:
         """Take in one token; returns the characters that can be sent now."""
         self.count += 1
-        part = self._decoder.decode(token_bytes(self._vocabulary, token))
+        part = self._decoder.decode(self._vocabulary.decode([token]))
         if token not in self._vocabulary.ends:
             self._waiting.append(TokenPart(token, self._decoded, self._decoded + len(part), logprob))
         self._decoded += len(part)

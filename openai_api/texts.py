@@ -62,8 +62,7 @@ class Target:
     """The target model, whose texts are served."""
 
     name: str
-    vocabulary: Vocabulary  # a drafter's may have fewer ids than the target
-    size: int  # token ids of the target
+    vocabulary: Vocabulary
     context_length: int  # tokens
     chat_template: str | None  # in Jinja; None: the model has none
 

@@ -8,6 +8,7 @@ from functools import partial
 from starlette.types import Receive
 
 from backends.base import Backend
+from backends.vocabulary import Part
 from http_service.draining import Draining
 from http_service.keys.access import ANYONE, Access, Caller
 from http_service.keys.accounts import Accounts
@@ -30,7 +31,7 @@ from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.accounting import Accounting
 from verifier_server.generation.engine_client import EngineClient
 from verifier_server.generation.generator import GeneratedText, Generator
-from verifier_server.generation.prompts import encode_text, make_session
+from verifier_server.generation.prompts import encode_parts, encode_text, make_session
 from verifier_server.generation.verify import Verifying, implicit, seconds
 from verifier_server.loading import Loader
 from verifier_server.observability.engine_metrics import EngineMetrics
@@ -208,14 +209,12 @@ class Service:
         return self._vocabulary_body
 
     def tokenize(self, request: messages.TokenizeRequest) -> list[int]:
-        """Token ids of the text in `request`. Raises PromptTooLong and InvalidRequest."""
-        return encode_text(
-            self.engine.backend,
-            "text",
-            request.text,
-            add_begin=request.add_begin,
-            parse_control=request.parse_control,
-        )
+        """Token ids of the text or the parts in `request`. Raises PromptTooLong and InvalidRequest."""
+        backend = self.engine.backend
+        if request.parts is not None:
+            return encode_parts(backend, "parts", [Part(each.text, each.parse_control) for each in request.parts])
+        flags = {"add_begin": request.add_begin, "parse_control": request.parse_control}
+        return encode_text(backend, "text", request.text or "", **flags)
 
     async def prefill(
         self, request: messages.PrefillRequest, session_id: str | None, caller: Caller, receive: Receive

@@ -62,7 +62,7 @@ Event = Tokens | Finished
 class TextStream:
     """Incremental decoder over one vocabulary: a character split over several tokens comes once, with the last of them.
 
-    Invalid UTF-8 and unknown token ids become U+FFFD.
+    Invalid UTF-8 becomes U+FFFD.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -72,8 +72,7 @@ class TextStream:
 
     def feed(self, token: int) -> str:
         """Return the text that `token` completes; it may be empty."""
-        known = token < self._vocabulary.size  # the target's vocabulary may be larger
-        self._pieces.append(self._decoder.decode(self._vocabulary.decode([token]) if known else b"\xff"))
+        self._pieces.append(self._decoder.decode(self._vocabulary.decode([token])))
         return self._pieces[-1]
 
     def __str__(self) -> str:

@@ -1,10 +1,11 @@
 """The target's vocabulary: compared with that of a draft model, or fetched where that is another one."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from queue import Empty, SimpleQueue
+from typing import Any
 
-from backends.vocabulary import Kind, PaddedVocabulary, Vocabulary, difference, first_difference, refusal
+from backends.vocabulary import Kind, PaddedVocabulary, Part, Vocabulary, difference, first_difference, refusal
 from drafter_client.errors import BadReply, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import broken_promise, read
@@ -99,7 +100,16 @@ class RemoteVocabulary(Vocabulary):
         return self._text_digest
 
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
-        wanted = build(TokenizeRequest, {"text": text, "add_begin": add_begin, "parse_control": parse_control})
+        return self._tokenized({"text": text, "add_begin": add_begin, "parse_control": parse_control})
+
+    def encode_parts(self, parts: Sequence[Part]) -> list[int]:
+        if self._text_digest is None:  # a verifier of before, which takes no parts
+            return super().encode_parts(parts)
+        return self._tokenized({"parts": [{"text": text, "parse_control": control} for text, control in parts]})
+
+    def _tokenized(self, fields: dict[str, Any]) -> list[int]:
+        """The ids of a text or of parts, by the verifier."""
+        wanted = build(TokenizeRequest, fields)
         client = self._idle_client()
         try:
             content = client.call_through_outage("POST", "/tokenize", wanted.body(), _TOO_OLD)

@@ -77,8 +77,7 @@ class PairTexts:
 
     def target(self) -> Target:
         target = self._pair.target
-        size = target.vocabulary.size
-        return Target(target.name, self._pair.vocabulary, size, target.context_length, target.chat_template)
+        return Target(target.name, self._pair.vocabulary, target.context_length, target.chat_template)
 
     async def encoding(self, work: Callable[[Vocabulary], T]) -> T:
         try:

@@ -6,14 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from backends.vocabulary import Kind, Vocabulary
-
-
-class Part(NamedTuple):
-    """A part of a prompt. `control`: whether control tokens that it spells out are meant."""
-
-    text: str
-    control: bool
+from backends.vocabulary import Kind, Part, Vocabulary
 
 
 class _Piece(NamedTuple):

@@ -3,16 +3,13 @@
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
-from backends.vocabulary import Vocabulary
+from backends.vocabulary import Part, Vocabulary
 from openai_api.chat.forms import Message
-from openai_api.chat.marks import Marks, Part
+from openai_api.chat.marks import Marks
 from openai_api.chat.template import Renderer
 from speculation.errors import InvalidRequest
-
-_LINE_BREAK = "\n"  # is a token of its own wherever a space is put before texts
 
 
 def chat_parts(
@@ -31,8 +28,8 @@ def chat_parts(
     """
     ours = {
         "add_generation_prompt": True,
-        "bos_token": _piece(vocabulary, vocabulary.begin),
-        "eos_token": _piece(vocabulary, vocabulary.end),
+        "bos_token": vocabulary.spelled(vocabulary.begin),
+        "eos_token": vocabulary.spelled(vocabulary.end),
     }
     given = {**(variables or {}), "messages": renderer.forms(template).fitted(messages)}
     text = renderer.render(template, given | ours)
@@ -41,37 +38,6 @@ def chat_parts(
     if (marked := marks.marked(given)) != given:
         text = marks.moved(renderer.render(template, marked | ours), text)
     return marks.parts(text)
-
-
-def encode_parts(vocabulary: Vocabulary, parts: Sequence[Part]) -> list[int]:
-    """The token ids of a prompt. The begin token comes once, whether or not the template writes it."""
-    begin = _piece(vocabulary, vocabulary.begin)
-    ids: list[int] = []
-    for at, part in enumerate(parts):
-        if part.control or at == 0:
-            begins = at == 0 and not (begin and part.control and part.text.startswith(begin))
-            ids += vocabulary.encode(part.text, add_begin=begins, parse_control=part.control)
-        else:
-            ids += _after_token(vocabulary, part.text)
-    return ids
-
-
-def _after_token(vocabulary: Vocabulary, text: str) -> list[int]:
-    """The ids of plain text that stands after a control token."""
-    if not _spaces_only_first(vocabulary):
-        return vocabulary.encode(text, add_begin=False)
-    start = vocabulary.encode(_LINE_BREAK, add_begin=False)
-    return vocabulary.encode(_LINE_BREAK + text, add_begin=False)[len(start) :]
-
-
-@lru_cache(maxsize=8)
-def _spaces_only_first(vocabulary: Vocabulary) -> bool:
-    """Whether a space is put before a text, but not after a control token: some SentencePiece tokenizers do that."""
-    token = vocabulary.begin if vocabulary.end is None else vocabulary.end
-    if token is None:
-        return False
-    after = vocabulary.encode(_piece(vocabulary, token) + "a", add_begin=False, parse_control=True)
-    return after != [token, *vocabulary.encode("a", add_begin=False)]
 
 
 def _check_shown(template: str, variables: Mapping[str, Any], renderer: Renderer) -> None:
@@ -105,7 +71,3 @@ def _check_shown(template: str, variables: Mapping[str, Any], renderer: Renderer
             "it out, or say it in another message",
             param=f"messages.{lost}",
         )
-
-
-def _piece(vocabulary: Vocabulary, token: int | None) -> str:
-    return "" if token is None else vocabulary.pieces[token].decode(errors="replace")

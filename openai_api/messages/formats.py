@@ -141,4 +141,4 @@ def _spelled(vocabulary: Vocabulary, token: int) -> str:
 
 
 def _bytes(vocabulary: Vocabulary, token: int) -> bytes:
-    return vocabulary.pieces[token] if token < vocabulary.size else b""
+    return vocabulary.pieces[token]

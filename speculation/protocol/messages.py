@@ -220,10 +220,32 @@ class BatchRequest(Message):
         return message
 
 
-class TokenizeRequest(Message):
+class PromptPart(Message):
+    """A part of a prompt."""
+
     text: Annotated[str, Field(description="Text to tokenize.")]
+    parse_control: Annotated[bool, Field(description="Whether to parse control tokens in it.")] = False
+
+
+class TokenizeRequest(Message):
+    text: Annotated[str | None, Field(description="Text to tokenize. Either this or `parts`.")] = None
     add_begin: Annotated[bool, Field(description="Whether to put the begin token first.")] = True
     parse_control: Annotated[bool, Field(description="Whether to parse control tokens in the text.")] = False
+    parts: Annotated[
+        list[PromptPart] | None,
+        Field(
+            description="A prompt in parts. The begin token is put first, also where the first part spells it out.",
+            fail_fast=True,
+        ),
+    ] = None
+
+    @model_validator(mode="after")
+    def _one_text(self) -> "TokenizeRequest":
+        if (self.text is None) == (self.parts is None):
+            raise ValueError("give either text or parts")
+        if self.parts is not None and len(self.model_fields_set) > 1:
+            raise ValueError("add_begin and parse_control go with text: each of the parts has its own parse_control")
+        return self
 
 
 class GenerateRequest(_Prompted):

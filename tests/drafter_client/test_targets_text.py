@@ -4,8 +4,11 @@ Each draft model here differs from the target in one part of its tokenizer. Eith
 and the bytes of texts are those of the verifier's own endpoints.
 """
 
+import asyncio
 import json
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import fields, replace
 from itertools import product
@@ -19,12 +22,18 @@ from hypothesis import strategies as st
 from backends.base import Logits
 from backends.scripted import Script, ScriptedBackend
 from backends.vocabulary import Kind
-from drafter_client import DraftModel, Options, Pair
+from drafter_client import AsyncPair, DraftModel, Lookup, Options, Pair
 from drafter_client.errors import VocabularyMismatch
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.remote_vocabulary import RemoteVocabulary
+from drafter_client.serve.app import create_app
 from tests.backends.toy_tokenizer import BEGIN, DIFFERENCES, END, EQUAL, SPLITS, Parts, ToyTokenizer
+from tests.drafter_client.cli.command_line import Command
+from tests.drafter_client.http.fake_transports import Faulty
 from tests.drafter_client.support import Verifier, serving
+from tests.openai_api.conftest import served
 
+GREEDY = Options(max_tokens=24)
 MODEL = DraftModel("toy")  # what `loading` says
 TEMPLATE = "{{ bos_token }}{% for m in messages %}<|user|>{{ m.content }}<end>{% endfor %}<think>"
 TEXTS = ["", "the 1234 cats'll", "  the\n\n\tthe", "<think> <|user|> <end>", "caf\u00e9 e\u0301", "th12ab <begin>more"]
@@ -68,22 +77,22 @@ def loading(parts: Parts) -> Iterator[None]:
         yield
 
 
-def asked(verifier: Verifier, path: str, **request: Any) -> dict[str, Any]:
+def asked(url: str, path: str, **request: Any) -> dict[str, Any]:
     """The reply of one of the verifier's own endpoints."""
-    with closing(VerifierClient(verifier.url)) as client:
+    with closing(VerifierClient(url)) as client:
         reply: dict[str, Any] = json.loads(client.call("POST", path, json.dumps(request).encode()))
     return reply
 
 
 def tokenized(verifier: Verifier, text: str, **flags: bool) -> list[int]:
     """The ids of a text by the verifier's own endpoint."""
-    ids: list[int] = asked(verifier, "/tokenize", text=text, **flags)["token_ids"]
+    ids: list[int] = asked(verifier.url, "/tokenize", text=text, **flags)["token_ids"]
     return ids
 
 
 def written(verifier: Verifier, **request: Any) -> tuple[str, list[int]]:
     """A text, and its ids, by the verifier's own endpoint."""
-    reply = asked(verifier, "/generate", **request)
+    reply = asked(verifier.url, "/generate", **request)
     return reply["text"], reply["token_ids"]
 
 
@@ -154,6 +163,107 @@ def test_random_tokenizers_that_differ_in_one_part(verifier: Verifier, data: st.
                 "split",
                 "longest_first",
             }
+
+
+CHAT = [{"role": "user", "content": "the 123"}]
+
+
+def by_pair(url: str) -> tuple[str, str]:
+    with Pair(url, MODEL) as pair:
+        return pair.generate("the 123", GREEDY).read().text, pair.generate(pair.chat("the 123"), GREEDY).read().text
+
+
+def by_async_pair(url: str) -> tuple[str, str]:
+    async def work() -> tuple[str, str]:
+        async with AsyncPair(url, MODEL) as pair:
+            raw = await pair.generate("the 123", GREEDY).read()
+            return raw.text, (await pair.generate(await pair.chat("the 123"), GREEDY).read()).text
+
+    return asyncio.run(work())
+
+
+def by_serve(url: str) -> tuple[str, str]:
+    with served(create_app(Pair(url, MODEL), Options(), texts=1, queue=1)) as own:
+        return by_endpoints(own)
+
+
+def by_lookup(url: str) -> tuple[str, str]:
+    with Pair(url, Lookup()) as pair:
+        return pair.generate("the 123", GREEDY).read().text, pair.generate(pair.chat("the 123"), GREEDY).read().text
+
+
+def by_endpoints(url: str) -> tuple[str, str]:
+    """The continuation of a prompt, and the answer in a chat, by OpenAI's endpoints."""
+    (raw,) = asked(url, "/v1/completions", prompt="the 123", max_tokens=24, temperature=0)["choices"]
+    (chat,) = asked(url, "/v1/chat/completions", messages=CHAT, max_tokens=24, temperature=0)["choices"]
+    return raw["text"], chat["message"]["content"]
+
+
+@pytest.mark.parametrize("by", [by_pair, by_async_pair, by_serve, by_lookup])
+def test_each_way_to_a_text_gives_the_targets(verifier: Verifier, by: Callable[[str], tuple[str, str]]) -> None:
+    with loading(DIFFERENCES["space before texts"]):
+        assert by(verifier.url) == by_endpoints(verifier.url)
+
+
+def test_the_command_line_gives_the_targets_text(verifier: Verifier, drafter: Command) -> None:
+    flags = ("--verifier", verifier.url, "--draft-model", "toy", "--max-tokens", "24", "--json", "--prompt", "the 123")
+    with loading(DIFFERENCES["space before texts"]):
+        written = [json.loads(drafter(*flags, *more).out)["text"] for more in ((), ("--chat",))]
+    assert tuple(written) == by_endpoints(verifier.url)
+
+
+@pytest.mark.parametrize(("what", "each"), [("nothing", []), ("padding", []), ("split: contractions", ["/tokenize"])])
+def test_a_text_takes_one_more_request_if_the_verifier_encodes_it(
+    verifier: Verifier, what: str, each: list[str]
+) -> None:
+    """Also in a chat, where a message that spells out a control token divides the prompt into parts."""
+    loaded = loading((DIFFERENCES | EQUAL)[what])
+    with loaded, closing(Faulty()) as transport, Pair(verifier.url, MODEL, transport=transport) as pair:
+        before = len(transport.asked)
+        for text in ("the 123", "<end> the <|user|>"):
+            pair.encode(text)
+            pair.chat(text)
+        assert transport.asked[before:] == 4 * each
+
+
+def test_a_verifier_that_tells_no_digest_encodes(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of before. It takes no prompts in parts."""
+    monkeypatch.setattr(ToyTokenizer, "text_digest", None)
+    monkeypatch.setattr(verifier.service.engine.backend, "vocabulary", ToyTokenizer())
+    with loading(Parts()), closing(Faulty()) as transport, Pair(verifier.url, MODEL, transport=transport) as pair:
+        ids = pair.chat("<end>'ll")
+        assert b"parts" not in b"".join(transport.bodies)
+        assert "/tokenize" in transport.asked
+    assert (
+        ids
+        == asked(
+            verifier.url,
+            "/tokenize",
+            parts=[
+                {"text": "<begin><|user|>", "parse_control": True},
+                {"text": "<end>'ll"},
+                {"text": "<end><think>", "parse_control": True},
+            ],
+        )["token_ids"]
+    )
+
+
+def test_texts_at_a_time_do_not_wait_for_each_others_encoding(verifier: Verifier) -> None:
+    """Each has a connection of its own: the requests are all under way before the first is answered."""
+    met = threading.Barrier(3)
+
+    def wait_for_others(_number: int, path: str) -> None:
+        if path == "/tokenize":
+            met.wait(20)
+
+    with (
+        closing(Faulty(before=wait_for_others)) as transport,
+        closing(VerifierClient(verifier.url, transport=transport)) as client,
+        closing(RemoteVocabulary(client, client.model())) as vocabulary,
+        ThreadPoolExecutor(3) as threads,
+    ):
+        ids = [*threads.map(vocabulary.encode, ["the", "12", "ab"])]
+    assert ids == [tokenized(verifier, text) for text in ("the", "12", "ab")]
 
 
 def test_texts_are_written_in_the_targets_tokens(verifier: Verifier) -> None:

@@ -34,8 +34,7 @@ class VerifierTexts:
 
     def target(self) -> Target:
         backend = self._service.engine.backend
-        vocabulary = backend.vocabulary
-        return Target(backend.model_name, vocabulary, vocabulary.size, backend.context_length, backend.chat_template)
+        return Target(backend.model_name, backend.vocabulary, backend.context_length, backend.chat_template)
 
     async def encoding(self, work: Callable[[Vocabulary], T]) -> T:
         return await asyncio.to_thread(work, self._service.engine.backend.vocabulary)

@@ -1,8 +1,10 @@
 """Makes sessions from requests: tokenizes the prompt and checks it against the model's vocabulary and context."""
 
 import secrets
+from collections.abc import Callable, Sequence
 
 from backends.base import Backend
+from backends.vocabulary import Part
 from speculation.errors import EmptyPrompt, InvalidRequest, PromptTooLong, TokenOutOfRange
 from speculation.protocol import messages
 from speculation.sampling import gumbel
@@ -78,13 +80,25 @@ def prediction_of(backend: Backend, request: messages.GenerateRequest) -> list[i
 def encode_text(
     backend: Backend, field: str, text: str, *, add_begin: bool = True, parse_control: bool = False
 ) -> list[int]:
-    """Token ids of `text`; `field` is its name in errors.
+    """Token ids of `text`; `field` is its name in errors. Raises what `_encoded` raises."""
+    flags = {"add_begin": add_begin, "parse_control": parse_control}
+    return _encoded(backend, field, [text], lambda: backend.vocabulary.encode(text, **flags))
+
+
+def encode_parts(backend: Backend, field: str, parts: Sequence[Part]) -> list[int]:
+    """Token ids of a prompt in parts; `field` is its name in errors. Raises what `_encoded` raises."""
+    return _encoded(backend, field, [each.text for each in parts], lambda: backend.vocabulary.encode_parts(parts))
+
+
+def _encoded(backend: Backend, field: str, texts: Sequence[str], encode: Callable[[], list[int]]) -> list[int]:
+    """The result of `encode`, which encodes `texts`; `field` is their name in errors.
 
     Raises InvalidRequest for lone surrogates, which JSON can carry but Unicode text cannot. Raises PromptTooLong
     without tokenizing if even the vocabulary's longest tokens would be too many: tokenizing megabytes takes seconds,
     during which the event loop answers no other request.
     """
-    size, longest = len(text.encode(errors="surrogatepass")), backend.vocabulary.longest
+    size = sum(len(text.encode(errors="surrogatepass")) for text in texts)
+    longest = backend.vocabulary.longest
     if size >= backend.context_length * longest:
         raise PromptTooLong(
             f"{field}: {size} bytes are more than {size // longest} tokens, the context holds "
@@ -93,7 +107,7 @@ def encode_text(
             context_length=backend.context_length,
         )
     try:
-        return backend.vocabulary.encode(text, add_begin=add_begin, parse_control=parse_control)
+        return encode()
     except UnicodeEncodeError as error:
         raise InvalidRequest(f"{field}: not valid Unicode text: {error.reason}", param=field) from None
 

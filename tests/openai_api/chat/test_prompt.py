@@ -53,7 +53,7 @@ def _ids(
     variables: dict[str, Any] | None = None,
 ) -> list[int]:
     parts = prompt.chat_parts(template, vocabulary, messages, renderer, variables)
-    return prompt.encode_parts(vocabulary, parts)
+    return vocabulary.encode_parts(parts)
 
 
 def chat_ids(template: str, vocabulary: Vocabulary, user: str, system: str | None = None) -> list[int]:

@@ -203,4 +203,8 @@ REQUESTS: dict[str, st.SearchStrategy[messages.Message]] = {
     ),
     "text": st.builds(messages.GenerateRequest, prompt=TEXTS, mode=st.just("fused"), draft_n=st.none() | COUNTS),
     "tokens": st.builds(messages.TokenizeRequest, text=TEXTS),
+    "parts": st.builds(
+        messages.TokenizeRequest,
+        parts=st.lists(st.builds(messages.PromptPart, text=TEXTS, parse_control=st.booleans())),
+    ),
 }

@@ -76,13 +76,17 @@ def test_tokenize_returns_token_ids(server: LiveServer) -> None:
     assert ids(text="é<end>") == [256, *"é<end>".encode()]
     assert ids(text="é<end>", add_begin=False, parse_control=True) == [*"é".encode(), END]
     assert ids(text="") == [256]
+    parts = [("a", True), ("<end>", False), ("<end>", True)]
+    assert ids(parts=[{"text": text, "parse_control": control} for text, control in parts]) == [256, *b"a<end>", END]
 
 
 @pytest.mark.parametrize(
     ("body", "words"),
     [
         (rb'{"text": "\ud800"}', "Invalid JSON"),
-        (b"{}", "text: Field required"),
+        (b"{}", "give either text or parts"),
+        (b'{"text": "a", "parts": []}', "give either text or parts"),
+        (b'{"parts": [], "add_begin": true}', "add_begin and parse_control go with text"),
         (b'{"text": 5}', "text: Input should be a valid string"),
         (b'{"text": "a", "bos": true}', "bos: Extra inputs are not permitted"),
     ],
