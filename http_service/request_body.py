@@ -1,20 +1,34 @@
-"""Reads a request's body, with limits on its size and on the time it takes."""
+"""Reads a request's body, with limits on its size, also when unpacked, and on the time it takes."""
 
 import asyncio
+import zlib
 
 from starlette.requests import Request
 
-from speculation.errors import BodyTooLarge, InvalidRequest, RequestTimeout
+from speculation.errors import BodyTooLarge, InvalidRequest, RequestTimeout, UnsupportedEncoding
+from speculation.terminal_text import one_line
 
+_WINDOW_BITS = {
+    "gzip": (31,),
+    "x-gzip": (31,),
+    "deflate": (15, -15),
+}  # zlib's; deflate is sent with or without a header
 SLOWEST = 32 * 1024  # bytes per second, at least, of a body that takes longer than `patience`
+_MOST_MEMBERS = 8  # of gzip, one after the other: each costs a copy of what follows
 
 
 async def read_body(request: Request, limit: int, patience: float, slowest: float = SLOWEST) -> bytes:
-    """Read the body of a request.
+    """Read the body of a request, and unpack it if it is compressed.
 
-    It may have up to `limit` bytes, and take up to `patience` seconds plus one for each `slowest` bytes read. Raises
-    BodyTooLarge, RequestTimeout, and InvalidRequest if the connection was closed before the body was complete.
+    It may have up to `limit` bytes, sent and unpacked, and take up to `patience` seconds plus one for each `slowest`
+    bytes read. Raises BodyTooLarge, RequestTimeout, UnsupportedEncoding, and InvalidRequest if the connection was
+    closed before the body was complete, or the body cannot be unpacked.
     """
+    encoding = ", ".join(request.headers.getlist("content-encoding")).strip().lower()
+    if encoding not in ("", "identity", *_WINDOW_BITS):
+        raise UnsupportedEncoding(
+            f"Content-Encoding: {one_line(encoding[:80])!r} is not read here: send gzip, deflate, or the body as it is"
+        )
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
         raise BodyTooLarge(f"the body has {declared} bytes, this server takes at most {limit}", limit=limit)
@@ -38,4 +52,32 @@ async def read_body(request: Request, limit: int, patience: float, slowest: floa
             f"the body was not complete after {loop.time() - began:.1f} s ({len(body)} bytes had come): send it in "
             f"{patience:g} s, or at {slowest / 1024:g} KiB a second"
         ) from None
-    return bytes(body)
+    return await asyncio.to_thread(unpacked, bytes(body), encoding, limit) if encoding in _WINDOW_BITS else bytes(body)
+
+
+def unpacked(body: bytes, encoding: str, limit: int) -> bytes:
+    """A compressed body as it was, without ever holding more than `limit` bytes of it.
+
+    Raises BodyTooLarge, and InvalidRequest for a body that is broken or not complete.
+    """
+    for bits in _WINDOW_BITS[encoding]:
+        try:
+            return _unpacked(body, bits, limit)
+        except (zlib.error, EOFError):
+            continue
+    raise InvalidRequest(f"the body is not what Content-Encoding says: it cannot be read as {encoding}")
+
+
+def _unpacked(body: bytes, bits: int, limit: int) -> bytes:
+    found = bytearray()
+    for _ in range(_MOST_MEMBERS):
+        unpacker = zlib.decompressobj(bits)
+        found += unpacker.decompress(body, limit + 1 - len(found))
+        if len(found) > limit:
+            raise BodyTooLarge(f"the body, unpacked, is larger than the {limit} bytes this server takes", limit=limit)
+        if not unpacker.eof:
+            raise EOFError
+        body = unpacker.unused_data
+        if not body:
+            return bytes(found)
+    raise EOFError

@@ -2,7 +2,7 @@
 
 SpecPairError
 +-- RequestError                 the request is at fault
-|   +-- InvalidRequest, HeadTooLarge, BodyTooLarge, RequestTimeout, NotFound, MethodNotAllowed
+|   +-- InvalidRequest, HeadTooLarge, BodyTooLarge, UnsupportedEncoding, RequestTimeout, NotFound, MethodNotAllowed
 |   +-- Unauthorized, Forbidden, ForeignHost, ForeignOrigin, RateLimited
 |   +-- UnknownModel
 |   +-- EmptyPrompt, PromptTooLong, NoChatTemplate, TokenOutOfRange, TooManyDrafts
@@ -63,6 +63,12 @@ class BodyTooLarge(RequestError):
     """The body is larger than `limit` bytes."""
 
     code, status = "body_too_large", 413
+
+
+class UnsupportedEncoding(RequestError):
+    """The body is compressed in a way that is not read here."""
+
+    code, status = "unsupported_encoding", 415
 
 
 class RequestTimeout(RequestError):

@@ -16,6 +16,7 @@ from uvicorn.config import STARTUP_FAILURE
 from backends.base import Backend
 from command_line.objects import keep_loaded_objects
 from http_service.connections.app import App
+from http_service.head_requests import HeadRequests
 from http_service.hosts import Hosts, KnownHosts, read_hosts
 from http_service.keys.gate import GatedRequests
 from http_service.observability import logs
@@ -90,6 +91,7 @@ def create_app(
     operations.add_to(app, endpoints)
     service.texts_full = lambda: endpoints.places.full
     docs_page.add_to(app)
+    app.add_middleware(HeadRequests)
     entrance.add_to(app, stopping=lambda: service.stopping)
     origins = Origins(read_origins(settings.cors_origins), settings.key("cors_origins"))
     app.add_middleware(GatedRequests, gate=service.gate, origins=origins)

@@ -15,6 +15,7 @@ from drafter_client.serve.state import StateEndpoints
 from drafter_client.serve.texts import PairTexts
 from http_service.connections.app import App
 from http_service.draining import Draining
+from http_service.head_requests import HeadRequests
 from http_service.hosts import Hosts, KnownHosts
 from http_service.keys.access import DRAFTER, Access
 from http_service.keys.accounts import Accounts
@@ -90,6 +91,7 @@ def create_app(
     operation.add_to(app, operations.STATE, state)
     docs_page.add_to(app)
     Failures("drafter", form_of).add_to(app)
+    app.add_middleware(HeadRequests)
     app.add_middleware(TrailingSlash)
     app.add_middleware(GatedRequests, gate=passed, origins=origins)
     add_cors(app, origins)

@@ -17,14 +17,18 @@ from speculation import errors
 TITLE = "specpair drafter"
 _DESCRIPTION = """Serves texts of a target model on another machine to OpenAI's clients; this machine drafts.
 
-Every path works with and without a trailing slash. An unknown path is a 404 (`not_found`), another method a 405
+Every path works with and without a trailing slash, and HEAD works where GET does. A body may be compressed
+(`Content-Encoding: gzip` or `deflate`). An unknown path is a 404 (`not_found`), another method a 405
 (`method_not_allowed`, with the header Allow). All errors have one shape, and each has a stable `code`."""
 
 _ALWAYS: Errors = (
     *(errors.Unauthorized, errors.Forbidden, errors.ForeignHost, errors.ForeignOrigin, errors.HeadTooLarge),
     errors.InternalError,
 )
-_BODY: Errors = (errors.BodyTooLarge, errors.InvalidRequest, errors.RequestTimeout, errors.RateLimited)
+_BODY: Errors = (
+    *(errors.BodyTooLarge, errors.UnsupportedEncoding, errors.InvalidRequest, errors.RequestTimeout),
+    errors.RateLimited,
+)
 _TEXTS: Errors = (errors.EngineError, errors.Overloaded, errors.ShuttingDown, errors.VerifierAway)
 STATE = state_operations(
     StateEndpoints.get_health,

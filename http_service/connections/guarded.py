@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from http_service.connections.half_closed import HalfClosedConnection
 from speculation.errors import HeadTooLarge, RequestTimeout, SpecPairError
 from speculation.protocol.responses import ErrorResponse
 
@@ -140,7 +141,8 @@ def guarded(limits: Limits, base: type[Any] = HttpToolsProtocol) -> type[asyncio
     """`base`, which is one of uvicorn's protocols of HTTP/1, with `limits`; `base` itself if it has limits already."""
     if issubclass(base, GuardedConnection):
         return base
-    return cast(type[asyncio.Protocol], type(f"Guarded{base.__name__}", (GuardedConnection, base), {"limits": limits}))
+    bases = GuardedConnection, HalfClosedConnection, base
+    return cast(type[asyncio.Protocol], type(f"Guarded{base.__name__}", bases, {"limits": limits}))
 
 
 def guard_server(receive: Any) -> None:

@@ -12,6 +12,7 @@ from speculation.errors import (
     ShuttingDown,
     SpecPairError,
     Unauthorized,
+    UnsupportedEncoding,
 )
 
 
@@ -22,6 +23,8 @@ def error_reply(error: SpecPairError, body: Any = None, status: int | None = Non
         headers = {"Retry-After": str(math.ceil(error.details.get("retry_after", 1)))}
     elif isinstance(error, Unauthorized):
         headers = {"WWW-Authenticate": 'Bearer realm="specpair"'}
+    elif isinstance(error, UnsupportedEncoding):
+        headers = {"Accept-Encoding": "gzip, deflate"}
     elif isinstance(error, RequestTimeout):  # the rest of the body must not be read as the next request
         headers = {"Connection": "close"}
     return JsonReply(error.body() if body is None else body, status or error.status, headers)

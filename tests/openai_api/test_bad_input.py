@@ -180,13 +180,12 @@ def test_another_model_is_not_found_whatever_its_name(url: str, name: str) -> No
     assert (error["code"], error["param"]) == ("model_not_found", "model")
 
 
-@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "PUT", "DELETE", "PATCH", "TRACE"])
+@pytest.mark.parametrize("method", ["OPTIONS", "PUT", "DELETE", "PATCH", "TRACE"])
 @pytest.mark.parametrize(("path", "allowed"), [(TEXT, "POST"), ("/v1/models", "GET")])
 def test_another_method_is_refused_with_the_one_that_is_allowed(url: str, method: str, path: str, allowed: str) -> None:
     reply = httpx.request(method, url + path, trust_env=False)
     assert reply.status_code == 405 and reply.headers["allow"] == allowed
-    if method != "HEAD":
-        assert _refused(reply, 405)["code"] == "method_not_allowed"
+    assert _refused(reply, 405)["code"] == "method_not_allowed"
 
 
 @pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/embeddings", "/v1/completions/x"])

@@ -15,7 +15,10 @@ _ALWAYS: Errors = (
     *(errors.Unauthorized, errors.Forbidden, errors.ForeignHost, errors.ForeignOrigin, errors.HeadTooLarge),
     *(errors.InternalError, errors.ShuttingDown),
 )
-_BODY: Errors = (errors.BodyTooLarge, errors.InvalidRequest, errors.RequestTimeout, errors.RateLimited)
+_BODY: Errors = (
+    *(errors.BodyTooLarge, errors.UnsupportedEncoding, errors.InvalidRequest, errors.RequestTimeout),
+    errors.RateLimited,
+)
 _PROMPT: Errors = (errors.EmptyPrompt, errors.PromptTooLong, errors.TokenOutOfRange)
 _ENGINE: Errors = (errors.EngineError, errors.Overloaded)
 _SESSION = "$response.body#/session_id"

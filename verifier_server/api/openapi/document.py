@@ -15,7 +15,8 @@ TITLE = "specpair verifier"
 _DESCRIPTION = """Verifies draft tokens against the target model; only token ids travel. Serves texts to OpenAI's \
 clients, too (`/v1`).
 
-Every path works with and without a trailing slash. An unknown path is a 404 (`not_found`), another method a 405
+Every path works with and without a trailing slash, and HEAD works where GET does. A body may be compressed
+(`Content-Encoding: gzip` or `deflate`). An unknown path is a 404 (`not_found`), another method a 405
 (`method_not_allowed`, with the header Allow). All errors have one shape, and each has a stable `code`."""
 
 _PARAMETERS: dict[str, Json] = {
