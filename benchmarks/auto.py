@@ -40,6 +40,7 @@ from models import DEFAULT_TARGET
 from simulation.paced import Cost, Paced
 from simulation.padded_target import padded_target
 from speculation.acceptance.strategies import Strategy
+from speculation.protocol.service_responses import ModelInfo
 from speculation.sampling.sampling import Sampling
 
 COLD, WARM = "auto cold", "auto warm"
@@ -65,14 +66,17 @@ class Loaded:
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
-        info = check_vocabulary(client, self.backend.vocabulary, self.backend.model_name)
+        yield self._drafting(client, client.model())
+
+    def _drafting(self, client: VerifierClient, info: ModelInfo) -> Drafting:
+        check_vocabulary(client, self.backend.vocabulary, self.backend.model_name, info)
 
         def drafter(sampling: Sampling, strategy: Strategy, prompt_len: int) -> Drafter:
             for slot in range(self.backend.slots):
                 self.backend.release(slot)
             return model_drafter(self.backend, sampling, strategy, info.vocabulary.size, prompt_len)
 
-        yield Drafting(self.backend.model_name, info, self.backend.vocabulary, [drafter])
+        return Drafting(self.backend.model_name, info, self.backend.vocabulary, [drafter], self._drafting)
 
 
 def main() -> None:

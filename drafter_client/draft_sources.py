@@ -1,6 +1,6 @@
 """Sources of drafts: a draft model with the target's vocabulary or another one, prompt lookup, or a custom drafter."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,6 +26,9 @@ from speculation.acceptance.strategies import Strategy, effective_sampling
 from speculation.protocol.service_responses import ModelInfo
 from speculation.sampling.sampling import Sampling
 
+# Makes the drafter of one text. Its arguments: sampling settings, strategy, and how many tokens the prompt has.
+MakeDrafter = Callable[[Sampling, Strategy, int], Drafter]
+
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
@@ -34,9 +37,10 @@ class Drafting:
     name: str | None  # of the drafter; None: nothing is drafted on this machine
     info: ModelInfo
     vocabulary: Vocabulary
-    # A function for each text that is generated at a time; each call makes the drafter of one text.
-    # Its arguments: sampling settings, strategy, and how many tokens the prompt has.
-    drafters: list[Callable[[Sampling, Strategy, int], Drafter]]
+    drafters: Sequence[MakeDrafter]  # one for each text that is generated at a time
+    # Makes one for another model of the verifier, of the same source: takes a connection and the result of its `model`.
+    # Raises VocabularyMismatch.
+    anew: Callable[[VerifierClient, ModelInfo], "Drafting"]
     looks_up: bool = False  # whether the drafters draft by prompt lookup, so that nothing else has to
 
 
@@ -69,19 +73,25 @@ class DraftModel:
             branches = min(branches, MOST_SLOTS // texts)
             backend = load_model(self.backend, self.engine, Path(self.path), branches, texts, self.progress)
             engines = stack.enter_context(_lent(backend, texts))
-            info = client.model()
-            name, make = backend.model_name, partial(_direct, info.vocabulary.size)
-            try:
-                check_vocabulary(client, backend.vocabulary, name, info)
-                vocabulary = stack.enter_context(texts_vocabulary(client, backend.vocabulary, info))
-            except VocabularyMismatch as error:
-                if not self.translate:
-                    ships = f" with --draft-model ({name} ships, and is taken where none is named)"
-                    named = "" if Path(self.path) != DEFAULT_DRAFT else ships
-                    raise VocabularyMismatch(f"{error}{named}, or let it draft through text: --translate") from None
-                name, vocabulary = f"{name} (translated)", stack.enter_context(closing(RemoteVocabulary(client, info)))
-                make = partial(_translating, vocabulary)
-            yield Drafting(name, info, vocabulary, [partial(make, engine) for engine in engines])
+            yield self._drafting(backend, engines, stack, client, client.model())
+
+    def _drafting(
+        self, backend: Backend, engines: list[Backend], stack: ExitStack, client: VerifierClient, info: ModelInfo
+    ) -> Drafting:
+        """Check that the loaded model can draft for what the verifier serves. `stack`: closes what is opened."""
+        name, make = backend.model_name, partial(_direct, info.vocabulary.size)
+        try:
+            check_vocabulary(client, backend.vocabulary, name, info)
+            vocabulary = stack.enter_context(texts_vocabulary(client, backend.vocabulary, info))
+        except VocabularyMismatch as error:
+            if not self.translate:
+                ships = f" with --draft-model ({name} ships, and is taken where none is named)"
+                named = "" if Path(self.path) != DEFAULT_DRAFT else ships
+                raise VocabularyMismatch(f"{error}{named}, or let it draft through text: --translate") from None
+            name, vocabulary = f"{name} (translated)", stack.enter_context(closing(RemoteVocabulary(client, info)))
+            make = partial(_translating, vocabulary)
+        drafters = [partial(make, engine) for engine in engines]
+        return Drafting(name, info, vocabulary, drafters, partial(self._drafting, backend, engines, stack))
 
 
 def _direct(vocabulary_size: int, engine: Backend, sampling: Sampling, strategy: Strategy, prompt_len: int) -> Drafter:
@@ -124,8 +134,8 @@ class Lookup:
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
         """Ask the verifier for its vocabulary; see `Source.open`."""
-        with _remote_vocabulary(client) as (info, vocabulary):
-            yield Drafting(NAME, info, vocabulary, [lambda *_: NgramDrafter(branches)] * texts, looks_up=True)
+        with _fetching(NAME, lambda _: [lambda *_: NgramDrafter(branches)] * texts, looks_up=True) as drafting:
+            yield drafting(client, client.model())
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +149,8 @@ class Custom:
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
         """Ask the verifier for its vocabulary, which `make` gets; see `Source.open`."""
-        with _remote_vocabulary(client) as (info, vocabulary):
-            drafter = partial(self._drafter, vocabulary)
-            yield Drafting(self.name, info, vocabulary, [drafter] * texts)
+        with _fetching(self.name, lambda vocabulary: [partial(self._drafter, vocabulary)] * texts) as drafting:
+            yield drafting(client, client.model())
 
     def _drafter(self, vocabulary: Vocabulary, sampling: Sampling, _strategy: Strategy, _prompt_len: int) -> Drafter:
         return CheckedDrafter(self.make(vocabulary, sampling), self.name, vocabulary.size)
@@ -153,8 +162,8 @@ class Undrafted:
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
-        with _remote_vocabulary(client) as (info, vocabulary):
-            yield Drafting(None, info, vocabulary, [_refuse] * texts)
+        with _fetching(None, lambda _: [_refuse] * texts) as drafting:
+            yield drafting(client, client.model())
 
 
 def _refuse(*_: object) -> Drafter:
@@ -162,11 +171,18 @@ def _refuse(*_: object) -> Drafter:
 
 
 @contextmanager
-def _remote_vocabulary(client: VerifierClient) -> Iterator[tuple[ModelInfo, Vocabulary]]:
-    """Fetch the target's info and vocabulary for a source without a draft model."""
-    info = client.model()
-    with closing(RemoteVocabulary(client, info)) as vocabulary:
-        yield info, vocabulary
+def _fetching(
+    name: str | None, drafters: Callable[[Vocabulary], list[MakeDrafter]], *, looks_up: bool = False
+) -> Iterator[Callable[[VerifierClient, ModelInfo], Drafting]]:
+    """Yield the `Drafting.anew` of a source without a draft model, which fetches the target's vocabulary for its
+    `drafters`. The connections of these vocabularies are closed when the block is left."""
+    with ExitStack() as stack:
+
+        def drafting(client: VerifierClient, info: ModelInfo) -> Drafting:
+            vocabulary = stack.enter_context(closing(RemoteVocabulary(client, info)))
+            return Drafting(name, info, vocabulary, drafters(vocabulary), drafting, looks_up)
+
+        yield drafting
 
 
 def load_model(

@@ -12,8 +12,8 @@ from weakref import WeakSet
 import httpx
 
 from backends.vocabulary import Vocabulary
-from drafter_client.draft_sources import Drafting, DraftModel, Source, Undrafted
-from drafter_client.errors import BadOption, BadPrompt, PairBusy
+from drafter_client.draft_sources import DraftModel, Source, Undrafted
+from drafter_client.errors import BadOption, BadPrompt, ModelChanged, PairBusy
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Listener, to_all
 from drafter_client.generation.generation import Generation
@@ -24,20 +24,15 @@ from drafter_client.http.outages import Outage, Outages
 from drafter_client.http.retries import PATIENCE
 from drafter_client.http.stop import Stop
 from drafter_client.metrics.statistics import Stats
-from drafter_client.modes.latency_probe import LatencyProbe
 from drafter_client.modes.memory import ModeMemory
-from drafter_client.modes.selection import ModeSelection
 from drafter_client.options import Mode, Options
+from drafter_client.pairing import Paired, Pairing
 from drafter_client.text_run import TextRun
 from drafter_client.token_ids import foreign_id, prediction_ids
-from drafters.base import Drafter
 from openai_api.chat.prompt import chat_parts
 from openai_api.chat.template import Renderer
-from speculation.acceptance.strategies import Strategy
 from speculation.errors import NoChatTemplate
-from speculation.policy.experience import Experience
 from speculation.protocol.service_responses import ModelInfo
-from speculation.sampling.sampling import Sampling
 
 VERIFIER = "http://127.0.0.1:8000"
 BRANCHES = 6
@@ -60,10 +55,10 @@ class Observer(Protocol):
 
 
 class _TextPlace(NamedTuple):
-    """What one text at a time needs: a connection, and a function that makes the drafter of the text."""
+    """What one text at a time needs: a connection, and which of `Drafting.drafters` makes its drafter."""
 
     client: VerifierClient
-    make_drafter: Callable[[Sampling, Strategy, int], Drafter]  # as in `Drafting.drafters`
+    number: int
 
 
 class Pair:
@@ -113,36 +108,20 @@ class Pair:
         self._observer = observer
         self._generations: WeakSet[Generation] = WeakSet()
         self._closed = False
-        self._experience = Experience()
         self._outages = Outages(patience, on_outage)
-        self._probes: dict[ModeSelection, LatencyProbe] = {}
         with ExitStack() as stack:
             client = VerifierClient(verifier, api_key=api_key, outages=self._outages, transport=transport)
             stack.enter_context(closing(client))
             client.wait_until_ready(on_wait=on_wait)
-            self._drafting: Drafting = stack.enter_context((draft or Undrafted()).open(client, branches, texts))
-            for make_drafter in self._drafting.drafters:
+            drafting = stack.enter_context((draft or Undrafted()).open(client, branches, texts))
+            for number in range(len(drafting.drafters)):
                 # Not `client` itself, which may encode prompts while texts are generated.
                 text_client = stack.enter_context(closing(client.another()))
                 text_client.connection.connect()
-                self._free.put(_TextPlace(text_client, make_drafter))
+                self._free.put(_TextPlace(text_client, number))
             self._texts = self._free.qsize()
             link_ms, kept = client.least_round_trip_ms(_PINGS), None if memory is None else ModeMemory(Path(memory))
-            # Modes differ in other ways where texts are predicted, and such rates say nothing for other texts.
-            self._selection, self._predicting = (
-                ModeSelection(
-                    self._modes(predicted=predicted),
-                    self.target,
-                    self._drafting.name,
-                    link_ms,
-                    clock(),
-                    None if predicted else kept,
-                    predicted=predicted,
-                )
-                for predicted in (False, True)
-            )
-            for each in (self._selection, self._predicting):
-                self._probes[each] = stack.enter_context(closing(LatencyProbe(client.another(), each, clock)))
+            self._pairing = stack.enter_context(closing(Pairing(client, drafting, link_ms, kept, clock)))
             self._open = stack.pop_all()
 
     def __enter__(self) -> "Pair":
@@ -175,22 +154,23 @@ class Pair:
     def round_trip_ms(self) -> float:
         """The round trip to the verifier in milliseconds: the shortest that was measured when the pair was made, or
         that of the present link if mode `auto` found another one."""
-        return self._selection.link_ms
+        return self._pairing.present.selection.link_ms
 
     @property
     def target(self) -> ModelInfo:
-        """The target model, as the verifier's `/model` describes it."""
-        return self._drafting.info
+        """The target model, as the verifier's `/model` describes it. Where another one answers, the next text takes it
+        over, or raises VocabularyMismatch if this pair cannot draft for it."""
+        return self._pairing.present.info
 
     @property
     def draft_model(self) -> str | None:
         """Name of the drafter on this machine; None: there is none."""
-        return self._drafting.name
+        return self._pairing.present.drafting.name
 
     @property
     def vocabulary(self) -> Vocabulary:
         """The target's vocabulary. To encode with it may be a request to the verifier. May be used by any thread."""
-        return self._drafting.vocabulary
+        return self._pairing.present.drafting.vocabulary
 
     def encode(self, prompt: str) -> list[int]:
         """Return the token ids of a prompt in the target's vocabulary. May be called from any thread."""
@@ -211,66 +191,76 @@ class Pair:
             parts = chat_parts(template, self.vocabulary, messages, renderer)
         return self.vocabulary.encode_parts(parts)
 
-    def generate(self, prompt: str | Sequence[int], options: Options = Options()) -> Generation:
+    def generate(
+        self, prompt: str | Sequence[int], options: Options = Options(), *, identity: str | None = None
+    ) -> Generation:
         """Return an iterator of the events of a text that continues `prompt` (text or token ids).
 
-        Raises BadPrompt, BadOption; RuntimeError when the pair is closed. Later errors are raised by the iterator,
-        PairBusy with the first event.
+        `identity`: that of the target (`pair.target.identity`) for which the prompt was made; None: the text may be
+        that of any target with the vocabulary of the present one. A text under way never goes on with another model's.
+
+        Raises BadPrompt, BadOption, ModelChanged, VocabularyMismatch; RuntimeError when the pair is closed. Later
+        errors are raised by the iterator, PairBusy with the first event.
         """
         if self._closed:
             raise RuntimeError("this pair is closed")
-        prompt_ids = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        paired = self._pairing.checked()
+        if identity is not None and identity != paired.info.identity:
+            raise ModelChanged(f"the verifier serves {paired.info.name} now, and the prompt was made for another model")
+        target, vocabulary = paired.info, paired.drafting.vocabulary
+        prompt_ids = vocabulary.encode(prompt) if isinstance(prompt, str) else list(prompt)
         if not prompt_ids:  # some vocabularies have no begin token and drop spaces: a prompt of spaces becomes empty
             raise BadPrompt("the prompt is empty, as the model reads it: give at least one character that is no space")
-        if (wrong := foreign_id(prompt_ids, self.target.vocabulary.size)) is not None:
+        if (wrong := foreign_id(prompt_ids, target.vocabulary.size)) is not None:
             raise BadPrompt(f"the prompt holds {wrong}")
         options = options.settled()
-        prediction = prediction_ids(options, self.target, self.vocabulary)
-        if options.mode not in (*self._modes(predicted=prediction is not None), Mode.AUTO):
+        prediction = prediction_ids(options, target, vocabulary)
+        if options.mode not in (*paired.modes(predicted=prediction is not None), Mode.AUTO):
             raise BadOption(f"mode {options.mode}: {_MISSING.get(options.mode, 'the verifier does not offer it')}")
-        stats = Stats(model=self.target.name, mode=options.mode, sampling=options.described())
+        stats = Stats(model=target.name, mode=options.mode, sampling=options.described())
         stats.prediction_tokens = None if prediction is None else len(prediction)
-        if len(prompt_ids) + options.max_tokens > self.target.context_length:
-            stats.context = self.target.context_length
+        if len(prompt_ids) + options.max_tokens > target.context_length:
+            stats.context = target.context_length
         text = TextSession(prompt_ids, stop=Stop(self._outages.stop))
-        run = self._write(text, options, prediction, stats)
-        generation = Generation(run, self._drafting.vocabulary, text, options, stats)
+        run = self._write(text, options, prediction, stats, paired, pinned=identity is not None)
+        generation = Generation(run, vocabulary, text, options, stats)
         self._generations.add(generation)
         return generation
 
     @property
     def modes(self) -> list[Mode]:
         """The modes, without `auto`, that this pair and its verifier offer for texts without a prediction."""
-        return self._modes(predicted=False)
-
-    def _modes(self, *, predicted: bool) -> list[Mode]:
-        """The modes for a text. `predicted`: whether it has a prediction."""
-        local = [] if self._drafting.name is None else [Mode.REMOTE]
-        there = [*self.target.modes, *([Mode.FUSED] if predicted and self.target.predictions else [])]
-        return local + [mode for mode in (Mode.FUSED, Mode.TARGET) if mode in there]
+        return self._pairing.present.modes()
 
     @property
     def fastest(self) -> Mode | None:
         """The mode that `auto` expects to be the fastest; None until that mode was measured over the present link."""
-        return self._selection.fastest
+        return self._pairing.present.selection.fastest
 
-    def _write(self, text: TextSession, options: Options, prediction: list[int] | None, stats: Stats) -> Run:
+    def _write(
+        self,
+        text: TextSession,
+        options: Options,
+        prediction: list[int] | None,
+        stats: Stats,
+        paired: Paired,
+        *,
+        pinned: bool,
+    ) -> Run:
         listeners: list[Listener] = [StatsCounter(stats).take]
         with ExitStack() as stack:
             place = stack.enter_context(self._place())
             if self._observer is not None:
                 listeners.append(stack.enter_context(self._observer.run(stats, options.settings())))
-            selection = self._selection if prediction is None else self._predicting
-            may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in self.modes
+            may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in paired.modes()
             drawn = options.sampling, options.strategy, len(text.prompt_ids)
-            drafter = place.make_drafter(*drawn) if may_draft else None
+            drafter = paired.drafting.drafters[place.number](*drawn) if may_draft else None
             yield from TextRun(
                 place.client,
                 drafter,
-                self._drafting,
-                selection,
-                self._probes[selection],
-                self._experience,
+                paired,
+                self._pairing,
+                pinned,
                 self._outages,
                 text,
                 options,

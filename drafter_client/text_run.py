@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from drafter_client.draft_sources import Drafting
-from drafter_client.generation.events import DraftingFailed, Listener, ModeChosen
+from drafter_client.errors import ModelChanged
+from drafter_client.generation.events import DraftingFailed, Ended, Listener, ModeChosen, ModelTaken
 from drafter_client.generation.resuming import Run, released, resuming
 from drafter_client.generation.server_written import served
 from drafter_client.generation.start import speculate
@@ -13,24 +13,28 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outages
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.modes.auto import automatic
-from drafter_client.modes.selection import ModeSelection
 from drafter_client.options import Mode, Options
+from drafter_client.pairing import Paired, Pairing
 from drafters.base import Drafter
 from drafters.fallback import FallbackDrafter
-from speculation.policy.experience import Experience
+from speculation.errors import FusedUnavailable, InvalidRequest, PromptTooLong, TokenOutOfRange, TooManyDrafts
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.protocol.identity import continues
+
+_MOST_CHANGES = 3  # of the verifier's identity in one text: more are those of several verifiers at one address
+# What may come of a request that was made for another model.
+_OF_ANOTHER_MODEL = (ModelChanged, FusedUnavailable, InvalidRequest, PromptTooLong, TokenOutOfRange, TooManyDrafts)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TextRun:
     """What generates one text. `drafter`: of this text; None: nothing is drafted on this machine."""
 
     client: VerifierClient
     drafter: Drafter | None
-    drafting: Drafting
-    selection: ModeSelection  # of the pair, whose link it knows, for texts with a prediction or without
-    probe: Callable[[], None]  # measures the link if that is due
-    experience: Experience  # of the pair's texts
+    paired: Paired  # the verifier's model; the next one once that is taken over
+    pairing: Pairing  # takes over another model
+    pinned: bool  # whether the text must not begin with another model than the first one
     outages: Outages
     text: TextSession
     options: Options
@@ -54,26 +58,27 @@ class TextRun:
 
     @property
     def _bounds(self) -> ResponseBounds:
-        target = self.drafting.info
+        target, ends = self.paired.info, frozenset(self.paired.info.vocabulary.ends)
         most = min(target.context_length, len(self.text.prompt_ids) + self.options.max_tokens)
-        return ResponseBounds(self.client.url, target.vocabulary.size, most, frozenset(target.vocabulary.ends))
+        return ResponseBounds(self.client.url, target.vocabulary.size, most, ends, target.identity)
 
     def _automatic(self) -> Run:
+        selection, probe = self.paired.selections[self.prediction is not None]
         if self.drafter is not None:
-            self.selection.time_draft_steps(self.drafter, self.text.prompt_ids, self.clock)
+            selection.time_draft_steps(self.drafter, self.text.prompt_ids, self.clock)
         begin, text, options = self._begin, self.text, self.options
         try:
             yield from automatic(
-                self.client, begin, self.selection, self.probe, self._bounds, text, options, self.tell, self.clock
+                self.client, begin, selection, probe, self._bounds, text, options, self.tell, self.clock
             )
         finally:
             # Lockstep, a fixed draft length or a failed draft model would distort the rates for later runs.
             if not options.lockstep_only and options.draft_n is None and self._draft_failure is None:
-                self.selection.keep()
+                selection.keep()
 
     def _begin(self, client: VerifierClient, options: Options) -> Run:
         """Begin the text, or a stretch of it, in `options.mode`."""
-        drafting = self.drafting
+        drafting = self.paired.drafting
         name, looks_up = None, False
         if options.mode is Mode.REMOTE:
             name, looks_up = drafting.name, drafting.looks_up
@@ -84,12 +89,47 @@ class TextRun:
         def attempt() -> Run:
             return (self._remote if options.mode is Mode.REMOTE else self._served)(client, options)
 
-        return resuming(attempt, self.text, self._bounds, self.tell, client, drafting.info, self.outages, self.clock)
+        for _ in range(_MOST_CHANGES):
+            try:
+                yield from resuming(attempt, self.text, self._bounds, self.tell, client, self.outages, self.clock)
+                return
+            except _OF_ANOTHER_MODEL as error:
+                if not self._goes_on_after(error):
+                    return
+        raise ModelChanged(f"the verifier at {client.url} changed its model {_MOST_CHANGES} times during one text")
+
+    def _goes_on_after(self, error: Exception) -> bool:
+        """Take over what the verifier serves now. Returns whether anything is missing in the text.
+
+        Raises `error` if the verifier serves the same as before, VocabularyMismatch, and ModelChanged if the text would
+        be another model's.
+        """
+        before = self.paired.info
+        taken = self.pairing.take_over(self.paired)
+        if taken is self.paired:
+            raise error
+        now = taken.info
+        same = continues(before.identity, now.identity)
+        if self.text.tokens:
+            begun = f"and the text was begun by {before.name}: the rest would be another model's"
+        else:
+            begun = f"and the prompt was made for {before.name}: begin the text again"
+            same = not self.pinned and (same or before.vocabulary == now.vocabulary)
+        if not same:
+            raise ModelChanged(f"the verifier at {self.client.url} serves {now.name} now, {begun}") from error
+        self.paired = taken
+        needed = len(self.text.prompt_ids) + self.options.max_tokens
+        context = now.context_length if needed > now.context_length else None
+        self.tell(ModelTaken(now.name, context), 1e3 * self.clock())
+        self.text.check_complete(self._bounds)
+        if self.text.finish_reason is not None:
+            self.tell(Ended(self.text.finish_reason), 1e3 * self.clock())
+        return self.text.finish_reason is None
 
     def _remote(self, client: VerifierClient, options: Options) -> Run:
         assert self.drafter is not None
-        target = self.drafting.info
-        experience = self.experience.text(options.strategy, options.threshold, options.sampling, target.pass_ms)
+        target, drafting = self.paired.info, self.paired.drafting
+        experience = self.paired.experience.text(options.strategy, options.threshold, options.sampling, target.pass_ms)
         with experience as estimates:
             yield from speculate(
                 client,
@@ -99,10 +139,10 @@ class TextRun:
                 target,
                 self.tell,
                 self.clock,
-                round_trip_ms=self.selection.link_ms,
+                round_trip_ms=self.paired.selections[self.prediction is not None][0].link_ms,
                 length=options.draft_n,
                 mechanisms=LOCKSTEP if options.lockstep_only else Mechanisms(self_continue=target.self_continue),
-                lookup=options.lookup and not self.drafting.looks_up,
+                lookup=options.lookup and not drafting.looks_up,
                 prediction=self.prediction,
                 estimates=estimates,
             )
@@ -111,6 +151,6 @@ class TextRun:
         request = options.request() | {"mode": str(options.mode)}
         if options.mode is Mode.FUSED and options.draft_n is not None:
             request["draft_n"] = options.draft_n
-        if options.mode is Mode.FUSED and self.prediction is not None and self.drafting.info.predictions:
+        if options.mode is Mode.FUSED and self.prediction is not None and self.paired.info.predictions:
             request["prediction_ids"] = self.prediction
         return served(client, self.text, request, self._bounds, self.tell, self.clock)

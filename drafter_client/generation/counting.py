@@ -53,6 +53,8 @@ class StatsCounter:
                 self._exchanged(PREFILL, asked, now, response.queue_ms, response.forward_ms)
             case events.Served():
                 self._count_served(event, now)
+            case events.ModelTaken(model, context):
+                stats.model, stats.context = model, context
             case events.Resumed(generated):
                 stats.resumed.append(generated)
             case events.DraftingFailed(reason):

@@ -28,6 +28,14 @@ class ModeChosen(RunEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class ModelTaken(RunEvent):
+    """The verifier's model is another one than when the text was asked for, or serves otherwise; the text goes on."""
+
+    model: str
+    context: int | None  # tokens that the context holds, if the text may need more; None: it needs fewer
+
+
+@dataclass(frozen=True, slots=True)
 class Began(RunEvent):
     """An attempt at the text began: the first one, the next after an outage, or another stretch."""
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
-from functools import partial
 
 from drafter_client.errors import DrafterError
 from drafter_client.generation.events import Committed, Ended, Listener, Resumed
@@ -12,7 +11,6 @@ from drafter_client.http.outages import Outages
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.http.retries import is_outage, may_be_idle_close
 from speculation.errors import SpecPairError
-from speculation.protocol.service_responses import ModelInfo
 
 Run = Generator[Committed, None, None]
 
@@ -23,7 +21,6 @@ def resuming(
     bounds: ResponseBounds,
     tell: Listener,
     client: VerifierClient,
-    target: ModelInfo,
     outages: Outages,
     clock: Callable[[], float],
 ) -> Run:
@@ -31,8 +28,8 @@ def resuming(
 
     `attempt()` begins to generate what follows `text.known`. `bounds`: show whether the text was complete before the
     outage. `tell`: takes the events of the waiting. `client`: a connection to the verifier; further ones for health
-    checks are made from it. `target`: the model that the verifier has to serve when it is back. `outages`: does the
-    waiting. `clock`: returns seconds. If `text.stop` ends the waiting, the run ends without a finish reason.
+    checks are made from it. `outages`: does the waiting. `clock`: returns seconds. If `text.stop` ends the waiting, the
+    run ends without a finish reason.
 
     Raises the error of an attempt if that is no outage, or if the outage lasts longer than the patience. All committed
     tokens that the drafter knows have been yielded by then.
@@ -66,7 +63,7 @@ def resuming(
         outage = outage or outages.begin(text.stop, failure, begun=bool(text.tokens))
         try:
             with closing(client.another()) as health_client, text.stop.breaking(health_client.abort):
-                ready = outage.until_ready(failure, partial(health_client.health, target))
+                ready = outage.until_ready(failure, health_client.health)
         finally:  # a wait that ends with an error counts, too
             tell(Ended(None), 1e3 * clock())
         if not ready:

@@ -50,8 +50,11 @@ def served(
                 continue  # the connection can be used again only after the response was read to its end
             position = len(text.known)
             expect(where, "position", event.position, position)
-            if isinstance(event, GenerateOpenEvent) or not event.tokens:
-                continue  # the session id of an `open` event is the one that was sent
+            if isinstance(event, GenerateOpenEvent):
+                bounds.check_identity(event.identity)
+                continue  # its session id is the one that was sent
+            if not event.tokens:
+                continue
             new = event.tokens
             bounds.check(_PATH, position, new)
             details = bounds.details(_PATH, asked, new, event)

@@ -90,6 +90,10 @@ def speculate(
     known = list(text.known)  # read by threads while the prefill's tokens are appended to the text
     preparation = _Preparation(executor, known, text, lookup, prediction)
     times, acceptance = estimates or Estimates.untaught(info.pass_ms)
+    limit = info.context_length
+    if options.get("max_tokens"):
+        limit = min(limit, len(text.prompt_ids) + options["max_tokens"])
+    bounds = ResponseBounds(client.url, info.vocabulary.size, limit, identity=info.identity)
     try:
         if round_trip_ms is not None:
             times.exchanged(round_trip_ms, 0.0, 0.0)
@@ -99,13 +103,10 @@ def speculate(
         asked = clock()
         client.connection.when_sent(preparation.begin)  # not before: it would delay the sending by milliseconds
         opened = _open(client, text, options)
+        bounds.check_identity(opened.identity)
         now = 1e3 * clock()
         times.exchanged(now - 1e3 * asked, opened.queue_ms, opened.forward_ms)
         prepared = preparation.result()
-        limit = info.context_length
-        if options.get("max_tokens"):
-            limit = min(limit, len(text.prompt_ids) + options["max_tokens"])
-        bounds = ResponseBounds(client.url, info.vocabulary.size, limit)
         bounds.check("/prefill", len(known), opened.tokens)
         details = bounds.details("/prefill", asked_for, opened.tokens, opened)
         text.known += opened.tokens

@@ -116,9 +116,9 @@ class VerifierClient:
         """Return when the verifier has loaded its model: see `health.wait_until_ready`."""
         wait_until_ready(self, patience, on_wait, self._sleep, self._clock)
 
-    def health(self, target: ModelInfo | None = None) -> Health:
+    def health(self) -> Health:
         """The verifier's health, asked once: see `health.check_health`."""
-        return check_health(self, target)
+        return check_health(self)
 
     def model(self, below: int | None = None) -> ModelInfo:
         """Return what the verifier serves, with vocabulary fingerprints over the ids below `below` (None: over all)."""

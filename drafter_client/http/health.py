@@ -10,23 +10,23 @@ from drafter_client.errors import (
     BadUrl,
     ConnectionLost,
     DrafterError,
-    ModelChanged,
     VerifierTimeout,
     VerifierUnreachable,
 )
-from drafter_client.http.responses import read, read_model
+from drafter_client.http.responses import read
 from drafter_client.http.retries import while_loading
 from speculation.errors import ServerError, ShuttingDown
-from speculation.protocol.service_responses import HealthResponse, ModelInfo
+from speculation.protocol.service_responses import HealthResponse
 
 
 class Health(NamedTuple):
     """The health of a verifier. `why`: the reason if it is not `ready`. `progress`: how much of its model it has
-    loaded, 0 to 1; None: unknown."""
+    loaded, 0 to 1; None: unknown. `identity`: its identity if it is ready, and tells it to this caller."""
 
     ready: bool
     why: str = ""
     progress: float | None = None
+    identity: str = ""
 
 
 class Connection(Protocol):
@@ -44,23 +44,18 @@ class Connection(Protocol):
         """Return the error that a response with another status than 200 reports."""
 
 
-def check_health(client: Connection, target: ModelInfo | None) -> Health:
+def check_health(client: Connection) -> Health:
     """Ask for the verifier's health once, and return it. A connection that fails counts as not ready.
 
-    Raises an error for what waiting does not mend: a failed load, a refusal, and ModelChanged if the verifier serves
-    another model than `target` (None: any model will do).
+    Raises an error for what waiting does not mend: a failed load, and a refusal.
     """
     try:
         response = client.exchange_once("GET", "/health")
         told = _told(client, response)
-        if response.status_code == 200 and target is not None:
-            response = client.exchange_once("GET", "/model")
-            if response.status_code == 200:
-                _check_serves(client.url, target, read_model(client.url + "/model", response.content))
     except (ConnectionLost, VerifierUnreachable, VerifierTimeout, BadReply):
         return Health(False, "nothing answers")
     if response.status_code == 200:
-        return Health(True)
+        return Health(True, identity=(told and told.identity) or "")
     if told is not None and told.status == "failed":
         raise DrafterError(f"the verifier at {client.url} has failed: {told.reason}")
     if told is not None and told.status == "loading":
@@ -121,11 +116,3 @@ def _told(client: Connection, response: Response) -> HealthResponse | None:
         if response.status_code == 200:
             raise
         return None
-
-
-def _check_serves(url: str, target: ModelInfo, found: ModelInfo) -> None:
-    if (found.name, found.vocabulary) != (target.name, target.vocabulary):
-        raise ModelChanged(
-            f"the verifier at {url} serves {found.name} now, and the text was begun by {target.name}"
-            f"{', with another vocabulary' if found.name == target.name else ''}: the rest would be another model's"
-        )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from drafter_client.errors import BadReply
+from drafter_client.errors import BadReply, ModelChanged
 from speculation.acceptance.explain import Decision
 from speculation.protocol.response_fields import Response
 from speculation.protocol.responses import (
@@ -148,12 +148,19 @@ class HasDetails(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ResponseBounds:
-    """Bounds of the responses of one text: token ids below `ids`, and at most `tokens` tokens, the prompt included."""
+    """Bounds of the responses of one text: token ids below `ids`, at most `tokens` tokens, the prompt included, and the
+    verifier's `identity`."""
 
     url: str
     ids: int
     tokens: int
     ends: frozenset[int] = frozenset()  # ids of end tokens
+    identity: str = ""
+
+    def check_identity(self, identity: str) -> None:
+        """Raise ModelChanged if a response that begins or resumes the text bears another identity."""
+        if identity != self.identity:
+            raise ModelChanged(f"the verifier at {self.url} serves another model than before")
 
     def finish_reason(self, text: list[int]) -> str | None:
         """Return why `text`, its prompt included, is complete ("stop" or "length"); None if it is not."""

@@ -87,14 +87,15 @@ def test_a_prediction_may_be_text(verifier: Verifier) -> None:
 
 def test_an_older_verifier_is_sent_no_prediction(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
     with Pair(verifier.url, TOY) as pair:
-        monkeypatch.setattr(pair, "_drafting", _without_predictions(pair))
+        monkeypatch.setattr(pair._pairing, "present", _without_predictions(pair))
         with pytest.raises(BadOption, match="too old"):
             pair.generate(PROMPT, Options(prediction="a", mode=Mode.FUSED))
         assert pair.generate(PROMPT, Options(max_tokens=LENGTH, prediction=TEXT)).read().token_ids == TEXT
 
 
 def _without_predictions(pair: Pair) -> Any:
-    return replace(pair._drafting, info=pair.target.model_copy(update={"predictions": False}))
+    paired, info = pair._pairing.present, pair.target.model_copy(update={"predictions": False})
+    return replace(paired, drafting=replace(paired.drafting, info=info))
 
 
 @pytest.mark.parametrize(
@@ -166,9 +167,11 @@ def test_stretches_of_mode_auto_share_the_prediction(served: str, monkeypatch: p
 def test_texts_with_a_prediction_say_nothing_about_modes_for_other_texts(verifier: Verifier) -> None:
     with Pair(verifier.url, TOY) as pair:
         pair.generate(PROMPT, Options(max_tokens=LENGTH, prediction=TEXT, mode=Mode.AUTO)).read()
-        assert not pair._selection._selector.measured_by_mode and pair._predicting._selector.measured_by_mode
+        selections = pair._pairing.present.selections
+        measured = [selections[predicted][0]._selector for predicted in (False, True)]
+        assert not measured[False].measured_by_mode and measured[True].measured_by_mode
         pair.generate(PROMPT, Options(max_tokens=LENGTH, mode=Mode.AUTO)).read()
-        assert pair._selection._selector.measured_by_mode
+        assert measured[False].measured_by_mode
 
 
 FLAGS = ("--backend", "ngram", "--prompt", PROMPT, "--max-tokens", "60", "--lockstep", "--draft-n", "4")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drafter_client.errors import BadReply, ConnectionLost, ModelChanged, VerifierUnreachable
+from drafter_client.errors import BadReply, ConnectionLost, VerifierUnreachable
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Began, Committed, Ended
 from drafter_client.generation.resuming import Run, released, resuming
@@ -20,14 +20,11 @@ from drafter_client.http.responses import ResponseBounds
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import TokenSource
 from speculation.errors import EngineError, InternalError, ModelLoading, Overloaded, SessionConflict, UnknownSession
-from speculation.protocol.fingerprint import Fingerprint
 from speculation.protocol.responses import PrefillResponse
-from speculation.protocol.service_responses import ModelInfo
-from tests.drafter_client.http.bodies import body, model_info, prefilled
+from tests.drafter_client.http.bodies import body, prefilled
 from tests.drafter_client.http.fake_transports import Canned, reply
 
 PROMPT = [1, 2, 3]
-TARGET: Any = None  # the health checks of `World` ignore it
 LOST = ConnectionLost("the cable was pulled")
 OUTAGES = (LOST, VerifierUnreachable("no server"), ModelLoading("loading"), UnknownSession("no session"))
 
@@ -67,7 +64,7 @@ class World:
     def another(self) -> "World":
         return self
 
-    def health(self, _target: object = None) -> Health:
+    def health(self) -> Health:
         self.health_checks += 1
         self.now += 1.0
         return self._health.pop(0) if len(self._health) > 1 else self._health[0]
@@ -81,7 +78,7 @@ class World:
     def run(self, patience: float = 300.0) -> Run:
         outages = Outages(patience, None, lambda: self.now)
         client: Any = self
-        return resuming(self.attempt, self.text, self.bounds, self.tell, client, TARGET, outages, lambda: self.now)
+        return resuming(self.attempt, self.text, self.bounds, self.tell, client, outages, lambda: self.now)
 
 
 def _tokens(run: Run) -> list[int]:
@@ -174,22 +171,6 @@ def test_session_conflict_does_not_end_the_text() -> None:
     assert _tokens(world.run()) == [*range(10, 20)] and world.stats.resumed == [4]
 
 
-def test_verifier_that_returns_with_another_model_ends_the_text() -> None:
-    def info(name: str, ordinary: str) -> ModelInfo:
-        return model_info(name=name, vocabulary=Fingerprint(9, 9, 1, (8,), ordinary, "b"))
-
-    def served(name: str, ordinary: str) -> VerifierClient:
-        ready = reply(200, {"status": "ready"})
-        return VerifierClient("http://v", transport=Canned(ready, reply(200, body(info(name, ordinary)))))
-
-    target = info("old", "a")
-    assert served("old", "a").health(target).ready
-    with pytest.raises(ModelChanged, match="serves new now, and the text was begun by old"):
-        served("new", "a").health(target)
-    with pytest.raises(ModelChanged, match="with another vocabulary"):
-        served("old", "b").health(target)
-
-
 def test_engine_error_is_raised() -> None:
     with pytest.raises(EngineError):
         _tokens(World((4, EngineError("broken"))).run())
@@ -200,7 +181,7 @@ def test_stop_ends_the_wait_and_the_text() -> None:
     waiting = threading.Event()
     health = world.health
 
-    def signalling(_target: object = None) -> Health:
+    def signalling() -> Health:
         waiting.set()
         world.now -= 1.0
         return health()

@@ -1,0 +1,65 @@
+"""One address behind which a test has one verifier after the other, or a proxy without any."""
+
+from collections.abc import Iterator
+
+import httpx
+
+from backends.scripted import ByteVocabulary, ScriptedBackend
+
+
+class Address(httpx.BaseTransport):
+    """Sends requests to the verifier of this name, of those at `urls`. With a number as its name, all requests get that
+    HTTP status, as a proxy answers whose verifier is gone."""
+
+    def __init__(self, urls: dict[str, str], current: str | int) -> None:
+        self._urls = {name: httpx.URL(url) for name, url in urls.items()}
+        self.current = current
+        self.asked: list[str] = []
+        self._turns = 0
+        self._inner = httpx.HTTPTransport()
+
+    def turn(self, current: str | int) -> None:
+        """Have another verifier answer, and break what the one before is sending."""
+        self.current = current
+        self._turns += 1
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request.url.path)
+        if isinstance(self.current, int):
+            return httpx.Response(self.current, content=b"<html>Bad Gateway</html>", headers={"Server": "a proxy"})
+        there = self._urls[self.current]
+        request.url = request.url.copy_with(host=there.host, port=there.port)
+        request.headers["Host"] = there.netloc.decode()
+        response = self._inner.handle_request(request)
+        assert isinstance(response.stream, httpx.SyncByteStream)
+        response.stream = _Breaking(response.stream, self, self._turns)
+        return response
+
+    def close(self) -> None:
+        self._inner.close()
+
+    @property
+    def turns(self) -> int:
+        return self._turns
+
+
+class _Breaking(httpx.SyncByteStream):
+    def __init__(self, inner: httpx.SyncByteStream, address: Address, turns: int) -> None:
+        self._inner, self._address, self._turns = inner, address, turns
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self._inner:
+            if self._address.turns != self._turns:
+                raise httpx.ReadError("the verifier was replaced")
+            yield part
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def swapped_vocabulary(backend: ScriptedBackend) -> ScriptedBackend:
+    """The backend, with the bytes of two token ids exchanged."""
+    vocabulary = ByteVocabulary()
+    vocabulary.pieces[97], vocabulary.pieces[98] = vocabulary.pieces[98], vocabulary.pieces[97]
+    backend.vocabulary = vocabulary
+    return backend

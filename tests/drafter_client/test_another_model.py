@@ -1,0 +1,161 @@
+"""A pair that lives on while another model, or another service of it, comes to the verifier's address."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.scripted import Script, ScriptedBackend
+from drafter_client import AsyncPair, DraftModel, Lookup, Mode, Options, Pair, Tokens
+from drafter_client.errors import ModelChanged, VocabularyMismatch
+from drafter_client.generation.generation import Generation
+from tests.drafter_client.another_model import Address, swapped_vocabulary
+from tests.drafter_client.support import Verifier, plain, serving
+
+PROMPT = "def f(x):"
+TOY = DraftModel(Path("1"), "scripted")
+EACH_MODE = pytest.mark.parametrize("mode", Mode)
+LONG = Options(max_tokens=200, temperature=0.8, seed=3)
+MODELS: dict[str, Callable[[], ScriptedBackend]] = {
+    "first": lambda: ScriptedBackend(Script(seed=1, seconds_per_pass=0.001)),
+    "second": lambda: ScriptedBackend(Script(seed=2)),
+    "smaller": lambda: ScriptedBackend(Script(seed=1), slots=1, context_length=100, max_batch_tokens=4),
+    "foreign": lambda: swapped_vocabulary(ScriptedBackend(Script(seed=3))),
+}
+
+
+@pytest.fixture(scope="module")
+def verifiers() -> Iterator[dict[str, Verifier]]:
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(serving(make(), draft_backend="ngram", rows="auto"))
+            for name, make in MODELS.items()
+        }
+
+
+@pytest.fixture
+def address(verifiers: dict[str, Verifier], monkeypatch: pytest.MonkeyPatch) -> Iterator[Address]:
+    monkeypatch.setattr("drafter_client.http.retries._CHECK_PAUSE", 0.01)
+    monkeypatch.setattr("drafter_client.http.retries._FIRST_PAUSE", 0.001)
+    with Address({name: verifier.url for name, verifier in verifiers.items()}, "first") as address:
+        yield address
+
+
+def expected(model: str, options: Options = LONG) -> list[int]:
+    backend = MODELS[model]()
+    return plain(backend, backend.vocabulary.encode(PROMPT), options.max_tokens, options.sampling)
+
+
+def read(text: Generation, after: int, then: Callable[[], None]) -> list[int]:
+    """The tokens of a text. `then` is called once, when there are `after` of them."""
+    tokens: list[int] = []
+    done = False
+    for event in text:
+        if isinstance(event, Tokens):
+            tokens += [token.id for token in event.tokens]
+            if not done and len(tokens) >= after:
+                done = True
+                then()
+    return tokens
+
+
+@EACH_MODE
+def test_the_next_text_is_the_new_models_under_its_name(address: Address, mode: Mode) -> None:
+    options = replace(LONG, mode=mode, max_tokens=40)
+    with Pair("http://verifier", TOY, transport=address) as pair:
+        first = pair.generate(PROMPT, options).read()
+        address.current = "second"
+        before = pair._pairing.present
+        second = pair.generate(PROMPT, options).read()
+        assert (first.stats.model, first.token_ids) == ("scripted-1", expected("first", options))
+        assert (second.stats.model, second.token_ids) == ("scripted-2", expected("second", options))
+        now = pair._pairing.present
+        assert pair.target.name == "scripted-2"
+        assert now.experience is not before.experience and now.selection is not before.selection
+
+
+def test_a_text_that_begins_asks_for_nothing_more(address: Address) -> None:
+    with Pair("http://verifier", TOY, transport=address) as pair:
+        pair.generate(PROMPT, LONG).read()
+        address.asked.clear()
+        pair.generate(PROMPT, LONG).read()
+    assert "/model" not in address.asked and "/health" not in address.asked
+
+
+@EACH_MODE
+@pytest.mark.parametrize("after", [1, 60])
+def test_a_text_does_not_go_on_with_another_models_tokens(address: Address, mode: Mode, after: int) -> None:
+    with Pair("http://verifier", TOY, transport=address) as pair:
+        text = pair.generate(PROMPT, replace(LONG, mode=mode))
+        with pytest.raises(ModelChanged, match="serves scripted-2 now, and the text was begun by scripted-1"):
+            read(text, after, lambda: address.turn("second"))
+        assert text.stats.token_ids == expected("first")[: len(text.stats.token_ids)]
+        assert pair.generate(PROMPT, replace(LONG, mode=mode)).read().token_ids == expected("second")
+
+
+@EACH_MODE
+def test_a_text_goes_on_with_a_smaller_context_and_fewer_slots(address: Address, mode: Mode) -> None:
+    with Pair("http://verifier", TOY, transport=address) as pair:
+        text = pair.generate(PROMPT, replace(LONG, mode=mode))
+        tokens = read(text, 20, lambda: address.turn("smaller"))
+        context = 100 - len(text.prompt_ids)
+        assert tokens == expected("first")[: max(context, len(tokens))] and len(tokens) < 200
+        assert (text.stats.finish_reason, text.stats.context) == ("length", 100)
+        assert (pair.target.context_length, pair.target.rows) == (100, 1)
+
+
+@EACH_MODE
+def test_what_does_not_pair_is_refused_until_it_does(address: Address, mode: Mode) -> None:
+    options = replace(LONG, mode=mode, max_tokens=30)
+    with Pair("http://verifier", TOY, transport=address) as pair:
+        address.turn("foreign")
+        for _ in range(2):
+            with pytest.raises(VocabularyMismatch, match="scripted-1 cannot draft for scripted-3"):
+                pair.generate(PROMPT, options).read()
+        address.turn("first")
+        assert pair.generate(PROMPT, options).read().token_ids == expected("first", options)
+
+
+def test_a_prompt_of_another_vocabulary_is_not_begun_and_the_next_is(address: Address) -> None:
+    with Pair("http://verifier", Lookup(), transport=address) as pair:
+        assert pair.encode("ab")[-2:] == [97, 98]
+        address.turn("foreign")
+        with pytest.raises(ModelChanged, match="the prompt was made for scripted-1: begin the text again"):
+            pair.generate(PROMPT, LONG).read()
+        assert pair.vocabulary.decode([97, 98]) == b"ba"
+        assert pair.generate(PROMPT, LONG).read().token_ids == expected("foreign")
+
+
+def test_a_text_that_is_pinned_begins_with_its_target_only(address: Address) -> None:
+    with Pair("http://verifier", TOY, transport=address) as pair:
+        identity = pair.target.identity
+        assert pair.generate(PROMPT, LONG, identity=identity).read().token_ids == expected("first")
+        address.turn("second")
+        for _ in range(2):  # the first by the reply, the second by what is known
+            with pytest.raises(ModelChanged, match="serves scripted-2 now, and the prompt was made for"):
+                pair.generate(PROMPT, LONG, identity=identity).read()
+
+
+def test_a_prompt_that_the_new_model_refuses_outright(address: Address) -> None:
+    """Its refusal comes in place of the reply that would tell its identity."""
+    with Pair("http://verifier", TOY, transport=address) as pair:
+        address.turn("smaller")
+        with pytest.raises(Exception, match="the context holds 100"):
+            pair.generate([7] * 200, LONG).read()
+        assert pair.target.context_length == 100
+
+
+def test_an_async_pair_lives_on_too(address: Address) -> None:
+    async def work() -> tuple[Any, Any]:
+        async with AsyncPair("http://verifier", TOY, transport=address) as pair:
+            first = await pair.generate(PROMPT, LONG).read()
+            address.turn("second")
+            return first, await pair.generate(PROMPT, LONG).read()
+
+    first, second = asyncio.run(asyncio.wait_for(work(), 60))
+    assert first.token_ids == expected("first") and second.token_ids == expected("second")
+    assert (first.stats.model, second.stats.model) == ("scripted-1", "scripted-2")
