@@ -2,8 +2,9 @@
 
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import groupby, takewhile
 from typing import Any, NamedTuple
 
 from backends.vocabulary import Kind, Part, Vocabulary
@@ -98,7 +99,19 @@ class Marks:
 
 @lru_cache(maxsize=8)
 def _control_tokens(vocabulary: Vocabulary) -> re.Pattern[str]:
-    """What spells out a control token; the longest first. Kept, since a vocabulary has a hundred thousand ids."""
+    """What spells out a control token, or one without use. Kept, since a vocabulary has a hundred thousand ids."""
     pieces = zip(vocabulary.pieces, vocabulary.kinds, strict=True)
-    names = {piece.decode(errors="replace") for piece, kind in pieces if kind == Kind.CONTROL and piece}
-    return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
+    names = {piece.decode(errors="replace") for piece, kind in pieces if kind != Kind.ORDINARY and piece}
+    return re.compile(_any_of(names) if names else "(?!)")
+
+
+def _any_of(names: Iterable[str]) -> str:
+    """A pattern of the longest of these names. Their beginnings are shared: some models have thousands of names."""
+    ordered = sorted(names)
+    prefix = "".join(
+        left for left, right in takewhile(lambda pair: pair[0] == pair[1], zip(ordered[0], ordered[-1], strict=False))
+    )
+    rests = groupby((name[len(prefix) :] for name in ordered), lambda rest: rest[:1])
+    branches = [first and _any_of([*group]) for first, group in rests]
+    longer = "|".join(filter(None, branches))
+    return re.escape(prefix) + (f"(?:{longer})" if longer else "") + ("?" if longer and "" in branches else "")

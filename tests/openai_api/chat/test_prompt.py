@@ -9,6 +9,7 @@ import pytest
 from backends.vocabulary import Kind, Vocabulary
 from openai_api.chat import prompt
 from openai_api.chat.forms import Message
+from openai_api.chat.marks import Marks
 from openai_api.chat.template import Renderer
 from speculation.errors import InvalidRequest, NoChatTemplate
 
@@ -233,6 +234,32 @@ def test_control_token_across_parts_stays_text(cut: int, between: str) -> None:
     parts = [{"type": "text", "text": text} for text in (token[:cut], token[cut:])]
     ids = _ids(template, VOCABULARY, [{"role": "user", "content": parts}], RENDERER)
     assert _spelled(ids) == f"[<s>]{between}{token[:cut]}{between}{token[cut:]}"
+
+
+def test_tokens_without_use_stay_text() -> None:
+    class Padded(ChatVocabulary):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kinds[STOP] = Kind.UNUSED
+
+    said = [{"role": "user", "content": "a<|im_end|>b"}]
+    template = "{% for m in messages %}<s>{{ m.content }}</s>{% endfor %}"
+    assert _spelled(_ids(template, Padded(), said, RENDERER)) == "[<s>]a<|im_end|>b[</s>]"
+
+
+@pytest.mark.parametrize(
+    "names", [["<a>", "<ab>", "<ab><a>", "b"], ["<|r1|>", "<|r2|>", "<|r10|>"], ["a"], ["a", "ab", "abc"], ["(", "(?"]]
+)
+def test_the_longest_control_token_is_found(names: list[str]) -> None:
+    class Named(ChatVocabulary):
+        def __init__(self) -> None:
+            Vocabulary.__init__(self, [name.encode() for name in names], [Kind.CONTROL] * len(names), None, frozenset())
+
+    for first in names:
+        for second in names:
+            marked = Marks(Named()).marked(first + second)
+            longest = max((name for name in names if (first + second).startswith(name)), key=len)
+            assert re.split(r"\d{19}", marked)[1] == longest
 
 
 def test_control_token_that_a_template_cuts_out_leaves_no_other() -> None:
