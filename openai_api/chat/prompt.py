@@ -1,4 +1,4 @@
-"""Token ids of a chat prompt: the target's chat template around messages that cannot forge control tokens."""
+"""The parts of a chat prompt: the target's chat template around messages that cannot forge control tokens."""
 
 import re
 import secrets
