@@ -1,4 +1,7 @@
-"""The text of one choice as it grows: characters of the tokens, cut at a stop string, with log probabilities."""
+"""The text of one choice as it grows: characters of the tokens, cut at a stop string, with log probabilities.
+
+A control token has no characters. One that a stop string names ends the text all the same.
+"""
 
 import codecs
 from collections import deque
@@ -6,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from backends.vocabulary import Vocabulary
+from backends.vocabulary import Kind, Vocabulary
 from openai_api.stop_strings import StopStrings
 from openai_api.texts import Piece
 from speculation.sampling.logprobs import TokenLogprobs
@@ -47,6 +50,7 @@ class Output:
         self._vocabulary = vocabulary
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._stops = StopStrings(stops)
+        self._names = frozenset(stop.encode() for stop in stops)
         self._decoded = self._sent = 0  # characters
         self._waiting: deque[TokenPart] = deque()  # tokens with characters that were not sent yet
 
@@ -77,9 +81,17 @@ class Output:
         if token not in self._vocabulary.ends:
             self._waiting.append(TokenPart(token, self._decoded, self._decoded + len(part), logprob))
         self._decoded += len(part)
+        if self._is_named(token):
+            self.stopped = True
+            return self._stops.end()
         fed = self._stops.feed(part)
         self.stopped = fed.stopped
         return fed.text
+
+    def _is_named(self, token: int) -> bool:
+        """Whether it is a control token whose name is a stop string."""
+        vocabulary = self._vocabulary
+        return vocabulary.kinds[token] == Kind.CONTROL and vocabulary.pieces[token] in self._names
 
     def _delta(self, text: str) -> Delta:
         self._sent += len(text)

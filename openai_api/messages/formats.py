@@ -7,6 +7,7 @@ from backends.vocabulary import Vocabulary
 from openai_api.messages import replies
 from openai_api.messages.replies import FinishReason, Reply
 from openai_api.output import Delta, TokenPart
+from speculation.sampling.logprobs import TokenLogprobs
 
 
 class Format(Protocol):
@@ -64,12 +65,10 @@ class CompletionFormat:
 
     def _of(self, tokens: Sequence[TokenPart]) -> replies.CompletionLogprobs:
         return replies.CompletionLogprobs(
-            tokens=[_spelled(self._vocabulary, token.id) for token in tokens],
+            tokens=[_name(self._vocabulary, token.id) for token in tokens],
             token_logprobs=[token.logprob.logprob for token in tokens if token.logprob is not None],
             top_logprobs=[
-                {_spelled(self._vocabulary, each): value for each, value in token.logprob.top}
-                for token in tokens
-                if token.logprob is not None
+                _by_name(self._vocabulary, token.id, token.logprob) for token in tokens if token.logprob is not None
             ],
             text_offset=[token.begin for token in tokens],
         )
@@ -134,6 +133,33 @@ class ChatFormat:
 
     def _token(self, token: int) -> dict[str, Any]:
         return {"token": _spelled(self._vocabulary, token), "bytes": list(_bytes(self._vocabulary, token))}
+
+
+def _by_name(vocabulary: Vocabulary, drawn: int, logprob: TokenLogprobs) -> dict[str, float]:
+    """The likeliest tokens and the one that was drawn, each under a name of its own."""
+    names = {_name(vocabulary, drawn): drawn}
+    for token, _ in logprob.top:
+        names.setdefault(_name(vocabulary, token), token)
+    found = {
+        name if names[name := _name(vocabulary, token)] == token else _by_id(token): value
+        for token, value in logprob.top
+    }
+    return found | {_name(vocabulary, drawn): logprob.logprob}
+
+
+def _name(vocabulary: Vocabulary, token: int) -> str:
+    """A token as completions name it: its text; for a part of a character its bytes, as OpenAI writes them."""
+    data = _bytes(vocabulary, token)
+    if not data:
+        return _by_id(token)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(chr(byte) if 0x20 <= byte < 0x7F else f"\\x{byte:02x}" for byte in data)
+
+
+def _by_id(token: int) -> str:
+    return f"token_id:{token}"
 
 
 def _spelled(vocabulary: Vocabulary, token: int) -> str:

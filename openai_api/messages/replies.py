@@ -76,9 +76,15 @@ class _Generated(Reply):
 class CompletionLogprobs(Reply):
     """Log probabilities of the target at temperature 1, without filters and penalties."""
 
-    tokens: Annotated[list[str], Field(description="The tokens.")]
+    tokens: Annotated[
+        list[str],
+        Field(description="The tokens; `bytes:\\xe4` is a part of a character, `token_id:7` a token without a text."),
+    ]
     token_logprobs: Annotated[list[float], Field(description="Of each token.")]
-    top_logprobs: Annotated[list[dict[str, float]], Field(description="The likeliest tokens at each position.")]
+    top_logprobs: Annotated[
+        list[dict[str, float]],
+        Field(description="The likeliest tokens at each position, and the one that was drawn, as in `tokens`."),
+    ]
     text_offset: Annotated[list[int], Field(description="Characters of the text before each token.")]
 
 

@@ -185,7 +185,10 @@ def test_logprobs_of_a_text(client: openai.OpenAI) -> None:
     logprobs = reply.choices[0].logprobs
     assert logprobs is not None and logprobs.tokens is not None and logprobs.top_logprobs is not None
     assert "".join(logprobs.tokens) == reply.choices[0].text
-    assert logprobs.text_offset == list(range(6)) and all(len(top) == 2 for top in logprobs.top_logprobs)
+    assert logprobs.text_offset == list(range(6)) and all(len(top) in (2, 3) for top in logprobs.top_logprobs)
+    assert logprobs.token_logprobs == [
+        top[token] for token, top in zip(logprobs.tokens, logprobs.top_logprobs, strict=True)
+    ]
 
 
 def test_processors_change_the_text_as_in_generate(client: openai.OpenAI, verifier_url: str) -> None:
