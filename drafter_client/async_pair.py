@@ -39,6 +39,7 @@ class AsyncPair:
         observer: Observer | None = None,
         memory: Path | str | None = None,
         patience: float = PATIENCE,
+        start_patience: float | None = None,
         on_outage: Callable[[Outage], None] | None = None,
     ) -> None:
         """Keep the arguments for `Pair`, which is made when the `async with` block is entered; its errors are raised
@@ -54,6 +55,7 @@ class AsyncPair:
             observer=observer,
             memory=memory,
             patience=patience,
+            start_patience=start_patience,
             on_outage=on_outage,
         )
         # Not the event loop's default pool, which long texts would block.

@@ -31,7 +31,7 @@ from drafter_client.text_run import TextRun
 from drafter_client.token_ids import foreign_id, prediction_ids
 from openai_api.chat.prompt import chat_parts
 from openai_api.chat.template import Renderer
-from speculation.errors import NoChatTemplate
+from speculation.errors import BadGateway, NoChatTemplate
 from speculation.protocol.service_responses import ModelInfo
 
 VERIFIER = "http://127.0.0.1:8000"
@@ -79,6 +79,7 @@ class Pair:
         observer: Observer | None = None,
         memory: Path | str | None = None,
         patience: float = PATIENCE,
+        start_patience: float | None = None,
         on_wait: Callable[[float | None], None] | None = None,
         on_outage: Callable[[Outage], None] | None = None,
         clock: Callable[[], float] = time.perf_counter,
@@ -91,16 +92,18 @@ class Pair:
         the events of each text, for example a `TraceFolder` (docs/traces.md). `memory`: a file in which mode `auto`
         keeps its measurements of each mode (the command line's is `memory_file()`); None: nothing is kept. `patience`:
         seconds to wait for a lost verifier; a text resumes when the verifier is back, and otherwise raises the error
-        that showed the loss. `on_wait`: called while the verifier loads its model, with the progress from 0 to 1, or
-        None if it is unknown. `on_outage`: called about once a second during an outage. `clock`: returns seconds.
+        that showed the loss. `start_patience`: the same for a text that has not begun; None: as long. `on_wait`: called
+        while the verifier loads its model, with the progress from 0 to 1, or None if it is unknown. `on_outage`: called
+        about once a second during an outage, and when it is over. `clock`: returns seconds.
 
         Raises SpecPairError, DrafterError or BackendError if the verifier or the draft model cannot be used.
         """
         for name, count in (("branches", branches), ("texts", texts)):
             if count < 1:
                 raise BadOption(f"{name} must be at least 1, got {count}")
-        if not patience >= 0:
-            raise BadOption(f"patience must be at least 0 seconds, got {patience!r}")
+        for name, seconds in (("patience", patience), ("start_patience", start_patience)):
+            if seconds is not None and not seconds >= 0:
+                raise BadOption(f"{name} must be at least 0 seconds, got {seconds!r}")
         if transport is not None and not isinstance(transport, httpx.BaseTransport):
             raise BadOption(f"transport must be synchronous, such as an httpx.HTTPTransport, not {transport!r}")
         self._clock = clock
@@ -108,11 +111,14 @@ class Pair:
         self._observer = observer
         self._generations: WeakSet[Generation] = WeakSet()
         self._closed = False
-        self._outages = Outages(patience, on_outage)
+        self._outages = Outages(patience, on_outage, start_patience=start_patience)
         with ExitStack() as stack:
             client = VerifierClient(verifier, api_key=api_key, outages=self._outages, transport=transport)
             stack.enter_context(closing(client))
-            client.wait_until_ready(on_wait=on_wait)
+            try:
+                client.wait_until_ready(on_wait=on_wait)
+            except BadGateway:  # its verifier may be restarting; one that was never there is not waited for
+                self._outages.retry_through_outage(lambda: client.wait_until_ready(on_wait=on_wait), client.health)
             drafting = stack.enter_context((draft or Undrafted()).open(client, branches, texts))
             for number in range(len(drafting.drafters)):
                 # Not `client` itself, which may encode prompts while texts are generated.

@@ -11,7 +11,7 @@ SpecPairError
 |   +-- PositionInsidePrompt, PositionBeyondCommitted
 +-- ServerError                  the request is valid, but the verifier cannot serve it now
     +-- ModelLoading, ModelFailed, Overloaded, ShuttingDown, EngineError, InternalError
-    +-- VerifierAway
+    +-- VerifierAway, ModelMismatch, TargetChanged, BadGateway
 """
 
 import json
@@ -252,15 +252,34 @@ class InternalError(ServerError):
 
 
 class VerifierAway(ServerError):
-    """The verifier did not answer, for longer than the drafter waits for it."""
+    """The verifier did not answer, for longer than the drafter waits for it: ask again after `retry_after` seconds."""
 
-    code, status = "verifier_away", 502
+    code, status = "verifier_away", 503
+
+
+class ModelMismatch(ServerError):
+    """The verifier serves a model that the drafter cannot draft for: ask again after `retry_after` seconds."""
+
+    code, status = "model_mismatch", 503
+
+
+class TargetChanged(ServerError):
+    """The verifier came to serve another model while this request was served: send it again."""
+
+    code, status = "target_changed", 503
+
+
+class BadGateway(ServerError):
+    """A proxy answers in place of its verifier, which is gone."""
+
+    code, status = "bad_gateway", 502
 
 
 def _tree(cls: type[SpecPairError]) -> list[type[SpecPairError]]:
     return [cls, *(found for sub in cls.__subclasses__() for found in _tree(sub))]
 
 
+_GATEWAY = (502, 503, 504)  # statuses of a proxy that does not reach its verifier
 _LONGEST_WAIT = 86_400  # seconds that an error may ask to wait before a retry; another value is dropped
 _BY_CODE = {cls.code: cls for cls in _tree(SpecPairError)}
 
@@ -276,11 +295,14 @@ def from_body(status: int, content: bytes) -> SpecPairError:
         body = None
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict) or not isinstance(error.get("message"), str):
+        if status in _GATEWAY:
+            return BadGateway(f"a proxy answers HTTP {status} in place of the verifier")
         kind = RequestError if 400 <= status < 500 else ServerError
         return kind(f"HTTP {status} without an error the protocol knows: is this a verifier?")
     details = {key: value for key, value in error.items() if key not in ("code", "type", "message")}
     wait = details.get("retry_after", 0)  # seconds; the comparison is false for NaN
     if not isinstance(wait, (int, float)) or not 0 <= wait <= _LONGEST_WAIT:
         del details["retry_after"]
-    known = _BY_CODE.get(str(error.get("code")), RequestError if status < 500 else ServerError)
+    unknown = RequestError if status < 500 else BadGateway if status in _GATEWAY else ServerError
+    known = _BY_CODE.get(str(error.get("code")), unknown)
     return known(one_line(error["message"]), **details)

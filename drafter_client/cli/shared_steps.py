@@ -29,7 +29,6 @@ from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from speculation.errors import SpecPairError
 
 INTERRUPTED = 130  # exit status of a program ended by Ctrl-C
-_OUTAGE_LINES = 10.0  # seconds between lines about the same outage
 
 
 def pair_of(
@@ -246,22 +245,19 @@ def wait_for() -> Callable[[float | None], None]:
 
 
 def say_outage() -> Callable[[Outage], None]:
-    """A callback that shows each wait for the verifier in the status line below a text. Where there is none, it prints
-    lines on standard error: at once for a new outage or a new reason, then every ten seconds."""
-    last = due = 0.0
-    why = ""
+    """A callback that shows a wait for the verifier in the status line below a text. Where there is none, it prints a
+    line on standard error when an outage begins, and one when it is over."""
+    said = False
 
     def say(outage: Outage) -> None:
-        nonlocal last, due, why
+        nonlocal said
         progress = "" if outage.progress is None else f", {outage.progress:.0%}"
         waited = f"{outage.seconds:.0f} s of {outage.patience:.0f} (--patience)"
         line = f"waiting for the verifier ({outage.why}{progress}) … {waited}"
-        drawn = draw(line)
-        if outage.seconds + 1.0 < last or outage.why != why:  # a new outage, or a new reason
-            due = 0.0
-        last = outage.seconds
-        if last >= due and not drawn:
-            due, why = last + _OUTAGE_LINES, outage.why
+        if outage.over:
+            line = f"the verifier answers again after {outage.seconds:.0f} s"
+        if not draw(line) and said == outage.over:
+            said = not said
             say_line(f"drafter: {line}")
 
     return say

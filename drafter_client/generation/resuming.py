@@ -7,7 +7,7 @@ from drafter_client.errors import DrafterError
 from drafter_client.generation.events import Committed, Ended, Listener, Resumed
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.outages import Outages
+from drafter_client.http.outages import Outages, OutageWait
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.http.retries import is_outage, may_be_idle_close
 from speculation.errors import SpecPairError
@@ -34,40 +34,48 @@ def resuming(
     Raises the error of an attempt if that is no outage, or if the outage lasts longer than the patience. All committed
     tokens that the drafter knows have been yielded by then.
     """
-    outage = None
+    outage: OutageWait | None = None
     reconnected = False
-    while True:
-        got_tokens = False
-        try:
-            with closing(attempt()) as run:
-                for committed in run:
-                    got_tokens = True
-                    if outage is not None and committed.position > len(text.prompt_ids):
-                        text.outages += 1
-                        tell(Resumed(committed.position - len(text.prompt_ids)), 1e3 * clock())
-                    outage = None
-                    yield committed
-            return
-        except Exception as error:
-            if not is_outage(error):
-                raise
-            failure = error
-        text.check_complete(bounds)
-        if text.finish_reason is not None:  # only the end of the response was lost
-            tell(Ended(text.finish_reason), 1e3 * clock())
-            return
-        if may_be_idle_close(failure, outage is None and not (got_tokens or reconnected)):
-            reconnected = True
-            continue
-        text.opened = False  # a lost verifier cannot release the session
-        outage = outage or outages.begin(text.stop, failure, begun=bool(text.tokens))
-        try:
-            with closing(client.another()) as health_client, text.stop.breaking(health_client.abort):
-                ready = outage.until_ready(failure, health_client.health)
-        finally:  # a wait that ends with an error counts, too
-            tell(Ended(None), 1e3 * clock())
-        if not ready:
-            return
+    try:
+        while True:
+            got_tokens = False
+            try:
+                with closing(attempt()) as run:
+                    for committed in run:
+                        if outage is not None:
+                            if committed.position > len(text.prompt_ids):
+                                text.outages += 1
+                                tell(Resumed(committed.position - len(text.prompt_ids)), 1e3 * clock())
+                            outage.end(True)
+                            outage = None
+                        elif not got_tokens and outages.present is not None:  # another text gave up waiting
+                            outages.answered()
+                        got_tokens = True
+                        yield committed
+                return
+            except Exception as error:
+                if not is_outage(error):
+                    raise
+                failure = error
+            text.check_complete(bounds)
+            if text.finish_reason is not None:  # only the end of the response was lost
+                tell(Ended(text.finish_reason), 1e3 * clock())
+                return
+            if may_be_idle_close(failure, outage is None and not (got_tokens or reconnected)):
+                reconnected = True
+                continue
+            text.opened = False  # a lost verifier cannot release the session
+            outage = outage or outages.begin(text.stop, failure, begun=bool(text.tokens))
+            try:
+                with closing(client.another()) as health_client, text.stop.breaking(health_client.abort):
+                    ready = outage.until_ready(failure, health_client.health)
+            finally:  # a wait that ends with an error counts, too
+                tell(Ended(None), 1e3 * clock())
+            if not ready:
+                return
+    finally:
+        if outage is not None:
+            outage.end(False)
 
 
 @contextmanager

@@ -126,10 +126,14 @@ class VerifierClient:
         return read_model(self.url + path, self.call_through_outage("GET", path, None, "is it a verifier?"), below)
 
     def ping(self) -> float:
-        """Return the milliseconds that one request to `/health` takes."""
+        """Return the milliseconds that one request to `/health` takes. Raises an error unless the verifier answers that
+        it is ready: a proxy before it may be nearer."""
         began = self._clock()
-        self.exchange("GET", "/health")
-        return 1e3 * (self._clock() - began)
+        response = self.exchange("GET", "/health")
+        took = 1e3 * (self._clock() - began)
+        if response.status_code != 200:
+            raise self.refusal(response)
+        return took
 
     def least_round_trip_ms(self, pings: int) -> float:
         """Measure `pings` round trips and return the shortest. It is nearest to the link's own, since a busy machine

@@ -1,4 +1,8 @@
-"""Wait for a verifier that went away: check its health until it is ready. `retries` decides about every pause."""
+"""Wait for a verifier that went away: check its health until it is ready. `retries` decides about every pause.
+
+All waits of a pair are one outage for those who are told of it: it begins with the first of them, and is over when a
+request is answered and nobody waits any more.
+"""
 
 import threading
 import time
@@ -15,12 +19,14 @@ T = TypeVar("T")
 
 class Outage(NamedTuple):
     """A wait for a verifier, as the user is told of it: `seconds` waited so far, `patience` seconds at most, `why` the
-    verifier is not ready, and the `progress` of loading its model (0 to 1; None: unknown)."""
+    verifier is not ready, and the `progress` of loading its model (0 to 1; None: unknown). `over`: whether the verifier
+    answers again, which is told last, and once."""
 
     seconds: float
     patience: float
     why: str
     progress: float | None = None
+    over: bool = False
 
 
 class Outages:
@@ -31,14 +37,20 @@ class Outages:
         patience: float = PATIENCE,
         on_outage: Callable[[Outage], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        start_patience: float | None = None,
     ) -> None:
-        """`patience`: seconds that a wait lasts at most. `on_outage`: called about once a second of waiting, by one
-        thread at a time. `clock`: returns seconds."""
+        """`patience`: seconds that a wait lasts at most. `on_outage`: called about once a second of waiting, and when
+        an outage is over, by one thread at a time. `clock`: returns seconds. `start_patience`: seconds that a wait
+        lasts at most before a text has begun; None: as others."""
         self.patience = patience
+        self.start_patience = patience if start_patience is None else min(start_patience, patience)
+        self.present: Outage | None = None  # None: no outage is known
         self.stop = Stop()  # ends all waiting, now and later
         self._on_outage, self._clock = on_outage, clock
         self._telling = threading.Lock()
-        self._last_told: float | None = None
+        self._last_told = self._began = 0.0
+        self._waiting = 0  # waits that have not ended
+        self._answered = False  # whether one of those that ended was answered
 
     def retry_through_outage(self, request: Callable[[], T], check_health: Callable[[], Health]) -> T:
         """Return the result of `request`, which is repeated after each outage. `check_health` asks for the verifier's
@@ -46,40 +58,76 @@ class Outages:
 
         Raises the last error when the wait is over or stopped.
         """
-        outage: _OutageWait | None = None
-        while True:
-            try:
-                return request()
-            except Exception as error:
-                if not retries.is_outage(error):
-                    raise
-                failure = error
-            outage = outage or self.begin(self.stop, failure)
-            if not outage.until_ready(failure, check_health):
-                raise failure from None
+        outage: OutageWait | None = None
+        answered = False
+        try:
+            while True:
+                try:
+                    result = request()
+                    answered = True
+                    return result
+                except Exception as error:
+                    if not retries.is_outage(error):
+                        raise
+                    failure = error
+                outage = outage or self.begin(self.stop, failure, begun=False)
+                if not outage.until_ready(failure, check_health):
+                    raise failure from None
+        finally:
+            if outage is not None:
+                outage.end(answered)
 
-    def begin(self, stop: Stop, failure: Exception, *, begun: bool = True) -> "_OutageWait":
-        """Begin a wait after `failure`. `stop`: ends it. `begun`: whether a token of the text has been generated; where
-        there is no text, True."""
-        return _OutageWait(self, stop, self._clock, retries.outage_patience(self.patience, failure, begun))
+    def begin(self, stop: Stop, failure: Exception, *, begun: bool) -> "OutageWait":
+        """Begin a wait after `failure`, which has to be ended. `stop`: ends the waiting. `begun`: whether a token of
+        the text has been generated; where there is no text, False."""
+        with self._telling:
+            self._waiting += 1
+        patience = self.patience if begun else self.start_patience
+        return OutageWait(self, stop, self._clock, retries.outage_patience(patience, failure, begun))
 
     def tell(self, outage: Outage) -> None:
-        """Call `on_outage`, unless it was called less than a second ago."""
+        """Note the outage, and call `on_outage` unless that was called less than a second ago."""
         with self._telling:
             now = self._clock()
-            if self._on_outage is None or (self._last_told is not None and now - self._last_told < 1.0):
-                return
-            self._last_told = now
-            self._on_outage(outage)
+            first = self.present is None
+            self.present = outage
+            if first:
+                self._began = now - outage.seconds
+            if self._on_outage is not None and (first or now - self._last_told >= 1.0):
+                self._last_told = now
+                self._on_outage(outage)
+
+    def answered(self) -> None:
+        """Note that the verifier is there. If nobody waits for it, the outage is over."""
+        with self._telling:
+            self._over_if(self._waiting == 0)
+
+    def ended(self, answered: bool) -> None:
+        """Count the end of a wait. `answered`: whether a request was answered after it."""
+        with self._telling:
+            self._waiting -= 1
+            self._answered = self._answered or answered
+            self._over_if(self._waiting == 0 and self._answered)
+
+    def _over_if(self, over: bool) -> None:
+        if over:
+            self._answered = False
+            told, self.present = self.present, None
+            if told is not None and self._on_outage is not None:
+                self._on_outage(told._replace(seconds=self._clock() - self._began, progress=None, over=True))
 
 
-class _OutageWait:
-    """The wait through one outage, from the first failure until a request succeeds."""
+class OutageWait:
+    """The wait through one outage, from the first failure until a request succeeds. `Outages.begin` makes it."""
 
     def __init__(self, outages: Outages, stop: Stop, clock: Callable[[], float], patience: float) -> None:
         self._outages, self._stop, self._clock, self._patience = outages, stop, clock, patience
         self._began = clock()
         self._failures = 0  # requests in a row that failed although a health check had found the verifier ready
+
+    def end(self, answered: bool) -> None:
+        """End the wait, once. `answered`: whether a request was answered after it."""
+        self._outages.ended(answered)
 
     def until_ready(self, failure: Exception, check_health: Callable[[], Health]) -> bool:
         """Wait until `check_health` finds the verifier ready. Returns False if the wait was stopped.

@@ -149,7 +149,7 @@ class HasDetails(Protocol):
 @dataclass(frozen=True, slots=True)
 class ResponseBounds:
     """Bounds of the responses of one text: token ids below `ids`, at most `tokens` tokens, the prompt included, and the
-    verifier's `identity`."""
+    verifier's `identity` (empty: not known)."""
 
     url: str
     ids: int
@@ -158,8 +158,9 @@ class ResponseBounds:
     identity: str = ""
 
     def check_identity(self, identity: str) -> None:
-        """Raise ModelChanged if a response that begins or resumes the text bears another identity."""
-        if identity != self.identity:
+        """Raise ModelChanged if a response that begins or resumes the text bears another identity. An older verifier
+        tells none."""
+        if identity and self.identity and identity != self.identity:
             raise ModelChanged(f"the verifier at {self.url} serves another model than before")
 
     def finish_reason(self, text: list[int]) -> str | None:

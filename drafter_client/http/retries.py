@@ -6,7 +6,8 @@
                                                                                  for next, 4 attempts or 1 s
     no connection ever made                 -                                    not repeated
     overloaded, or a limit of the key       what the verifier asks for           60 s; not repeated if it asks for none
-    outage (`is_outage`): verifier away     0.25 s between health checks         `PATIENCE`, 300 s, or the user's
+    outage (`is_outage`): verifier away     0.25 s between health checks         `PATIENCE`, 300 s, or the user's, who
+                                                                                 may give less before a text begins
       verifier ready, and it fails again    1 s, doubled every time, at most 5   6 failures in a row, or the patience
       overloaded, or a limit of the key     what it asks for, or 1 s             the patience; 60 s for a text not begun
       engine error, and verifier ready      -                                    not repeated
@@ -35,6 +36,7 @@ from typing import TypeVar
 
 from drafter_client.errors import ConnectionLost, VerifierTimeout, VerifierUnreachable
 from speculation.errors import (
+    BadGateway,
     EngineError,
     ModelLoading,
     Overloaded,
@@ -56,6 +58,7 @@ _MOST_FAILURES = 6  # failures in a row of a verifier that is ready: about 20 s
 # A session conflict in the middle of a text means that an old request arrived late, as after a broken link.
 REFUSED_FOR_NOW = (Overloaded, RateLimited)  # the verifier is there, and says when to ask again
 _AWAY = (
+    BadGateway,
     ConnectionLost,
     VerifierUnreachable,
     VerifierTimeout,
@@ -120,7 +123,7 @@ def after_overload(error: Exception, attempts: int, seconds: float) -> Pause:
 def is_outage(error: Exception) -> bool:
     """Whether the verifier may be back soon after this error, so that the text can continue.
 
-    A server error that the protocol does not know comes from a proxy whose verifier is gone. A verifier reports
+    A server error that the protocol does not know comes from a proxy, too. A verifier reports
     `EngineError` also while it shuts down; its health tells whether it does.
     """
     return isinstance(error, (*_AWAY, EngineError)) or type(error) is ServerError

@@ -28,7 +28,6 @@ class DrafterMetrics:
         self._modes = metrics.counter("mode_selections", "Texts, and in mode auto stretches of texts, by mode.", "mode")
         self._resumed = metrics.counter("outages", "Outages of the verifier after which a text was resumed.")
         self._outage = metrics.gauge("outage_seconds", "How long the present outage of the verifier has lasted, or 0.")
-        self._waits = False  # whether `_outage` is not 0
 
     @contextmanager
     def run(self, stats: Stats, settings: Mapping[str, Any]) -> Iterator[Listener]:
@@ -44,8 +43,7 @@ class DrafterMetrics:
 
     def outage(self, outage: Outage) -> None:
         """Note how long an outage has lasted: what `Pair` calls `on_outage` with."""
-        self._waits = True
-        self._outage.labels(self._metrics.model_name()).set(outage.seconds)
+        self._outage.labels(self._metrics.model_name()).set(0.0 if outage.over else outage.seconds)
 
     def chose(self, mode: str) -> None:
         """Count a text, or a stretch, in this mode."""
@@ -58,12 +56,6 @@ class DrafterMetrics:
     def resumed(self) -> None:
         """Count an outage after which a text was resumed."""
         self._resumed.labels(self._metrics.model_name()).inc()
-
-    def answered(self) -> None:
-        """Note that the verifier is there."""
-        if self._waits:
-            self._waits = False
-            self._outage.labels(self._metrics.model_name()).set(0.0)
 
 
 class _TextCounter:
@@ -105,7 +97,6 @@ class _TextCounter:
     def _count_tokens(self, event: events.Committed, now: float) -> None:
         if not event.tokens:
             return
-        self._metrics.answered()
         self._text.tokens(len(event.tokens))
         if self._last is not None:
             self._text.gap((now - self._last) / 1e3)

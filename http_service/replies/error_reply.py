@@ -6,20 +6,25 @@ from typing import Any
 from http_service.replies.json_reply import JsonReply
 from speculation.errors import (
     ModelLoading,
+    ModelMismatch,
     Overloaded,
     RateLimited,
     RequestTimeout,
     ShuttingDown,
     SpecPairError,
+    TargetChanged,
     Unauthorized,
     UnsupportedEncoding,
+    VerifierAway,
 )
+
+_FOR_NOW = (ModelLoading, ModelMismatch, Overloaded, RateLimited, ShuttingDown, TargetChanged, VerifierAway)
 
 
 def error_reply(error: SpecPairError, body: Any = None, status: int | None = None) -> JsonReply:
     """The reply to a request that ended with `error`. `body`, `status`: in place of the error's own."""
     headers = None
-    if isinstance(error, ModelLoading | Overloaded | RateLimited | ShuttingDown):
+    if isinstance(error, _FOR_NOW):
         headers = {"Retry-After": str(math.ceil(error.details.get("retry_after", 1)))}
     elif isinstance(error, Unauthorized):
         headers = {"WWW-Authenticate": 'Bearer realm="specpair"'}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import AsyncPair, DraftModel, Lookup, Mode, Options, Pair, Tokens
+from drafter_client import AsyncPair, DraftModel, Lookup, Mode, Options, Outage, Pair, Tokens
 from drafter_client.errors import ModelChanged, VocabularyMismatch
 from drafter_client.generation.generation import Generation
 from tests.drafter_client.another_model import Address, swapped_vocabulary
@@ -159,3 +159,45 @@ def test_an_async_pair_lives_on_too(address: Address) -> None:
     first, second = asyncio.run(asyncio.wait_for(work(), 60))
     assert first.token_ids == expected("first") and second.token_ids == expected("second")
     assert (first.stats.model, second.stats.model) == ("scripted-1", "scripted-2")
+
+
+@EACH_MODE
+@pytest.mark.parametrize("status", [502, 503, 504])
+@pytest.mark.parametrize("after", [0, 30])
+def test_a_proxy_without_its_verifier_is_an_outage(address: Address, mode: Mode, status: int, after: int) -> None:
+    """In the middle of a text, and when its first request is sent."""
+    outages: list[Outage] = []
+
+    def told(outage: Outage) -> None:
+        outages.append(outage)
+        if len(outages) == 1:
+            address.turn("first")
+
+    with Pair("http://verifier", TOY, transport=address, on_outage=told) as pair:
+        text = pair.generate(PROMPT, replace(LONG, mode=mode))
+        if not after:
+            address.turn(status)
+        assert read(text, after, lambda: address.turn(status) if after else None) == expected("first")
+        assert [outage.over for outage in outages] == [False, True]
+        assert outages[0].why == f"a proxy answers HTTP {status} in place of the verifier"
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_pair_that_is_made_meanwhile_waits_too(address: Address, status: int) -> None:
+    address.turn(status)
+    with Pair("http://verifier", TOY, transport=address, on_outage=lambda _: address.turn("first")) as pair:
+        assert pair.target.name == "scripted-1"
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_prompt_that_the_verifier_encodes_waits_for_it(address: Address, status: int) -> None:
+    outages: list[Outage] = []
+
+    def told(outage: Outage) -> None:
+        outages.append(outage)
+        address.turn("first")
+
+    with Pair("http://verifier", Lookup(), transport=address, on_outage=told) as pair:
+        address.turn(status)
+        assert pair.generate(PROMPT, LONG).read().token_ids == expected("first")
+        assert [outage.over for outage in outages] == [False, True]

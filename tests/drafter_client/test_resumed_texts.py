@@ -248,17 +248,16 @@ def test_async_text_does_not_wait_for_a_lost_verifier(verifier: Verifier, cable:
     forget_all(verifier)
 
 
-def test_outage_is_reported_at_once_and_then_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_outage_is_said_once_and_its_end_once(capsys: pytest.CaptureFixture[str]) -> None:
     say = say_outage()
     for seconds in (0.0, 1.0, 9.9, 10.0, 11.0):
         say(Outage(seconds, 300.0, "nothing answers"))
     say(Outage(12.5, 300.0, "it loads its model", 0.4))
-    say(Outage(13.5, 300.0, "it loads its model", 0.5))
+    say(Outage(13.5, 300.0, "it loads its model", over=True))
     say(Outage(0.0, 300.0, "it loads its model", 0.1))
     assert capsys.readouterr().err.splitlines() == [
         "drafter: waiting for the verifier (nothing answers) … 0 s of 300 (--patience)",
-        "drafter: waiting for the verifier (nothing answers) … 10 s of 300 (--patience)",
-        "drafter: waiting for the verifier (it loads its model, 40%) … 12 s of 300 (--patience)",
+        "drafter: the verifier answers again after 14 s",
         "drafter: waiting for the verifier (it loads its model, 10%) … 0 s of 300 (--patience)",
     ]
 
@@ -272,6 +271,7 @@ def test_status_line_shows_every_report_of_an_outage(capsys: pytest.CaptureFixtu
         Outage(0.0, 300.0, "nothing answers"),
         Outage(1.0, 300.0, "nothing answers"),
         Outage(2.0, 300.0, "it loads its model", 0.9),
+        Outage(2.5, 300.0, "it loads its model", over=True),
     ):
         say(outage)
         screen.feed(file.getvalue()[read:])
@@ -282,6 +282,7 @@ def test_status_line_shows_every_report_of_an_outage(capsys: pytest.CaptureFixtu
         ["drafter: waiting for the verifier (nothing answers) … 0 s of 300 (--patience)"],
         ["drafter: waiting for the verifier (nothing answers) … 1 s of 300 (--patience)"],
         ["drafter: waiting for the verifier (it loads its model, 90%) … 2 s of 300 (--patience)"],
+        ["drafter: the verifier answers again after 2 s"],
     ]
     assert capsys.readouterr().err == ""
 
@@ -368,4 +369,5 @@ def test_command_line_reports_the_wait_and_the_resumption(
     expected = _expected(replace(LONG, max_tokens=200))
     assert all(line["token_ids"] == expected for line in lines)
     assert any(line["resumed"] for line in lines)
-    assert "drafter: waiting for the verifier (nothing answers) … 0 s of 300 (--patience)" in ran.err
+    said = "drafter: waiting for the verifier (nothing answers) … 0 s of 300 (--patience)"
+    assert ran.err.count(said) == ran.err.count("drafter: the verifier answers again after") == 1

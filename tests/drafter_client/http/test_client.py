@@ -12,6 +12,7 @@ from drafter_client.generation.resuming import released
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from speculation.errors import (
+    BadGateway,
     ModelLoading,
     NotFound,
     Overloaded,
@@ -85,8 +86,7 @@ def test_a_real_verifier_is_ready() -> None:
     [
         (reply(404, None), RequestError),
         (reply(404, {"detail": "Not Found"}), RequestError),
-        (reply(502, None), ServerError),
-        (reply(503, ["busy"]), ServerError),
+        (reply(500, None), ServerError),
     ],
 )
 def test_an_unknown_health_response_asks_whether_it_is_a_verifier(
@@ -252,7 +252,7 @@ def test_a_response_that_is_not_json_asks_whether_it_is_a_verifier(page: bytes) 
 
 def test_an_error_page_without_json_keeps_its_status() -> None:
     client, _, _ = _client(httpx.Response(502, content=b"<html>Bad gateway</html>"))
-    with pytest.raises(ServerError, match="HTTP 502 without an error the protocol knows"):
+    with pytest.raises(BadGateway, match="a proxy answers HTTP 502 in place of the verifier"):
         client.verify("s", 3, [5])
 
 

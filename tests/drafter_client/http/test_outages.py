@@ -56,7 +56,8 @@ def _wait(
     told: list[Outage] = []
     stop, left = stop or FakeWaits(), list(checks)
     outages = Outages(patience, told.append, lambda: stop.now)
-    ready = outages.begin(stop, failure).until_ready(failure, lambda: left.pop(0) if len(left) > 1 else left[0])
+    wait = outages.begin(stop, failure, begun=True)
+    ready = wait.until_ready(failure, lambda: left.pop(0) if len(left) > 1 else left[0])
     return ready, told, stop
 
 
@@ -70,6 +71,44 @@ def test_a_wait_is_reported_about_once_a_second() -> None:
     _, told, _ = _wait([AWAY] * 6 + [Health(False, "loading its model", 0.4)] * 6 + [READY])
     assert [round(each.seconds) for each in told] == [0, 1, 2]
     assert told[-1] == Outage(told[-1].seconds, 300.0, "loading its model", 0.4)
+
+
+def test_two_waits_are_one_outage_whose_begin_and_end_are_told_once() -> None:
+    stop, told = FakeWaits(), list[Outage]()
+    outages = Outages(300.0, told.append, lambda: stop.now)
+    waits = [outages.begin(stop, LOST, begun=True) for _ in range(3)]
+    for wait in waits:
+        checks = [AWAY, AWAY, READY]
+        assert wait.until_ready(LOST, lambda checks=checks: checks.pop(0))  # type: ignore[misc]
+    waits[0].end(True)
+    assert outages.present is not None and not told[-1].over, "another text waits"
+    waits[1].end(True)
+    waits[2].end(False)
+    assert outages.present is None
+    assert [each.over for each in told] == [False, False, True] and round(told[-1].seconds, 1) == 1.5
+    outages.answered()
+    assert len(told) == 3
+
+
+def test_after_waits_without_success_the_next_answer_ends_the_outage() -> None:
+    stop, told = FakeWaits(), list[Outage]()
+    outages = Outages(1.0, told.append, lambda: stop.now)
+    wait = outages.begin(stop, LOST, begun=True)
+    with pytest.raises(ConnectionLost):
+        wait.until_ready(LOST, lambda: AWAY)
+    wait.end(False)
+    assert outages.present is not None
+    outages.answered()
+    assert outages.present is None and [each.over for each in told] == [False, True]
+
+
+def test_a_text_that_has_not_begun_waits_as_long_as_it_may() -> None:
+    for begun, seconds in ((False, 20.0), (True, 300.0)):
+        stop = FakeWaits()
+        outages = Outages(300.0, None, lambda stop=stop: stop.now, 20.0)  # type: ignore[misc]
+        with pytest.raises(ConnectionLost):
+            outages.begin(stop, LOST, begun=begun).until_ready(LOST, lambda: AWAY)
+        assert stop.now == 100.0 + seconds
 
 
 def test_when_patience_is_over_the_first_error_is_raised() -> None:
@@ -99,7 +138,7 @@ def test_a_ready_verifier_that_keeps_failing_is_retried_less_and_less(
     failure: Exception, patience: float, gaps: list[float], seconds: float
 ) -> None:
     stop = FakeWaits()
-    outage = Outages(patience, None, lambda: stop.now).begin(stop, failure)
+    outage = Outages(patience, None, lambda: stop.now).begin(stop, failure, begun=True)
     attempts: list[float] = []
     with suppress(type(failure)):
         while len(attempts) < 100:
@@ -111,7 +150,7 @@ def test_a_ready_verifier_that_keeps_failing_is_retried_less_and_less(
 
 def test_a_verifier_that_keeps_going_away_does_not_count_as_ready_and_failing() -> None:
     stop = FakeWaits()
-    outage = Outages(300.0, None, lambda: stop.now).begin(stop, LOST)
+    outage = Outages(300.0, None, lambda: stop.now).begin(stop, LOST, begun=True)
     for _ in range(20):
         checks = [AWAY, READY]
         assert outage.until_ready(LOST, lambda checks=checks: checks.pop(0))  # type: ignore[misc]
@@ -135,7 +174,7 @@ def test_stopping_ends_the_wait_at_once() -> None:
             return AWAY
 
         with ThreadPoolExecutor(1) as pool:
-            pending = pool.submit(Outages(300.0).begin(stops[1], LOST).until_ready, LOST, check)
+            pending = pool.submit(Outages(300.0).begin(stops[1], LOST, begun=True).until_ready, LOST, check)
             assert checked.wait(10)
             stops[which].set()
             assert pending.result(10) is False
@@ -190,7 +229,7 @@ def _loading(progress: float) -> httpx.Response:
         (reply(503, ModelLoading("the model is loading (3 %)").body()), Health(False, "the model is loading (3 %)")),
         (reply(503, ShuttingDown("ends").body()), Health(False, "ends")),
         (httpx.Response(200, content=b"<html>"), Health(False, "nothing answers")),
-        (reply(502, None), Health(False, "HTTP 502 without an error the protocol knows: is this a verifier?")),
+        (reply(502, None), Health(False, "a proxy answers HTTP 502 in place of the verifier")),
         (LOST, AWAY),
         (VerifierUnreachable("no answer"), AWAY),
         (VerifierTimeout("silence"), AWAY),

@@ -56,7 +56,7 @@ def test_outages_are_counted() -> None:
     drafter.outage(Outage(2.5, 300.0, "nothing answers"))
     assert value(metrics, "outage_seconds") == 2.5
     drafter.resumed()
-    drafter.answered()
+    drafter.outage(Outage(3.0, 300.0, "nothing answers", over=True))
     assert value(metrics, "outage_seconds") == 0 and value(metrics, "outages_total") == 1
 
 
