@@ -19,13 +19,14 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from backends.finite import overflowed
 from backends.vocabulary import Vocabulary
 from speculation.sampling.sampling import Sampling
 from speculation.sampling.top_logits import TopLogits
 
-T = TypeVar("T")
 Logits = NDArray[np.float32]
 Rows = Logits | Sequence[TopLogits]
+R = TypeVar("R", bound=Sequence[Logits | Sequence[TopLogits]])
 Progress = Callable[[float], None]
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -185,11 +186,16 @@ class Backend(ABC):
                 f"context is {self.context_length}, a prompt and an answer take at least 2 tokens", "context"
             )
         self._lengths = [0] * self.slots
+        self._overflowed: set[int] = set()  # slots that hold NaN or infinity
 
     def length(self, slot: int) -> int:
         """How many tokens slot number `slot` holds. Raises BadEntry for a slot that does not exist."""
         self._check_slot(slot)
         return self._lengths[slot]
+
+    def has_overflowed(self, slot: int) -> bool:
+        """Whether slot number `slot` holds NaN or infinity, as the logits of a pass showed; `release` clears it."""
+        return slot in self._overflowed
 
     def extend(self, batch: Sequence[Entry]) -> list[Logits]:
         """Run ONE forward pass. Returns, per entry, float32 logits of shape (len(tokens) - logits_from, vocab).
@@ -219,7 +225,7 @@ class Backend(ABC):
         whole = zip(self.extend(batch), wanted, strict=True)
         return [rows if each.below == size else rows[:, : each.below] for rows, each in whole]
 
-    def _tracked(self, batch: Sequence[Entry], run: Callable[[], T]) -> T:
+    def _tracked(self, batch: Sequence[Entry], run: Callable[[], R]) -> R:
         """Check `batch`, call `run` for its forward pass, update its slots' lengths; on an error, empty these slots."""
         self._check_batch(batch)
         try:
@@ -228,8 +234,10 @@ class Backend(ABC):
             for entry in batch:
                 self.release(entry.slot)
             raise
-        for entry in batch:
+        for entry, rows in zip(batch, result, strict=True):
             self._lengths[entry.slot] = entry.start + len(entry.tokens)
+            if overflowed(rows):
+                self._overflowed.add(entry.slot)
         return result
 
     def copy(self, source: int, destination: int, length: int) -> None:
@@ -243,11 +251,21 @@ class Backend(ABC):
             raise BadEntry(f"cannot copy {length} tokens from slot {source}, which holds {held}, to slot {destination}")
         self._copy(source, destination, length)
         self._lengths[destination] = length
+        if source in self._overflowed:
+            self._overflowed.add(destination)
 
     def release(self, slot: int) -> None:
-        """Empty slot number `slot`. Raises BadEntry for a slot that does not exist."""
+        """Empty slot number `slot`. Raises BadEntry for a slot that does not exist.
+
+        Where its logits were NaN or infinite, the memory of its keys and values is cleared: attention multiplies what
+        it masks by 0, and 0 times NaN is NaN. An engine short of memory may empty other slots then (see `length`).
+        """
         self._check_slot(slot)
-        self._release(slot)
+        if slot in self._overflowed:
+            self._clear(slot)
+            self._overflowed.discard(slot)
+        else:
+            self._release(slot)
         self._lengths[slot] = 0
 
     @abstractmethod
@@ -269,6 +287,10 @@ class Backend(ABC):
     @abstractmethod
     def _release(self, slot: int) -> None:
         """`release` after its checks."""
+
+    def _clear(self, slot: int) -> None:
+        """`release` of a slot that holds NaN or infinity, for engines whose `_release` leaves them in memory."""
+        self._release(slot)
 
     def _check_slot(self, slot: int) -> None:
         if not 0 <= slot < self.slots:

@@ -191,6 +191,22 @@ class LlamaBackend(Backend):
     def _release(self, slot: int) -> None:
         lib.llama_memory_seq_rm(self._memory, slot, -1, -1)
 
+    def _clear(self, slot: int) -> None:
+        """Fill all cells with zeros, and restore those of other slots: llama.cpp cannot clear single cells."""
+        states = {other: self._state(other) for other, length in enumerate(self._lengths) if length and other != slot}
+        lib.llama_memory_clear(self._memory, True)
+        for other, state in states.items():
+            if not lib.llama_state_seq_set_data(self._context, state, len(state), other):
+                self._release(other)  # no room: cells that slots shared are now separate
+                self._lengths[other] = 0
+
+    def _state(self, slot: int) -> Any:
+        """The keys and values of a slot, in llama.cpp's own format."""
+        size = lib.llama_state_seq_get_size(self._context, slot)
+        state = (ctypes.c_uint8 * size)()
+        lib.llama_state_seq_get_data(self._context, state, size, slot)
+        return state
+
     def _probe_rollback(self) -> None:
         """Raises ModelLoadError for recurrent and hybrid models: rejected draft tokens would stay in their state."""
         token = self.vocabulary.begin or 0

@@ -12,7 +12,7 @@ committed token on. Nothing here waits, reads a clock or runs the model, so the 
 import logging
 from collections.abc import Sequence
 
-from backends.base import Backend, BackendError, Rows
+from backends.base import Backend, BackendError, EngineFailure, Rows
 from speculation.acceptance.explain import Decision, explain
 from speculation.acceptance.judge import judge
 from speculation.errors import EngineError, Overloaded, SpecPairError
@@ -141,8 +141,10 @@ class Scheduler:
             if not len(rows):
                 continue
             try:
+                if self.backend.has_overflowed(self.slots[session].number):
+                    raise EngineFailure("NaN or infinity in a forward pass")
                 self._commit(part, rows, began, ended)
-            except (ValueError, BackendError) as error:  # NaN, or a row that cannot be fetched: others are intact
+            except (ValueError, BackendError) as error:  # a bad row, or one that cannot be fetched: others are intact
                 self._fail_parts([part], error)
                 continue
             self._queue.settle(part.sequence, ended, part.run, len(part.fresh))

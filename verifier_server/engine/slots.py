@@ -96,6 +96,8 @@ class SlotPool:
         if slot is not None:
             self._backend.release(slot.number)
             self._free.append(slot.number)
+            for other in self._slots.values():  # where the slot held NaN, clearing it may have emptied others
+                other.held = min(other.held, self._backend.length(other.number))
 
     def use(self, session: Session) -> None:
         """Note that a pass uses the slot of `session`: it is now the most recently used."""

@@ -18,11 +18,19 @@ TEXTS = [plain(SCRIPT, prompt, 80) for prompt in PROMPTS]
 
 
 class Faulty(ScriptedBackend):
-    """Raises `fault` in the given passes, or returns NaN for the given slots, once each."""
+    """Raises `fault` in the given passes, or returns `value` for the given slots, once each, from a row on."""
 
-    def __init__(self, fault: Exception | None = None, passes: Sequence[int] = (), nan_for: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        fault: Exception | None = None,
+        passes: Sequence[int] = (),
+        nan_for: Sequence[int] = (),
+        value: float = np.nan,
+        from_row: int = 0,
+    ) -> None:
         super().__init__(SCRIPT, slots=3, context_length=128, max_batch_tokens=64)
         self.fault, self.faulty_passes, self.nan_for = fault, set(passes), set(nan_for)
+        self.value, self.from_row = value, from_row
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         logits = super()._forward(batch)
@@ -31,7 +39,7 @@ class Faulty(ScriptedBackend):
         for entry, rows in zip(batch, logits, strict=True):
             if entry.slot in self.nan_for:
                 self.nan_for.discard(entry.slot)
-                rows[:] = np.nan
+                rows[self.from_row :] = self.value
         return logits
 
 
@@ -50,16 +58,48 @@ def test_a_failed_pass_is_an_error_and_the_text_is_right_afterwards(fault: Excep
     assert bench.backend.fed == 3 * 4 + 2 * 4 + 2 * 8 + 4, "only the slots of the failed pass were recomputed"
 
 
-def test_nan_logits_of_one_session_do_not_fail_the_others() -> None:
-    bench = Bench(backend=Faulty(nan_for=[1]))
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_an_overflow_of_one_session_does_not_fail_the_others(value: float) -> None:
+    bench = Bench(backend=Faulty(nan_for=[1], value=value))
     sessions = [bench.open(prompt) for prompt in PROMPTS[:3]]
     asked = [bench.ask(session, 4) for session in sessions]
     bench.run(*asked)
-    with pytest.raises(EngineError, match="without a finite maximum"):
+    with pytest.raises(EngineError, match="NaN or infinity"):
         _ = asked[1].answer
     assert [asked[number].answer.tokens for number in (0, 2)] == [TEXTS[0][:1], TEXTS[2][:1]]
     assert bench.verify(sessions[1], 4).tokens == TEXTS[1][:1]
     assert bench.verify(sessions[0], 5, TEXTS[0][1:3]).tokens == TEXTS[0][1:4]
+
+
+def test_an_overflow_behind_a_rejected_draft_token_ends_the_text_and_clears_its_slot() -> None:
+    """Its keys and values lie in the slot, where an engine may multiply them by 0 in every later pass."""
+    backend = Faulty(from_row=2)
+    bench = Bench(backend=backend)
+    session, other = bench.open(PROMPTS[0]), bench.open(PROMPTS[1])
+    bench.prefill(session)
+    bench.prefill(other)
+    slot = bench.slot(session)
+    assert slot is not None
+    backend.nan_for.add(slot)
+    with pytest.raises(EngineError, match="NaN or infinity"):
+        bench.verify(session, 5, [250, 250])
+    assert not bench.backend.has_overflowed(slot)
+    assert bench.verify(session, 5, TEXTS[0][1:3]).tokens == TEXTS[0][1:4]
+
+
+def test_sessions_whose_slots_an_overflow_emptied_are_read_again() -> None:
+    class Short(Faulty):
+        def _clear(self, slot: int) -> None:
+            for each in range(self.slots):
+                self._release(each)
+                self._lengths[each] = 0
+
+    bench = Bench(backend=Short(nan_for=[1]))
+    sessions = [bench.open(prompt) for prompt in PROMPTS[:3]]
+    bench.run(*(bench.ask(session, 4) for session in sessions))
+    bench.engine.check_integrity()
+    for session, text in zip(sessions, TEXTS, strict=False):
+        assert bench.verify(session, len(session.tokens), []).tokens == text[len(session.tokens) - 5 :][:1]
 
 
 def test_the_least_recently_used_slot_is_taken() -> None:
