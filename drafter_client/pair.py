@@ -1,5 +1,6 @@
 """`Pair`: a verifier and a drafter, used as one language model by the command line and by programs."""
 
+import logging
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
@@ -13,7 +14,7 @@ import httpx
 
 from backends.vocabulary import Vocabulary
 from drafter_client.draft_sources import DraftModel, Source, Undrafted
-from drafter_client.errors import BadOption, BadPrompt, ModelChanged, PairBusy
+from drafter_client.errors import BadOption, BadPrompt, DrafterError, ModelChanged, PairBusy, VocabularyMismatch
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Listener, to_all
 from drafter_client.generation.generation import Generation
@@ -31,9 +32,10 @@ from drafter_client.text_run import TextRun
 from drafter_client.token_ids import foreign_id, prediction_ids
 from openai_api.chat.prompt import chat_parts
 from openai_api.chat.template import Renderer
-from speculation.errors import BadGateway, NoChatTemplate
+from speculation.errors import BadGateway, NoChatTemplate, SpecPairError
 from speculation.protocol.service_responses import ModelInfo
 
+_log = logging.getLogger("specpair.drafter")
 VERIFIER = "http://127.0.0.1:8000"
 BRANCHES = 6
 _PINGS = 3  # measurements of the round trip at the start
@@ -127,6 +129,7 @@ class Pair:
                 self._free.put(_TextPlace(text_client, number))
             self._texts = self._free.qsize()
             link_ms, kept = client.least_round_trip_ms(_PINGS), None if memory is None else ModeMemory(Path(memory))
+            self._client = client
             self._pairing = stack.enter_context(closing(Pairing(client, drafting, link_ms, kept, clock)))
             self._open = stack.pop_all()
 
@@ -167,6 +170,39 @@ class Pair:
         """The target model, as the verifier's `/model` describes it. Where another one answers, the next text takes it
         over, or raises VocabularyMismatch if this pair cannot draft for it."""
         return self._pairing.present.info
+
+    @property
+    def paired(self) -> Paired:
+        """The model that the verifier serves, as far as is known, with all that is kept of it."""
+        return self._pairing.present
+
+    @property
+    def refusal(self) -> VocabularyMismatch | None:
+        """Why no text can be generated with what the verifier serves now; None: one can."""
+        return self._pairing.refusal
+
+    @property
+    def outage(self) -> Outage | None:
+        """The present outage of the verifier; None: none is known."""
+        return self._outages.present
+
+    def look(self) -> None:
+        """Ask once whether the verifier is ready, and take over another model. What is found is in `outage`, `refusal`
+        and `target`. A pair that generates texts needs no such look."""
+        try:
+            with closing(self._client.another()) as client, self._outages.stop.breaking(client.abort):
+                health = client.health()
+            if not health.ready:
+                self._outages.noticed(health.why, health.progress)
+                return
+            self._outages.answered()
+            present = self._pairing.present
+            if self.refusal is not None or (health.identity and health.identity != present.info.identity):
+                self._pairing.take_over(present)
+        except VocabularyMismatch as error:
+            _log.warning("%s", error)
+        except (SpecPairError, DrafterError) as error:
+            self._outages.noticed(str(error))
 
     @property
     def draft_model(self) -> str | None:

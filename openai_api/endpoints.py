@@ -167,7 +167,7 @@ class Endpoints:
             prediction = await self._source.encoding(lambda vocabulary: vocabulary.encode(text, add_begin=False))
         check_bias(message.logit_bias or {}, len(prompts) * message.choices, target)
         wanted = [
-            TextRequest(ids, sampling, message.limit, message.top_logprobs_wanted, prediction)
+            TextRequest(ids, sampling, message.limit, message.top_logprobs_wanted, prediction, target.identity)
             for ids in prompts
             for sampling in message.samplings()
         ]

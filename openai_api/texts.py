@@ -21,6 +21,7 @@ class TextRequest:
     `max_tokens`  at most; None: as many as the context holds
     `logprobs`    how many of the likeliest tokens are reported for each position; None: nothing is
     `prediction`  token ids of what the client expects the text to be; None: nothing
+    `identity`    `Target.identity` of the target that the prompt was made for
     """
 
     prompt_ids: list[int]
@@ -28,6 +29,7 @@ class TextRequest:
     max_tokens: int | None = None
     logprobs: int | None = None
     prediction: list[int] | None = None
+    identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class Target:
     vocabulary: Vocabulary
     context_length: int  # tokens
     chat_template: str | None  # in Jinja; None: the model has none
+    identity: str = ""  # changes with the model; empty: it cannot change
 
 
 class Events(Protocol):

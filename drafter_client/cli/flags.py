@@ -55,6 +55,14 @@ def service_flags(parser: argparse.ArgumentParser) -> None:
         help="texts at a time; each has rows of the draft model of its own (default: %(default)s)",
     )
     group.add_argument(
+        "--start-patience",
+        metavar="SECONDS",
+        type=between(0.0, 1e6),
+        default=20.0,
+        help="how long a text that has not begun waits for a verifier that went away; then it gets a 503 "
+        "(default: %(default)g)",
+    )
+    group.add_argument(
         "--queue",
         metavar="N",
         type=whole(0),

@@ -6,6 +6,7 @@ import sys
 from command_line.errors import SettingsError
 from drafter_client.cli.shared_steps import check_draft_n, pair_of, served_options
 from drafter_client.observability.drafter_metrics import DrafterMetrics
+from drafter_client.pair import Pair
 from drafter_client.serve.app import create_app
 from http_service.hosts import Hosts, read_hosts
 from http_service.keys.access import DRAFTER, Access
@@ -28,11 +29,10 @@ def run_serve(options: argparse.Namespace) -> int:
     except SettingsError as error:
         print(f"drafter: {error}", file=sys.stderr)
         return 1
-    model = ""
-    metrics = ServiceMetrics(lambda: model)
+    pair: Pair | None = None
+    metrics = ServiceMetrics(lambda: "" if pair is None else pair.target.name)
     counter = DrafterMetrics(metrics)
     pair = pair_of(options, options.texts, counter, counter.outage)
-    model = pair.target.name
     try:
         check_draft_n(pair, options)
         app = create_app(

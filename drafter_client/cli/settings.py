@@ -25,7 +25,7 @@ NAMES = Names(
     "drafter",
     settings=(
         *("verifier", "api_key", "patience", "max_tokens", "chat", "concurrency"),
-        *("host", "port", "texts", "queue", "drain", "log_format", "access_log"),
+        *("host", "port", "texts", "queue", "start_patience", "drain", "log_format", "access_log"),
         *("serve_key", "keys_file", "insecure", "allowed_hosts", "cors_origins"),
         *("ssl_certfile", "ssl_keyfile"),
         *("mode", "remember", "draft_model", "draft_n", "branches", "translate", "lookup", "lockstep"),

@@ -56,6 +56,7 @@ def pair_of(
         observer=observer or trace,
         memory=memory_file() if options.mode is Mode.AUTO and options.remember else None,
         patience=options.patience,
+        start_patience=getattr(options, "start_patience", None),  # of `drafter serve` only
         on_wait=wait_for(),
         on_outage=told,
     )

@@ -97,6 +97,11 @@ class Outages:
                 self._last_told = now
                 self._on_outage(outage)
 
+    def noticed(self, why: str, progress: float | None = None) -> None:
+        """Note that a health check, beside all waits, found the verifier not ready. The arguments: as in `Outage`."""
+        began = self._clock() if self.present is None else self._began
+        self.tell(Outage(self._clock() - began, self.patience, why, progress))
+
     def answered(self) -> None:
         """Note that the verifier is there. If nobody waits for it, the outage is over."""
         with self._telling:

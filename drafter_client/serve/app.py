@@ -12,7 +12,8 @@ from drafter_client.options import Options
 from drafter_client.pair import Pair
 from drafter_client.serve import operations
 from drafter_client.serve.state import StateEndpoints
-from drafter_client.serve.texts import PairTexts
+from drafter_client.serve.texts import RETRY_AFTER, PairTexts
+from drafter_client.serve.watch import PAUSE, VerifierWatch
 from http_service.connections.app import App
 from http_service.draining import Draining
 from http_service.head_requests import HeadRequests
@@ -49,13 +50,15 @@ def create_app(
     gate: Gate | None = None,
     origins: Origins = Origins((), "cors_origins"),
     hosts: Hosts | None = None,
+    look_every: float = PAUSE,
 ) -> FastAPI:
     """The application in front of `pair`, which generates `texts` texts at a time. `queue`: how many may wait.
 
     `options`: how texts are drafted; a request says how they are sampled. `metrics`: those that the pair's observer
     counts texts in. `drain`: seconds that texts under way have to end after SIGTERM. `gate`: without one, there are no
     keys, and this machine and private networks are served. `origins`: whose web pages may use it. `hosts`: the names
-    that it answers to without a key, beside its machine's own. The pair is closed with the application.
+    that it answers to without a key, beside its machine's own. `look_every`: seconds between looks at the verifier. The
+    pair is closed with the application.
     """
     passed = gate or Gate(Access(KeyStore(), names=DRAFTER), Accounts())
     counted = metrics or ServiceMetrics(lambda: pair.target.name)
@@ -67,10 +70,14 @@ def create_app(
         with stop_signals(
             asyncio.get_running_loop(), pair.wait_no_more, draining if draining.seconds else None
         ) as received:
+            watch = VerifierWatch(pair.look, look_every)
+            watch.start()
             try:
                 yield
             finally:
                 received.app_ending = True
+                pair.wait_no_more()
+                await asyncio.to_thread(watch.close)
                 await asyncio.to_thread(pair.close)
                 source.close()
                 endpoints.close()
@@ -78,6 +85,10 @@ def create_app(
     def condition() -> Condition:
         if draining.begun:
             return Condition("draining", 1)
+        if pair.outage is not None:
+            return Condition("verifier_away", RETRY_AFTER)
+        if pair.refusal is not None:
+            return Condition("model_mismatch", RETRY_AFTER)
         return Condition("overloaded", 1) if endpoints.places.full else Condition("ready")
 
     draining = Draining(drain, lambda: inf if endpoints.places.taken + endpoints.places.waiting else 0.0)
@@ -86,7 +97,7 @@ def create_app(
     endpoints.places.on_leave = draining.changed
     app = App(title=operations.TITLE, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
     app.openapi = lambda: operations.document(passed.access.keyed)  # type: ignore[method-assign]
-    state = StateEndpoints(pair.target.name, condition, passed, counted.registry)
+    state = StateEndpoints(lambda: pair.target.name, condition, lambda: why(pair), passed, counted.registry)
     operation.add_to(app, operations.OPENAI_OPERATIONS, endpoints)
     operation.add_to(app, operations.STATE, state)
     docs_page.add_to(app)
@@ -99,3 +110,10 @@ def create_app(
     known = Routes([*(each.path for each in operations.SERVICE.operations), "/docs", "/openapi.json"])
     app.add_middleware(ObservedRequests, metrics=counted, routes=known, access_log=access_log)
     return app
+
+
+def why(pair: Pair) -> str | None:
+    """Why no text can be generated now, in words; None: one can."""
+    if pair.outage is not None:
+        return f"the verifier is away: {pair.outage.why}"
+    return None if pair.refusal is None else str(pair.refusal)

@@ -29,7 +29,10 @@ _BODY: Errors = (
     *(errors.BodyTooLarge, errors.UnsupportedEncoding, errors.InvalidRequest, errors.RequestTimeout),
     errors.RateLimited,
 )
-_TEXTS: Errors = (errors.EngineError, errors.Overloaded, errors.ShuttingDown, errors.VerifierAway)
+_TEXTS: Errors = (
+    *(errors.EngineError, errors.Overloaded, errors.ShuttingDown, errors.VerifierAway, errors.ModelMismatch),
+    errors.TargetChanged,
+)
 STATE = state_operations(
     StateEndpoints.get_health,
     StateEndpoints.get_live,

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -19,8 +20,10 @@ from drafter_client.errors import (
     BadPrompt,
     ConnectionLost,
     DrafterError,
+    ModelChanged,
     VerifierTimeout,
     VerifierUnreachable,
+    VocabularyMismatch,
 )
 from drafter_client.generation.generation import Finished, Generation, Tokens
 from drafter_client.metrics.statistics import Stats
@@ -33,14 +36,18 @@ from http_service.keys.gate import Gate
 from http_service.request_body import read_body
 from openai_api.texts import DraftCounts, End, Piece, Target, TextRequest
 from speculation.errors import (
+    BadGateway,
     EngineError,
     InternalError,
     InvalidRequest,
+    ModelMismatch,
     SpecPairError,
+    TargetChanged,
     VerifierAway,
 )
 
 _log = logging.getLogger("specpair.drafter")
+RETRY_AFTER = 5  # seconds until a verifier that is away may be back
 _BODY_SECONDS = 10.0  # in which a body must be there, plus one for each 32 KiB of it
 
 T = TypeVar("T")
@@ -76,8 +83,11 @@ class PairTexts:
         return await read_body(request, self._max_body_bytes, _BODY_SECONDS)
 
     def target(self) -> Target:
-        target = self._pair.target
-        return Target(target.name, self._pair.vocabulary, target.context_length, target.chat_template)
+        paired = self._pair.paired
+        if (refusal := self._pair.refusal) is not None:
+            raise reported(refusal)
+        target, vocabulary = paired.info, paired.drafting.vocabulary
+        return Target(target.name, vocabulary, target.context_length, target.chat_template, target.identity)
 
     async def encoding(self, work: Callable[[Vocabulary], T]) -> T:
         try:
@@ -99,7 +109,8 @@ class PairTexts:
             prediction=None if self._options.mode is Mode.TARGET else text.prediction,
         )
         counted = CountedText(self._gate.accounts, caller, len(text.prompt_ids))
-        return _Text(lambda: self._pair.generate(text.prompt_ids, options), self._threads, counted)
+        begin = partial(self._pair.generate, text.prompt_ids, options, identity=text.identity or None)
+        return _Text(begin, self._threads, counted)
 
     def most_texts(self) -> int:
         return self._texts
@@ -183,12 +194,16 @@ class _Text:
 
 def reported(error: SpecPairError | DrafterError | BackendError) -> SpecPairError:
     """The error of a text as the endpoints report it."""
+    if isinstance(error, (VerifierUnreachable, ConnectionLost, VerifierTimeout, BadGateway)):
+        return VerifierAway(str(error), retry_after=RETRY_AFTER)
     if isinstance(error, SpecPairError):
         return error
+    if isinstance(error, VocabularyMismatch):
+        return ModelMismatch(str(error), retry_after=RETRY_AFTER)
+    if isinstance(error, ModelChanged):
+        return TargetChanged(f"{error}. Send the request again", retry_after=1)
     if isinstance(error, (BadOption, BadPrompt)):
         return InvalidRequest(str(error))
-    if isinstance(error, (VerifierUnreachable, ConnectionLost, VerifierTimeout)):
-        return VerifierAway(str(error))
     return EngineError(str(error))
 
 

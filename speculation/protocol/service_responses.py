@@ -21,7 +21,7 @@ from speculation.protocol.response_fields import (
     TotalTokens,
 )
 
-ServiceStatus = Literal["loading", "ready", "overloaded", "draining", "failed"]
+ServiceStatus = Literal["loading", "ready", "overloaded", "draining", "failed", "verifier_away", "model_mismatch"]
 
 
 class TokenizeResponse(Response):
@@ -34,10 +34,11 @@ class HealthResponse(Response):
     """Whether the verifier can serve requests."""
 
     status: Annotated[
-        Literal["ready", "loading", "draining", "failed"],
+        ServiceStatus,
         Field(
             description="draining: it stops, and ends the texts under way first. failed: the model could not be "
-            "loaded, or the engine has failed for good."
+            "loaded, or the engine has failed for good. Of a drafter, verifier_away: its verifier does not answer; "
+            "model_mismatch: that serves a model that cannot be drafted for."
         ),
     ]
     overloaded: Annotated[
@@ -60,7 +61,7 @@ class HealthResponse(Response):
         Literal["unauthorized", "forbidden"] | None,
         Field(description="Why this caller is refused other endpoints, and is told status and progress only."),
     ] = None
-    reason: Annotated[str | None, Field(description="Why loading failed, when failed.")] = None
+    reason: Annotated[str | None, Field(description="Why it cannot serve, such as why loading failed.")] = None
 
 
 class LiveResponse(Response):
