@@ -161,6 +161,7 @@ class Backend(ABC):
                        one token each would leave; None: not known
     `can_copy`         whether `copy` works; if not, it raises BadEntry
     `runs_on`          the device and the number type of the model, in words, for people
+    `threads`          CPU threads that a pass keeps busy; 0: it runs on other devices
     `has_top_logits`   whether `extend_top_logits` returns top logits: for engines that are slow to fetch whole rows
     """
 
@@ -178,6 +179,7 @@ class Backend(ABC):
     kv_bytes: int = 0  # bytes of the KV cache of all slots
     devices: int = 1  # devices that share the model
     runs_on: str = "the CPU"
+    threads: int = 0
 
     def __init__(self) -> None:
         """Raises ModelLoadError if the context is too short to serve anything."""

@@ -1,9 +1,13 @@
-"""This machine's resources: available memory and the slots that fit, cores and threads, the user's cache folder."""
+"""This machine: available memory and the slots that fit, cores and threads, the user's cache folder, its id."""
 
+import hashlib
 import math
 import os
+import platform
 import sys
+import uuid
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from backends.base import Backend, ModelLoadError
@@ -11,6 +15,7 @@ from backends.base import Backend, ModelLoadError
 MOST_AUTO_SLOTS = 16
 THREADS_AT_MOST = 1024  # several thousand threads crash GCC's OpenMP, which llama.cpp uses
 _CGROUP = Path("/sys/fs/cgroup")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # The share of the available memory that `slots_that_fit` uses: weights may still be paged in, and other programs need
 # memory, too.
 _SHARE = 0.25
@@ -85,12 +90,28 @@ def cores() -> int:
     return have
 
 
+def cores_to_use() -> int:
+    """The number of CPU threads that one program can make use of: one per core; beyond four logical cores, one per two
+    (usually siblings)."""
+    have = cores()
+    return have if have <= 4 else have // 2
+
+
 def threads_for(model_bytes: int) -> int:
     """The number of CPU threads for a model whose weights take `model_bytes`, for users who set no number.
 
-    It is one per core; beyond four logical cores, one per two (usually siblings). A small model gets fewer, since its
-    threads would wait for each other longer than they compute: on two cores, two threads begin to pay at about 16 MB of
-    weights (`benchmarks.threads`).
+    A small model gets fewer threads than there are cores to use, since its threads would wait for each other longer
+    than they compute: on two cores, two threads begin to pay at about 16 MB of weights (`benchmarks.threads`).
     """
-    have = cores()
-    return max(1, min(have if have <= 4 else have // 2, model_bytes // _BYTES_A_THREAD))
+    return max(1, min(cores_to_use(), model_bytes // _BYTES_A_THREAD))
+
+
+@cache
+def machine_id() -> str:
+    """A hash that is the same for all programs on this machine, also in containers, and tells nothing else about it.
+
+    It changes when the machine is started anew, where the system names its start (Linux).
+    """
+    started = "".join(_lines(_BOOT_ID))
+    named = started or f"{platform.node()} {uuid.getnode():x}"
+    return hashlib.sha256(f"specpair machine {named}".encode()).hexdigest()[:32]

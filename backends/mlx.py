@@ -17,7 +17,7 @@ from backends.base import COMPILATION, Backend, EngineFailure, Entry, LoadOption
 from backends.buckets import NARROW, Buckets, Launch
 from backends.hugging_face.folder import check_folder, model_name, read_json
 from backends.hugging_face.vocabulary import read_chat_template, read_vocabulary
-from backends.machine import available_bytes, check_room, slots_that_fit
+from backends.machine import available_bytes, check_room, cores_to_use, slots_that_fit
 
 _NO_CHOICE: Final = ("gpu_layers", "threads", "kv_type", "mmap", "flash_attention", "deterministic", "device")
 
@@ -79,6 +79,7 @@ class MlxBackend(Backend):
                 f"context {self.context_length}: mlx-lm ignores the window of {most} tokens: at most {most}", "context"
             )
         self.runs_on = f"{mx.default_device()} in {options.dtype or 'the number type of its files'}"
+        self.threads = cores_to_use() if mx.default_device() == mx.cpu else 0
         self.slots = options.slots or slots_that_fit(token_bytes * self.context_length, available_bytes())
         self.kv_bytes = token_bytes * self.context_length * self.slots
         check_room(self, available_bytes())

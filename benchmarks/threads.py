@@ -2,8 +2,9 @@
 
 Method. Passes of 1 and 4 tokens of the shipped target and of a padded one, each combination in a process of its own,
 since OpenMP reads its settings once. Threads that wait sleep at once, or spin for a moment and then sleep (`ours`, the
-default of `backends.llama_cpp.library`), or spin. The busy process is a Python loop. Printed: the median over
-`--repeats`.
+default of `backends.llama_cpp.library`; `until teams exceed the cores`: only while the process has no more threads than
+cores), or spin. The busy process is a Python loop. In `a second thread`: after the main thread ran passes, too, so that
+each has a team of threads. Printed: the median over `--repeats`.
 
     python -m benchmarks.threads [--repeats 3]
 """
@@ -19,11 +20,18 @@ from child_processes.children import child, output
 from models import DEFAULT_TARGET
 from simulation.padded_target import padded_target
 
-WAITING = {"sleeping at once": {"OMP_WAIT_POLICY": "passive"}, "ours": {}, "spinning": {"OMP_WAIT_POLICY": "active"}}
+WAITING = {
+    "sleeping at once": {"OMP_WAIT_POLICY": "passive"},
+    "until teams exceed the cores": {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "1000"},
+    "ours": {},
+    "spinning": {"OMP_WAIT_POLICY": "active"},
+}
 WIDTHS = (1, 4)
 CODE = (
-    "import sys; from pathlib import Path; from simulation.padded_target import step_ms; "
-    f"print(*step_ms(Path(sys.argv[1]), widths={WIDTHS}, threads=int(sys.argv[2]), repeats=15).values())"
+    "import sys; from pathlib import Path; from concurrent.futures import ThreadPoolExecutor; "
+    "from simulation.padded_target import step_ms; "
+    f"times = lambda: step_ms(Path(sys.argv[1]), widths={WIDTHS}, threads=int(sys.argv[2]), repeats=15).values(); "
+    "print(*times(), *ThreadPoolExecutor(1).submit(times).result())"
 )
 
 
@@ -36,8 +44,11 @@ def main() -> None:
             with child("-c", "while True: pass") if busy else nullcontext():
                 for what, threads, waiting in [("1 thread", 1, "ours"), *several]:
                     runs = [_measured(model, threads, WAITING[waiting]) for _ in range(options.repeats)]
-                    times = (f"{width}: {median(run[at] for run in runs):6.1f}" for at, width in enumerate(WIDTHS))
-                    report.line(f"{f'{name}, {beside}, {what}':64} ms by tokens in the pass  {'  '.join(times)}")
+                    for first, where in ((0, ""), (len(WIDTHS), ", a second thread")):
+                        columns = enumerate(WIDTHS, first)
+                        times = (f"{width}: {median(run[at] for run in runs):6.1f}" for at, width in columns)
+                        shown = f"{name}, {beside}, {what}{where}"
+                        report.line(f"{shown:92} ms by tokens in the pass  {'  '.join(times)}")
     report.save()
 
 

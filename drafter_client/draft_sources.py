@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from backends.base import MOST_SLOTS, Backend, LoadOptions, ModelLoadError
+from backends.machine import cores_to_use, machine_id
 from backends.registry import load
 from backends.shipped_models import DEFAULT_DRAFT
 from backends.vocabulary import Vocabulary
@@ -42,6 +43,13 @@ class Drafting:
     # Raises VocabularyMismatch.
     anew: Callable[[VerifierClient, ModelInfo], "Drafting"]
     looks_up: bool = False  # whether the drafters draft by prompt lookup, so that nothing else has to
+    threads: int = 0  # CPU threads that a draft step keeps busy
+
+    @property
+    def shares_cores(self) -> bool:
+        """Whether draft steps and verifier passes need the same cores of this machine, so that each slows the other."""
+        theirs = self.info.threads if self.info.machine == machine_id() else 0
+        return self.threads > 0 and theirs > 0 and self.threads + theirs > cores_to_use()
 
 
 class Source(Protocol):
@@ -91,7 +99,8 @@ class DraftModel:
             name, vocabulary = f"{name} (translated)", stack.enter_context(closing(RemoteVocabulary(client, info)))
             make = partial(_translating, vocabulary)
         drafters = [partial(make, engine) for engine in engines]
-        return Drafting(name, info, vocabulary, drafters, partial(self._drafting, backend, engines, stack))
+        anew = partial(self._drafting, backend, engines, stack)
+        return Drafting(name, info, vocabulary, drafters, anew, threads=backend.threads)
 
 
 def _direct(vocabulary_size: int, engine: Backend, sampling: Sampling, strategy: Strategy, prompt_len: int) -> Drafter:

@@ -100,6 +100,7 @@ class Pairing:
                 self._clock(),
                 None if predicted else self._memory,
                 predicted=predicted,
+                shares_cores=drafting.shares_cores,
             )
             probe = LatencyProbe(self._client.another(), selection, self._clock)
             selections[predicted] = selection, self._open.enter_context(closing(probe))

@@ -1,7 +1,7 @@
 """The run of one text of a pair: in its mode, resumed after outages, and told to those who listen."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from drafter_client.errors import ModelChanged
 from drafter_client.generation.events import DraftingFailed, Ended, Listener, ModeChosen, ModelTaken
@@ -18,7 +18,7 @@ from drafter_client.pairing import Paired, Pairing
 from drafters.base import Drafter
 from drafters.fallback import FallbackDrafter
 from speculation.errors import FusedUnavailable, InvalidRequest, PromptTooLong, TokenOutOfRange, TooManyDrafts
-from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.policy.schedule import IN_TURNS, LOCKSTEP, Mechanisms
 from speculation.protocol.identity import continues
 
 _MOST_CHANGES = 3  # of the verifier's identity in one text: more are those of several verifiers at one address
@@ -141,11 +141,18 @@ class TextRun:
                 self.clock,
                 round_trip_ms=self.paired.selections[self.prediction is not None][0].link_ms,
                 length=options.draft_n,
-                mechanisms=LOCKSTEP if options.lockstep_only else Mechanisms(self_continue=target.self_continue),
+                mechanisms=self._mechanisms(options),
                 lookup=options.lookup and not drafting.looks_up,
                 prediction=self.prediction,
                 estimates=estimates,
             )
+
+    def _mechanisms(self, options: Options) -> Mechanisms:
+        if options.lockstep_only:
+            return LOCKSTEP
+        drafting = self.paired.drafting
+        usual = IN_TURNS if drafting.shares_cores else Mechanisms()
+        return replace(usual, self_continue=drafting.info.self_continue)
 
     def _served(self, client: VerifierClient, options: Options) -> Run:
         request = options.request() | {"mode": str(options.mode)}

@@ -237,7 +237,7 @@ class View(Backend):
         self.slots, self.context_length = len(numbers), engine.context_length
         self.max_batch_tokens, self.max_rollback = engine.max_batch_tokens, engine.max_rollback
         self.can_copy, self.has_top_logits = engine.can_copy, engine.has_top_logits
-        self.chat_template = engine.chat_template
+        self.chat_template, self.threads = engine.chat_template, engine.threads
         self.kv_bytes = engine.kv_bytes * self.slots // engine.slots
         self._shared, self._numbers = shared, list(numbers)
         super().__init__()

@@ -8,6 +8,7 @@ from functools import partial
 from starlette.types import Receive
 
 from backends.base import Backend
+from backends.machine import machine_id
 from backends.vocabulary import Part
 from http_service.draining import Draining
 from http_service.keys.access import ANYONE, Access, Caller
@@ -184,6 +185,8 @@ class Service:
             predictions=True,
             draft_model=None if draft is None else draft.name,
             draft_pass_ms=None if draft is None else round(draft.step_ms, 3),
+            threads=backend.threads,
+            machine=machine_id(),
             noise=gumbel.NAME,
             vocabulary=self.vocabulary(below),
             chat_template=backend.chat_template,

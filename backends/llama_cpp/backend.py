@@ -73,12 +73,15 @@ class LlamaBackend(Backend):
                 check_room(self, available_bytes())
             self.max_batch_tokens = max(options.batch_tokens, self.slots, 2)
             self._deterministic = options.deterministic
+            threads = options.threads or threads_for(lib.llama_model_size(self._model))
             if lib.llama_supports_gpu_offload() and options.gpu_layers != 0:
                 self.runs_on = "a GPU, as many layers as gpu_layers says"
+            else:
+                self.threads = threads
             if not (self._deterministic or lib.llama_supports_gpu_offload()):
                 self.even_width = _ONE_PATH
             # For each context one cell more, for the padding token of `_pass`.
-            self._context = self._open_context(options, contexts * (self.context_length + 1) + further)
+            self._context = self._open_context(options, threads, contexts * (self.context_length + 1) + further)
             self._memory = lib.llama_get_memory(self._context)
             self._prepare_batch()
             super().__init__()
@@ -95,9 +98,8 @@ class LlamaBackend(Backend):
             lib.llama_model_free(self._model)
             self._model = None
 
-    def _open_context(self, options: LoadOptions, cells: int) -> Any:
+    def _open_context(self, options: LoadOptions, threads: int, cells: int) -> Any:
         params = lib.llama_context_default_params()
-        threads = options.threads or threads_for(lib.llama_model_size(self._model))
         params.n_seq_max = self.slots
         params.n_ctx = cells
         params.n_batch = self.max_batch_tokens + 1

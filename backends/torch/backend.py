@@ -78,6 +78,7 @@ class TorchBackend(Backend):
         if options.threads is not None:
             torch.set_num_threads(options.threads)
         self._device = find_device(options.device)
+        self.threads = torch.get_num_threads() if self._device.type == "cpu" else 0
         self.has_top_logits = self._device.type != "cpu" if has_top_logits is None else has_top_logits
         dtype = find_dtype(options.dtype, self._device)
         named = f" ({torch.cuda.get_device_name(self._device)})" if self._device.type == "cuda" else ""

@@ -237,8 +237,13 @@ def hints(stats: Stats) -> list[str]:
     if baseline is not None and (stats.resumed or baseline.tokens_per_second is None):
         found.append("no speed-up: an outage interrupted what was measured")
     elif baseline is not None and baseline.tokens_per_second and (stats.speed_up or 1.0) < _SLOWER:
-        alone = 1e3 / baseline.tokens_per_second
-        found.append(f"below 1x: drafting cost more than it saved (target alone: {alone:.1f} ms a token)")
+        times = f"target alone: {1e3 / baseline.tokens_per_second:.1f} ms a token"
+        found.append(f"below 1x: drafting cost more than it saved ({times})")
+        if stats.draft_token_ms is not None:
+            found.append(f"a draft token took {stats.draft_token_ms:.1f} ms")
+        # A short text ends before `auto` has measured the modes; the next one begins with what it has learnt.
+        choose = "the next text" if stats.mode == Mode.AUTO else "--mode auto"
+        found.append(f"{choose} takes the fastest way; a smaller draft model gains more")
     return found
 
 

@@ -30,6 +30,7 @@ class StatsCounter:
         match event:  # the most frequent ones first
             case events.Drafted():
                 stats.times.drafting += event.took
+                stats.draft_steps_ms.append(event.took)
                 stats.spans.append((DRAFTING, now - event.took, now))
             case events.Answered():
                 self._count_answer(event, now)

@@ -18,6 +18,7 @@ from drafter_client.generation.events import Answered, Completion, Drafted, Fail
 from drafter_client.http.client import VerifierClient
 from drafters.base import Drafter
 from speculation.drafts.node_selection import DraftStep
+from speculation.policy.schedule import Mechanisms
 from speculation.policy.verifier_timeline import InFlightDraft
 from speculation.protocol.responses import StreamEnd
 
@@ -107,8 +108,9 @@ class ThreadedExecutor:
     One thread runs the draft model. One reacts to a finished draft step while the next one runs. One for each
     connection carries one verify request at a time, and one reads the event stream."""
 
-    def __init__(self, client: VerifierClient, drafter: Drafter, lanes: int, stream: bool) -> None:
-        """`lanes`: how many verify requests can be in flight at once. `stream`: whether to read the event stream."""
+    def __init__(self, client: VerifierClient, drafter: Drafter, mechanisms: Mechanisms = Mechanisms()) -> None:
+        """`mechanisms`: how many verify requests can be in flight at once, whether the drafter reads the text during
+        the verifier's prefill, and whether there is an event stream."""
         self._drafter = drafter
         self._wake_ups: SimpleQueue[None] = SimpleQueue()
         # Draft steps, each with the committed text; step None: only read the text; None: end the thread.
@@ -124,10 +126,11 @@ class ThreadedExecutor:
         self._react: React
         self._opened = threading.Event()
         self._closed = False
-        self._clients = [client.another() for _ in range(lanes)]
+        self._overlap = mechanisms.overlap
+        self._clients = [client.another() for _ in range(mechanisms.in_flight)]
         work: dict[str, Callable[[], None]] = {"draft": self._draft, "react": self._react_while_drafting}
         work |= {f"verify {number}": partial(self._carry, each) for number, each in enumerate(self._clients, 1)}
-        if stream:
+        if mechanisms.self_continue:
             self._clients.append(client.another())
             work["stream"] = partial(self._listen, self._clients[-1])
         self._threads = [
@@ -138,7 +141,8 @@ class ThreadedExecutor:
 
     def read(self, text: list[int], held: int) -> None:
         self._held = held
-        self._steps.put((None, text))
+        if self._overlap:  # else the first draft step reads it
+            self._steps.put((None, text))
 
     def open(self, session_id: str, position: int, react: React) -> None:
         self._session_id, self._position, self._react = session_id, position, react

@@ -83,9 +83,9 @@ def speculate(
     ended: float | None = None
 
     def executor() -> Executor:
-        if not mechanisms.overlap:
+        if not (mechanisms.overlap or mechanisms.self_continue):
             return SerialExecutor(client, drafter)
-        return ThreadedExecutor(client, drafter, mechanisms.in_flight, mechanisms.self_continue)
+        return ThreadedExecutor(client, drafter, mechanisms)
 
     known = list(text.known)  # read by threads while the prefill's tokens are appended to the text
     preparation = _Preparation(executor, known, text, lookup, prediction)

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from drafter_client.metrics.pace import Pace
+from drafter_client.metrics.quantile import quantile
 from drafter_client.metrics.token_source import TokenSource
 from drafter_client.metrics.waits import DRAFTING, NETWORK, PREFILL, QUEUE, VERIFY, Span, fitted, partition
 from speculation.acceptance.explain import Decision
@@ -87,6 +88,7 @@ class Stats:
     token_ms: list[float] = field(default_factory=list)  # time since the token before; empty in modes remote, auto
     ttft_ms: float = 0.0  # time to the first token
     total_ms: float = 0.0
+    draft_steps_ms: list[float] = field(default_factory=list)  # milliseconds of each draft step on this machine
     times: WaitTimes = field(default_factory=WaitTimes)
     began_ms: float = 0.0  # begin of the run, on the clock of `spans`
     spans: list[Span] = field(default_factory=list)  # in mode remote: activities over time
@@ -138,6 +140,11 @@ class Stats:
     def tokens_per_second(self) -> float | None:
         """Generated tokens divided by the time of the whole run, prefill included; None before a time was measured."""
         return 1e3 * self.generated_tokens / self.total_ms if self.total_ms > 0 else None
+
+    @property
+    def draft_token_ms(self) -> float | None:
+        """Milliseconds of a draft step, the median; None if nothing was drafted on this machine."""
+        return quantile(self.draft_steps_ms, 0.5) if self.draft_steps_ms else None
 
     @property
     def speed_up(self) -> float | None:

@@ -35,10 +35,12 @@ class ModeSelection:
         memory: ModeMemory | None = None,
         *,
         predicted: bool = False,
+        shares_cores: bool = False,
     ) -> None:
         """`modes`: the available ones. `info`: the verifier's `/model`. `draft`: name of the drafter on this machine.
         `link_ms`: the present round trip. `memory`: measurements of earlier runs; None: nothing is remembered.
-        `predicted`: whether the texts have predictions, from which the verifier drafts without a draft model, too."""
+        `predicted`: whether the texts have predictions, from which the verifier drafts without a draft model, too.
+        `shares_cores`: whether the drafter and the verifier need the same cores of this machine."""
         self._lock = threading.Lock()
         first = info.pass_ms[0] if info.pass_ms else 0.0
         self._setting = Setting(info.name, info.engine, first, draft, info.draft_model)
@@ -60,6 +62,7 @@ class ModeSelection:
                 link_ms,
                 served_draft_ms=0.0 if predicted and info.draft_model is None else info.draft_pass_ms,
                 self_continue=info.self_continue,
+                shares_cores=shares_cores,
             ),
             names,
             priors,

@@ -35,6 +35,9 @@ _WORTH = 0.01  # expected tokens that a request must gain by leaving before the 
 _TICK_MS = 0.05  # resolution of timers: a moment this close counts as come
 _REPORT_MS, _REPORT_TOKENS = 500.0, 16  # since the last request; after either, an empty one is due, as acknowledgement
 _SHADOW = 8  # committed tokens after which one token is drafted although no draft pays, to measure acceptance
+# The same where draft steps and passes take turns on the same cores: the draft model has to read the text first, and a
+# token takes about this share of a draft step. Reading may take this share of the verifier's time.
+_READS, _SHADOW_SHARE = 0.5, 0.02
 
 
 class SpeculationController:
@@ -77,6 +80,8 @@ class SpeculationController:
         self.known = self.text.known
         self.finished = False  # its own, as the server and the simulation have no `TextSession` that knows
         self.mechanisms = mechanisms
+        # A draft step takes time from a verifier that self-continues, too.
+        self._in_turns = mechanisms.self_continue and not mechanisms.overlap
         self._always_send = always_send
         self._limit, self._width, self._length = limit, width, DraftLength(length, max_drafts)
         self._latencies = latencies
@@ -366,7 +371,8 @@ class SpeculationController:
     def _nodes_to_expand(self, now: float) -> list[TreeNode]:
         """The tree nodes that the next draft step expands, the likeliest first; empty: no draft step pays."""
         if self._timeline.waits(now) or not self._prospects.overlap:
-            plan = self._plan(now)
+            rests = self._in_turns and not self._length.best and not self._timeline.waits(now)
+            plan = None if rests else self._plan(now)
             if plan is not None and plan.more:
                 return [self.text.tip(self._tree.main())]
         elif self._length.ahead_pays:
@@ -401,9 +407,11 @@ class SpeculationController:
             return False
         if not self._tree.is_open(self._tree.root):
             return False
-        patience = float(_SHADOW)
+        draft, verify, patience = self._latencies.draft(), self._latencies.verify(0), float(_SHADOW)
+        if self._in_turns and _READS * draft > _SHADOW_SHARE * verify:
+            return False
         if self._timeline.waits(now):  # drafting keeps a waiting verifier idle
-            patience = max(patience, _SHADOW * self._latencies.draft() / (0.16 * self._latencies.verify(0)))
+            patience = max(patience, _SHADOW * draft / (0.16 * verify))
         return self.text.untested >= patience
 
     def _ranked(self, deepest: int) -> list[tuple[float, TreeNode]]:

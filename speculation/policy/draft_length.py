@@ -192,9 +192,9 @@ def prospects(
     # The self-continuation step and its token come in any case, so only what draft tokens add to it counts.
     alongside = mechanisms.self_continue and worths(latencies, chances, 1, MAX_AUTO, price)[-1] > TRIFLE
     if length:
-        after_rejection = best_rejection_policy(
-            latencies, chances, rate, next_draft_ready, may_self_continue=mechanisms.self_continue
-        )
+        # On the same cores, self-continuation would slow the draft steps that it does not wait for.
+        beside = mechanisms.self_continue and mechanisms.overlap
+        after_rejection = best_rejection_policy(latencies, chances, rate, next_draft_ready, may_self_continue=beside)
     else:
         after_rejection = RejectionPolicy(mechanisms.self_continue, NOT_SOON)
     return Prospects(rate, price, length, unhurried[1], alongside, after_rejection, overlap)

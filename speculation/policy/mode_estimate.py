@@ -9,13 +9,13 @@ An acceptance rate here is the share of accepted ones among compared draft token
 target's choice. Draft tokens behind a rejected one are not.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import exp, sqrt
 from typing import NamedTuple
 
 from speculation.policy.draft_length import MAX_AUTO, prospects
-from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.policy.schedule import IN_TURNS, LOCKSTEP, Mechanisms
 from speculation.policy.timing import LatencyModel
 
 TARGET, FUSED, REMOTE = "target", "fused", "remote"  # as the protocol names them
@@ -47,6 +47,7 @@ class PairLatencies:
     draft_ms: float | None = None  # a step of the drafter's draft model; None: not known
     served_draft_ms: float | None = None  # a step of the server's draft model; None: not known
     self_continue: bool = True  # whether the verifier may self-continue in mode `remote`
+    shares_cores: bool = False  # whether draft steps and passes take turns in mode `remote`, on the same cores
 
     def knows(self, mode: str) -> bool:
         """Whether all times that determine the rate of `mode` are known."""
@@ -122,7 +123,8 @@ def _rate(mode: str, machines: PairLatencies, steps: int) -> float:
     mechanisms = LOCKSTEP
     if mode == REMOTE:
         latencies.exchanged(machines.link_ms, 0.0, 0.0)
-        mechanisms = Mechanisms(self_continue=machines.self_continue)
+        usual = IN_TURNS if machines.shares_cores else Mechanisms()
+        mechanisms = replace(usual, self_continue=machines.self_continue)
     chances = [(steps / _STEPS) ** drafts for drafts in range(MAX_AUTO + 2)]
     reached = _REACHED[mode] * prospects(latencies, chances, mechanisms, _PREPARED).rate
     return 1e3 * (max(reached, 1.0 / latencies.verify(0)) if mechanisms.self_continue else reached)

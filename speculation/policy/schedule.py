@@ -15,6 +15,8 @@ class Mechanisms:
 
 
 LOCKSTEP = Mechanisms(overlap=False, in_flight=1, after_recovered=False, self_continue=False)
+# Where both ends compute on the same cores: drafting beside a pass would slow both, and in part be thrown away.
+IN_TURNS = Mechanisms(overlap=False, in_flight=1, after_recovered=False)
 
 
 class Schedule(Enum):

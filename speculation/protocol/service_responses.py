@@ -98,6 +98,10 @@ class ModelInfo(Response):
     ] = False
     draft_model: Annotated[Name | None, Field(description="The draft model on the server, for mode fused.")]
     draft_pass_ms: Annotated[Milliseconds | None, Field(description="Its pass over one token; null: not measured.")]
+    threads: Annotated[Count, Field(description="CPU threads that a pass keeps busy; 0: it runs on other devices.")] = 0
+    machine: Annotated[
+        Name | None, Field(description="A hash that is the same for all programs on the verifier's machine.")
+    ] = None
     noise: Noise
     vocabulary: Annotated[Fingerprint, FROM_OBJECT]
     chat_template: Annotated[str | None, Field(description="The model's own Jinja template.")]

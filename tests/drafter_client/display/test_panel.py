@@ -277,11 +277,16 @@ def test_the_main_metrics() -> None:
     assert _main(Stats(model="big-7b", mode="target"))[1] == "0 tokens TTFT - ended by interrupt"
 
 
-def test_a_speed_up_below_one_is_explained_with_what_the_target_takes_alone() -> None:
+def test_a_speed_up_below_one_is_explained_with_what_the_target_and_a_draft_token_take_and_what_helps() -> None:
     hint = "below 1x: drafting cost more than it saved (target alone: 12.5 ms a token)"
+    cure = "--mode auto takes the fastest way; a smaller draft model gains more"
     slow = _stats(baseline=Baseline(80.0, 39.0, 100, True))
-    assert _main(slow, 80)[2:-1] == ["ended by max_tokens 0.62x the target", hint]
-    assert hint in _lines(slow)
+    assert _main(slow)[2:-1] == ["ended by max_tokens 0.62x the target", hint, cure]
+    assert hint in _lines(slow) and cure in _lines(slow)
+    slow.draft_steps_ms = [9.0, 400.0, 8.0]  # the second one had to read a prompt
+    assert "a draft token took 9.0 ms" in _lines(slow)
+    automatic = _stats(mode="auto", baseline=Baseline(80.0, 39.0, 100, True))
+    assert cure.replace("--mode auto", "the next text") in _lines(automatic)
     for other in (_stats(baseline=Baseline(51.0, 39.0, 100, True)), _stats(), _alone(mode="target")):
         assert not hints(other)
 

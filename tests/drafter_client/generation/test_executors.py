@@ -122,7 +122,7 @@ def test_close_stops_the_drafter_from_reading_a_long_prompt(client: VerifierClie
             assert over.wait(20)
             return super().expand(text, tails, runners_up)
 
-    threads = ThreadedExecutor(client, Slow(lambda tokens: 0), lanes=0, stream=False)
+    threads = ThreadedExecutor(client, Slow(lambda tokens: 0), Mechanisms(in_flight=0, self_continue=False))
     threads.read([1] * 5000, 0)
     assert begun.wait(20)
     closing_down = threading.Thread(target=threads.close)
@@ -279,7 +279,7 @@ def test_draft_steps_continue_as_allowed_and_are_reported_in_order(
         return False
 
     drafter = Counting(ScriptedBackend(Script(seed=1)), GREEDY)
-    with closing(ThreadedExecutor(client, drafter, lanes=0, stream=False)) as threads:
+    with closing(ThreadedExecutor(client, drafter, Mechanisms(in_flight=0, self_continue=False))) as threads:
         threads.open("whichever", len(PROMPT), react)
         threads.draft(DraftStep([], [[]], len(PROMPT), False, 0.0, until=5), list(PROMPT))
         assert over.wait(20)
@@ -321,7 +321,7 @@ def test_closing_does_not_wait_for_a_response_in_flight(mechanisms: Mechanisms) 
 
 def test_no_stream_is_requested_for_a_session_that_never_opened(verifier: Verifier) -> None:
     with closing(VerifierClient(verifier.url)) as client:
-        executor = ThreadedExecutor(client, toy_drafter(), 1, stream=True)
+        executor = ThreadedExecutor(client, toy_drafter(), Mechanisms(in_flight=1))
         requested: list[str] = []
         for other in executor._clients:
             other.abort = lambda: None  # type: ignore[method-assign]  # would hide the request most of the time

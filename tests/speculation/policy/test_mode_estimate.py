@@ -1,5 +1,7 @@
 """The rate of each mode is estimated from the times that both ends report, before the first token."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,3 +85,11 @@ def test_unknown_time_gives_a_wide_range() -> None:
     assert assumed.high / assumed.low > 3.0 * known.high / known.low
     nothing = estimate(TARGET, PairLatencies((), 1.0), AcceptanceEstimate())
     assert 0.0 < nothing.low < nothing.likely / 2 < nothing.high / 4
+
+
+def test_on_the_same_cores_drafting_takes_turns_with_passes() -> None:
+    """Drafting is not hidden then: it is worth less than on cores of its own, and nothing where it takes too long."""
+    apart = PairLatencies(tuple(60.0 + 15.0 * more for more in range(17)), 0.1, 27.0)
+    shared = replace(apart, shares_cores=True)
+    assert rate(REMOTE, apart, 0.95) > 1.2 * rate(REMOTE, shared, 0.95)
+    assert rate(REMOTE, shared, 0.5) == pytest.approx(rate(TARGET, shared, 0.5))

@@ -121,6 +121,8 @@ _RESPONSES: dict[str, Json] = {  # by schema
         "modes": ["target", "fused"],
         "draft_model": "stdlib-target-q4_0",
         "draft_pass_ms": 0.292,
+        "threads": 0,
+        "machine": "c9b8a7f6e5d4c3b2a190817263544536",
         "noise": "gumbel-1",
         "vocabulary": _VOCABULARY,
         "chat_template": None,
