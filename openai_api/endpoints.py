@@ -25,6 +25,7 @@ from openai_api.texts import Target, TextRequest, TextSource
 from speculation.errors import NoChatTemplate, UnknownModel
 
 R = TypeVar("R", CompletionRequest, ChatRequest)
+_AT_ONCE = 4  # prompts of a request that are encoded, as that may be a request to a far verifier for each
 _LONG = 2**17  # bytes of a body that is not read in the event loop
 
 
@@ -75,7 +76,10 @@ class Endpoints:
         target = self._source.target()
         given = message.prompts()
         names = ["prompt"] if len(given) == 1 else [f"prompt.{at}" for at in range(len(given))]
-        prompts = [await self._prompt(*each, target, bool(message.echo)) for each in zip(names, given, strict=True)]
+        prompts: list[_Prompt] = []
+        for at in range(0, len(given), _AT_ONCE):
+            group = zip(names[at : at + _AT_ONCE], given[at : at + _AT_ONCE], strict=True)
+            prompts += await asyncio.gather(*(self._prompt(*each, target, bool(message.echo)) for each in group))
         prefixes = [prompt.text for prompt in prompts for _ in range(message.choices)]
         form = CompletionFormat(target.vocabulary, message.top_logprobs_wanted is not None, prefixes)
         return await self._generate(request, message, target, form, [prompt.ids for prompt in prompts], caller, began)

@@ -266,6 +266,29 @@ def test_texts_at_a_time_do_not_wait_for_each_others_encoding(verifier: Verifier
     assert ids == [tokenized(verifier, text) for text in ("the", "12", "ab")]
 
 
+def test_prompts_of_a_request_do_not_wait_for_each_others_encoding(verifier: Verifier) -> None:
+    met = threading.Barrier(4)
+
+    def wait_for_others(_number: int, path: str) -> None:
+        if path == "/tokenize":
+            met.wait(20)
+
+    prompts = ["the", "12", "ab", "the 123"]
+    with (
+        loading(DIFFERENCES["space before texts"]),
+        closing(Faulty(before=wait_for_others)) as transport,
+        served(create_app(Pair(verifier.url, MODEL, transport=transport), Options(), texts=1, queue=8)) as own,
+    ):
+        ours, theirs = (
+            [
+                each["text"]
+                for each in asked(url, "/v1/completions", prompt=prompts, max_tokens=4, temperature=0)["choices"]
+            ]
+            for url in (own, verifier.url)
+        )
+    assert ours == theirs
+
+
 def test_texts_are_written_in_the_targets_tokens(verifier: Verifier) -> None:
     """A draft model drafts, too, if the verifier has to encode, and if the target has tokens that it lacks."""
     for what in ("space before texts", "a word less", "padding"):
