@@ -48,14 +48,14 @@ REFUSED = {
 
 
 class Toy(ScriptedBackend):
-    """Generates any token of its tokenizer."""
+    """Generates any token of its tokenizer. Each token of the prompt counts."""
 
     def __init__(self, parts: Parts = Parts()) -> None:
         super().__init__(Script(seed=1))
         self.vocabulary = ToyTokenizer(parts)
 
     def logits_after(self, tokens: Sequence[int]) -> Logits:
-        logits = np.random.default_rng(list(tokens[-2:])).standard_normal(self.vocabulary.size).astype(np.float32)
+        logits = np.random.default_rng(list(tokens)).standard_normal(self.vocabulary.size).astype(np.float32)
         logits[254:256] = -np.inf
         logits[258:] += 3.0  # more tokens of several bytes
         return logits
