@@ -16,7 +16,8 @@ from drafter_client.metrics.token_source import TokenSource
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals as on Linux")
 LINES = [
-    f"drafter: waiting for the verifier (nothing answers) … {seconds} s of 300 (--patience)" for seconds in (0, 10)
+    "drafter: waiting for the verifier (nothing answers) … 0 s of 300 (--patience)",
+    "drafter: the verifier answers again after 20 s",
 ]
 MARK = b"\0end"
 Ends = tuple[int, int]  # file descriptors to read from, and to write to
@@ -38,7 +39,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Ends, Ends], Non
 
 
 def _with_an_outage(*pieces: str) -> None:
-    """Show a text with two lines about an outage after each piece but the last."""
+    """Show a text with an outage after each piece but the last: of its begin and its end there is a line each."""
     readout = Readout(as_json=False, stream=True)
     readout.begin(of_two=False)
     for at, piece in enumerate(pieces):
@@ -46,6 +47,7 @@ def _with_an_outage(*pieces: str) -> None:
             say = say_outage()
             for seconds in (0.0, 10.0):
                 say(Outage(seconds, 300.0, "nothing answers"))
+            say(Outage(20.0, 300.0, "nothing answers", over=True))
         token = Token(1, piece, TokenSource.TARGET_DECODED)
         readout.add(Tokens(at, [token]))
     readout.close()
