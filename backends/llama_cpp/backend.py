@@ -5,7 +5,7 @@ prefix moves no data. Misuse of the library aborts the process, so everything is
 
 The last bits of the logits depend on the width of a pass and on the cells where the cache holds a slot's tokens:
 attention sums in the order of cells, and with several slots in one cache that order is accidental. `deterministic`
-gives each slot a cache and a pass of its own, of widths that take one code path.
+gives each slot a cache and a pass of its own, of widths that take one code path; weights should not be repacked then.
 """
 
 import ctypes
@@ -33,6 +33,7 @@ from backends.machine import available_bytes, check_room, slots_that_fit, thread
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type numbers
 _KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
 _ONE_PATH = 63  # passes of 2 (mostly even 1) to 63 tokens take the same code path on CPUs; wider ones take another
+_ONE_PATH_K = 7  # the same for weights in K-quants that are not repacked
 
 
 class LlamaBackend(Backend):
@@ -74,6 +75,7 @@ class LlamaBackend(Backend):
             self.max_batch_tokens = max(options.batch_tokens, self.slots, 2)
             self._deterministic = options.deterministic
             threads = options.threads or threads_for(lib.llama_model_size(self._model))
+            self._widest = _ONE_PATH  # tokens of a pass, where `deterministic`
             if lib.llama_supports_gpu_offload() and options.gpu_layers != 0:
                 self.runs_on = "a GPU, as many layers as gpu_layers says"
             else:
@@ -86,6 +88,8 @@ class LlamaBackend(Backend):
             self._prepare_batch()
             super().__init__()
             self._probe_rollback()
+            if self._deterministic:
+                self._widest = self._probe_width()
         except BaseException:
             self.close()
             raise
@@ -143,8 +147,18 @@ class LlamaBackend(Backend):
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         if self._deterministic:
-            return [self._pass([entry])[0].copy() for entry in batch]
+            return [self._in_pieces(entry) for entry in batch]
         return self._pass(batch)
+
+    def _in_pieces(self, entry: Entry) -> Logits:
+        """Run passes of at most `_widest` tokens over one entry. Returns its logits, which later passes leave alone."""
+        slot, start, tokens, logits_from = entry
+        step = self._widest
+        pieces = [
+            Entry(slot, start + at, tokens[at : at + step], min(max(logits_from - at, 0), len(tokens[at : at + step])))
+            for at in range(0, len(tokens), step)
+        ]
+        return np.concatenate([self._pass([piece])[0].copy() for piece in pieces])
 
     def _pass(self, batch: Sequence[Entry]) -> list[Logits]:
         """Run one forward pass. Returns, per entry, logits in the library's memory, which the next pass overwrites."""
@@ -159,7 +173,7 @@ class LlamaBackend(Backend):
             self._wanted[at : at + logits_from] = 0
             self._wanted[at + logits_from : end] = 1
             at = end
-        padded = self._deterministic and at % _ONE_PATH == 1
+        padded = self._deterministic and at == 1
         if padded:  # a width of 1 would take another code path; no token attends to the padding token behind it
             slot, beyond = batch[-1].slot, int(self._positions[at - 1]) + 1
             self._tokens[at], self._positions[at], self._slot_ids[at], self._wanted[at] = 0, beyond, slot, 0
@@ -208,6 +222,16 @@ class LlamaBackend(Backend):
         state = (ctypes.c_uint8 * size)()
         lib.llama_state_seq_get_data(self._context, state, size, slot)
         return state
+
+    def _probe_width(self) -> int:
+        """How many tokens a pass may have so that its width does not matter, from trials."""
+        tokens = [token % self.vocabulary.size for token in range(_ONE_PATH)]
+        widths = [
+            width for width in (2, 8, 16, 32, _ONE_PATH) if width <= min(self.max_batch_tokens, self.context_length)
+        ]
+        rows = [self.extend([Entry(0, 0, tokens[:width], 0)])[0][:2].copy() for width in widths]
+        self.release(0)
+        return _ONE_PATH if all(np.array_equal(rows[0], each) for each in rows) else _ONE_PATH_K
 
     def _probe_rollback(self) -> None:
         """Raises ModelLoadError for recurrent and hybrid models: rejected draft tokens would stay in their state."""

@@ -10,4 +10,4 @@ def load(options: LoadOptions, progress: Progress | None = None) -> LlamaBackend
     """Load a GGUF file. Raises ModelLoadError with the library's reason, EngineCrash where llama.cpp cannot run."""
     options.refuse("llama_cpp", "device", "dtype", "compile", "tensor_parallel", *COMPILATION)
     check_gguf(options.model)  # before the self-check, which can take seconds
-    return LlamaBackend(options, progress, extra_buffers=selfcheck.extra_buffers())
+    return LlamaBackend(options, progress, extra_buffers=selfcheck.extra_buffers() and not options.deterministic)
