@@ -2,6 +2,7 @@
 
 import asyncio
 import zlib
+from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
 
@@ -13,16 +14,24 @@ _WINDOW_BITS = {
     "x-gzip": (31,),
     "deflate": (15, -15),
 }  # zlib's; deflate is sent with or without a header
+LONG = 64 * 1024  # bytes of a body that costs others noticeable time and memory
 SLOWEST = 32 * 1024  # bytes per second, at least, of a body that takes longer than `patience`
 _MOST_MEMBERS = 8  # of gzip, one after the other: each costs a copy of what follows
 
 
-async def read_body(request: Request, limit: int, patience: float, slowest: float = SLOWEST) -> bytes:
+async def read_body(
+    request: Request,
+    limit: int,
+    patience: float,
+    slowest: float = SLOWEST,
+    before_long: Callable[[int], Awaitable[None]] | None = None,
+) -> bytes:
     """Read the body of a request, and unpack it if it is compressed.
 
     It may have up to `limit` bytes, sent and unpacked, and take up to `patience` seconds plus one for each `slowest`
-    bytes read. Raises BodyTooLarge, RequestTimeout, UnsupportedEncoding, and InvalidRequest if the connection was
-    closed before the body was complete, or the body cannot be unpacked.
+    bytes read. `before_long` is called with the size that a body may have, before more than `LONG` bytes of it are read
+    or unpacked. Raises what it raises, BodyTooLarge, RequestTimeout, UnsupportedEncoding, and InvalidRequest if the
+    connection was closed before the body was complete, or the body cannot be unpacked.
     """
     encoding = ", ".join(request.headers.getlist("content-encoding")).strip().lower()
     if encoding not in ("", "identity", *_WINDOW_BITS):
@@ -32,7 +41,8 @@ async def read_body(request: Request, limit: int, patience: float, slowest: floa
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
         raise BodyTooLarge(f"the body has {declared} bytes, this server takes at most {limit}", limit=limit)
-    body, more = bytearray(), True
+    packed = encoding in _WINDOW_BITS
+    body, more, waited = bytearray(), True, 0.0
     loop = asyncio.get_running_loop()
     began = loop.time()
     try:
@@ -45,14 +55,23 @@ async def read_body(request: Request, limit: int, patience: float, slowest: floa
                 if len(body) > limit:
                     raise BodyTooLarge(f"the body is larger than the {limit} bytes this server takes", limit=limit)
                 more = message.get("more_body", False)
+                if before_long is not None and len(body) > LONG:
+                    deadline.reschedule(None)
+                    wait_began = loop.time()
+                    await before_long(int(declared) if declared.isdigit() and not packed else limit)
+                    before_long, waited = None, loop.time() - wait_began
                 if more:
-                    deadline.reschedule(began + patience + len(body) / slowest)
+                    deadline.reschedule(began + waited + patience + len(body) / slowest)
     except TimeoutError:
         raise RequestTimeout(
             f"the body was not complete after {loop.time() - began:.1f} s ({len(body)} bytes had come): send it in "
             f"{patience:g} s, or at {slowest / 1024:g} KiB a second"
         ) from None
-    return await asyncio.to_thread(unpacked, bytes(body), encoding, limit) if encoding in _WINDOW_BITS else bytes(body)
+    if not packed:
+        return bytes(body)
+    if before_long is not None:
+        await before_long(limit)
+    return await asyncio.to_thread(unpacked, bytes(body), encoding, limit)
 
 
 def unpacked(body: bytes, encoding: str, limit: int) -> bytes:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -26,7 +27,6 @@ from speculation.errors import NoChatTemplate, UnknownModel
 
 R = TypeVar("R", CompletionRequest, ChatRequest)
 _AT_ONCE = 4  # prompts of a request that are encoded, as that may be a request to a far verifier for each
-_LONG = 2**17  # bytes of a body that is not read in the event loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +95,12 @@ class Endpoints:
         return await self._generate(request, message, target, form, [prompt], caller, began)
 
     async def _read(self, schema: type[R], request: Request) -> R:
-        """The request in the body. A long one is read in a thread, since that may take a second.
+        """The request in the body.
 
         Raises Overloaded before it is read at all: the less a refusal costs, the more is left for the texts.
         """
-        body = await self._source.body(request)
         self.places.check()
-        return read_request(schema, body) if len(body) <= _LONG else await asyncio.to_thread(read_request, schema, body)
+        return await self._source.read(request, partial(read_request, schema))
 
     def _model(self) -> replies.Model:
         target = self._source.target()

@@ -93,8 +93,8 @@ class TextSource(Protocol):
     def admit(self, request: Request) -> Any:
         """The caller of a request. Raises an error if it may not use the service."""
 
-    async def body(self, request: Request) -> bytes:
-        """The body of a request, read within limits of size and time."""
+    async def read(self, request: Request, parse: Callable[[bytes], T]) -> T:
+        """What `parse` makes of the body of a request, within limits of size and time."""
 
     def target(self) -> Target:
         """The target model. Raises an error while there is none."""

@@ -82,8 +82,7 @@ def create_app(
             if service.loader.failure is not None and after_failure is not None:  # the loader has logged the failure
                 after_failure()
 
-    # FastAPI's documentation pages load files from other hosts; `docs_page` serves one that does not.
-    app = App(title=document.TITLE, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
+    app = App(document.TITLE, lifespan)
     app.state.service = service = Service(settings, backend, clock, draft)
     keyed = service.gate.access.keyed
     app.openapi = lambda: document.document(keyed)  # type: ignore[method-assign]

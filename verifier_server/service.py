@@ -16,6 +16,7 @@ from http_service.keys.accounts import Accounts
 from http_service.keys.gate import Gate
 from http_service.keys.key_file import KeyFileError
 from http_service.keys.key_store import KeyStore
+from http_service.long_bodies import RequestBodies
 from http_service.observability.health import Condition
 from http_service.observability.metrics import ServiceMetrics
 from http_service.observability.request_context import note_session
@@ -32,7 +33,7 @@ from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.accounting import Accounting
 from verifier_server.generation.engine_client import EngineClient
 from verifier_server.generation.generator import GeneratedText, Generator
-from verifier_server.generation.prompts import encode_parts, encode_text, make_session
+from verifier_server.generation.prompts import P, aside, encode_parts, encode_text, make_session, with_ids
 from verifier_server.generation.verify import Verifying, implicit, seconds
 from verifier_server.loading import Loader
 from verifier_server.observability.engine_metrics import EngineMetrics
@@ -89,6 +90,7 @@ class Service:
         self.texts = Generator(self.engine_client, self.sessions, self.accounting)
         self._vocabulary_body: bytes | None = None
         self._identity: str | None = None
+        self.bodies = RequestBodies(settings.max_body_bytes, settings.body_timeout, self._context)
         self.texts_full: Callable[[], bool] = lambda: False  # whether OpenAI's endpoints refuse further texts
         self.stopping = False
 
@@ -211,13 +213,18 @@ class Service:
             ).body()
         return self._vocabulary_body
 
-    def tokenize(self, request: messages.TokenizeRequest) -> list[int]:
+    async def tokenize(self, request: messages.TokenizeRequest) -> list[int]:
         """Token ids of the text or the parts in `request`. Raises PromptTooLong and InvalidRequest."""
         backend = self.engine.backend
         if request.parts is not None:
-            return encode_parts(backend, "parts", [Part(each.text, each.parse_control) for each in request.parts])
-        flags = {"add_begin": request.add_begin, "parse_control": request.parse_control}
-        return encode_text(backend, "text", request.text or "", **flags)
+            parts = [Part(each.text, each.parse_control) for each in request.parts]
+            return await aside(sum(len(part.text) for part in parts), partial(encode_parts, backend, "parts", parts))
+        text, flags = request.text or "", {"add_begin": request.add_begin, "parse_control": request.parse_control}
+        return await aside(len(text), partial(encode_text, backend, "text", text, **flags))
+
+    async def with_ids(self, request: P) -> P:
+        """`request` with its long texts as token ids. Raises PromptTooLong and InvalidRequest."""
+        return await with_ids(self.engine.backend, request)
 
     async def prefill(
         self, request: messages.PrefillRequest, session_id: str | None, caller: Caller, receive: Receive
@@ -264,6 +271,10 @@ class Service:
         text = self.texts.open(request, session_id, caller, models.engine, drafting)
         note_session(text.session.id)
         return text
+
+    def _context(self) -> int:
+        """Tokens that the context holds; 0 while there is no model."""
+        return 0 if self.loader.models is None else self.loader.models.engine.backend.context_length
 
     def _model_name(self) -> str:
         models = self.loader.models

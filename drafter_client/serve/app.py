@@ -95,7 +95,7 @@ def create_app(
     source = PairTexts(pair, options, texts, queue, MOST_BYTES, draining, passed)
     endpoints = Endpoints(source)
     endpoints.places.on_leave = draining.changed
-    app = App(title=operations.TITLE, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
+    app = App(operations.TITLE, lifespan)
     app.openapi = lambda: operations.document(passed.access.keyed)  # type: ignore[method-assign]
     state = StateEndpoints(lambda: pair.target.name, condition, lambda: why(pair), passed, counted.registry)
     operation.add_to(app, operations.OPENAI_OPERATIONS, endpoints)

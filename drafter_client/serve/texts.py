@@ -33,7 +33,7 @@ from drafter_client.serve.counted_text import CountedText
 from http_service.draining import Draining
 from http_service.keys.access import Caller
 from http_service.keys.gate import Gate
-from http_service.request_body import read_body
+from http_service.long_bodies import RequestBodies
 from openai_api.texts import DraftCounts, End, Piece, Target, TextRequest
 from speculation.errors import (
     BadGateway,
@@ -69,7 +69,8 @@ class PairTexts:
         """`texts`: how many are generated at a time, not more than the pair can. `queue`: how many may wait."""
         self._texts, self._queue = texts, queue
         self._pair, self._options = pair, options
-        self._max_body_bytes, self._draining, self._gate = max_body_bytes, draining, gate
+        self._draining, self._gate = draining, gate
+        self._bodies = RequestBodies(max_body_bytes, _BODY_SECONDS, lambda: pair.target.context_length)
         self._threads = ThreadPoolExecutor(texts, thread_name_prefix="text")
 
     def close(self) -> None:
@@ -79,8 +80,8 @@ class PairTexts:
     def admit(self, request: Request) -> Caller:
         return self._gate.admit(request)
 
-    async def body(self, request: Request) -> bytes:
-        return await read_body(request, self._max_body_bytes, _BODY_SECONDS)
+    async def read(self, request: Request, parse: Callable[[bytes], T]) -> T:
+        return await self._bodies.read(request, parse)
 
     def target(self) -> Target:
         paired = self._pair.paired

@@ -28,6 +28,7 @@ from speculation.sampling import gumbel
 from speculation.sampling.logprobs import MOST_LOGPROBS
 from speculation.sampling.sampling import MOST_TOP_K, Sampling
 
+MOST_ERRORS = 1000  # of which the first is named: to list more takes long
 # The range of token ids is checked against the model's vocabulary. Naming every wrong id of a long list takes seconds.
 TokenIds = Annotated[list[int], Field(fail_fast=True)]
 SESSION_ID = r"^[A-Za-z0-9._:-]{1,128}$"
@@ -307,6 +308,8 @@ def _read(validate: Callable[[Any], M], given: Any) -> M:
     try:
         return validate(given)
     except ValidationError as error:
+        if error.error_count() > MOST_ERRORS:
+            raise InvalidRequest(f"the request has {error.error_count()} faults") from None
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         others = error.error_count() - 1

@@ -31,8 +31,13 @@ RepetitionPenalty = Annotated[
 ]
 
 
+MOST_BIASES = 20_000  # of a request: each costs other requests microseconds
+
+
 def _first_wrong(biases: Any) -> Any:
     """The first wrong bias alone, if there is one: to name every wrong one of hundreds of thousands takes seconds."""
+    if isinstance(biases, dict) and len(biases) > MOST_BIASES:
+        raise ValueError(f"there are {len(biases)} biases, at most {MOST_BIASES} are taken")
     for token, bias in biases.items() if isinstance(biases, dict) else ():
         if token_id(token) is None:
             raise ValueError(f"{token[:20]!r} is no token id: write it as a decimal number")

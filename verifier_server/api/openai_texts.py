@@ -10,7 +10,7 @@ from backends.vocabulary import Vocabulary
 from http_service.keys.access import Caller
 from openai_api.texts import DraftCounts, End, Piece, Target, TextRequest
 from speculation.protocol.messages import GenerateRequest
-from verifier_server.api.routes import admitted, body_of
+from verifier_server.api.routes import admitted
 from verifier_server.engine.requests import Answer
 from verifier_server.generation.generator import Answers, GeneratedText
 from verifier_server.service import Service
@@ -29,8 +29,8 @@ class VerifierTexts:
     def admit(self, request: Request) -> Caller:
         return admitted(request)[1]
 
-    async def body(self, request: Request) -> bytes:
-        return await body_of(request)
+    async def read(self, request: Request, parse: Callable[[bytes], T]) -> T:
+        return await self._service.bodies.read(request, parse)
 
     def target(self) -> Target:
         backend = self._service.engine.backend
@@ -46,12 +46,11 @@ class VerifierTexts:
             prompt_ids=text.prompt_ids,
             max_tokens=text.max_tokens,
             **sampling.settings(),
-            logit_bias={str(token): bias for token, bias in sampling.logit_bias},
             seed=sampling.seed,
             logprobs=text.logprobs,
             mode="target" if plain else "fused",
             prediction_ids=text.prediction,
-        )
+        ).model_copy(update={"logit_bias": {str(token): bias for token, bias in sampling.logit_bias}})  # it was checked
         return _Text(self._service, self._service.open_text(request, None, caller))
 
     def most_texts(self) -> int:

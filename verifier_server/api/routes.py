@@ -1,6 +1,7 @@
 """The REST endpoints. For low latency, they read and write bodies without FastAPI's machinery."""
 
 import ipaddress
+from functools import partial
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -11,7 +12,6 @@ from http_service.observability import exposition, health
 from http_service.observability.request_context import note_session
 from http_service.replies.event_stream import HEADERS, HEARTBEAT, MEDIA_TYPE
 from http_service.replies.json_reply import JsonReply
-from http_service.request_body import read_body
 from speculation.errors import (
     Forbidden,
     ImplicitSessionRefused,
@@ -33,7 +33,7 @@ SESSION_HEADER = "X-Session-Id"
 async def prefill(request: Request) -> Response:
     """Open a session with a prompt and get its first token."""
     service, caller = admitted(request)
-    message = messages.parse(messages.PrefillRequest, await body_of(request))
+    message = await service.with_ids(await read(request, messages.PrefillRequest))
     session_id = _session_id(request, message.session_id)
     session, answer = await service.prefill(message, session_id, caller, request.receive)
     opened = responses.PrefillResponse(
@@ -59,7 +59,7 @@ async def prefill(request: Request) -> Response:
 async def verify(request: Request) -> Response:
     """Verify draft tokens against the target model and get the tokens that are committed now."""
     service, caller = admitted(request)
-    message = messages.parse(messages.VerifyRequest, await body_of(request))
+    message = await read(request, messages.VerifyRequest)
     session_id = _session_id(request, message.session_id)
     if session_id is None:
         _allow_implicit(request)
@@ -73,7 +73,7 @@ async def verify(request: Request) -> Response:
 async def verify_batch(request: Request) -> Response:
     """`/verify` for several sessions at once: one result or error for each item, in order."""
     service, caller = admitted(request)
-    batch = messages.parse(messages.BatchRequest, await body_of(request))
+    batch = await read(request, messages.BatchRequest)
     items = [_item(batch, number) for number in range(len(batch.items))]
     results = await service.verifying.each(service.engine, items, caller.owner, request.receive)
     replies = [_verified(each) if isinstance(each, Answer) else responses.ErrorResponse.of(each) for each in results]
@@ -83,7 +83,7 @@ async def verify_batch(request: Request) -> Response:
 async def generate(request: Request) -> Response:
     """Generate a whole text, with or without server-side drafting: JSON, or server-sent events with `stream`."""
     service, caller = admitted(request)
-    message = messages.parse(messages.GenerateRequest, await body_of(request))
+    message = await service.with_ids(await read(request, messages.GenerateRequest))
     text = service.open_text(message, _session_id(request, message.session_id), caller)
     if message.stream:
         answers = service.texts.each(text, HEARTBEAT)
@@ -157,8 +157,8 @@ async def get_vocabulary(request: Request) -> Response:
 async def tokenize(request: Request) -> Response:
     """Token ids of a text by the target's tokenizer."""
     service, _ = admitted(request)
-    message = messages.parse(messages.TokenizeRequest, await body_of(request))
-    return _json(service_responses.TokenizeResponse(token_ids=service.tokenize(message)))
+    message = await read(request, messages.TokenizeRequest)
+    return _json(service_responses.TokenizeResponse(token_ids=await service.tokenize(message)))
 
 
 async def list_sessions(request: Request) -> Response:
@@ -238,9 +238,9 @@ def admitted(request: Request) -> tuple[Service, Caller]:
     return service, service.gate.admit(request)
 
 
-async def body_of(request: Request) -> bytes:
-    settings = request.app.state.service.settings
-    return await read_body(request, settings.max_body_bytes, settings.body_timeout)
+async def read(request: Request, schema: type[messages.M]) -> messages.M:
+    """The request in the body. Raises InvalidRequest, and what `RequestBodies.read` raises."""
+    return await _service(request).bodies.read(request, partial(messages.parse, schema))
 
 
 def _session_id(request: Request, in_body: str | None) -> str | None:

@@ -1,7 +1,10 @@
 """Makes sessions from requests: tokenizes the prompt and checks it against the model's vocabulary and context."""
 
+import asyncio
 import secrets
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 from backends.base import Backend
 from backends.vocabulary import Part
@@ -10,6 +13,10 @@ from speculation.protocol import messages
 from speculation.sampling import gumbel
 from speculation.sampling.sampling import Sampling
 from verifier_server.sessions import Session
+
+P = TypeVar("P", messages.PrefillRequest, messages.GenerateRequest)
+
+_LONG_TEXT = 4096  # characters of a text that is not encoded in the event loop
 
 
 def make_session(
@@ -110,6 +117,22 @@ def _encoded(backend: Backend, field: str, texts: Sequence[str], encode: Callabl
         return encode()
     except UnicodeEncodeError as error:
         raise InvalidRequest(f"{field}: not valid Unicode text: {error.reason}", param=field) from None
+
+
+async def aside(length: int, encode: Callable[[], list[int]]) -> list[int]:
+    """What `encode` makes of a text of `length` characters; of a long one in a thread, as that takes milliseconds."""
+    return encode() if length <= _LONG_TEXT else await asyncio.to_thread(encode)
+
+
+async def with_ids(backend: Backend, request: P) -> P:
+    """`request` with its long texts as token ids."""
+    ids: dict[str, list[int] | None] = {}
+    for field, add_begin in (("prompt", True), ("prediction", False)):
+        text = getattr(request, field, None)
+        if text is not None and len(text) > _LONG_TEXT:
+            encode = partial(encode_text, backend, field, text, add_begin=add_begin)
+            ids |= {field: None, f"{field}_ids": await aside(len(text), encode)}
+    return request.model_copy(update=ids) if ids else request
 
 
 def _check_committed(backend: Backend, ids: list[int], most: int) -> None:
