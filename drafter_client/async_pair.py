@@ -19,6 +19,7 @@ from drafter_client.http.retries import PATIENCE
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Options
 from drafter_client.pair import BRANCHES, VERIFIER, Observer, Pair
+from speculation.protocol.prompt_progress import PromptProgress
 from speculation.protocol.service_responses import ModelInfo
 
 T = TypeVar("T")
@@ -41,9 +42,10 @@ class AsyncPair:
         patience: float = PATIENCE,
         start_patience: float | None = None,
         on_outage: Callable[[Outage], None] | None = None,
+        on_prompt: Callable[[PromptProgress], None] | None = None,
     ) -> None:
         """Keep the arguments for `Pair`, which is made when the `async with` block is entered; its errors are raised
-        there. `on_outage` is called in a thread other than the event loop's."""
+        there. `on_outage` and `on_prompt` are called in a thread other than the event loop's."""
         self._make = partial(
             Pair,
             verifier,
@@ -57,6 +59,7 @@ class AsyncPair:
             patience=patience,
             start_patience=start_patience,
             on_outage=on_outage,
+            on_prompt=on_prompt,
         )
         # Not the event loop's default pool, which long texts would block.
         self._threads = ThreadPoolExecutor(max(1, texts), thread_name_prefix="pair")

@@ -16,7 +16,7 @@ from backends.vocabulary import Vocabulary
 from drafter_client.draft_sources import DraftModel, Source, Undrafted
 from drafter_client.errors import BadOption, BadPrompt, DrafterError, ModelChanged, PairBusy, VocabularyMismatch
 from drafter_client.generation.counting import StatsCounter
-from drafter_client.generation.events import Listener, to_all
+from drafter_client.generation.events import Listener, prompt_reader, to_all
 from drafter_client.generation.generation import Generation
 from drafter_client.generation.resuming import Run
 from drafter_client.generation.text_session import TextSession
@@ -33,6 +33,7 @@ from drafter_client.token_ids import foreign_id, prediction_ids
 from openai_api.chat.prompt import chat_parts
 from openai_api.chat.template import Renderer
 from speculation.errors import BadGateway, NoChatTemplate, SpecPairError
+from speculation.protocol.prompt_progress import PromptProgress
 from speculation.protocol.service_responses import ModelInfo
 
 _log = logging.getLogger("specpair.drafter")
@@ -84,6 +85,7 @@ class Pair:
         start_patience: float | None = None,
         on_wait: Callable[[float | None], None] | None = None,
         on_outage: Callable[[Outage], None] | None = None,
+        on_prompt: Callable[[PromptProgress], None] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Wait until the verifier is ready, load the draft model, and check that both use the same vocabulary.
@@ -96,7 +98,8 @@ class Pair:
         seconds to wait for a lost verifier; a text resumes when the verifier is back, and otherwise raises the error
         that showed the loss. `start_patience`: the same for a text that has not begun; None: as long. `on_wait`: called
         while the verifier loads its model, with the progress from 0 to 1, or None if it is unknown. `on_outage`: called
-        about once a second during an outage, and when it is over. `clock`: returns seconds.
+        about once a second during an outage, and when it is over. `on_prompt`: called every few seconds while the
+        verifier reads a long prompt. `clock`: returns seconds.
 
         Raises SpecPairError, DrafterError or BackendError if the verifier or the draft model cannot be used.
         """
@@ -110,7 +113,7 @@ class Pair:
             raise BadOption(f"transport must be synchronous, such as an httpx.HTTPTransport, not {transport!r}")
         self._clock = clock
         self._free: SimpleQueue[_TextPlace] = SimpleQueue()
-        self._observer = observer
+        self._observer, self._on_prompt = observer, on_prompt
         self._generations: WeakSet[Generation] = WeakSet()
         self._closed = False
         self._outages = Outages(patience, on_outage, start_patience=start_patience)
@@ -292,6 +295,8 @@ class Pair:
         listeners: list[Listener] = [StatsCounter(stats).take]
         with ExitStack() as stack:
             place = stack.enter_context(self._place())
+            if (on_prompt := self._on_prompt) is not None:
+                listeners.append(prompt_reader(on_prompt))
             if self._observer is not None:
                 listeners.append(stack.enter_context(self._observer.run(stats, options.settings())))
             may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in paired.modes()

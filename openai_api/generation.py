@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backends.vocabulary import Vocabulary
-from http_service.replies.event_stream import COMMENT, HEARTBEAT
+from http_service.replies.event_stream import HEARTBEAT, comment
 from openai_api.messages.errors import error_body
 from openai_api.messages.formats import Format
 from openai_api.messages.replies import (
@@ -23,6 +23,7 @@ from openai_api.output import Delta, Output, joined
 from openai_api.running import Running
 from openai_api.texts import End, Events
 from speculation.errors import SpecPairError
+from speculation.protocol.prompt_progress import PromptProgress
 
 DONE = b"data: [DONE]\n\n"
 
@@ -82,7 +83,7 @@ class TextsOfRequest:
                         yield _event(first)
                 async for at, delta, reason in self._deltas(running):
                     if delta is None:
-                        yield COMMENT
+                        yield comment(self._prompt_progress())
                     elif delta.text or delta.tokens or reason is not None:
                         ended = {} if self._open or usage else self._statistics()
                         yield _event(form.chunk(common | ended, at, delta, reason))
@@ -92,6 +93,11 @@ class TextsOfRequest:
         if usage:  # in one chunk with the statistics: Open WebUI adds up the tokens of all chunks that count any
             yield _event(form.usage_chunk(self._common | {"usage": self._usage()} | self._statistics()))
         yield DONE
+
+    def _prompt_progress(self) -> PromptProgress | None:
+        """How much of the prompts is read, of all those that are being read; None: all is read."""
+        unread = [progress for text in self._texts if (progress := text.prompt_progress) is not None]
+        return PromptProgress(sum(each.read for each in unread), sum(each.of for each in unread)) if unread else None
 
     async def _deltas(self, running: Running) -> AsyncIterator[tuple[int, Delta | None, FinishReason | None]]:
         """What the choices grow by: the choice, and with its last part why it ended. None: silence."""

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from openai_api.texts import DraftCounts, End, Events, Piece
 from speculation.counted import counted
 from speculation.errors import Overloaded
+from speculation.protocol.prompt_progress import PromptProgress
 
 _KEEP = 0.9  # weight of the earlier texts in the mean time of a text
 
@@ -107,6 +108,10 @@ class TextInPlace:
     @property
     def counts(self) -> DraftCounts:
         return self._text.counts
+
+    @property
+    def prompt_progress(self) -> PromptProgress | None:
+        return self._text.prompt_progress
 
     def begin(self) -> None:
         """Begin to generate if it is the text's turn. Otherwise it begins while its events are awaited."""

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 from starlette.requests import Request
 
 from backends.vocabulary import Vocabulary
+from speculation.protocol.prompt_progress import PromptProgress
 from speculation.protocol.response_fields import FinishReason
 from speculation.sampling.logprobs import TokenLogprobs
 from speculation.sampling.sampling import Sampling
@@ -76,6 +77,10 @@ class Events(Protocol):
     @property
     def counts(self) -> DraftCounts:
         """Those of the text so far."""
+
+    @property
+    def prompt_progress(self) -> PromptProgress | None:
+        """How much of its prompt is read; None: all of it, or that is not known."""
 
     def begin(self) -> None:
         """Begin to generate, if it has not begun."""

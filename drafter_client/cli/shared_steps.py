@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,9 +27,12 @@ from drafter_client.options import Mode, Options
 from drafter_client.pair import Observer, Pair
 from drafter_client.trace.writer import TraceFolder
 from speculation.acceptance.strategies import DRAFTER_INVARIANT
+from speculation.counted import counted
 from speculation.errors import SpecPairError
+from speculation.protocol.prompt_progress import PromptProgress
 
 INTERRUPTED = 130  # exit status of a program ended by Ctrl-C
+_LINES_APART = 10.0  # seconds between lines about a wait
 
 
 def pair_of(
@@ -59,6 +63,7 @@ def pair_of(
         start_patience=getattr(options, "start_patience", None),  # of `drafter serve` only
         on_wait=wait_for(),
         on_outage=told,
+        on_prompt=say_prompt(),
     )
     keep_loaded_objects()
     return pair
@@ -241,6 +246,21 @@ def wait_for() -> Callable[[float | None], None]:
         if tenth > last:
             last = tenth
             print(f"drafter: the verifier is loading its model … {10 * tenth}%", file=sys.stderr)
+
+    return say
+
+
+def say_prompt(clock: Callable[[], float] = time.monotonic) -> Callable[[PromptProgress], None]:
+    """A callback that shows how much of a long prompt is read: in the status line, else in lines on standard error, ten
+    seconds apart. On a terminal without a status line it shows nothing."""
+    due = 0.0
+
+    def say(progress: PromptProgress) -> None:
+        nonlocal due
+        line = f"reading the prompt … {progress.read} of {counted(progress.of, 'token')}"
+        if not draw(line) and clock() >= due and not sys.stderr.isatty():
+            due = clock() + _LINES_APART
+            say_line(f"drafter: {line}")
 
     return say
 

@@ -6,12 +6,22 @@ from contextlib import closing
 from dataclasses import replace
 
 from backends.shipped_models import DEFAULT_DRAFT, DEFAULT_TARGET
-from drafter_client.cli.shared_steps import api_key, drawing_options, engine_of, read_prompt, say_outage, show, wait_for
+from drafter_client.cli.shared_steps import (
+    api_key,
+    drawing_options,
+    engine_of,
+    read_prompt,
+    say_outage,
+    say_prompt,
+    show,
+    wait_for,
+)
 from drafter_client.display.progress import loading
 from drafter_client.display.readout import Readout
 from drafter_client.draft_sources import load_model
 from drafter_client.errors import BadPrompt
 from drafter_client.generation.counting import StatsCounter
+from drafter_client.generation.events import prompt_reader, to_all
 from drafter_client.generation.generation import Generation
 from drafter_client.generation.solo import run_solo
 from drafter_client.generation.text_session import TextSession
@@ -30,7 +40,9 @@ def run_solo_command(options: argparse.Namespace) -> int:
     readout = Readout(as_json=options.json, stream=options.stream, stats=options.stats)
     if options.which == "server":
         verifier = {"api_key": api_key(options), "patience": options.patience}
-        with Pair(options.verifier, None, **verifier, on_wait=wait_for(), on_outage=say_outage()) as pair:
+        with Pair(
+            options.verifier, None, **verifier, on_wait=wait_for(), on_outage=say_outage(), on_prompt=say_prompt()
+        ) as pair:
             return show(pair.generate(prompt, chosen), readout)
     path = options.model or _SHIPPED[options.which]
     with closing(load_model(options.backend, engine_of(options), path, progress=loading)) as backend:
@@ -41,6 +53,6 @@ def run_solo_command(options: argparse.Namespace) -> int:
         stats = Stats(model=backend.model_name, mode=SOLO, sampling=described)
         if len(prompt_ids) + chosen.max_tokens > backend.context_length:
             stats.context = backend.context_length
-        text, tell = TextSession(prompt_ids), StatsCounter(stats).take
+        text, tell = TextSession(prompt_ids), to_all(StatsCounter(stats).take, prompt_reader(say_prompt()))
         run = run_solo(backend, text, chosen.max_tokens, chosen.sampling, tell, time.perf_counter)
         return show(Generation(run, backend.vocabulary, text, chosen, stats), readout)

@@ -48,6 +48,8 @@ class StatsCounter:
                 if not self._begun:
                     self._begun, self._last = True, now
                     stats.began_ms, stats.prompt_tokens = now, event.prompt_tokens
+            case events.PromptRead(progress):
+                stats.prompt_progress = progress
             case events.Opened(response, asked):
                 stats.sampling = response.sampling.settings()
                 stats.times.prefill += response.forward_ms
@@ -104,6 +106,7 @@ class StatsCounter:
 
     def _count_tokens(self, event: events.Committed, now: float) -> None:
         stats, count = self._stats, len(event.tokens)
+        stats.prompt_progress = None
         sources = [source for _, source in event.tokens]
         if count and not stats.token_ids:
             stats.ttft_ms = now - stats.began_ms

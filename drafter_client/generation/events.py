@@ -8,6 +8,7 @@ from drafters.base import Expansion
 from speculation.acceptance.explain import Decision
 from speculation.policy.schedule import Schedule
 from speculation.policy.verifier_timeline import InFlightDraft
+from speculation.protocol.prompt_progress import PromptProgress
 from speculation.protocol.responses import GenerateResponse, PrefillResponse, VerifyResponse
 from speculation.sampling.logprobs import TokenLogprobs
 
@@ -40,6 +41,13 @@ class Began(RunEvent):
     """An attempt at the text began: the first one, the next after an outage, or another stretch."""
 
     prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRead(RunEvent):
+    """The model has read a part of a long prompt."""
+
+    progress: PromptProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,3 +182,13 @@ def to_all(*listeners: Listener) -> Listener:
             listener(event, now)
 
     return tell
+
+
+def prompt_reader(on_prompt: Callable[[PromptProgress], None]) -> Listener:
+    """A listener that tells `on_prompt` how much of a prompt is read, and nothing else."""
+
+    def listen(event: RunEvent, now: float) -> None:
+        if isinstance(event, PromptRead):
+            on_prompt(event.progress)
+
+    return listen

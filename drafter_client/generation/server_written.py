@@ -4,11 +4,12 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from drafter_client.errors import BadReply, ConnectionLost
-from drafter_client.generation.events import Began, Committed, Ended, Listener, Served
+from drafter_client.generation.events import Began, Committed, Ended, Listener, PromptRead, Served
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import Asked, ResponseBounds, broken_promise, expect
 from drafter_client.metrics.token_source import TokenSource
+from speculation.protocol.prompt_progress import PromptProgress
 from speculation.protocol.responses import GenerateOpenEvent, GenerateResponse, GenerateTokensEvent
 
 _PATH = "/generate"
@@ -43,6 +44,9 @@ def served(
             now = 1e3 * clock()
             if summary is not None:
                 raise BadReply(f"{where} continues after its summary")
+            if isinstance(event, PromptProgress):
+                tell(PromptRead(event), now)
+                continue
             if isinstance(event, GenerateResponse):
                 if event.token_ids != text.tokens:
                     raise broken_promise(where, "token_ids is not what was streamed")

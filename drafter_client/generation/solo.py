@@ -4,9 +4,10 @@ from collections.abc import Callable, Generator
 
 from backends.base import Backend, Entry, top_logits_spec
 from drafter_client.errors import BadOption, BadPrompt
-from drafter_client.generation.events import Began, Committed, Ended, Listener
+from drafter_client.generation.events import Began, Committed, Ended, Listener, PromptRead
 from drafter_client.generation.text_session import TextSession
 from drafter_client.metrics.token_source import TokenSource
+from speculation.protocol.prompt_progress import PromptProgress
 from speculation.sampling.processors import text_processors
 from speculation.sampling.sampling import Sampling, choose
 
@@ -42,6 +43,7 @@ def run_solo(
             rows = backend.extend_top_logits([Entry(0, held, feed, len(feed) - 1)], [wanted])[0]
             held += len(feed)
             if held < len(tokens):
+                tell(PromptRead(PromptProgress(held, len(tokens))), 1e3 * clock())
                 continue
             row = rows[0]
             if processors is not None:

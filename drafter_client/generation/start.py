@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drafter_client.errors import StrategyRefused
-from drafter_client.generation.events import Began, Committed, Ended, Listener, Opened
+from drafter_client.generation.events import Began, Committed, Ended, Listener, Opened, PromptRead
 from drafter_client.generation.executors import Executor, SerialExecutor, ThreadedExecutor
 from drafter_client.generation.loop import GenerationLoop
 from drafter_client.generation.text_session import TextSession
@@ -23,6 +23,7 @@ from speculation.errors import SpecPairError
 from speculation.policy.controller import SpeculationController
 from speculation.policy.experience import Estimates
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.protocol.prompt_progress import PromptProgress
 from speculation.protocol.responses import PrefillResponse
 from speculation.protocol.service_responses import ModelInfo
 
@@ -102,7 +103,7 @@ def speculate(
             options = {**options, "self_continue": True, "next_in_ms": next_in_ms}
         asked = clock()
         client.connection.when_sent(preparation.begin)  # not before: it would delay the sending by milliseconds
-        opened = _open(client, text, options)
+        opened = _open(client, text, options, lambda progress: tell(PromptRead(progress), 1e3 * clock()))
         bounds.check_identity(opened.identity)
         now = 1e3 * clock()
         times.exchanged(now - 1e3 * asked, opened.queue_ms, opened.forward_ms)
@@ -219,10 +220,12 @@ class _Preparation:
             self._prepared.set_exception(error)
 
 
-def _open(client: VerifierClient, text: TextSession, options: dict[str, Any]) -> PrefillResponse:
+def _open(
+    client: VerifierClient, text: TextSession, options: dict[str, Any], on_read: Callable[[PromptProgress], None]
+) -> PrefillResponse:
     """Run the prefill; set `text.opened` if the verifier may hold the session afterwards, even after an error."""
     try:
-        opened = client.prefill(text, options)
+        opened = client.prefill(text, options, on_read)
     except SpecPairError:  # the verifier refused the request: there is no session
         raise
     except BaseException:  # Ctrl-C during a long prefill, for example: the verifier may hold the session

@@ -13,12 +13,13 @@ from httpx import BaseTransport, Response
 
 from drafter_client.errors import BadKey, BadReply, ConnectionLost, DrafterError, VerifierUnreachable
 from drafter_client.http import retries
-from drafter_client.http.connection import Headers, HttpConnection
+from drafter_client.http.connection import COMMENT, Headers, HttpConnection, Probe
 from drafter_client.http.health import Health, check_health, wait_until_ready
 from drafter_client.http.outages import Outages
 from drafter_client.http.responses import (
     STREAM,
     GenerateEvent,
+    read,
     read_event,
     read_generated,
     read_model,
@@ -35,8 +36,9 @@ from speculation.errors import (
     from_body,
 )
 from speculation.protocol.messages import GenerateRequest, PrefillRequest, VerifyRequest, build
+from speculation.protocol.prompt_progress import PromptProgress
 from speculation.protocol.responses import PrefillResponse, StreamedTokens, StreamEnd, VerifyResponse
-from speculation.protocol.service_responses import ModelInfo
+from speculation.protocol.service_responses import ModelInfo, SessionInfo
 
 # Seconds to wait for a response. A prefill may queue behind others and take long; a retry would only double the load.
 _TIMEOUTS = {"/health": 5.0, "/model": 30.0, "/verify": 120.0, "/prefill": 900.0}
@@ -140,13 +142,22 @@ class VerifierClient:
         only makes round trips longer."""
         return min(self.ping() for _ in range(pings))
 
-    def prefill(self, text: SessionToOpen, options: dict[str, Any]) -> PrefillResponse:
+    def prefill(
+        self, text: SessionToOpen, options: dict[str, Any], on_read: Callable[[PromptProgress], None] = lambda _: None
+    ) -> PrefillResponse:
         """Open the session of a text, or continue it after the tokens that are known. Safe to repeat.
 
         The client makes the session id, so that a retry finds the session that the first attempt opened. `options`:
-        other fields of the request."""
+        other fields of the request. `on_read`: called now and then while that takes long."""
         body = build(PrefillRequest, text.request() | options).body()
-        content = self._answered("POST", "/prefill", body, text.session_id)  # not `call`: `resuming` waits
+        path = f"/sessions/{text.session_id}"
+
+        def told(content: bytes) -> None:
+            session = read(self.url + path, SessionInfo, content)
+            on_read(PromptProgress(session.prompt_read, session.prompt_len))
+
+        with self.connection.probing(Probe(path, self._headers, told)):
+            content = self._answered("POST", "/prefill", body, text.session_id)  # not `call`: `resuming` waits
         return read_prefill(self.url + "/prefill", content, text.prompt_ids, text.tokens)
 
     def verify(
@@ -182,17 +193,22 @@ class VerifierClient:
         BadReply."""
         path = f"/sessions/{session_id}/stream?from={position}"
         for name, data in self._events(path, None, self._headers_of(session_id)):
+            if name == COMMENT:
+                continue
             event = read_event(self.url + STREAM, name, data, position)
             if isinstance(event, StreamedTokens):
                 position += len(event.tokens)
             yield event
 
-    def generate(self, text: SessionToOpen, options: dict[str, Any]) -> Iterator[GenerateEvent]:
+    def generate(self, text: SessionToOpen, options: dict[str, Any]) -> Iterator[GenerateEvent | PromptProgress]:
         """Have the verifier generate a text; yield its events: the session, then the new tokens of each pass, then the
-        summary. `options`: the other fields of the request."""
+        summary; while a long prompt is read, how much of it is. `options`: the other fields of the request."""
         body = build(GenerateRequest, {"stream": True} | text.request() | options).body()
         for name, data in self._events("/generate", body, self._headers_of(text.session_id)):
-            yield read_generated(self.url + "/generate", name, data)
+            if name != COMMENT:
+                yield read_generated(self.url + "/generate", name, data)
+            elif (progress := PromptProgress.from_comment(data)) is not None:
+                yield progress
 
     def _events(self, path: str, body: bytes | None, headers: Headers) -> Iterator[tuple[str, bytes]]:
         method = "GET" if body is None else "POST"

@@ -2,9 +2,9 @@
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import ParamSpec
+from typing import NamedTuple, ParamSpec
 from weakref import WeakMethod
 
 import httpx
@@ -28,16 +28,27 @@ _CANNOT_CONNECT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError, s
 _BROKEN = (*_CANNOT_CONNECT, httpx.TransportError, OSError)
 
 
+COMMENT = ":"  # in place of an event's name
+
+
+class Probe(NamedTuple):
+    """What is asked over another connection while a response takes long."""
+
+    path: str = "/health"
+    headers: Sequence[tuple[bytes, bytes]] = ()
+    told: Callable[[bytes], None] = lambda body: None  # takes the body of a reply that is no error
+
+
 class HttpConnection:
     """Exchanges with the verifier at `url`, which has the form [http(s)://]host[:port][/prefix]. Raises BadUrl.
 
-    Used by one thread at a time. While a response takes long, `/health` is probed over another connection; if that does
+    Used by one thread at a time. While a response takes long, `probe` is asked over another connection; if that does
     not answer, the connection counts as lost.
     """
 
     def __init__(self, url: str, transport: httpx.BaseTransport | None = None, *, checks_health: bool = True) -> None:
         """`transport`: sends the requests, is shared with others and not closed; none of its responses is probed for.
-        None: a connection of its own. `checks_health`: whether to probe `/health`."""
+        None: a connection of its own. `checks_health`: whether to ask `probe`."""
         in_full = _with_scheme(url)
         address = _parsed(in_full)
         self.url = in_full.rstrip("/")
@@ -45,11 +56,12 @@ class HttpConnection:
         prefix = self._prefix = address.raw_path.decode().partition("?")[0].rstrip("/")
         self._address_of = functools.lru_cache(16)(lambda path: address.copy_with(raw_path=(prefix + path).encode()))
         self._headers = [(b"Host", address.netloc), (b"Accept-Encoding", b"identity")]
-        self._prober: HttpConnection | None = None  # probes `/health` while a response takes long
+        self._prober: HttpConnection | None = None  # asks `probe` while a response takes long
+        self.probe = Probe()
         self.traffic = Traffic()
         self._aborted = False
         self._response: httpx.Response | None = None  # the one that is being read
-        probe = _weakly(self._probe_health) if checks_health else None
+        probe = _weakly(self._ask_probe) if checks_health else None
         self._transport = transport or VerifierTransport(address, _weakly(self._check), probe)
         self._own = self._transport if isinstance(self._transport, VerifierTransport) else None
 
@@ -100,7 +112,8 @@ class HttpConnection:
             self._response = None
 
     def events(self, response: httpx.Response) -> Iterator[tuple[str, bytes]]:
-        """Yield the server-sent events of the response under way as (name, data). Raises BadReply."""
+        """Yield the server-sent events of the response under way as (name, data), and comments that say something as
+        (`COMMENT`, line). Raises BadReply."""
         name, rest = "", bytearray()  # the beginning of a line
         self.traffic.next_event()
         for part in response.iter_bytes():
@@ -115,6 +128,8 @@ class HttpConnection:
                 elif field == b"data":
                     yield name, bytes(value)
                     self.traffic.next_event()
+                elif value and not field:
+                    yield COMMENT, bytes(line).rstrip(b"\r")
 
     def when_sent(self, then: Callable[[], None]) -> None:
         """Call `then` in this thread when the next request is sent, before its response is read. Where that cannot be
@@ -123,6 +138,15 @@ class HttpConnection:
             then()
         else:
             self._own.on_sent = then
+
+    @contextmanager
+    def probing(self, probe: Probe) -> Iterator[None]:
+        """A context in which `probe` is asked while a response takes long, in place of `/health`."""
+        self.probe = probe
+        try:
+            yield
+        finally:
+            self.probe = Probe()
 
     def connect(self) -> None:
         """Open a connection for the next request, where that is possible ahead. Raises VerifierUnreachable."""
@@ -198,18 +222,20 @@ class HttpConnection:
         )
         return ConnectionLost(f"the connection to {self.url} broke: {reason.rstrip('.')}{advice}")
 
-    def _probe_health(self, waited: float) -> None:
-        """Raise ConnectionLost if nothing answers at `/health` over another connection."""
+    def _ask_probe(self, waited: float) -> None:
+        """Ask what `probe` says over another connection. Raises ConnectionLost if nothing answers."""
         prober = self._prober = HttpConnection(self.url, checks_health=False)
         try:
             if self._aborted:
                 prober.abort()
-            prober.exchange("GET", "/health", None, [], _PROBE_TIMEOUT)
+            response = prober.exchange("GET", self.probe.path, None, [*self.probe.headers], _PROBE_TIMEOUT)
+            if response.status_code == 200:
+                self.probe.told(response.content)
         except BadReply:
             pass  # any answer shows that the server is there
         except DrafterError as error:
             silent = f"{self.traffic.where} sent nothing for {waited:g} s"
-            raise ConnectionLost(f"{silent}, and /health did not answer: {error}") from error
+            raise ConnectionLost(f"{silent}, and {self.probe.path} did not answer: {error}") from error
         finally:
             self._prober = None
             prober.close()

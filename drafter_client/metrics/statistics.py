@@ -10,6 +10,7 @@ from drafter_client.metrics.token_source import TokenSource
 from drafter_client.metrics.waits import DRAFTING, NETWORK, PREFILL, QUEUE, VERIFY, Span, fitted, partition
 from speculation.acceptance.explain import Decision
 from speculation.policy.schedule import Schedule
+from speculation.protocol.prompt_progress import PromptProgress
 from speculation.sampling.logprobs import TokenLogprobs
 
 SOLO = "solo"  # `Stats.mode` of one local model without a verifier
@@ -66,6 +67,7 @@ class Stats:
     draft_model: str = ""
     mode: str = "remote"  # a `Mode`, or SOLO
     prompt_tokens: int = 0
+    prompt_progress: PromptProgress | None = None  # of a long prompt, while it is being read
     token_ids: list[int] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)  # one for each token, if requested by `explain`
     logprobs: list[TokenLogprobs] = field(default_factory=list)  # one for each token, if requested by `logprobs`

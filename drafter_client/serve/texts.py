@@ -45,6 +45,7 @@ from speculation.errors import (
     TargetChanged,
     VerifierAway,
 )
+from speculation.protocol.prompt_progress import PromptProgress
 
 _log = logging.getLogger("specpair.drafter")
 RETRY_AFTER = 5  # seconds until a verifier that is away may be back
@@ -136,6 +137,11 @@ class _Text:
     def counts(self) -> DraftCounts:
         generation = self._generation
         return DraftCounts() if generation is None else _counts(generation.stats)
+
+    @property
+    def prompt_progress(self) -> PromptProgress | None:
+        generation = self._generation
+        return None if generation is None else generation.stats.prompt_progress
 
     def begin(self) -> None:
         if self._work is None:

@@ -8,12 +8,19 @@ from typing import TypeVar
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from speculation.protocol.prompt_progress import PromptProgress
+
 T = TypeVar("T")
 
 MEDIA_TYPE = "text/event-stream"
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # a buffering proxy would delay tokens
 COMMENT = b":\n\n"
 HEARTBEAT = 3.0  # seconds of silence before a comment shows that the connection is alive; clients wait for 10
+
+
+def comment(progress: PromptProgress | None) -> bytes:
+    """A comment for a reader that hears nothing else. `progress`: of the prompt that is being read, if one is."""
+    return COMMENT if progress is None else progress.comment()
 
 
 class EventStream(Response):

@@ -131,6 +131,7 @@ class SessionInfo(Response):
     total_tokens: TotalTokens
     finish_reason: OrNotYet
     resident: Annotated[bool, Field(description="Whether it has a KV slot.")]
+    prompt_read: Annotated[int, Field(ge=0, description="Tokens of its prompt that the slot holds.")]
 
 
 class SessionsResponse(Response):

@@ -145,6 +145,7 @@ class _Text:
     """A text of these events; without an end it goes on for ever."""
 
     counts = DraftCounts()
+    prompt_progress = None
 
     def __init__(self, *events: Piece | End) -> None:
         self.closed = False

@@ -4,7 +4,7 @@ import codecs
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
-from http_service.replies.event_stream import COMMENT
+from http_service.replies.event_stream import comment
 from speculation.errors import SpecPairError
 from speculation.protocol.response_fields import SamplingReport
 from speculation.protocol.responses import ErrorResponse, GenerateOpenEvent, GenerateResponse, GenerateTokensEvent
@@ -42,7 +42,8 @@ async def text_events(
 ) -> AsyncIterator[bytes]:
     """The events of a stream: `open` (the session), `tokens` (with their text), then `end` (the summary) or `error`.
 
-    A None among `answers` becomes a comment, which keeps proxies from closing the connection. `identity`: the
+    A None among `answers` becomes a comment, which keeps proxies from closing the connection, and says how much of a
+    prompt is read. `identity`: the
     verifier's. Closes `answers`.
     """
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -62,7 +63,7 @@ async def text_events(
             yield event("open", opened)
             async for answer in answers:
                 if answer is None:
-                    yield COMMENT
+                    yield comment(text.engine.prompt_progress(session))
                     continue
                 last = answer
                 part = decoder.decode(vocabulary.decode(answer.tokens), final=answer.finish_reason is not None)

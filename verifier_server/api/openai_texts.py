@@ -10,6 +10,7 @@ from backends.vocabulary import Vocabulary
 from http_service.keys.access import Caller
 from openai_api.texts import DraftCounts, End, Piece, Target, TextRequest
 from speculation.protocol.messages import GenerateRequest
+from speculation.protocol.prompt_progress import PromptProgress
 from verifier_server.api.routes import admitted
 from verifier_server.engine.requests import Answer
 from verifier_server.generation.generator import Answers, GeneratedText
@@ -82,6 +83,10 @@ class _Text:
             counts.from_prediction_accepted,
             counts.from_prediction - counts.from_prediction_accepted,
         )
+
+    @property
+    def prompt_progress(self) -> PromptProgress | None:
+        return None if self._answers is None else self._text.engine.prompt_progress(self._text.session)
 
     def begin(self) -> None:
         if self._answers is None:

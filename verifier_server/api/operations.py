@@ -143,6 +143,15 @@ _OWN = (
         _ALWAYS,
     ),
     Operation(
+        "GET",
+        "/sessions/{session_id}",
+        routes.get_session,
+        "sessions",
+        service_responses.SessionInfo,
+        (*_ALWAYS, *_MODEL, errors.UnknownSession),
+        parameters=("session_id",),
+    ),
+    Operation(
         "DELETE",
         "/sessions/{session_id}",
         routes.delete_session,

@@ -166,17 +166,30 @@ async def list_sessions(request: Request) -> Response:
     service, caller = admitted(request)
     keyed = service.gate.access.keyed
     listed = [
-        service_responses.SessionInfo(
-            session_id=session.id if keyed else None,
-            prompt_len=session.prompt_len,
-            total_tokens=len(session.tokens),
-            finish_reason=session.finish_reason,
-            resident=service.engine.is_resident(session),
-        )
+        _info(service, session, session.id if keyed else None)
         for session in service.sessions.all()
         if session.place.owner == caller.owner
     ]
     return _json(service_responses.SessionsResponse(sessions=listed))
+
+
+async def get_session(request: Request) -> Response:
+    """One session. While `/prefill` reads a long prompt, it says how far that is."""
+    service, caller = admitted(request)
+    session = service.session(request.path_params["session_id"], caller)
+    return _json(_info(service, session, session.id))
+
+
+def _info(service: Service, session: Session, session_id: str | None) -> service_responses.SessionInfo:
+    unread = service.engine.prompt_progress(session)
+    return service_responses.SessionInfo(
+        session_id=session_id,
+        prompt_len=session.prompt_len,
+        total_tokens=len(session.tokens),
+        finish_reason=session.finish_reason,
+        resident=service.engine.is_resident(session),
+        prompt_read=session.prompt_len if unread is None else unread.read,
+    )
 
 
 async def get_usage(request: Request) -> Response:

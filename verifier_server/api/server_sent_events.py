@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from starlette import responses
 from starlette.types import Receive, Scope, Send
 
-from http_service.replies.event_stream import COMMENT, HEADERS, HEARTBEAT, MEDIA_TYPE
+from http_service.replies.event_stream import HEADERS, HEARTBEAT, MEDIA_TYPE, comment
 from speculation.errors import SpecPairError, UnknownSession
 from speculation.protocol.response_fields import Response
 from speculation.protocol.responses import ErrorResponse, StreamedTokens, StreamEnd
@@ -57,9 +57,12 @@ class CommittedStream(responses.Response):
                     if chunk or not more:
                         await send({"type": "http.response.body", "body": chunk, "more_body": more})
                     elif not await _set_within(news, HEARTBEAT):
-                        await send({"type": "http.response.body", "body": COMMENT, "more_body": True})
+                        await send({"type": "http.response.body", "body": self._comment(), "more_body": True})
         finally:
             listener.cancel()
+
+    def _comment(self) -> bytes:
+        return comment(self._service.engine.prompt_progress(self._session))
 
     @contextmanager
     def _watching(self, news: asyncio.Event) -> Iterator[None]:

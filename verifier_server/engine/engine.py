@@ -8,6 +8,7 @@ from concurrent.futures import Future
 
 from backends.base import BackendError, EngineLost
 from speculation.errors import EngineError, ShuttingDown, SpecPairError
+from speculation.protocol.prompt_progress import PromptProgress
 from verifier_server.engine.observer import EngineState
 from verifier_server.engine.requests import Request
 from verifier_server.engine.scheduler import Inconsistent, Scheduler
@@ -80,6 +81,11 @@ class Engine:
     def is_resident(self, session: Session) -> bool:
         """Whether `session` has a slot. Thread-safe."""
         return session in self._scheduler.slots
+
+    def prompt_progress(self, session: Session) -> PromptProgress | None:
+        """How much of the session's prompt its slot holds; None: all of it. Thread-safe."""
+        progress = PromptProgress(min(self._scheduler.slots.held(session), session.prompt_len), session.prompt_len)
+        return progress if progress.read < progress.of else None
 
     @property
     def state(self) -> EngineState:

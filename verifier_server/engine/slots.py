@@ -47,9 +47,14 @@ class SlotPool:
         """How many tokens all slots hold. Thread-safe: `list` copies the slots at once."""
         return sum(slot.held for slot in list(self._slots.values()))
 
+    def held(self, session: Session) -> int:
+        """How many of the session's tokens its slot holds; 0 without one. Thread-safe."""
+        slot = self._slots.get(session)
+        return 0 if slot is None else slot.held
+
     def uncached(self, session: Session) -> int:
         """How many tokens of `session` its slot lacks: 1 (the pending token) unless there is something to prefill."""
-        return len(session.tokens) - (self._slots[session].held if session in self._slots else 0)
+        return len(session.tokens) - self.held(session)
 
     def available(self, may_lose: Callable[[Session], bool]) -> int:
         """How many slots are free or belong to a session that `may_lose` its slot."""

@@ -332,13 +332,13 @@ def test_the_health_probe_is_aborted_too(monkeypatch: pytest.MonkeyPatch) -> Non
     """The server accepts one connection at a time, so that the probe waits."""
     monkeypatch.setattr(transport, "_PROBE_AFTER", 0.02)
     probing = threading.Event()
-    probe = HttpConnection._probe_health
+    probe = HttpConnection._ask_probe
 
     def noted(self: HttpConnection, waited: float) -> None:
         probing.set()
         probe(self, waited)
 
-    monkeypatch.setattr(HttpConnection, "_probe_health", noted)
+    monkeypatch.setattr(HttpConnection, "_ask_probe", noted)
     asked = threading.Event()
     with (
         answering(_silent_after(b"", asked)) as server,

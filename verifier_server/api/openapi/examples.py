@@ -8,6 +8,10 @@ from http_service.openapi.operation import Json
 from openai_api.openapi.examples import EXAMPLES as OPENAI
 from speculation.errors import UnknownSession
 
+_SESSION = {
+    **{"session_id": "demo", "prompt_len": 4, "total_tokens": 8, "finish_reason": None},
+    **{"resident": True, "prompt_read": 4},
+}
 _TIMING = {"queue_ms": 0.174, "forward_ms": 2.809, "sessions": 1}
 _SAMPLING = {"seed": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "strategy": "coupled", "noise": "gumbel-1"}
 _VOCABULARY = {
@@ -135,11 +139,8 @@ _RESPONSES: dict[str, Json] = {  # by schema
         "kinds": "110",
         "pieces": ["<s>", "</s>", "\u00c3\u00a9"],
     },
-    "SessionsResponse": {
-        "sessions": [
-            {"session_id": "demo", "prompt_len": 4, "total_tokens": 8, "finish_reason": None, "resident": True}
-        ]
-    },
+    "SessionsResponse": {"sessions": [_SESSION]},
+    "SessionInfo": _SESSION,
     "DeletedResponse": {"session_id": "demo", "deleted": True},
 }
 
