@@ -41,7 +41,7 @@ def read(
     path = (given or Path(FILE)).absolute()
     try:
         with path.open("rb") as file:
-            mode, content = os.fstat(file.fileno()).st_mode, tomllib.load(file)
+            mode, content = os.fstat(file.fileno()).st_mode, tomllib.loads(file.read().decode("utf-8-sig"))
     except FileNotFoundError:
         if given is None:
             return None

@@ -2,13 +2,19 @@
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from backends.base import ModelLoadError
+from backends.generators import NoGenerator
 
 FOLDER = "a folder in Hugging Face layout"
+# Classes of transformers without a causal head: encoders, classifiers, and the layers alone. GPT2LMHeadModel has one.
+_HEADLESS = re.compile(
+    r"(?<!LMHead)Model$|For(MaskedLM|PreTraining|QuestionAnswering|MultipleChoice|\w*Classification)$"
+)
 
 
 def check_folder(
@@ -30,7 +36,23 @@ def check_folder(
         raise ModelLoadError(
             f"{path} has no weights in {', '.join(weights)}: convert them with save_pretrained of transformers"
         )
+    _check_generates(path)
     return path
+
+
+def _check_generates(folder: Path) -> None:
+    """Raises NoGenerator for a model that does not write a text token by token."""
+    config = read_json(folder / "config.json")
+    classes = [str(name) for name in config.get("architectures") or ()]
+    if (folder / "modules.json").is_file():
+        sign = "it has modules.json of sentence-transformers"
+    elif config.get("is_encoder_decoder"):
+        sign = "it is an encoder with a decoder"
+    elif classes and all(_HEADLESS.search(name) for name in classes):
+        sign = f"its class is {classes[0]}"
+    else:
+        return
+    raise NoGenerator(str(folder), sign)
 
 
 def model_name(path: Path) -> str:

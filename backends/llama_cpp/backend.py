@@ -27,6 +27,7 @@ from backends.base import (
     Progress,
 )
 from backends.llama_cpp.library import lib, take_interrupts, take_warnings
+from backends.llama_cpp.metadata import check_generates, stated_integer
 from backends.llama_cpp.vocabulary import LlamaVocabulary, chat_template, check_gguf
 from backends.machine import available_bytes, check_room, slots_that_fit, threads_for
 
@@ -58,6 +59,7 @@ class LlamaBackend(Backend):
         try:
             self._model = _load_model(path, options, progress, extra_buffers)
             self.model_name = path.stem
+            check_generates(self._model, self.model_name)
             self.vocabulary = LlamaVocabulary(self._model)
             self.chat_template = chat_template(self._model)
             trained = lib.llama_model_n_ctx_train(self._model)
@@ -280,15 +282,6 @@ def _load_model(path: Path, options: LoadOptions, progress: Progress | None, ext
 def _kv_bytes_per_token(model: Any, kv_type: str) -> int:
     """Bytes of the KV cache for one token of one slot, over all layers."""
     usual = lib.llama_model_n_embd(model) // max(1, lib.llama_model_n_head(model))  # head width, unless one is stated
-    widths = sum(_metadata(model, f"attention.{part}_length") or usual for part in ("key", "value"))
+    widths = sum(stated_integer(model, f"attention.{part}_length") or usual for part in ("key", "value"))
     values = lib.llama_model_n_layer(model) * lib.llama_model_n_head_kv(model) * widths
     return int(values * _KV_BYTES[kv_type])
-
-
-def _metadata(model: Any, key: str) -> int | None:
-    """The integer that the model file states under the architecture's name and `key`; None if it states none."""
-    text = ctypes.create_string_buffer(64)
-    lib.llama_model_meta_val_str(model, b"general.architecture", text, len(text))
-    name = text.value + b"." + key.encode()
-    found = lib.llama_model_meta_val_str(model, name, text, len(text))
-    return int(text.value) if found > 0 else None

@@ -7,6 +7,7 @@ from typing import Any
 
 from backends.base import ModelLoadError
 from backends.llama_cpp.library import lib, take_warnings
+from backends.llama_cpp.metadata import check_generates
 from backends.vocabulary import Kind, Vocabulary
 
 
@@ -65,6 +66,7 @@ def read_gguf_vocabulary(path: Path) -> tuple[LlamaVocabulary, str | None]:
     model = lib.llama_model_load_from_file(str(path).encode(), params)  # never freed: the vocabulary reads from it
     if not model:
         raise ModelLoadError(f"llama.cpp could not read the vocabulary of {path}: {take_warnings()}")
+    check_generates(model, path.stem)
     return LlamaVocabulary(model), chat_template(model)
 
 

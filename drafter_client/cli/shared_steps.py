@@ -189,7 +189,7 @@ def read_prompt(options: argparse.Namespace) -> str:
         raise BadPrompt("no prompt: give --prompt, or pipe one into standard input")
     else:
         try:
-            text = sys.stdin.buffer.read().decode()
+            text = sys.stdin.buffer.read().decode("utf-8-sig")  # a byte order mark is no text: PowerShell sends one
         except UnicodeDecodeError:
             raise BadPrompt("standard input is not UTF-8 text") from None
     if not text:
@@ -203,7 +203,7 @@ def read_prediction(options: argparse.Namespace) -> str | None:
     path: Path | None = options.prediction_file
     if path is not None:
         try:
-            text = path.read_bytes().decode()  # as it is, with its line ends
+            text = path.read_bytes().decode("utf-8-sig")  # as it is, with its line ends, without a byte order mark
         except OSError as error:
             raise BadOption(f"--prediction-file: {path} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:

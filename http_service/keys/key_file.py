@@ -58,7 +58,7 @@ def remove(path: Path, name: str) -> None:
 
 def _content(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # editors on Windows write a byte order mark
     except FileNotFoundError:
         raise KeyFileError(f"there is no file {path}: the command 'key new NAME' makes it") from None
     except OSError as error:

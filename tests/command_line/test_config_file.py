@@ -67,6 +67,10 @@ def test_values_are_what_a_variable_would_have(write: Write) -> None:
     assert _values() == {"rows": "10", "mmap": "false", "session_ttl": "1.5", "api_key": "k"}
 
 
+def test_byte_order_mark_is_no_text(write: Write) -> None:
+    assert _values(write("\ufeff[verifier]\r\nrows = 3\r\n".encode())) == {"rows": "3"}
+
+
 def test_relative_path_is_relative_to_the_file(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     for given, meant in (

@@ -1,10 +1,12 @@
 """Model folders in Hugging Face layout: their names, and the errors for other paths."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from backends.base import ModelLoadError
+from backends.generators import NoGenerator
 from backends.hugging_face.folder import check_folder, model_name
 
 
@@ -40,3 +42,33 @@ def test_check_folder_refuses_other_paths_with_the_reason(tmp_path: Path) -> Non
     (tmp_path / "model-00001-of-00002.safetensors").touch()
     assert check_folder(tmp_path, "some") == tmp_path
     assert refusal(tmp_path, weights=("a.bin", "b.bin")) == f"{tmp_path} has no weights in a.bin, b.bin: {advice}"
+
+
+GENERATORS = ["LlamaForCausalLM", "GPT2LMHeadModel", "Gemma3ForConditionalGeneration", "OfTheFuture"]
+OTHERS = ["BertModel", "MistralModel", "Gemma3TextModel", "ModernBertForMaskedLM", "Qwen3ForSequenceClassification"]
+
+
+def _folder(folder: Path, **config: object) -> Path:
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").touch()
+    return folder
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_a_model_that_generates_is_taken(tmp_path: Path, name: str) -> None:
+    assert check_folder(_folder(tmp_path, architectures=[name], is_encoder_decoder=False), "some") == tmp_path
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_class_without_a_causal_head_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(NoGenerator, match=f"does not generate text token by token .its class is {name}."):
+        check_folder(_folder(tmp_path, architectures=[name]), "some")
+
+
+def test_an_encoder_with_a_decoder_and_an_embedding_model_with_a_causal_head_are_refused(tmp_path: Path) -> None:
+    config = {"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}
+    with pytest.raises(NoGenerator, match="an encoder with a decoder"):
+        check_folder(_folder(tmp_path, **config), "some")
+    (_folder(tmp_path, architectures=["Qwen3ForCausalLM"]) / "modules.json").write_text("[]")
+    with pytest.raises(NoGenerator, match=r"it has modules.json of sentence-transformers"):
+        check_folder(tmp_path, "some")
