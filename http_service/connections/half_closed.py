@@ -1,8 +1,8 @@
 """Connections whose client has shut down its sending side, and waits for the reply: `nc -N` and `socat` do so.
 
 To the server, such a client looks like one that has closed the connection altogether, and whose text should end. They
-differ when something is sent: a client that is away refuses it. So a client is seen to be away while its reply is sent.
-While a reply has not begun, interim responses (`100 Continue`, which clients skip) are sent from time to time.
+differ when something is sent: a client that is away refuses it. While a reply has not begun, interim responses (`100
+Continue`, which clients skip) are sent from time to time, and within a stream of events comments, which readers skip.
 """
 
 import asyncio
@@ -17,7 +17,9 @@ else:
 
 PROBES = (1.0, 0.1)  # seconds to the first interim response, and to the second, by which the first was refused
 _LATER = 1.0  # seconds between further ones
+_AT_ONCE = (0.0, 0.1)  # the same in a stream, whose reader is there or not
 _INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
+_COMMENT = b"3\r\n:\n\n\r\n"  # a chunk: event streams alone are sent in chunks here, and each chunk ends an event
 
 
 class HalfClosedConnection(_Protocol):
@@ -33,7 +35,7 @@ class HalfClosedConnection(_Protocol):
         if encrypted or cycle is None or cycle.response_complete or cycle.more_body:
             return False
         cycle.keep_alive = False  # uvicorn closes the connection behind the last reply
-        self._plan_probes(*PROBES)
+        self._plan_probes(*(_AT_ONCE if cycle.response_started else PROBES))
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -46,7 +48,13 @@ class HalfClosedConnection(_Protocol):
 
     def _send_probe(self, *later: float) -> None:
         cycle: Any = self.cycle
-        begun = cycle.response_started or getattr(self, "pipeline", ())  # h11's protocol takes no requests ahead
-        if not begun and self.scope["http_version"] == "1.1" and not self.transport.is_closing():
-            self.transport.write(_INTERIM)
+        if self.transport.is_closing() or getattr(self, "pipeline", ()):  # h11's protocol takes no requests ahead
+            return
+        if not cycle.response_started:
+            probe = _INTERIM if self.scope["http_version"] == "1.1" else None
+        else:
+            streams = getattr(cycle, "chunked_encoding", False) and not cycle.response_complete  # not told by h11's
+            probe = _COMMENT if streams else None
+        if probe is not None:
+            self.transport.write(probe)
             self._plan_probes(*later)

@@ -86,7 +86,8 @@ def test_a_silent_stream_sends_comments(kind: str, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(backend, "_forward", held)
         with httpx.stream("POST", f"{url}/v1/completions", json=BODY | {"stream": True}, trust_env=False) as reply:
             lines = reply.iter_lines()
-            assert [next(lines) for _ in range(4)] == [":", "", ":", ""]
+            read = ": prompt 0/7" if kind == "verifier" else ":"
+            assert [next(lines) for _ in range(4)] == [read, "", read, ""]
             free.set()
             data = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
         assert data[-1] == "[DONE]" and json.loads(data[-2])["choices"][0]["finish_reason"] == "length"

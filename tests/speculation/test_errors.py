@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from speculation import errors
-from speculation.errors import RequestError, ServerError, SpecPairError, from_body
+from speculation.errors import BadGateway, RequestError, ServerError, SpecPairError, from_body
 
 
 def tree(cls: type[SpecPairError]) -> list[type[SpecPairError]]:
@@ -52,10 +52,11 @@ def test_foreign_replies_become_a_generic_error(status: int, kind: type[SpecPair
 
 @pytest.mark.parametrize("content", [b"", b"<html>Bad gateway</html>", b"[" * 100_000, b"\xff"], ids=len)
 def test_replies_that_are_no_json_become_a_generic_error(content: bytes) -> None:
-    assert type(from_body(502, content)) is ServerError
+    assert type(from_body(500, content)) is ServerError
+    assert type(from_body(502, content)) is BadGateway
 
 
-@pytest.mark.parametrize(("status", "kind"), [(418, RequestError), (503, ServerError)])
+@pytest.mark.parametrize(("status", "kind"), [(418, RequestError), (500, ServerError), (503, BadGateway)])
 @pytest.mark.parametrize("code", ["rate_limit_exceeded", None, 7, ["x"]])
 def test_an_unknown_code_keeps_its_message(status: int, kind: type[SpecPairError], code: Any) -> None:
     body = {"error": {"message": "slow down", "code": code, "type": "other", "wait": 3}}

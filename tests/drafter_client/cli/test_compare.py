@@ -65,7 +65,7 @@ def test_auto_is_shown_beside_the_fastest_fixed_mode() -> None:
     assert (found.best, found.second) == ("remote", "target")
     assert [row.way for row in found.rows] == ["target", "remote", AUTO]
     assert conclusion(found) == (
-        "fastest fixed mode: remote, 2.00 times the target alone (auto: 3.00); faster than target in 1 of 1 texts"
+        "fastest fixed mode: remote, 2.00 times the target alone (auto: 3.00); faster than target in 1 of 1 text"
     )
     slower = table("some", _texts({"target": [10.0], AUTO: [9.0]}))
     assert conclusion(slower) == "fastest fixed mode: the target alone (auto: 0.90)"

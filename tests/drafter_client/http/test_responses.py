@@ -240,12 +240,13 @@ def test_fingerprints_must_cover_the_ids_that_were_requested() -> None:
 
 
 def test_progress_that_is_no_share_is_refused() -> None:
+    """Such a reply is not the verifier's."""
     progress: object
     for progress in ("abc", nan, 7, [], -1):
         client = VerifierClient(
             "http://v", transport=Canned(reply(503, {"status": "loading", "progress": progress})), sleep=lambda _: None
         )
-        with pytest.raises(ServerError, match=r"^HTTP 503 without an error the protocol knows"):
+        with pytest.raises(ServerError, match=r"^a proxy answers HTTP 503 in place of the verifier"):
             client.wait_until_ready(on_wait=lambda _: None)
 
 

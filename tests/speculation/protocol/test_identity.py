@@ -22,6 +22,8 @@ OTHERS: dict[str, Any] = {  # for each field of `ModelInfo`, another value
     "modes": ["target", "fused"],
     "predictions": True,
     "draft_model": "small",
+    "threads": 3,
+    "machine": "another",
     "noise": "gumbel-2",
     "vocabulary": replace(VOCABULARY, ordinary="other"),
     "chat_template": "{{ messages }}",

@@ -146,7 +146,7 @@ def test_health_is_answered_while_the_engine_is_busy(serve: Serve) -> None:
     [
         ("192.0.2.1", None, "implicit_session_refused"),
         ("[2001:db8::1]", None, "implicit_session_refused"),
-        ("example.org", None, "implicit_session_refused"),
+        ("example.org", None, "foreign_host"),
         ("192.0.2.1", "key", "model_loading"),  # the check is passed; no model is loaded in this test
         ("127.0.0.1", None, "model_loading"),
         ("127.8.8.8", None, "model_loading"),

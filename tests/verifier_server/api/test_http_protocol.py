@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from backends.machine import machine_id
 from backends.scripted import END, Script, ScriptedBackend
 from speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
@@ -49,6 +50,7 @@ def test_model_lists_limits_and_fingerprints(server: LiveServer) -> None:
         "modes": ["target"],
         "draft_model": None,
         "draft_pass_ms": None,
+        "machine": machine_id(),
         "noise": "gumbel-1",
     }
     assert (fingerprint["size"], fingerprint["below"], fingerprint["begin"], fingerprint["ends"]) == (
@@ -272,8 +274,8 @@ def test_sessions_are_listed_and_deleted(serve: Serve) -> None:
         live.post("/prefill", {"session_id": name, "prompt": PROMPT, "max_tokens": 1 if name == "b" else None})
     listed = {"prompt_len": 12, "total_tokens": 13}
     assert live.http.get("/sessions").json()["sessions"] == [
-        {"session_id": "a", **listed, "finish_reason": None, "resident": False},
-        {"session_id": "b", **listed, "finish_reason": "length", "resident": True},
+        {"session_id": "a", **listed, "finish_reason": None, "resident": False, "prompt_read": 0},
+        {"session_id": "b", **listed, "finish_reason": "length", "resident": True, "prompt_read": 12},
     ]
     assert live.http.delete("/sessions/a").status_code == 200
     assert live.http.delete("/sessions/a").status_code == 404

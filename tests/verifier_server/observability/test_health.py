@@ -98,7 +98,7 @@ def test_drafter_uses_a_verifier_that_is_overloaded(serve: Serve, monkeypatch: p
     queue_full(live, monkeypatch)
     client = VerifierClient(live.url)
     client.wait_until_ready()
-    assert client.health() == Health(True)
+    assert client.health()._replace(identity="") == Health(True)
     client.close()
 
 
