@@ -50,11 +50,11 @@ class HalfClosedConnection(_Protocol):
         cycle: Any = self.cycle
         if self.transport.is_closing() or getattr(self, "pipeline", ()):  # h11's protocol takes no requests ahead
             return
+        probe: bytes | None = None
         if not cycle.response_started:
             probe = _INTERIM if self.scope["http_version"] == "1.1" else None
-        else:
-            streams = getattr(cycle, "chunked_encoding", False) and not cycle.response_complete  # not told by h11's
-            probe = _COMMENT if streams else None
+        elif not cycle.response_complete and getattr(cycle, "chunked_encoding", None):  # h11's protocol does not tell
+            probe = _COMMENT
         if probe is not None:
             self.transport.write(probe)
             self._plan_probes(*later)
