@@ -48,7 +48,8 @@ class HalfClosedConnection(_Protocol):
 
     def _send_probe(self, *later: float) -> None:
         cycle: Any = self.cycle
-        if self.transport.is_closing() or getattr(self, "pipeline", ()):  # h11's protocol takes no requests ahead
+        ahead: Any = getattr(self, "pipeline", None)  # h11's protocol takes no requests ahead
+        if ahead or self.transport.is_closing():
             return
         probe: bytes | None = None
         if not cycle.response_started:
