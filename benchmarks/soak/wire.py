@@ -75,6 +75,6 @@ class Wire:
 def request(method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> bytes:
     """A request as bytes; `body` is sent as JSON unless it is None."""
     content = b"" if body is None else json.dumps(body).encode()
-    lines = [f"{method} {path} HTTP/1.1", "Host: here", "Content-Type: application/json"]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     return "\r\n".join([*lines, f"Content-Length: {len(content)}", "\r\n"]).encode("ascii") + content
