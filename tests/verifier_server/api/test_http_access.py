@@ -81,7 +81,7 @@ def test_health_without_the_key_reports_the_status_only(serve: Serve) -> None:
 def test_session_list_has_no_ids_without_a_key(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT))
     live.post("/prefill", BODY)
-    facts = {"prompt_len": 3, "total_tokens": 4, "finish_reason": None, "resident": True}
+    facts = {"prompt_len": 3, "total_tokens": 4, "finish_reason": None, "resident": True, "prompt_read": 3}
     for headers in ({}, NEAR):
         assert live.http.get("/sessions", headers=headers).json() == {"sessions": [facts]}
 

@@ -108,7 +108,7 @@ def test_silent_stream_sends_comments(serve: Serve, monkeypatch: pytest.MonkeyPa
         lines = response.iter_lines()
         opened = [next(lines) for _ in range(3)]
         assert opened[0] == "event: open"
-        assert [next(lines) for _ in range(6)] == [":", ""] * 3
+        assert [next(lines) for _ in range(6)] == [f": prompt 0/{len(PROMPT_IDS)}", ""] * 3
         backend.gate.set()
         assert json.loads(list(lines)[-2].removeprefix("data: "))["generated_tokens"] == 30
 

@@ -367,7 +367,7 @@ def test_a_stream_that_waits_for_its_turn_sends_heartbeats(serve: Serve, monkeyp
             lines = waiting.iter_lines()
             opened = [next(lines) for _ in range(3)]
             assert opened[0] == "event: open"
-            assert [next(lines) for _ in range(6)] == [":", ""] * 3
+            assert [next(lines) for _ in range(6)] == [f": prompt 0/{len(PROMPT_IDS)}", ""] * 3
         data = [line for line in lines if line.startswith("data: ")]
         waiting.close()
     assert json.loads(data[-1].removeprefix("data: "))["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
