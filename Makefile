@@ -4,10 +4,11 @@
 # make docs    the documentation as a site, in build/site
 # make test-torch   installs PyTorch, and runs the tests that need it; make test-mlx, the same for MLX
 # make test-tnx     runs the neuron_legacy backend on the library's source, interpreted: TNX_SRC names it (CONTRIBUTING.md)
+# make test-real    real models in every mode, both ends: REAL_MODELS names their folder (CONTRIBUTING.md)
 # make coverage     the branches of speculation that its tests take: at least 95 %
 # make dist    builds the sdist and the wheel, installs the wheel elsewhere and compares its text with this checkout's
 
-.PHONY: setup demo test test-slow test-torch test-mlx test-tnx lint coverage dist docs
+.PHONY: setup demo test test-slow test-torch test-mlx test-tnx test-real lint coverage dist docs
 
 setup:
 	@scripts/setup
@@ -39,6 +40,11 @@ test-tnx:
 	@scripts/setup requirements-dev.txt
 	@scripts/setup requirements-torch.txt
 	@TNX_SRC="$(abspath $(TNX_SRC))" .venv/bin/python -m pytest -n logical --dist worksteal --engine tnx
+
+REAL_MODELS ?= .cache/real_models
+test-real:
+	@scripts/setup requirements-dev.txt
+	@REAL_MODELS="$(abspath $(REAL_MODELS))" .venv/bin/python -m pytest --engine real
 
 # Without the tests that take longest under coverage: `make test` runs them, and they reach little that others do not.
 coverage:

@@ -40,13 +40,17 @@ class Server:
 
 
 def verifier(application: str = "verifier_server.app:app", **settings: object) -> AbstractContextManager[Server]:
-    """Serve a verifier, which ends at once unless it is given another `drain_seconds`.
+    """Serve a verifier with these settings (see `variables`)."""
+    return serve(application, variables(**settings))
+
+
+def variables(**settings: object) -> dict[str, str]:
+    """The environment of a verifier, which ends at once unless it is given another `drain_seconds`.
 
     `settings`: the verifier's by their lower-case names, other variables in capitals.
     """
     settings = {"drain_seconds": 0, **settings}
-    named = {key if key.isupper() else f"VERIFIER_{key.upper()}": str(value) for key, value in settings.items()}
-    return serve(application, named)
+    return {key if key.isupper() else f"VERIFIER_{key.upper()}": str(value) for key, value in settings.items()}
 
 
 @contextmanager

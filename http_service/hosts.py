@@ -13,10 +13,6 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-
-from http_service.keys.access import Access
-from http_service.replies.error_reply import error_reply
 from speculation.errors import ForeignHost
 
 ANY = "*"
@@ -72,25 +68,6 @@ class Hosts:
         full_name = await asyncio.shield(self._looked_up)
         self._names.add(full_name.lower())
         return host in self._names
-
-
-class KnownHosts:
-    """Middleware: without a key, refuses requests and upgrades to names that a foreign page may have."""
-
-    def __init__(self, app: ASGIApp, access: Access, hosts: Hosts) -> None:
-        self._app, self._access, self._hosts = app, access, hosts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "lifespan" and not self._access.keyed:
-            try:
-                await self._hosts.check(scope["headers"])
-            except ForeignHost as error:
-                if scope["type"] == "websocket":
-                    await send({"type": "websocket.close"})  # before it was accepted: the server replies with 403
-                else:
-                    await error_reply(error)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
 
 
 def _own_names() -> set[str]:

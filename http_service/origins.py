@@ -8,15 +8,10 @@ Origin, which a page cannot change, and which programs other than browsers leave
 import re
 from collections.abc import Iterable, Sequence
 
-from fastapi import FastAPI
-from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp
-
 from speculation.errors import ForeignOrigin
 
 ANY = "*"
 NULL = "null"  # the origin of pages that have none of their own: files, sandboxed frames. Any page can get it.
-EXPOSED = ("X-Session-Id", "X-Request-Id", "Retry-After")  # headers that pages of allowed origins may read
 _ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:\d{1,5})?")
 _APP = re.compile(r"(?!https?:)[a-z][a-z0-9+.-]*://(\*|[A-Za-z0-9._~-]*(:\d{1,5})?)")  # of an app or an extension
 _PORTS = {"http": ":80", "https": ":443"}  # which origins and hosts leave out
@@ -76,30 +71,6 @@ class Origins:
             f"the request comes from a web page of {page[:100]!r}, which may not use this service: set {self._setting} "
             "to that origin to allow it"
         )
-
-
-class _Cors(CORSMiddleware):
-    """Starlette's, for the origins that `Origins` allows; also from public pages to private networks."""
-
-    def __init__(self, app: ASGIApp, origins: Origins) -> None:
-        super().__init__(
-            app,
-            allow_origins=(ANY,) if origins.any else (),
-            allow_methods=("GET", "POST", "DELETE"),
-            allow_headers=("*",),
-            allow_private_network=True,
-            expose_headers=EXPOSED,
-        )
-        self._origins = origins
-
-    def is_allowed_origin(self, origin: str) -> bool:
-        return self._origins.allows(origin)
-
-
-def add_cors(app: FastAPI, origins: Origins) -> None:
-    """Let pages of the allowed origins read replies. Without allowed origins, replies have no header of CORS."""
-    if origins.allowed:
-        app.add_middleware(_Cors, origins=origins)
 
 
 def _same_host(origin: str, host: str) -> bool:

@@ -1,12 +1,17 @@
-"""Draws docs/pictures/demo.svg: what `make demo` leaves on a terminal of 100 columns, with its colours.
+"""Draws docs/pictures/run.svg: what a text of the real pair leaves on a terminal of 100 columns, with its colours.
 
-.venv/bin/python -m scripts.run_picture
+    .venv/bin/python -m scripts.run_picture [FOLDER]    # of the models; scripts/real_models.py fills it
+
+The target is Qwen2.5-Coder 1.5B in bfloat16, whose steps memory bounds; its 0.5B in 4 bits drafts on the same machine.
 """
 
+import argparse
 import re
+import shlex
 import sys
 from io import StringIO
 from itertools import groupby
+from pathlib import Path
 
 import pyte
 from pyte.screens import Char
@@ -14,20 +19,29 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
+from child_processes.serving import verifier
+from scripts.real_models import BF16, DRAFT, FOLDER
 from tests.paths import ROOT
 from tests.terminal.pseudo import terminal
 
-PICTURE = ROOT / "docs" / "pictures" / "demo.svg"
+PICTURE = ROOT / "docs" / "pictures" / "run.svg"
 COLUMNS, LINES = 100, 60
+PROMPT = "Write a Python class for a bank account, with type hints and short docstrings. Only the code."
 _FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # the SVG would load fonts from another host
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", default=ROOT / FOLDER, help=f"default: {FOLDER}")
+    folder = parser.parse_args().folder
     screen = pyte.Screen(COLUMNS, LINES)
-    with terminal([sys.executable, "-m", "examples.demo"], COLUMNS) as shown:
-        if status := shown.wait():
-            raise SystemExit(f"{shown.text}\nmake demo ended with status {status}")
-        pyte.Stream(screen).feed(shown.raw)
+    what = ["--prompt", PROMPT, "--chat", "--max-tokens", "160", "--baseline"]
+    with verifier(model=folder / BF16, context=1024, rows=1) as server:
+        flags = ["--verifier", server.url, "--draft-model", str(folder / DRAFT.name), *what]
+        with terminal([sys.executable, "-m", "drafter_client", *flags], COLUMNS) as shown:
+            if status := shown.wait():
+                raise SystemExit(f"{shown.text}\nthe drafter ended with status {status}")
+            pyte.Stream(screen).feed(shown.raw)
     rows = [[screen.buffer[row][column] for column in range(COLUMNS)] for row in range(LINES)]
     lines = [
         Text.assemble(*(("".join(cell.data for cell in cells), style) for style, cells in groupby(row, _style)))
@@ -39,7 +53,15 @@ def main() -> None:
     for line in lines:
         line.rstrip()
         console.print(line, no_wrap=True)
-    PICTURE.write_text(_FONT.sub("", console.export_svg(title="make demo")), encoding="utf-8")
+    PICTURE.write_text(
+        _FONT.sub(
+            "",
+            console.export_svg(
+                title=f"drafter --draft-model {DRAFT.name} {shlex.join(what[:2])} {shlex.join(what[2:])}"
+            ),
+        ),
+        encoding="utf-8",
+    )
 
 
 def _style(cell: Char) -> Style:

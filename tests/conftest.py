@@ -19,9 +19,13 @@ settings.load_profile("repo")
 ENGINES = {  # the packages that the tests of an engine import
     "torch": ("torch", "transformers", "tokenizers", "accelerate"),
     "mlx": ("mlx", "mlx_lm", "tokenizers"),
-    "tnx": ("torch", "transformers", "tokenizers", "safetensors"),  # with the source that TNX_SRC names
+    "tnx": ("torch", "transformers", "tokenizers", "safetensors"),
+    "real": (),
 }
-_NO_SOURCE = "TNX_SRC does not name transformers-neuronx's source: `TNX_SRC=…/src make test-tnx` (CONTRIBUTING.md)"
+NEEDED = {  # what else the tests of an engine need: the variable that names it, and what it is
+    "tnx": ("TNX_SRC", "TNX_SRC does not name transformers-neuronx's source: `TNX_SRC=…/src make test-tnx`"),
+    "real": ("REAL_MODELS", "REAL_MODELS does not name a folder with real models: `make test-real`"),
+}
 WORST = "worst difference"  # a property of tests that compare logits: the summary shows it
 
 
@@ -57,8 +61,8 @@ def pytest_configure(config: pytest.Config) -> None:
     missing = [name for name in ENGINES.get(wanted, ()) if importlib.util.find_spec(name) is None]
     if missing:
         raise pytest.UsageError(f"--engine {wanted}: not installed: {', '.join(missing)} (see `make test-{wanted}`)")
-    if wanted == "tnx" and not os.environ.get("TNX_SRC"):
-        raise pytest.UsageError(f"--engine tnx: {_NO_SOURCE}")
+    if wanted in NEEDED and not os.environ.get(NEEDED[wanted][0]):
+        raise pytest.UsageError(f"--engine {wanted}: {NEEDED[wanted][1]} (CONTRIBUTING.md)")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -73,8 +77,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("engine"):
         for name in ENGINES[mark.args[0]]:
             pytest.importorskip(name, reason=f"{name} is not installed: `make test-{mark.args[0]}`")
-        if mark.args[0] == "tnx" and not os.environ.get("TNX_SRC"):
-            pytest.skip(_NO_SOURCE)
+        if mark.args[0] in NEEDED and not os.environ.get(NEEDED[mark.args[0]][0]):
+            pytest.skip(NEEDED[mark.args[0]][1])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

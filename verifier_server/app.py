@@ -17,13 +17,14 @@ from backends.base import Backend
 from command_line.objects import keep_loaded_objects
 from http_service.connections.app import App
 from http_service.head_requests import HeadRequests
-from http_service.hosts import Hosts, KnownHosts, read_hosts
+from http_service.hosts import Hosts, read_hosts
 from http_service.keys.gate import GatedRequests
 from http_service.observability import logs
 from http_service.observability.observed_requests import ObservedRequests
 from http_service.observability.routes import Routes
 from http_service.openapi import docs_page
-from http_service.origins import Origins, add_cors, read_origins
+from http_service.origins import Origins, read_origins
+from http_service.pages import KnownHosts, add_cors
 from http_service.shutdown import stop_signals
 from openai_api.endpoints import Endpoints
 from verifier_server.api import entrance, operations

@@ -17,7 +17,7 @@ from drafter_client.serve.watch import PAUSE, VerifierWatch
 from http_service.connections.app import App
 from http_service.draining import Draining
 from http_service.head_requests import HeadRequests
-from http_service.hosts import Hosts, KnownHosts
+from http_service.hosts import Hosts
 from http_service.keys.access import DRAFTER, Access
 from http_service.keys.accounts import Accounts
 from http_service.keys.gate import Gate, GatedRequests
@@ -27,7 +27,8 @@ from http_service.observability.metrics import ServiceMetrics
 from http_service.observability.observed_requests import ObservedRequests
 from http_service.observability.routes import Routes
 from http_service.openapi import docs_page, operation
-from http_service.origins import Origins, add_cors
+from http_service.origins import Origins
+from http_service.pages import KnownHosts, add_cors
 from http_service.replies.failures import Failures
 from http_service.shutdown import stop_signals
 from http_service.trailing_slash import TrailingSlash

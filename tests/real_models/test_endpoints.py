@@ -1,0 +1,99 @@
+"""OpenAI's API over real models: `drafter serve` answers as the verifier itself does."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from child_processes.serving import Server
+from drafter_client import DraftModel, Mode, Options, Pair
+from drafter_client.serve.app import create_app
+from tests.openai_api.conftest import served
+from tests.real_models.conftest import SEED, TOKENS
+
+pytestmark = pytest.mark.engine("real")
+
+CHAT = {
+    "messages": [
+        {"role": "system", "content": "You answer in one sentence."},
+        {"role": "user", "content": "What does the Python function zip do?"},
+    ],
+    "max_tokens": TOKENS,
+    "seed": SEED,
+}
+
+
+@pytest.fixture(scope="module")
+def ends(verifier: Server, draft: DraftModel) -> Iterator[tuple[httpx.Client, httpx.Client]]:
+    """Clients of the verifier's own endpoint, and of `drafter serve`, which closes the pair it gets."""
+    own = Pair(verifier.url, draft, texts=2)
+    with (
+        served(create_app(own, Options(mode=Mode.REMOTE, draft_n=4), texts=2, queue=2)) as url,
+        httpx.Client(base_url=verifier.url, timeout=300, trust_env=False) as large,
+        httpx.Client(base_url=url, timeout=300, trust_env=False) as both,
+    ):
+        yield large, both
+
+
+def asked(client: httpx.Client, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """The first choice of a reply."""
+    reply: dict[str, Any] = client.post(path, json=body).raise_for_status().json()
+    assert reply["model"].startswith("qwen2.5-coder-1.5b")
+    choice: dict[str, Any] = reply["choices"][0]
+    return choice
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_chats_are_the_same_at_both_ends(ends: tuple[httpx.Client, httpx.Client], temperature: float) -> None:
+    own, paired = (asked(end, "/v1/chat/completions", {**CHAT, "temperature": temperature}) for end in ends)
+    assert paired == own
+    assert "zip" in own["message"]["content"]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_streams_are_the_whole_reply_in_parts(ends: tuple[httpx.Client, httpx.Client], temperature: float) -> None:
+    body = {**CHAT, "temperature": temperature}
+    whole = asked(ends[0], "/v1/chat/completions", body)
+    for end in ends:
+        with end.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as response:
+            lines = [line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: ")]
+        assert lines.pop() == "[DONE]"
+        choices = [choice for line in lines for choice in json.loads(line)["choices"]]
+        assert "".join(choice["delta"].get("content") or "" for choice in choices) == whole["message"]["content"]
+        assert choices[-1]["finish_reason"] == whole["finish_reason"]
+        assert len(choices) > 4, "it came in parts"
+
+
+def test_stop_strings_end_a_text_before_them(ends: tuple[httpx.Client, httpx.Client]) -> None:
+    body = {**CHAT, "temperature": 0}
+    whole = asked(ends[0], "/v1/chat/completions", body)["message"]["content"]
+    word = whole.split()[6]
+    for end in ends:
+        choice = asked(end, "/v1/chat/completions", {**body, "stop": [word]})
+        assert (choice["message"]["content"], choice["finish_reason"]) == (whole[: whole.index(word)], "stop")
+
+
+def test_a_control_token_as_stop_string_ends_the_text(ends: tuple[httpx.Client, httpx.Client]) -> None:
+    body = {**CHAT, "temperature": 0, "max_tokens": 200, "stop": ["<|im_end|>"]}
+    own, paired = (asked(end, "/v1/chat/completions", body) for end in ends)
+    assert own == paired
+    assert own["finish_reason"] == "stop" and "<|im_end|>" not in own["message"]["content"]
+
+
+def test_log_probabilities_are_the_same_at_both_ends(ends: tuple[httpx.Client, httpx.Client]) -> None:
+    body = {**CHAT, "temperature": 0, "max_tokens": 12, "logprobs": True, "top_logprobs": 3}
+    own, paired = (asked(end, "/v1/chat/completions", body)["logprobs"]["content"] for end in ends)
+    assert [each["token"] for each in own] == [each["token"] for each in paired]
+    assert len(own) == 12 and all(len(each["top_logprobs"]) == 3 for each in own)
+    assert [each["logprob"] for each in own] == pytest.approx([each["logprob"] for each in paired], abs=1e-6)
+
+
+def test_texts_written_at_once_are_those_written_alone(ends: tuple[httpx.Client, httpx.Client]) -> None:
+    bodies = [{**CHAT, "temperature": 0.8, "seed": seed, "max_tokens": 24} for seed in (1, 2)]
+    alone = [asked(ends[0], "/v1/chat/completions", body) for body in bodies]
+    with ThreadPoolExecutor(2) as threads:
+        together = list(threads.map(lambda body: asked(ends[1], "/v1/chat/completions", body), bodies))
+    assert together == alone
