@@ -14,6 +14,7 @@ from backends.base import DTYPES
 settings.register_profile(
     "repo", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("few", settings.get_profile("repo"), max_examples=10)  # for `make coverage`
 settings.load_profile("repo")
 
 ENGINES = {  # the packages that the tests of an engine import
