@@ -66,7 +66,7 @@ class Settings(LayeredSettings):
     flash_attention: Annotated[bool, Field(description="use flash attention")] = True
     deterministic: Annotated[
         bool,
-        Field(description="same logits whatever other sessions do (quantised GGUF on a CPU); slower: a pass for each"),
+        Field(description="same logits whatever other sessions do (GGUF on a CPU); slower: a pass for each"),
     ] = False
     device: Annotated[
         str | None, Field(description="torch: cpu, cuda, cuda:1, mps, neuron (default: the best there is)")

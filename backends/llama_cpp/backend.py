@@ -10,7 +10,6 @@ gives each slot a cache and a pass of its own, of widths that take one code path
 
 import ctypes
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,15 +25,15 @@ from backends.base import (
     OutOfRoom,
     Progress,
 )
-from backends.llama_cpp.library import lib, take_interrupts, take_warnings
-from backends.llama_cpp.metadata import check_generates, stated_integer
+from backends.llama_cpp.library import lib, take_warnings
+from backends.llama_cpp.metadata import check_generates
+from backends.llama_cpp.model import KV_TYPES, kv_bytes_per_token, load_model
 from backends.llama_cpp.vocabulary import LlamaVocabulary, chat_template, check_gguf
+from backends.llama_cpp.widths import ONE_PATH, equal_up_to
 from backends.machine import available_bytes, check_room, slots_that_fit, threads_for
 
-KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type numbers
-_KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
-_ONE_PATH = 63  # passes of 2 (mostly even 1) to 63 tokens take the same code path on CPUs; wider ones take another
-_ONE_PATH_K = 7  # the same for weights in K-quants that are not repacked
+# Types of weights with one kernel for all widths below ONE_PATH on CPUs; docs/strategies.md has the others.
+_ONE_KERNEL = lib.LLAMA_FTYPE_MOSTLY_Q8_0, lib.LLAMA_FTYPE_MOSTLY_Q4_0
 
 
 class LlamaBackend(Backend):
@@ -57,14 +56,14 @@ class LlamaBackend(Backend):
         self._context: Any = None
         lib.llama_backend_init()
         try:
-            self._model = _load_model(path, options, progress, extra_buffers)
+            self._model = load_model(path, options, progress, extra_buffers)
             self.model_name = path.stem
             check_generates(self._model, self.model_name)
             self.vocabulary = LlamaVocabulary(self._model)
             self.chat_template = chat_template(self._model)
             trained = lib.llama_model_n_ctx_train(self._model)
             self.context_length = options.context_length or min(trained, 4096)
-            token_bytes = _kv_bytes_per_token(self._model, options.kv_type)
+            token_bytes = kv_bytes_per_token(self._model, options.kv_type)
             self.slots = options.slots or slots_that_fit(token_bytes * self.context_length, available_bytes())
             if not 1 <= self.slots <= MOST_SLOTS:
                 raise ModelLoadError(f"rows is {self.slots}, llama.cpp takes 1 to {MOST_SLOTS}", "rows")
@@ -77,13 +76,13 @@ class LlamaBackend(Backend):
             self.max_batch_tokens = max(options.batch_tokens, self.slots, 2)
             self._deterministic = options.deterministic
             threads = options.threads or threads_for(lib.llama_model_size(self._model))
-            self._widest = _ONE_PATH  # tokens of a pass, where `deterministic`
+            self._widest = ONE_PATH  # tokens of a pass, where `deterministic`
             if lib.llama_supports_gpu_offload() and options.gpu_layers != 0:
                 self.runs_on = "a GPU, as many layers as gpu_layers says"
             else:
                 self.threads = threads
             if not (self._deterministic or lib.llama_supports_gpu_offload()):
-                self.even_width = _ONE_PATH
+                self.even_width = ONE_PATH if lib.llama_model_ftype(self._model) in _ONE_KERNEL else None
             # For each context one cell more, for the padding token of `_pass`.
             self._context = self._open_context(options, threads, contexts * (self.context_length + 1) + further)
             self._memory = lib.llama_get_memory(self._context)
@@ -91,7 +90,7 @@ class LlamaBackend(Backend):
             super().__init__()
             self._probe_rollback()
             if self._deterministic:
-                self._widest = self._probe_width()
+                self._widest = self._try_widths()
         except BaseException:
             self.close()
             raise
@@ -109,7 +108,7 @@ class LlamaBackend(Backend):
         params.n_seq_max = self.slots
         params.n_ctx = cells
         params.n_batch = self.max_batch_tokens + 1
-        params.n_ubatch = min(params.n_batch, _ONE_PATH if self._deterministic else 512)
+        params.n_ubatch = min(params.n_batch, ONE_PATH if self._deterministic else 512)
         params.n_threads = params.n_threads_batch = threads
         params.kv_unified = not self._deterministic
         params.swa_full = True  # else sliding windows forget what a rollback needs
@@ -176,10 +175,11 @@ class LlamaBackend(Backend):
             self._wanted[at + logits_from : end] = 1
             at = end
         padded = self._deterministic and at == 1
-        if padded:  # a width of 1 would take another code path; no token attends to the padding token behind it
+        if padded:  # a width of 1 would take another kernel; no token attends to the padding token behind it
             slot, beyond = batch[-1].slot, int(self._positions[at - 1]) + 1
             self._tokens[at], self._positions[at], self._slot_ids[at], self._wanted[at] = 0, beyond, slot, 0
             at += 1
+        above = self._agreeing_rows(at)
         self._batch.n_tokens = at
         code = lib.llama_decode(self._context, self._batch)
         if padded:
@@ -191,12 +191,24 @@ class LlamaBackend(Backend):
         ends = np.cumsum([len(entry.tokens) - entry.logits_from for entry in batch])
         block: Logits = np.empty((0, self.vocabulary.size), dtype=np.float32)
         if ends[-1]:
-            shape = int(ends[-1]), self.vocabulary.size
+            shape = int(ends[-1]) + above, self.vocabulary.size
             first = ctypes.addressof(lib.llama_get_logits(self._context).contents)
             # `np.ctypeslib.as_array` would leave a cycle of objects to the garbage collector after each pass.
             floats = (ctypes.c_float * (shape[0] * shape[1])).from_address(first)
-            block = np.frombuffer(memoryview(floats), dtype=np.float32).reshape(shape)
+            block = np.frombuffer(memoryview(floats), dtype=np.float32).reshape(shape)[above:]
         return np.split(block, ends[:-1])
+
+    def _agreeing_rows(self, tokens: int) -> int:
+        """Where `deterministic`, ask for two rows at least: the last layer computes no more tokens than rows wanted.
+
+        `tokens`: of the pass. Returns how many rows come before the first one that the caller wants.
+        """
+        wanted = self._wanted[:tokens]
+        if not self._deterministic or np.count_nonzero(wanted) != 1:
+            return 0
+        row = int(wanted.argmax())
+        wanted[row - 1 if row else 1] = 1
+        return min(row, 1)
 
     def _copy(self, source: int, destination: int, length: int) -> None:
         self._release(destination)  # llama.cpp would merge the copy with what the slot holds
@@ -225,15 +237,18 @@ class LlamaBackend(Backend):
         lib.llama_state_seq_get_data(self._context, state, size, slot)
         return state
 
-    def _probe_width(self) -> int:
-        """How many tokens a pass may have so that its width does not matter, from trials."""
-        tokens = [token % self.vocabulary.size for token in range(_ONE_PATH)]
-        widths = [
-            width for width in (2, 8, 16, 32, _ONE_PATH) if width <= min(self.max_batch_tokens, self.context_length)
-        ]
-        rows = [self.extend([Entry(0, 0, tokens[:width], 0)])[0][:2].copy() for width in widths]
+    def _try_widths(self) -> int:
+        """How many tokens a pass may have so that its width does not matter."""
+        size = self.vocabulary.size
+        tokens = [(size // 2 + 7 * at) % size for at in range(ONE_PATH)]  # words: padding may compute zeros
+
+        def run(start: int, end: int) -> Logits:
+            return self.extend([Entry(0, start, tokens[start:end], 0)])[0].copy()
+
+        widest = min(self.max_batch_tokens, self.context_length)
+        most = equal_up_to(run, widest)
         self.release(0)
-        return _ONE_PATH if all(np.array_equal(rows[0], each) for each in rows) else _ONE_PATH_K
+        return most
 
     def _probe_rollback(self) -> None:
         """Raises ModelLoadError for recurrent and hybrid models: rejected draft tokens would stay in their state."""
@@ -247,41 +262,3 @@ class LlamaBackend(Backend):
                 "choose a model with attention in every layer"
             )
         self.release(0)
-
-
-def _load_model(path: Path, options: LoadOptions, progress: Progress | None, extra_buffers: bool) -> Any:
-    params = lib.llama_model_default_params()
-    params.use_extra_bufts = extra_buffers
-    params.n_gpu_layers = options.gpu_layers
-    params.load_mode = lib.LLAMA_LOAD_MODE_MMAP if options.mmap else lib.LLAMA_LOAD_MODE_NONE
-
-    raised: list[BaseException] = []  # exceptions in the callback, such as KeyboardInterrupt: ctypes would drop them
-
-    def report(fraction: float, _user_data: object) -> bool:
-        try:
-            if progress is not None:
-                progress(fraction)
-        except BaseException as error:
-            raised.append(error)
-        return not raised
-
-    callback = lib.llama_progress_callback(report)
-    params.progress_callback = callback
-    take_warnings()  # drop earlier messages
-    model = lib.llama_model_load_from_file(str(path).encode(), params)
-    raised += take_interrupts()
-    if raised:
-        if model:
-            lib.llama_model_free(model)
-        raise raised[0]
-    if not model:
-        raise ModelLoadError(f"llama.cpp could not load {path}: {take_warnings()}")
-    return model
-
-
-def _kv_bytes_per_token(model: Any, kv_type: str) -> int:
-    """Bytes of the KV cache for one token of one slot, over all layers."""
-    usual = lib.llama_model_n_embd(model) // max(1, lib.llama_model_n_head(model))  # head width, unless one is stated
-    widths = sum(stated_integer(model, f"attention.{part}_length") or usual for part in ("key", "value"))
-    values = lib.llama_model_n_layer(model) * lib.llama_model_n_head_kv(model) * widths
-    return int(values * _KV_BYTES[kv_type])

@@ -14,6 +14,7 @@ import numpy as np
 
 from backends.base import Backend, EngineFailure, EngineLost, Entry, LoadOptions, Logits, ModelLoadError, Progress
 from backends.compilation import Compilation, folder_of
+from backends.finite import overflowed
 from backends.hugging_face.folder import model_name
 from backends.neuron.artefacts import Artefacts, forget_failures, keep_in
 from backends.neuron.chips import Chip, this_chip
@@ -66,6 +67,7 @@ class NeuronLegacyBackend(Backend):
         dtype = options.dtype or "bfloat16"
         self.runs_on = f"NeuronCores in {dtype}"
         sizes = checkpoint.sizes(self._programs, dtype)
+        self._layers = checkpoint.layers
         self._model: Any = None
         self._passes: Passes | None = None
         self._lost: str | None = None  # the reason if no pass can run any more
@@ -165,6 +167,15 @@ class NeuronLegacyBackend(Backend):
 
     def _release(self, slot: int) -> None:
         """Nothing to do: only the lengths in the base class say which cells are valid."""
+
+    def _clear(self, slot: int) -> None:
+        """Write all cells anew, as often as there are layers: a layer's keys are finite once those before it were."""
+        whole = Entry(slot, 0, [0] * self.context_length, self.context_length - 1)  # its last token attends to all
+        try:
+            if all(overflowed(self._forward([whole])[0]) for _ in range(self._layers + 1)):
+                _log.error("slot %d still holds NaN or infinity", slot)
+        except EngineFailure:
+            _log.exception("slot %d could not be cleared", slot)
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         if self._lost is not None:

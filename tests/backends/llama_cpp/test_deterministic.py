@@ -7,24 +7,9 @@ import numpy as np
 import pytest
 
 from backends.base import Entry, LoadOptions
-from backends.llama_cpp.library import lib
 from backends.registry import load
-from backends.trial.tiny_gguf import write_tiny_gguf
-from backends.trial.tiny_llama import TinyModel
 
 TOKENS = [5 + 7 * at % 190 for at in range(80)]
-
-
-@pytest.fixture(scope="module")
-def quantised(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("quantised")
-    model = TinyModel(folder / "tiny", hidden_size=256, intermediate_size=256)
-    write_tiny_gguf(model, folder / "tiny.gguf")
-    params = lib.llama_model_quantize_default_params()
-    params.ftype, params.nthread = lib.LLAMA_FTYPE_MOSTLY_Q4_K_M, 1
-    path = folder / "tiny-q4_k_m.gguf"
-    assert lib.llama_model_quantize(str(folder / "tiny.gguf").encode(), str(path).encode(), params) == 0
-    return path
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -38,3 +23,14 @@ def test_widths_of_passes_do_not_matter_with_k_quants(quantised: Path, threads: 
                 for at in range(0, len(TOKENS), width)
             ]
             assert np.array_equal(np.concatenate(parts), whole), f"passes of {width} tokens"
+
+
+def test_a_kept_prompt_gives_the_bits_of_the_first_reading_with_k_quants(quantised: Path) -> None:
+    options = LoadOptions(quantised, 3, 96, batch_tokens=96, threads=1, deterministic=True)
+    with closing(load("llama_cpp", options)) as backend:
+        backend.extend([Entry(2, 0, TOKENS[40:], 40)])  # another text, which ends later and frees its cells
+        first = backend.extend([Entry(0, 0, TOKENS[:70], 69)])[0].copy()
+        backend.copy(0, 1, 69)
+        backend.release(0)
+        backend.release(2)
+        assert np.array_equal(backend.extend([Entry(1, 69, TOKENS[69:70], 0)])[0], first)

@@ -68,6 +68,24 @@ def test_logits_equal_the_reference_up_to_the_end_of_the_context(load: Load, tin
         assert np.abs(got - expected[start:]).max() < 1e-4
 
 
+def test_release_clears_nan_from_every_cell_and_layer(load: Load, tmp_path: Path) -> None:
+    """Attention multiplies the values that it masks by 0, and 0 times NaN is NaN."""
+    bad, tiny = 200, TinyModel(tmp_path / "untied", tie_word_embeddings=False)
+    tiny.weights["model.embed_tokens.weight"][bad] = np.nan
+    tiny.write_weights()
+    backend = load(model=tiny.folder, slots=3)
+    ids = [each for each in IDS[:40] if each != bad]
+    expected, _ = (backend.extend([Entry(slot, 0, ids, 0)])[0].copy() for slot in (0, 2))
+    assert not np.isfinite(backend.extend([Entry(1, 0, [bad, *ids], 0)])[0]).any()
+    assert backend.has_overflowed(1)
+    backend.release(1)
+    assert not backend.has_overflowed(1) and backend.length(1) == 0
+    assert np.isfinite(backend._model.device.caches.numpy()).all()
+    for slot, start in ((1, 0), (0, 20), (2, 30)):
+        got = backend.extend([Entry(slot, start, ids[start:], 0)])[0]
+        assert np.abs(got - expected[start:]).max() < 1e-4
+
+
 @pytest.mark.parametrize("pays_from", [1, 2, 99])
 def test_all_passes_have_safe_kinds_and_widths(load: Load, monkeypatch: pytest.MonkeyPatch, pays_from: int) -> None:
     """Passes are prompts of at least two ids from cell 0 on, or have a compiled width and start at a higher cell."""

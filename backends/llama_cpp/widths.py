@@ -1,0 +1,32 @@
+"""Up to which width passes compute a token with the same bits, by trials when a model is loaded.
+
+On CPUs llama.cpp has several kernels for the product of weights and tokens, and chooses by type of weights and width of
+the pass. They add up in different orders. Seen with AVX2: weights in bfloat16 take another kernel from 2 tokens on,
+K-quants that were repacked from 4 on, the same as they are in the file from 8 on, Q8_0 and Q4_0 have one for all.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from speculation.sampling.sampling import Logits
+
+ONE_PATH = 63  # tokens; wider passes have another kernel for attention
+_TRIED = (4, 8, 16, 32, ONE_PATH)
+_COMPARED = 8  # tokens; a few are not enough: often a last bit is lost where the inputs of a product are rounded
+
+
+def equal_up_to(run: Callable[[int, int], Logits], widest: int) -> int:
+    """How many tokens a pass may have to compute the bits that passes of 2 do: ONE_PATH where no trial differs.
+
+    `run(start, end)`: runs one pass over the tokens `start` to `end` of a text, on top of those before them, and
+    returns a copy of their logits. `widest`: most tokens of a trial, 2 or more.
+    """
+    compared = min(_COMPARED, widest) // 2 * 2
+    narrow = np.concatenate([run(at, at + 2) for at in range(0, compared, 2)])
+    for width in _TRIED:
+        if width <= widest:
+            rows = run(0, width)[:compared]
+            if not np.array_equal(rows, narrow[: len(rows)]):
+                return width - 1
+    return ONE_PATH

@@ -1,0 +1,20 @@
+from pathlib import Path
+
+import pytest
+
+from backends.llama_cpp.library import lib
+from backends.trial.tiny_gguf import write_tiny_gguf
+from backends.trial.tiny_llama import TinyModel
+
+
+@pytest.fixture(scope="session")
+def quantised(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Llama in Q4_K_M."""
+    folder = tmp_path_factory.mktemp("quantised")
+    model = TinyModel(folder / "tiny", hidden_size=256, intermediate_size=256)
+    write_tiny_gguf(model, folder / "tiny.gguf")
+    params = lib.llama_model_quantize_default_params()
+    params.ftype, params.nthread = lib.LLAMA_FTYPE_MOSTLY_Q4_K_M, 1
+    path = folder / "tiny-q4_k_m.gguf"
+    assert lib.llama_model_quantize(str(folder / "tiny.gguf").encode(), str(path).encode(), params) == 0
+    return path

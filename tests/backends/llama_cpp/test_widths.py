@@ -1,0 +1,76 @@
+"""Which widths of passes have the same bits: by trials where `deterministic`, else by the type of the weights."""
+
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.base import Backend, Entry, LoadOptions, Logits
+from backends.llama_cpp.library import lib
+from backends.llama_cpp.widths import ONE_PATH, equal_up_to
+from backends.registry import load
+from backends.shipped_models import DEFAULT_DRAFT
+from backends.trial.tiny_gguf import write_tiny_gguf
+from backends.trial.tiny_llama import TinyModel
+
+TOKENS = [5 + 7 * at % 190 for at in range(24)]
+
+
+def _in_passes(backend: Backend, slot: int, width: int) -> Logits:
+    """The logits after each of TOKENS, fed in passes of `width` tokens to an empty slot."""
+    parts = [
+        backend.extend([Entry(slot, at, TOKENS[at : at + width], 0)])[0].copy() for at in range(0, len(TOKENS), width)
+    ]
+    backend.release(slot)
+    return np.concatenate(parts)
+
+
+@pytest.fixture(scope="module")
+def in_floats(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("floats")
+    model = TinyModel(folder / "tiny", hidden_size=256, intermediate_size=256)
+    write_tiny_gguf(model, folder / "tiny.gguf")
+    params = lib.llama_model_quantize_default_params()
+    params.ftype, params.nthread = lib.LLAMA_FTYPE_MOSTLY_BF16, 1
+    path = folder / "tiny-bf16.gguf"
+    assert lib.llama_model_quantize(str(folder / "tiny.gguf").encode(), str(path).encode(), params) == 0
+    return path
+
+
+def test_passes_of_float_weights_agree_where_deterministic(in_floats: Path) -> None:
+    with closing(load("llama_cpp", LoadOptions(in_floats, 2, 64, threads=1, deterministic=True))) as backend:
+        one_each = _in_passes(backend, 0, 1)
+        for width in (2, 3, 8, 24):
+            assert np.array_equal(_in_passes(backend, 1, width), one_each), f"passes of {width} tokens"
+        last = backend.extend([Entry(0, 0, TOKENS, len(TOKENS) - 1)])[0]  # one row: the last layer is narrower
+        assert np.array_equal(last, one_each[-1:])
+
+
+def test_generated_tokens_are_read_again_in_pieces_only_if_these_agree(quantised: Path, in_floats: Path) -> None:
+    for path in (quantised, in_floats):
+        with closing(load("llama_cpp", LoadOptions(path, 1, 64, threads=1))) as backend:
+            assert backend.even_width is None
+    shipped = load("llama_cpp", LoadOptions(DEFAULT_DRAFT, 2, 64, threads=1))
+    with closing(shipped) as backend:
+        assert backend.even_width == ONE_PATH
+        assert np.array_equal(_in_passes(backend, 1, len(TOKENS)), _in_passes(backend, 0, 1))
+
+
+@given(
+    kernels=st.lists(st.sampled_from([4, 8, 16, 32, ONE_PATH]), unique=True).map(sorted),
+    widest=st.integers(2, 80),
+    blind=st.integers(0, 7),
+)
+def test_trials_find_the_first_width_with_another_kernel(kernels: list[int], widest: int, blind: int) -> None:
+    """Also where one of the rows (`blind`) happens to be the same with each kernel."""
+
+    def run(start: int, end: int) -> Logits:
+        assert 0 <= start < end <= widest
+        kernel = sum(width <= end - start for width in kernels)
+        return np.array([[at, 0 if at == blind else kernel] for at in range(start, end)], np.float32)
+
+    changes = [width for width in kernels if width <= widest]
+    assert equal_up_to(run, widest) == (changes[0] - 1 if changes else ONE_PATH)
