@@ -126,21 +126,26 @@ class Parser(argparse.ArgumentParser):
     def _refuse_word(self, word: str, given: Sequence[str]) -> NoReturn:
         if word in self._commands:
             self.error(f"{word} comes first: {self.prog} {word} …")
-        prompt = ", a prompt follows --prompt" if "--prompt" in self._option_string_actions else ""
         before = given[max(0, given.index(word) - 1)]
         if isinstance(self._option_string_actions.get(before), Switch):
-            self.error(f"{before}: {word!r} is neither yes nor no{prompt}")
+            self.error(f"{before}: {word!r} is neither yes nor no{self._of_prompts}")
         if self._commands and word == given[0]:
             meant = nearest(word, self._commands) if " " not in word else None
             if meant is not None:
                 self.error(f"no command {word}; did you mean {meant}?")
-            self.error(f"no command {word!r}; the commands are {', '.join(self._commands)}{prompt}")
+            self.error(f"no command {word!r}; the commands are {', '.join(self._commands)}{self._of_prompts}")
         self.error(f"{word!r} belongs to no flag; a value with spaces needs quotes")
+
+    @property
+    def _of_prompts(self) -> str:
+        """What to say to a word that may be a prompt."""
+        return ", a prompt follows --prompt" if "--prompt" in self._option_string_actions else ""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         complaint = _complaint(action, value)
         if complaint is not None:
-            self.error("".join(f"{flag}: " for flag in action.option_strings[-1:]) + complaint)
+            named = "".join(f"{flag}: " for flag in action.option_strings[-1:])
+            self.error(named + complaint + ("" if named else self._of_prompts))
 
     def error(self, message: str) -> NoReturn:
         """Print `message` in one line and where help is, and exit with status 2."""

@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 import httpx
 
+from drafter_client.conversation import Messages
 from drafter_client.draft_sources import DraftModel, Source
 from drafter_client.generation.generation import Event, Finished, Generation
 from drafter_client.http.outages import Outage
@@ -108,8 +109,8 @@ class AsyncPair:
         pair = self._opened()
         return await self._run(lambda: pair.encode(prompt))
 
-    async def chat(self, message: str, system: str | None = None) -> list[int]:
-        """Return the token ids of a conversation with one user message; see `Pair.chat`. Raises NoChatTemplate."""
+    async def chat(self, message: str | Messages, system: str | None = None) -> list[int]:
+        """Return the token ids of a conversation; see `Pair.chat`. Raises NoChatTemplate."""
         pair = self._opened()
         return await self._run(lambda: pair.chat(message, system))
 

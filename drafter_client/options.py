@@ -16,7 +16,7 @@ from speculation.sampling.sampling import Sampling
 
 PENALTIES = ("min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")  # off unless given
 # Options that results and traces of earlier versions do not have.
-_LATER = (*PENALTIES, "logit_bias", "logprobs", "prediction")
+_LATER = (*PENALTIES, "logit_bias", "logprobs", "prediction", "stop")
 _NUMBERS: dict[str, tuple[type, ...]] = {  # the options that are numbers, with the types that each takes
     "max_tokens": (int,),
     "temperature": (float, int),
@@ -67,6 +67,7 @@ class Options:
     `lookup`        also draft by prompt lookup, where that is likelier to be accepted than the model's draft
     `prediction`    what the text is expected to be, as text or token ids: draft tokens are taken from it, too, where it
                     is likelier to be right than the other drafts. It may differ from the text at any place
+    `stop`          strings: the text ends before the first of them. The name of a control token ends it, too
     `lockstep`      draft, send, wait: no drafting during a verify request. Some strategies work in lockstep only
     """
 
@@ -88,6 +89,7 @@ class Options:
     draft_n: int | None = None
     lookup: bool = True
     prediction: str | Sequence[int] | None = None
+    stop: str | Sequence[str] = ()
     lockstep: bool = False
 
     def __post_init__(self) -> None:
@@ -97,6 +99,7 @@ class Options:
                 allowed = " or ".join("None" if each is NoneType else each.__name__ for each in types)
                 raise BadOption(f"{name} must be of type {allowed}, got {value!r}")
         self._check_bias()
+        self._check_stop()
         if self.max_tokens < 1:
             raise BadOption(f"max_tokens must be at least 1, got {self.max_tokens}")
         if self.logprobs is not None and not 0 <= self.logprobs <= MOST_LOGPROBS:
@@ -132,6 +135,15 @@ class Options:
             raise BadOption(
                 f"prediction: the strategy {self.strategy} accepts no draft tokens, leave one of the two out"
             )
+
+    def _check_stop(self) -> None:
+        """Make `stop` a tuple. Raises BadOption unless it holds strings that a text can have."""
+        stops = (self.stop,) if isinstance(self.stop, str) else self.stop
+        if not isinstance(stops, Sequence) or any(type(stop) is not str for stop in stops):
+            raise BadOption(f"stop must be strings, got {self.stop!r}")
+        if not all(stops):
+            raise BadOption("stop holds an empty string: give each at least one character")
+        object.__setattr__(self, "stop", tuple(stops))
 
     def _check_bias(self) -> None:
         """Raise BadOption unless `logit_bias` maps ids to numbers."""

@@ -13,6 +13,7 @@ from weakref import WeakSet
 import httpx
 
 from backends.vocabulary import Vocabulary
+from drafter_client.conversation import Messages, chat_ids, conversation
 from drafter_client.draft_sources import DraftModel, Source, Undrafted
 from drafter_client.errors import BadOption, BadPrompt, DrafterError, ModelChanged, PairBusy, VocabularyMismatch
 from drafter_client.generation.counting import StatsCounter
@@ -30,9 +31,7 @@ from drafter_client.options import Mode, Options
 from drafter_client.pairing import Paired, Pairing
 from drafter_client.text_run import TextRun
 from drafter_client.token_ids import foreign_id, prediction_ids
-from openai_api.chat.prompt import chat_parts
-from openai_api.chat.template import Renderer
-from speculation.errors import BadGateway, NoChatTemplate, SpecPairError
+from speculation.errors import BadGateway, SpecPairError
 from speculation.protocol.prompt_progress import PromptProgress
 from speculation.protocol.service_responses import ModelInfo
 
@@ -221,20 +220,14 @@ class Pair:
         """Return the token ids of a prompt in the target's vocabulary. May be called from any thread."""
         return self.vocabulary.encode(prompt)
 
-    def chat(self, message: str, system: str | None = None) -> list[int]:
-        """Return the token ids of a conversation with one user message, in the target's chat template.
+    def chat(self, message: str | Messages, system: str | None = None) -> list[int]:
+        """Return the token ids of a conversation in the target's chat template.
 
-        `system`: the system message; None: there is none. May be called from any thread. Raises NoChatTemplate.
+        `message`: what the user says, or several messages in OpenAI's form. `system`: a system message before them;
+        None: there is none. May be called from any thread. Raises NoChatTemplate, and InvalidRequest for messages that
+        the template refuses.
         """
-        template = self.target.chat_template
-        if not template:
-            raise NoChatTemplate("the target model has no chat template: leave --chat away, or serve an instruct model")
-        messages = [{"role": "user", "content": message}]
-        if system is not None:
-            messages.insert(0, {"role": "system", "content": system})
-        with Renderer() as renderer:
-            parts = chat_parts(template, self.vocabulary, messages, renderer)
-        return self.vocabulary.encode_parts(parts)
+        return chat_ids(self.target.chat_template, self.vocabulary, conversation(message, system))
 
     def generate(
         self, prompt: str | Sequence[int], options: Options = Options(), *, identity: str | None = None
@@ -299,6 +292,7 @@ class Pair:
                 listeners.append(prompt_reader(on_prompt))
             if self._observer is not None:
                 listeners.append(stack.enter_context(self._observer.run(stats, options.settings())))
+            stack.callback(lambda: None if text.stopped_at is None else stats.cut(text.stopped_at))
             may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in paired.modes()
             drawn = options.sampling, options.strategy, len(text.prompt_ids)
             drafter = paired.drafting.drafters[place.number](*drawn) if may_draft else None

@@ -120,6 +120,7 @@ class TextsOfRequest:
                 delta = output.take(event)
                 if output.stopped:
                     reason = "stop"
+                    self._texts[at].stopped()
             if reason is not None:
                 running.end(at)  # so that its place is free: another text of this request may wait for it
                 done[at] = True

@@ -1,16 +1,12 @@
-"""The text of one choice as it grows: characters of the tokens, cut at a stop string, with log probabilities.
+"""The text of one choice as it grows: characters of the tokens, cut at a stop string, with log probabilities."""
 
-A control token has no characters. One that a stop string names ends the text all the same.
-"""
-
-import codecs
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from backends.vocabulary import Kind, Vocabulary
-from openai_api.stop_strings import StopStrings
+from backends.vocabulary import Vocabulary
+from openai_api.decoded_text import DecodedText
 from openai_api.texts import Piece
 from speculation.sampling.logprobs import TokenLogprobs
 
@@ -45,14 +41,15 @@ class Output:
     """
 
     def __init__(self, vocabulary: Vocabulary, stops: Sequence[str]) -> None:
-        self.stopped = False
         self.count = 0
-        self._vocabulary = vocabulary
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._stops = StopStrings(stops)
-        self._names = frozenset(stop.encode() for stop in stops)
-        self._decoded = self._sent = 0  # characters
+        self._ends = vocabulary.ends
+        self._text = DecodedText(vocabulary, stops)
+        self._sent = 0  # characters
         self._waiting: deque[TokenPart] = deque()  # tokens with characters that were not sent yet
+
+    @property
+    def stopped(self) -> bool:
+        return self._text.stopped
 
     def take(self, piece: Piece) -> Delta:
         """Take in new tokens; those after a stop string are dropped."""
@@ -66,32 +63,16 @@ class Output:
 
     def end(self) -> Delta:
         """Take in the end of the text. An unfinished character becomes U+FFFD."""
-        if self.stopped:
-            return Delta()
-        rest = self._decoder.decode(b"", final=True)
-        self._decoded += len(rest)
-        fed = self._stops.feed(rest)
-        self.stopped = fed.stopped
-        return self._delta(fed.text if fed.stopped else fed.text + self._stops.end())
+        return Delta() if self.stopped else self._delta(self._text.end())
 
     def _add(self, token: int, logprob: TokenLogprobs | None) -> str:
         """Take in one token; returns the characters that can be sent now."""
         self.count += 1
-        part = self._decoder.decode(self._vocabulary.decode([token]))
-        if token not in self._vocabulary.ends:
-            self._waiting.append(TokenPart(token, self._decoded, self._decoded + len(part), logprob))
-        self._decoded += len(part)
-        if self._is_named(token):
-            self.stopped = True
-            return self._stops.end()
-        fed = self._stops.feed(part)
-        self.stopped = fed.stopped
-        return fed.text
-
-    def _is_named(self, token: int) -> bool:
-        """Whether it is a control token whose name is a stop string."""
-        vocabulary = self._vocabulary
-        return vocabulary.kinds[token] == Kind.CONTROL and vocabulary.pieces[token] in self._names
+        begin = self._text.decoded
+        text = self._text.feed(token)
+        if token not in self._ends:
+            self._waiting.append(TokenPart(token, begin, self._text.decoded, logprob))
+        return text
 
     def _delta(self, text: str) -> Delta:
         self._sent += len(text)

@@ -121,6 +121,9 @@ class TextInPlace:
     def __aiter__(self) -> AsyncIterator[Piece | End]:
         return self._events()
 
+    def stopped(self) -> None:
+        self._text.stopped()
+
     async def aclose(self) -> None:
         if self._closed:
             return

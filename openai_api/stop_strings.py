@@ -23,24 +23,24 @@ class StopStrings:
         """`stops`: strings of at least one character; none: the text passes as it is."""
         self._stops = tuple(stops)
         self._longest = max(map(len, stops), default=0)
-        self._held = ""
+        self.held = ""  # characters that may be the beginning of a stop string
 
     def feed(self, text: str) -> Fed:
         """Take the next part of the text. Not to be called after the text was stopped."""
         if not self._stops:
             return Fed(text, False)
-        seen = self._held + text
+        seen = self.held + text
         found = [(at + len(stop), at) for stop in self._stops if (at := seen.find(stop)) >= 0]
         if found:
-            self._held = ""
+            self.held = ""
             return Fed(seen[: min(found)[1]], True)
         keep = next(size for size in range(min(self._longest - 1, len(seen)), -1, -1) if self._may_begin(seen, size))
-        self._held = seen[len(seen) - keep :]
+        self.held = seen[len(seen) - keep :]
         return Fed(seen[: len(seen) - keep], False)
 
     def end(self) -> str:
         """The characters that were held back, at the end of the text."""
-        held, self._held = self._held, ""
+        held, self.held = self.held, ""
         return held
 
     def _may_begin(self, seen: str, size: int) -> bool:

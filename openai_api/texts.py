@@ -88,6 +88,9 @@ class Events(Protocol):
     def __aiter__(self) -> AsyncIterator[Piece | End]:
         """The events. Awaiting the first one begins the text, too."""
 
+    def stopped(self) -> None:
+        """Note that a stop string has ended the text, which is closed next."""
+
     async def aclose(self) -> None:
         """End the text, at once and also if it was not iterated. May be called again."""
 

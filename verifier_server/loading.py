@@ -34,6 +34,7 @@ class Models:
     """The loaded models, ready to be used."""
 
     engine: Engine  # runs the target model
+    own_name: str  # of the target, which `Settings.alias` may call otherwise
     pass_ms: list[float]  # milliseconds of the target's passes over 1, 2, … tokens
     drafting: ServerDrafting | None  # None: there is no draft model
     predicting: ServerDrafting  # for texts with a prediction: `drafting`, or by lookup alone without a draft model
@@ -138,6 +139,8 @@ class Loader:
                 backend.context_length,
                 backend.kv_bytes / 2**20,
             )
+            own_name = backend.model_name
+            backend.model_name = settings.alias or own_name
             _ = backend.vocabulary.fingerprint  # here, since it takes a while, and the event loop must not wait for it
             pass_ms = pass_cost(backend, time.perf_counter)
             draft = load_draft_model(
@@ -167,7 +170,7 @@ class Loader:
             engine = Engine(scheduler, self._clock, deliver)
             engine.start()
             on_failure.pop_all()
-        return Models(engine, pass_ms, None if draft is None else predicting, predicting)
+        return Models(engine, own_name, pass_ms, None if draft is None else predicting, predicting)
 
     def _report(self, fraction: float) -> None:
         """Note the progress of loading, and log it now and then. Called from the loader's thread."""

@@ -38,6 +38,7 @@ from verifier_server.generation.verify import Verifying, implicit, seconds
 from verifier_server.loading import Loader
 from verifier_server.observability.engine_metrics import EngineMetrics
 from verifier_server.observability.gauges import VerifierGauges
+from verifier_server.observability.text_log import log_text
 from verifier_server.session_table import SessionTable
 from verifier_server.sessions import Session
 from verifier_server.settings import Settings, SettingsError
@@ -82,7 +83,12 @@ class Service:
             on_change=self.draining.changed,
         )
         self.loader = Loader(
-            settings, clock, self.engine_client.deliver, backend, draft, partial(EngineMetrics, self.metrics)
+            settings,
+            clock,
+            self.engine_client.deliver,
+            backend,
+            draft,
+            partial(EngineMetrics, self.metrics, self._ended),
         )
         gauges = VerifierGauges(self._model_name, self.condition, self.sessions, self._engine_state)
         self.metrics.registry.register(gauges)
@@ -165,7 +171,7 @@ class Service:
     def identity(self) -> str:
         """What changes when another model or service answers: see `speculation.protocol.identity`."""
         if self._identity is None:
-            self._identity = identity_of(self._described(), self.engine.backend.model_name)
+            self._identity = identity_of(self._described(), self.loader.loaded().own_name)
         return self._identity
 
     def _described(self, below: int | None = None) -> ModelInfo:
@@ -284,8 +290,14 @@ class Service:
         models = self.loader.models
         return None if models is None else models.engine.state
 
+    def _ended(self, session: Session) -> None:
+        """Log a text that has ended. Called from the engine's thread, which must not wait for a log."""
+        self.engine_client.put(partial(log_text, session))
+
     def _removed(self, session: Session) -> None:
         self.accounting.over(session)
+        if session.finish_reason is None:
+            log_text(session)
         self.texts.cancel(session, UnknownSession(f"session {session.id} was deleted while its text was written"))
         self.engine.forget(session)
 

@@ -55,10 +55,14 @@ class Session:
     # Positions at which ranges of target-decoded tokens begin, end, begin, …
     target_decoded_bounds: list[int] = field(default_factory=list)
     target_decoded_ms: float = 0.0  # milliseconds of the pass that decoded the last target-decoded token
+    drafted: int = 0  # draft tokens that were judged
+    accepted: int = 0  # and those that were accepted
+    seconds: float = 0.0  # from when its first request was queued to its last pass
     gone: bool = False  # deleted, expired or replaced
 
     # Changed by the event loop's thread only.
     place: Place = field(default_factory=Place)
+    stopped: bool = False  # whether a stop string has ended it, which the engine does not know
     self_continue: bool = False  # whether the verifier decodes it further while it waits for drafts
     cursor: int = field(init=False)  # position of the next draft, for clients that send none
     watchers: tuple[Callable[[], None], ...] = ()  # called from the engine's thread after each change

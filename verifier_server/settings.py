@@ -45,6 +45,10 @@ class Settings(LayeredSettings):
     model: Annotated[
         GivenPath, Field(description="model file or folder (default: the target of the pair that ships)")
     ] = None
+    alias: Annotated[
+        str | None,
+        Field(min_length=1, max_length=200, description="name of the model in replies and metrics (default: its own)"),
+    ] = None
     backend: Annotated[str, Field(description=f"engine: {', '.join(SHOWN)}")] = "llama_cpp"
     rows: Annotated[
         Literal["auto"] | Positive, Field(description="sessions whose KV cache is held at once; auto: from free memory")

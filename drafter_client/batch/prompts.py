@@ -1,12 +1,16 @@
 """Reads a file of prompts: one a line, or JSON Lines, where each prompt may have its own settings."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
+from pydantic import TypeAdapter, ValidationError
+
+from drafter_client.conversation import Messages
 from drafter_client.errors import BadOption, BadPromptFile
 from drafter_client.options import Options
+from openai_api.messages.conversation import Message
 from speculation.acceptance.draft_probs import token_id
 from speculation.terminal_text import one_line
 
@@ -26,14 +30,21 @@ _KEYS: dict[str, tuple[tuple[type, ...], str]] = {
     "logit_bias": ((dict,), "an object of token ids and numbers"),
     "seed": ((int,), "a whole number"),
     "prediction": ((str,), "text"),
+    "stop": ((str, list), "text or a list of texts"),
+    "messages": ((list,), "a list of messages"),
 }
 _LONGEST = 60  # characters of an id that messages show
-_NOT_OPTIONS = ("prompt", "id", "system")
+_NOT_OPTIONS = ("prompt", "id", "system", "messages")
+_MESSAGES = TypeAdapter(list[Message])
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt of a file, with its settings. `index`: its place there, from 0. `id`: the name given there, if any."""
+    """A prompt of a file, with its settings.
+
+    `index`: its place among the file's prompts, from 0. `id`: the name given there, if any. `messages`: those of a
+    conversation, in place of `text`. `chat`: whether a chat template is applied.
+    """
 
     index: int
     text: str
@@ -41,6 +52,12 @@ class Prompt:
     id: str | int | None = None
     chat: bool = False
     system: str | None = None
+    messages: Messages | None = None
+
+    @property
+    def said(self) -> str | Messages:
+        """The text, or the messages."""
+        return self.text if self.messages is None else self.messages
 
     @property
     def label(self) -> str:
@@ -49,7 +66,7 @@ class Prompt:
 
 
 def label(index: int, own_id: str | int | None) -> str:
-    """The name of a prompt in messages: `index` + 1, which is its line in the file, and its id if it has one."""
+    """The name of a prompt in messages: `index` + 1, which counts the prompts of the file, and its id if it has one."""
     if own_id is None:
         return f"prompt {index + 1}"
     name = one_line(str(own_id))
@@ -61,8 +78,8 @@ def parse_prompts(
 ) -> list[Prompt]:
     """The prompts in the file called `name`: JSON Lines if it ends in .jsonl, else text, a prompt a line.
 
-    An object has `prompt`, and may have the other keys in `_KEYS`. Its options take precedence over `defaults`; null
-    counts as missing. Raises BadPromptFile with the line at fault.
+    An object has `prompt` or `messages`, and may have the other keys in `_KEYS`. Its options take precedence over
+    `defaults`; null counts as missing. Blank lines are skipped. Raises BadPromptFile with the line at fault.
     """
     prompts: list[Prompt] = []
     as_json = name.endswith(".jsonl")
@@ -70,26 +87,28 @@ def parse_prompts(
     for number, line in enumerate(_lines(data, name), 1):
         where = f"{name}, line {number}"
         if not line.strip():
-            raise BadPromptFile(f"{where}: the prompt is empty: take the line out, or write at least one character")
+            continue
         given: dict[str, Any] = _object(line, where) if as_json else {"prompt": line}
         settings = {key: value for key, value in given.items() if key not in _NOT_OPTIONS}
         try:
             options = replace(defaults, **settings)
         except BadOption as error:
             raise BadPromptFile(f"{where}: {error}") from None
-        if "system" in given and not chat:
+        messages = given.get("messages")
+        if "system" in given and not chat and messages is None:
             raise BadPromptFile(f"{where}: system is a message of a chat: add --chat")
         if "id" in given and ids.setdefault(given["id"], number) != number:
             raise BadPromptFile(f"{where}: the id {given['id']!r} is that of line {ids[given['id']]}, too")
         own_system = given.get("system", system)
-        prompts.append(Prompt(number - 1, given["prompt"], options, given.get("id"), chat, own_system))
+        in_chat, text = chat or messages is not None, given.get("prompt", "")
+        prompts.append(Prompt(len(prompts), text, options, given.get("id"), in_chat, own_system, messages))
+    if not prompts:
+        raise BadPromptFile(f"{name} is empty: write one prompt a line")
     return prompts
 
 
 def _lines(data: bytes, name: str) -> Iterator[str]:
     """Yield the lines of a file. They end with a line feed or CRLF; other line separators are text of a prompt."""
-    if not data:
-        raise BadPromptFile(f"{name} is empty: write one prompt a line")
     for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), 1):
         try:
             yield line.removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
@@ -126,9 +145,11 @@ def _object(line: str, where: str) -> dict[str, Any]:
         if isinstance(value, str) and not is_text(value):
             refuse(f"{key} holds half a character (a lone surrogate): this is not text")
     given = {key: value for key, value in given.items() if value is not None}
-    if "prompt" not in given:
-        refuse("there is no prompt")
-    if not given["prompt"]:
+    if ("prompt" in given) == ("messages" in given):
+        refuse("there is no prompt" if "prompt" not in given else "there are messages and a prompt: leave one out")
+    if "messages" in given:
+        given["messages"] = _messages(given["messages"], refuse)
+    elif not given["prompt"]:
         refuse("the prompt is empty: give at least one character to continue")
     if "logit_bias" in given:
         biases = given["logit_bias"]
@@ -137,6 +158,19 @@ def _object(line: str, where: str) -> dict[str, Any]:
             refuse(f"logit_bias names {wrong[:_LONGEST]!r}, which is no token id")
         given["logit_bias"] = {int(key): bias for key, bias in biases.items()}
     return given
+
+
+def _messages(given: list[Any], refuse: Callable[[str], NoReturn]) -> Messages:
+    """The messages of a conversation as a chat template gets them."""
+    try:
+        found = _MESSAGES.validate_json(json.dumps(given))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, ("messages", *first["loc"])))
+        refuse(f"{place}: {first['msg'].removeprefix('Value error, ')}")
+    if not found:
+        refuse("messages is empty: give at least one message")
+    return [message.for_template() for message in found]
 
 
 def is_text(value: str) -> bool:

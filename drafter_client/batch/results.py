@@ -5,7 +5,7 @@ For a finished prompt it is the object that `--json` prints for one text, preced
     format   name and version of this format
     index    of the prompt in its file, from 0
     id       of the prompt, null if it has none
-    prompt   its text
+    prompt   its text, or its messages
     asked    its settings and the target, and the draft models if the strategy lets the text depend on them. For a
              seed of null, `sampling` has the seed that was drawn
 
@@ -78,7 +78,7 @@ def _head(prompt: Prompt, models: Models) -> dict[str, Any]:
     asked = {"target": models.target, "chat": prompt.chat, "system": prompt.system} | options.settings()
     if options.strategy not in DRAFTER_INVARIANT:
         asked["drafting"] = models.drafting(options.mode)
-    head = {"format": FORMAT, "index": prompt.index, "id": prompt.id, "prompt": prompt.text, "asked": asked}
+    head = {"format": FORMAT, "index": prompt.index, "id": prompt.id, "prompt": prompt.said, "asked": asked}
     parsed: dict[str, Any] = json.loads(json.dumps(head))  # so that it equals its parsed line
     return parsed
 

@@ -49,7 +49,7 @@ def run_many(options: argparse.Namespace) -> int:
         file = None if options.output is None else stack.enter_context(ResultsFile(options.output))
         pair = stack.enter_context(pair_of(options, texts))
         check_draft_n(pair, options)
-        if options.chat and not pair.target.chat_template:
+        if any(prompt.chat for prompt in prompts) and not pair.target.chat_template:
             pair.chat("")  # raises the error that every prompt would meet
         found: dict[int, Result] = {}
         if file is not None:
@@ -152,7 +152,7 @@ def write(pair: Pair, prompt: Prompt, progress: WritingProgress, stop: threading
     """Generate one text. Returns its result, which may be an error of this prompt alone; None if `stop` ended it."""
     models = _models(pair)
     try:
-        ids = pair.chat(prompt.text, prompt.system) if prompt.chat else pair.encode(prompt.text)
+        ids = pair.chat(prompt.said, prompt.system) if prompt.chat else pair.encode(prompt.text)
         with pair.generate(ids, prompt.options) as generation:
             for event in generation:
                 if isinstance(event, Finished):

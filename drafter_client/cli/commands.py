@@ -260,6 +260,8 @@ def compare_parser() -> Parser:
         help="times that each text is written (default: 3)",
     )
     flags.max_tokens_flag(texts, default=96)
+    flags.stop_flag(texts)
+    flags.chat_flags(texts)
     flags.verifier_flags(parser)
     drafting = flags.draft_flags(parser)
     flags.memory_flag(drafting)

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as Grid
 
 from drafter_client.batch.prompts import Prompt, parse_prompts
-from drafter_client.cli.shared_steps import drawing_options, pair_of, read_prompts
+from drafter_client.cli.shared_steps import check_system, drawing_options, pair_of, read_prompts
 from drafter_client.display.comparison_plot import draw
 from drafter_client.display.comparison_table import (
     AUTO,
@@ -46,7 +46,8 @@ def run_compare(options: argparse.Namespace) -> int:
     """Generate every text in every way, then show the tables and the plot. Returns the exit status."""
     chosen = replace(drawing_options(options), lookup=options.lookup, lockstep=options.lockstep).settled()
     _check_picture(options.png)
-    kinds = _kinds(options.prompt_file, chosen)
+    check_system(options)
+    kinds = _kinds(options, chosen)
     notes = Console(stderr=True, markup=False, highlight=False)
     with pair_of(options) as pair:
         found = ways(pair.modes, _allowed(options.lengths, pair.target.max_drafts, notes))
@@ -71,12 +72,14 @@ def _allowed(lengths: list[int], most: int, notes: Console) -> list[int]:
     return [length for length in lengths if length <= most]
 
 
-def _kinds(given: list[Path] | None, defaults: Options) -> dict[str, list[Prompt]]:
-    """The prompts of each file, by the name of the file's kind. `given` None: the files that ship."""
+def _kinds(options: argparse.Namespace, defaults: Options) -> dict[str, list[Prompt]]:
+    """The prompts of each file, by the name of the file's kind. Without --prompt-file, those of the files that ship."""
+    given: list[Path] | None = options.prompt_file
+    chat: dict[str, Any] = {"chat": options.chat, "system": options.system}
     if given is None:
         cases = sorted(files(__package__).joinpath("cases").iterdir(), key=lambda each: each.name, reverse=True)
         return {
-            case.name.partition(".")[0].replace("_", " "): parse_prompts(case.read_bytes(), case.name, defaults)
+            case.name.partition(".")[0].replace("_", " "): parse_prompts(case.read_bytes(), case.name, defaults, **chat)
             for case in cases
         }
     names = [path.stem for path in given]
@@ -84,7 +87,7 @@ def _kinds(given: list[Path] | None, defaults: Options) -> dict[str, list[Prompt
         if given.count(path) > 1:
             raise BadPromptFile(f"the prompt file {path} is given twice: each is a kind of its own")
     return {
-        name if names.count(name) == 1 and name != ALL else str(path): read_prompts(path, defaults)
+        name if names.count(name) == 1 and name != ALL else str(path): read_prompts(path, defaults, **chat)
         for path, name in zip(given, names, strict=True)
     }
 
@@ -93,20 +96,20 @@ def _measure(
     pair: Pair, found: list[Way], kinds: dict[str, list[Prompt]], runs: int, notes: Console
 ) -> tuple[list[ComparedText], Stats]:
     """Generate all texts. Returns them, and the last statistics of mode `auto`, which knows the modes by then."""
-    prompts = [(kind, prompt) for kind, several in kinds.items() for prompt in several]
+    prompts = [(kind, prompt, _ids(pair, prompt)) for kind, several in kinds.items() for prompt in several]
     all_ways = [*found, Way(AUTO, Mode.AUTO)]
     for way in found:
-        kind, prompt = prompts[0]
-        _write(pair, way, prompt, replace(prompt.options, max_tokens=_WARM_UP))
+        _, prompt, ids = prompts[0]
+        _write(pair, way, ids, replace(prompt.options, max_tokens=_WARM_UP))
     texts: list[ComparedText] = []
     last = Stats()
     with _progress(notes, runs * len(prompts) * len(all_ways)) as advance:
         for run in range(runs):
-            for number, (kind, prompt) in enumerate(prompts):
+            for number, (kind, prompt, ids) in enumerate(prompts):
                 # Above temperature 0, another text in every run; the same one in all ways.
                 options = replace(prompt.options, seed=((prompt.options.seed or 0) + run) % SEED_LIMIT)
                 for way in shuffled(all_ways, run, number):
-                    stats = _write(pair, way, prompt, options)
+                    stats = _write(pair, way, ids, options)
                     texts.append(text_of(way.name, kind, run, number, stats))
                     last = stats if way.mode is Mode.AUTO else last
                     advance()
@@ -114,8 +117,14 @@ def _measure(
     return sorted(texts, key=lambda text: order[text.way]), last
 
 
-def _write(pair: Pair, way: Way, prompt: Prompt, options: Options) -> Stats:
-    with pair.generate(prompt.text, replace(options, mode=way.mode, draft_n=way.draft_n)) as generation:
+def _ids(pair: Pair, prompt: Prompt) -> list[int]:
+    return pair.chat(prompt.said, prompt.system) if prompt.chat else pair.encode(prompt.text)
+
+
+def _write(pair: Pair, way: Way, ids: list[int], options: Options) -> Stats:
+    prediction = None if way.mode is Mode.TARGET else options.prediction
+    chosen = replace(options, mode=way.mode, draft_n=way.draft_n, prediction=prediction)
+    with pair.generate(ids, chosen) as generation:
         return generation.read().stats
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from command_line.given_values import ascending, home, readable
+from drafter_client.batch.prompts import is_text
 from http_service.hosts import read_hosts
 from http_service.origins import read_origins
 from speculation.sampling import gumbel
@@ -76,6 +77,15 @@ def bias(text: str) -> tuple[int, float]:
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form ID=BIAS, such as 15=-100")
     return whole(0)(token), between(-BIAS, BIAS)(value)
+
+
+def stop(text: str) -> str:
+    """A string that ends the text."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty: give at least one character")
+    if not is_text(text):
+        raise argparse.ArgumentTypeError("is not valid text in this terminal's encoding: use UTF-8")
+    return text
 
 
 def whole(low: int, high: int | None = None) -> Callable[[str], int]:

@@ -7,7 +7,7 @@ from backends.machine import THREADS_AT_MOST
 from backends.registry import SHOWN, TEST_ENGINES
 from backends.shipped_models import DEFAULT_DRAFT
 from command_line.parser import KEY, OneOf, Switch
-from drafter_client.cli.flag_values import auto_or, between, bias, hosts, numbers, origins, path, seed, whole
+from drafter_client.cli.flag_values import auto_or, between, bias, hosts, numbers, origins, path, seed, stop, whole
 from drafter_client.http.retries import PATIENCE
 from drafter_client.options import Mode
 from drafter_client.pair import BRANCHES, VERIFIER
@@ -222,7 +222,7 @@ def engine_flags(parser: argparse._ArgumentGroup, names: tuple[str, ...], meanin
 
 
 def text_flags(parser: argparse.ArgumentParser, *, many: bool = False) -> None:
-    """Flags of the text to write. `many`: include those of chats and of many texts."""
+    """Flags of the text to write. `many`: include those of drafted and of many texts."""
     text = parser.add_argument_group("text")
     one_or_many = text.add_mutually_exclusive_group()
     one_or_many.add_argument("--prompt", metavar="TEXT", help="text to continue; without it, standard input is read")
@@ -231,6 +231,8 @@ def text_flags(parser: argparse.ArgumentParser, *, many: bool = False) -> None:
             "--prompt-file", type=path, metavar="FILE", help="many prompts: one a line, or JSON Lines (*.jsonl)"
         )
     max_tokens_flag(text, default=128)
+    stop_flag(text)
+    chat_flags(text)
     if many:
         prediction = text.add_mutually_exclusive_group()
         prediction.add_argument(
@@ -239,19 +241,30 @@ def text_flags(parser: argparse.ArgumentParser, *, many: bool = False) -> None:
         prediction.add_argument(
             "--prediction-file", type=path, metavar="FILE", help="the same from a file, for example one to be edited"
         )
-        text.add_argument(
-            "--chat",
-            action=Switch,
-            default=False,
-            help="apply the target's chat template to the prompt (default: no)",
-        )
-        text.add_argument("--system", metavar="TEXT", help="system message, with --chat")
         group = parser.add_argument_group("many prompts")
         texts = whole(1, _MOST_TEXTS)
         group.add_argument("--concurrency", metavar="N", type=texts, default=1, help="texts at a time (default: 1)")
         group.add_argument(
             "--output", type=path, metavar="FILE", help="write results there, as JSON Lines; the same command continues"
         )
+
+
+def chat_flags(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--chat", action=Switch, default=False, help="apply the model's chat template to the prompt (default: no)"
+    )
+    group.add_argument("--system", metavar="TEXT", help="system message, with --chat")
+
+
+def stop_flag(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--stop",
+        metavar="TEXT",
+        type=stop,
+        action="append",
+        default=[],
+        help="end the text before this, which may be the name of a control token; may be given several times",
+    )
 
 
 def max_tokens_flag(group: argparse._ArgumentGroup, default: int) -> None:

@@ -1,6 +1,7 @@
 """The command `drafter serve`: OpenAI's API in front of a pair."""
 
 import argparse
+import logging
 import sys
 
 from command_line.errors import SettingsError
@@ -18,6 +19,9 @@ from http_service.listening import bind_sockets, configured, serve, shown_addres
 from http_service.observability import logs
 from http_service.observability.metrics import ServiceMetrics
 from http_service.origins import Origins, read_origins
+from speculation.terminal_text import one_line
+
+_log = logging.getLogger("specpair.drafter")
 
 
 def run_serve(options: argparse.Namespace) -> int:
@@ -32,7 +36,7 @@ def run_serve(options: argparse.Namespace) -> int:
     pair: Pair | None = None
     metrics = ServiceMetrics(lambda: "" if pair is None else pair.target.name)
     counter = DrafterMetrics(metrics)
-    pair = pair_of(options, options.texts, counter, counter.outage)
+    pair = pair_of(options, options.texts, counter, counter.outage, _log.warning)
     try:
         check_draft_n(pair, options)
         app = create_app(
@@ -53,7 +57,11 @@ def run_serve(options: argparse.Namespace) -> int:
     drafter = f", {pair.draft_model} drafts" if pair.draft_model else ""
     for bound in sockets:
         scheme = "https" if options.ssl_certfile else "http"
-        print(f"{pair.target.name}{drafter}: {scheme}://{shown_address(bound)}/v1  (Ctrl-C ends it)", file=sys.stderr)
+        where = f"{one_line(pair.target.name)}{drafter}: {scheme}://{shown_address(bound)}/v1"
+        if options.log_format == "json":
+            _log.info("%s", where)
+        else:
+            print(f"{where}  (Ctrl-C ends it)", file=sys.stderr)
     config = configured(
         app,
         log_level="warning",

@@ -3,7 +3,8 @@
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from speculation.errors import SpecPairError
 from speculation.protocol.prompt_progress import PromptProgress
 
 INTERRUPTED = 130  # exit status of a program ended by Ctrl-C
+_WIPE_ROW = "\r\x1b[2K"
 _LINES_APART = 10.0  # seconds between lines about a wait
 
 
@@ -40,10 +42,12 @@ def pair_of(
     texts: int = 1,
     observer: Observer | None = None,
     on_outage: Callable[[Outage], None] | None = None,
+    log: Callable[[str], object] | None = None,
 ) -> Pair:
     """The pair that the flags describe. `texts`: how many texts it generates at a time. `observer`: takes the events of
-    each text, in place of a trace. `on_outage`: called with each outage, too."""
-    say = say_outage()
+    each text, in place of a trace. `on_outage`: called with each outage, too. `log`: takes what would be shown of waits
+    for the verifier; None: it is shown."""
+    say = say_outage(log)
 
     def told(outage: Outage) -> None:
         say(outage)
@@ -51,20 +55,21 @@ def pair_of(
             on_outage(outage)
 
     trace = None if options.profile is None else TraceFolder(options.profile)
-    pair = Pair(
-        options.verifier,
-        _source(options),
-        api_key=api_key(options),
-        branches=1 if options.lockstep or options.strategy not in DRAFTER_INVARIANT else options.branches,
-        texts=texts,
-        observer=observer or trace,
-        memory=memory_file() if options.mode is Mode.AUTO and options.remember else None,
-        patience=options.patience,
-        start_patience=getattr(options, "start_patience", None),  # of `drafter serve` only
-        on_wait=wait_for(),
-        on_outage=told,
-        on_prompt=say_prompt(),
-    )
+    with said_of_loading(log) as on_wait:
+        pair = Pair(
+            options.verifier,
+            _source(options),
+            api_key=api_key(options),
+            branches=1 if options.lockstep or options.strategy not in DRAFTER_INVARIANT else options.branches,
+            texts=texts,
+            observer=observer or trace,
+            memory=memory_file() if options.mode is Mode.AUTO and options.remember else None,
+            patience=options.patience,
+            start_patience=getattr(options, "start_patience", None),  # of `drafter serve` only
+            on_wait=on_wait,
+            on_outage=told,
+            on_prompt=say_prompt() if log is None else None,
+        )
     keep_loaded_objects()
     return pair
 
@@ -109,7 +114,7 @@ def engine_of(options: argparse.Namespace) -> LoadOptions:
 
 
 def drawing_options(options: argparse.Namespace) -> Options:
-    """The options that every mode and `solo` have, from the flags: how many tokens, and how they are sampled."""
+    """The options that every mode and `solo` have, from the flags: where the text ends, and how it is sampled."""
     return Options(
         max_tokens=options.max_tokens,
         temperature=options.temperature,
@@ -121,6 +126,7 @@ def drawing_options(options: argparse.Namespace) -> Options:
         repetition_penalty=options.repetition_penalty,
         logit_bias=dict(options.logit_bias),
         seed=options.seed,
+        stop=options.stop,
     )
 
 
@@ -236,8 +242,14 @@ def check_encoding(what: str, text: str) -> None:
         raise BadPrompt(f"the {what} is not valid text in this terminal's encoding: use UTF-8")
 
 
-def wait_for() -> Callable[[float | None], None]:
-    """A callback that reports each tenth by which the verifier has loaded its model. It takes 0 to 1; None: unknown."""
+@contextmanager
+def said_of_loading(log: Callable[[str], object] | None = None) -> Iterator[Callable[[float | None], None]]:
+    """A context that yields a callback for the progress of the verifier's loading, 0 to 1; None: unknown.
+
+    On a terminal it shows one row, which is gone when the context is left; elsewhere, a line for each tenth. `log`:
+    takes these lines in place of standard error.
+    """
+    in_place = log is None and sys.stderr.isatty()
     last = -1
 
     def say(progress: float | None) -> None:
@@ -245,9 +257,21 @@ def wait_for() -> Callable[[float | None], None]:
         tenth = int(10 * (progress or 0.0))
         if tenth > last:
             last = tenth
-            print(f"drafter: the verifier is loading its model … {10 * tenth}%", file=sys.stderr)
+            line = f"the verifier is loading its model … {10 * tenth}%"
+            if in_place:
+                print(f"{_WIPE_ROW}drafter: {line}", end="", file=sys.stderr, flush=True)
+            else:
+                (log or _say)(line)
 
-    return say
+    try:
+        yield say
+    finally:
+        if in_place and last >= 0:
+            print(_WIPE_ROW, end="", file=sys.stderr, flush=True)
+
+
+def _say(line: str) -> None:
+    say_line(f"drafter: {line}")
 
 
 def say_prompt(clock: Callable[[], float] = time.monotonic) -> Callable[[PromptProgress], None]:
@@ -260,14 +284,14 @@ def say_prompt(clock: Callable[[], float] = time.monotonic) -> Callable[[PromptP
         line = f"reading the prompt … {progress.read} of {counted(progress.of, 'token')}"
         if not draw(line) and clock() >= due and not sys.stderr.isatty():
             due = clock() + _LINES_APART
-            say_line(f"drafter: {line}")
+            _say(line)
 
     return say
 
 
-def say_outage() -> Callable[[Outage], None]:
+def say_outage(log: Callable[[str], object] | None = None) -> Callable[[Outage], None]:
     """A callback that shows a wait for the verifier in the status line below a text. Where there is none, it prints a
-    line on standard error when an outage begins, and one when it is over."""
+    line on standard error when an outage begins, and one when it is over. `log`: takes these lines in place of that."""
     said = False
 
     def say(outage: Outage) -> None:
@@ -279,6 +303,6 @@ def say_outage() -> Callable[[Outage], None]:
             line = f"the verifier answers again after {outage.seconds:.0f} s"
         if not draw(line) and said == outage.over:
             said = not said
-            say_line(f"drafter: {line}")
+            (log or _say)(line)
 
     return say

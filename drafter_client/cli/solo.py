@@ -8,14 +8,16 @@ from dataclasses import replace
 from backends.shipped_models import DEFAULT_DRAFT, DEFAULT_TARGET
 from drafter_client.cli.shared_steps import (
     api_key,
+    check_system,
     drawing_options,
     engine_of,
     read_prompt,
+    said_of_loading,
     say_outage,
     say_prompt,
     show,
-    wait_for,
 )
+from drafter_client.conversation import chat_ids, conversation
 from drafter_client.display.progress import loading
 from drafter_client.display.readout import Readout
 from drafter_client.draft_sources import load_model
@@ -35,18 +37,25 @@ _SHIPPED = {"target": DEFAULT_TARGET, "draft": DEFAULT_DRAFT}
 
 def run_solo_command(options: argparse.Namespace) -> int:
     """Generate the text and show it with its metrics. Returns the exit status."""
+    check_system(options)
     prompt = read_prompt(options)
     chosen = replace(drawing_options(options), mode=Mode.TARGET).settled()
     readout = Readout(as_json=options.json, stream=options.stream, stats=options.stats)
     if options.which == "server":
         verifier = {"api_key": api_key(options), "patience": options.patience}
-        with Pair(
-            options.verifier, None, **verifier, on_wait=wait_for(), on_outage=say_outage(), on_prompt=say_prompt()
-        ) as pair:
-            return show(pair.generate(prompt, chosen), readout)
+        with said_of_loading() as on_wait:
+            pair = Pair(
+                options.verifier, None, **verifier, on_wait=on_wait, on_outage=say_outage(), on_prompt=say_prompt()
+            )
+        with pair:
+            return show(pair.generate(pair.chat(prompt, options.system) if options.chat else prompt, chosen), readout)
     path = options.model or _SHIPPED[options.which]
     with closing(load_model(options.backend, engine_of(options), path, progress=loading)) as backend:
-        prompt_ids = backend.vocabulary.encode(prompt)
+        if options.chat:
+            messages = conversation(prompt, options.system)
+            prompt_ids = chat_ids(backend.chat_template, backend.vocabulary, messages)
+        else:
+            prompt_ids = backend.vocabulary.encode(prompt)
         if not prompt_ids:
             raise BadPrompt("the prompt is empty, as the model reads it: give at least one character that is no space")
         described = {name: value for name, value in chosen.described().items() if name not in _OF_A_VERIFIER}

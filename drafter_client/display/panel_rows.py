@@ -127,7 +127,8 @@ def lines(stats: Stats) -> list[LabelledValue]:
     if penalties := _penalties(stats):
         rows.append(("penalties", penalties))
     if stats.schedules:
-        sources = [f"{stats.sources[source]} {name}" for source, name in SOURCES.items() if stats.sources[source]]
+        counts = stats.sources
+        sources = [f"{counts[source]} {name}" for source, name in SOURCES.items() if counts[source]]
         rows += [("tokens", ", ".join(sources)), ("schedule", _schedules(stats))]
     if stats.prediction_tokens is not None:
         rows.append(("prediction", f"{stats.prediction_accepted} accepted, {stats.prediction_rejected} rejected"))

@@ -18,6 +18,7 @@ class StatsCounter:
         self._begun = False
         self._attempt = 0.0  # milliseconds on the run's clock: the begin of the last attempt
         self._last = 0.0  # and when the last tokens came, or the text began
+        self._first = 0  # position of the first token
         self._stretch: StatsCounter | None = None  # in mode auto
 
     def take(self, event: events.RunEvent, now: float) -> None:
@@ -41,8 +42,7 @@ class StatsCounter:
                 self._count_tokens(event, now)
             case events.SourcesChanged(changes):
                 for change in changes:
-                    stats.sources[change.provisional] -= 1
-                    stats.sources[change.source] += 1
+                    stats.token_sources[change.position - self._first] = change.source
             case events.Began():
                 self._attempt = now
                 if not self._begun:
@@ -109,6 +109,7 @@ class StatsCounter:
         stats.prompt_progress = None
         sources = [source for _, source in event.tokens]
         if count and not stats.token_ids:
+            self._first = event.position
             stats.ttft_ms = now - stats.began_ms
             if stats.mode == SOLO:
                 stats.times.prefill = stats.ttft_ms
@@ -118,7 +119,7 @@ class StatsCounter:
         stats.token_ids += [token for token, _ in event.tokens]
         stats.decisions += event.decisions or ()
         stats.logprobs += event.logprobs or ()
-        stats.sources.update(sources)
+        stats.token_sources += sources
         stats.mispredicted += event.mispredicted
         stats.next_draft_ready += event.next_draft_ready
         if event.schedule is not None:

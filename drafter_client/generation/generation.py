@@ -1,8 +1,7 @@
 """`Generation`: an iterator of the events of one text, which are tokens as they are committed, then the end."""
 
-import codecs
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from types import TracebackType
@@ -14,6 +13,7 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import TokenSource
 from drafter_client.options import Options
+from openai_api.decoded_text import DecodedText
 from speculation.acceptance.explain import Decision
 from speculation.sampling.logprobs import TokenLogprobs
 
@@ -48,7 +48,8 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The last event of a text. `finish_reason`: "stop" (the target ended the text) or "length" (a limit did)."""
+    """The last event of a text. `finish_reason`: "stop" (the target or a stop string ended the text) or "length" (a
+    limit did). `token_ids`: those of the text, to the one that completed a stop string."""
 
     text: str
     token_ids: list[int]
@@ -61,23 +62,28 @@ Event = Tokens | Finished
 
 class TextStream:
     """Incremental decoder over one vocabulary: a character split over several tokens comes once, with the last of them.
+    Characters that may begin a stop string come when it is known that they do not.
 
     Invalid UTF-8 becomes U+FFFD.
     """
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    def __init__(self, vocabulary: Vocabulary, stops: Sequence[str] = ()) -> None:
+        self._decoded = DecodedText(vocabulary, stops)
         self._pieces: list[str] = []
 
     def feed(self, token: int) -> str:
         """Return the text that `token` completes; it may be empty."""
-        self._pieces.append(self._decoder.decode(self._vocabulary.decode([token])))
+        self._pieces.append(self._decoded.feed(token))
         return self._pieces[-1]
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string has ended the text: then nothing more may be fed."""
+        return self._decoded.stopped
 
     def __str__(self) -> str:
         """The whole text; an unfinished character at its end is U+FFFD."""
-        return "".join(self._pieces) + self._decoder.getstate()[0].decode(errors="replace")
+        return "".join(self._pieces) + self._decoded.held
 
 
 class Generation:
@@ -103,7 +109,7 @@ class Generation:
         who listen to `run`."""
         self._stop, self._vocabulary = text.stop, vocabulary
         self.options, self.prompt_ids, self.stats = options, text.prompt_ids, stats
-        self._characters = TextStream(vocabulary)
+        self._characters = TextStream(vocabulary, options.stop)
         # The generator must not refer to this object: a reference cycle would live until the garbage collector runs.
         self._events = _follow(run, self._characters, text, stats)
         self._stepping = threading.RLock()
@@ -165,11 +171,20 @@ def _follow(
     with closing(run):  # releases the session in every case
         for committed in run:
             decisions, logprobs = iter(committed.decisions or ()), iter(committed.logprobs or ())
-            tokens = [
-                Token(token, characters.feed(token), source, next(decisions, None), next(logprobs, None))
-                for token, source in committed.tokens
-            ]
+            tokens = []
+            for token, source in committed.tokens:
+                piece = characters.feed(token)
+                tokens.append(Token(token, piece, source, next(decisions, None), next(logprobs, None)))
+                if characters.stopped:
+                    text.stopped_at = committed.position + len(tokens) - len(text.prompt_ids)
+                    break
             yield Tokens(committed.position, tokens)
+            if characters.stopped:
+                break
+    if text.stopped_at is not None:
+        stats.cut(text.stopped_at)
+        yield Finished(str(characters), text.tokens[: text.stopped_at], "stop", stats)
+        return
     if text.finish_reason is None and text.stop.is_set():
         return
     assert text.finish_reason is not None

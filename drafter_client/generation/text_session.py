@@ -26,6 +26,7 @@ class TextSession:
     known: list[int] = field(init=False)
     unread: deque[Committed] = field(default_factory=deque)  # committed, but not passed on to the reader yet
     finish_reason: str | None = None  # why the text has ended; None: it has not
+    stopped_at: int | None = None  # of its tokens, how many there are to the end of a stop string; None: there is none
     read: int = 0  # tokens of the text, prompt included, that the drafter may have read; a drafter's text only grows
     outages: int = 0  # how many the text was resumed after
 

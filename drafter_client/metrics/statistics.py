@@ -83,7 +83,7 @@ class Stats:
     prediction_accepted: int = 0  # draft tokens from it that were accepted
     prediction_rejected: int = 0  # and those that were rejected
     looks_up: bool = False  # whether all draft tokens are looked up in the text
-    sources: Counter[TokenSource] = field(default_factory=Counter)  # tokens of the text by source
+    token_sources: list[TokenSource] = field(default_factory=list)  # one for each token
     mispredicted: int = 0  # committed tokens that the drafter had not predicted
     next_draft_ready: int = 0  # of the mispredicted tokens, those after which the next draft was ready at once
     schedules: Counter[Schedule] = field(default_factory=Counter)  # committed tokens by schedule
@@ -98,6 +98,7 @@ class Stats:
     bytes_sent: int = 0
     bytes_received: int = 0
     finish_reason: str | None = None
+    stopped: bool = False  # whether a stop string ended the text
     context: int | None = None  # context length in tokens, if it is too short for prompt and max_tokens
     sampling: dict[str, Any] = field(default_factory=dict)
     baseline: Baseline | None = None
@@ -116,9 +117,23 @@ class Stats:
         for place in range(accepted):
             self.accepted_per_position[place] += 1
 
+    def cut(self, tokens: int) -> None:
+        """Note that a stop string ended the text after `tokens` tokens, and forget those that came behind it."""
+        self.finish_reason, self.stopped = "stop", True
+        for each in (self.token_ids, self.token_sources, self.token_ms, self.decisions, self.logprobs):
+            del each[tokens:]
+
+    @property
+    def sources(self) -> Counter[TokenSource]:
+        """The tokens of the text by source."""
+        return Counter(self.token_sources)
+
     @property
     def ended_by(self) -> str | None:
-        """ "stop", "max_tokens" or "context"; None while the text is generated, or if it was interrupted or failed."""
+        """ "stop", "stop_string", "max_tokens" or "context"; None while the text is generated, or if it was interrupted
+        or failed."""
+        if self.stopped:
+            return "stop_string"
         if self.finish_reason != "length":
             return self.finish_reason
         return "max_tokens" if self.context is None else "context"
@@ -178,7 +193,7 @@ class Stats:
 
     def metrics(self) -> dict[str, Any]:
         """All statistics, rounded for printing; None for a value that is not known."""
-        pace = Pace.of(self.token_ms)
+        sources, pace = self.sources, Pace.of(self.token_ms)
         return {
             "token_ids": self.token_ids,
             "model": self.model,
@@ -197,13 +212,13 @@ class Stats:
             "prediction_tokens": self.prediction_tokens,
             "prediction_accepted": self.prediction_accepted,
             "prediction_rejected": self.prediction_rejected,
-            "target_decoded_tokens": self.sources[TokenSource.TARGET_DECODED],
-            "token_sources": {source.value: self.sources[source] for source in TokenSource},
+            "target_decoded_tokens": sources[TokenSource.TARGET_DECODED],
+            "token_sources": {source.value: sources[source] for source in TokenSource},
             "mispredicted": self.mispredicted,
             "next_draft_ready": self.next_draft_ready,
             "schedules": {schedule.value: count for schedule, count in self.schedules.items()},
             "tokens_per_second": _rounded(self.tokens_per_second, 2),
-            "ttft_ms": round(self.ttft_ms, 2),
+            "ttft_ms": _rounded(self.ttft_ms if self.token_ids else None, 2),
             "total_ms": round(self.total_ms, 2),
             "itl_ms": _all_rounded(asdict(pace)) if pace is not None else None,
             "token_ms": [round(each, 2) for each in self.token_ms] or None,

@@ -34,6 +34,7 @@ from http_service.draining import Draining
 from http_service.keys.access import Caller
 from http_service.keys.gate import Gate
 from http_service.long_bodies import RequestBodies
+from http_service.observability.text_lines import INTERRUPT, STOP_STRING, EndedText
 from openai_api.texts import DraftCounts, End, Piece, Target, TextRequest
 from speculation.errors import (
     BadGateway,
@@ -130,7 +131,7 @@ class _Text:
         self._came: asyncio.Queue[Piece | End | SpecPairError] = asyncio.Queue()
         self._lock = threading.Lock()
         self._generation: Generation | None = None
-        self._closed = False
+        self._closed = self._stopped = self._failed = self._logged = False
         self._work: asyncio.Future[None] | None = None  # the thread; None: it has not begun
 
     @property
@@ -151,6 +152,9 @@ class _Text:
     def __aiter__(self) -> AsyncIterator[Piece | End]:
         return self._events()
 
+    def stopped(self) -> None:
+        self._stopped = True
+
     async def aclose(self) -> None:
         with self._lock:
             self._closed = True
@@ -161,12 +165,23 @@ class _Text:
         if self._work is not None:
             await self._work
         self._counted.end(self.counts)
+        if not self._logged and generation is not None:  # an earlier call may have been cancelled before
+            self._logged = True
+            self._log(generation.stats)
+
+    def _log(self, stats: Stats) -> None:
+        ended_by = STOP_STRING if self._stopped else stats.ended_by or ("error" if self._failed else INTERRUPT)
+        counts = stats.drafted, stats.accepted
+        EndedText(
+            stats.prompt_tokens, stats.generated_tokens, 1e-3 * stats.total_ms, *counts, stats.mode, ended_by
+        ).log()
 
     async def _events(self) -> AsyncIterator[Piece | End]:
         self.begin()
         while True:
             event = await self._came.get()
             if isinstance(event, SpecPairError):
+                self._failed = True
                 raise event
             if isinstance(event, Piece):
                 self._counted.came(len(event.tokens))

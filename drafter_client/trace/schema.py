@@ -101,7 +101,7 @@ RUNS = TraceTable(
         Column("finish_reason", str),
         Column("error", str),
         Column("tokens_per_second", float),
-        Column("ttft_ms", float, needed=True),
+        Column("ttft_ms", float),
         Column("total_ms", float, needed=True),
         Column("prefill_ms", float, needed=True),
         Column("drafting_ms", float, needed=True),

@@ -158,6 +158,9 @@ class _Text:
     def __aiter__(self) -> AsyncIterator[Piece | End]:
         return self._events()
 
+    def stopped(self) -> None:
+        raise AssertionError("it has no stop string")
+
     async def aclose(self) -> None:
         self.closed = True
 

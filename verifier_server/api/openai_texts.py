@@ -95,6 +95,9 @@ class _Text:
     def __aiter__(self) -> AsyncIterator[Piece | End]:
         return self._events()
 
+    def stopped(self) -> None:
+        self._text.session.stopped = True
+
     async def aclose(self) -> None:
         if self._answers is not None:
             self._answers.close()

@@ -256,6 +256,9 @@ class Scheduler:
         queued = now if sequence.queued is None else sequence.queued
         since = queued if sequence.committed_at is None else sequence.committed_at
         sequence.committed_at = now
+        session.drafted += judged
+        session.accepted += accepted
+        session.seconds = now - queued
         self._observer.committed(session, tokens, judged, accepted, now - since, first)
         if target_decoded:
             self._observer.target_decoded(tokens)

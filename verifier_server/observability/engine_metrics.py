@@ -1,5 +1,7 @@
 """Counts what the engine does."""
 
+from collections.abc import Callable
+
 from http_service.observability.metrics import ServiceMetrics
 from verifier_server.engine.observer import EngineObserver
 from verifier_server.sessions import Session
@@ -11,8 +13,9 @@ _TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 class EngineMetrics(EngineObserver):
     """Counts what the engine does. Made when the model is loaded, because the metrics have the model's name."""
 
-    def __init__(self, metrics: ServiceMetrics, model_name: str) -> None:
-        self._metrics = metrics
+    def __init__(self, metrics: ServiceMetrics, on_end: Callable[[Session], object], model_name: str) -> None:
+        """`on_end`: called with each session whose text has ended."""
+        self._metrics, self._on_end = metrics, on_end
         self._queue_time = metrics.seconds(
             "request_queue_time_seconds", "Time that a request waits for its first pass."
         ).labels(model_name)
@@ -57,3 +60,4 @@ class EngineMetrics(EngineObserver):
 
     def ended(self, session: Session, seconds: float) -> None:
         self._metrics.text(session.place.key).ended(str(session.finish_reason), seconds)
+        self._on_end(session)

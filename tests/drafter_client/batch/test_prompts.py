@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -52,10 +53,9 @@ def test_the_settings_of_an_object_override_the_flags() -> None:
     ("data", "complaint"),
     [
         (b"", "p.txt is empty: write one prompt a line"),
-        (b"\n", "p.txt, line 1: the prompt is empty: take the line out, or write at least one character"),
-        (b"a\n\nb\n", "p.txt, line 2: the prompt is empty: take the line out, or write at least one character"),
-        (b"a\n \t\r\n", "p.txt, line 2: the prompt is empty: take the line out, or write at least one character"),
-        (b"a\ncaf\xe9\n", "p.txt, line 2: this is not UTF-8 text"),
+        (b"\n", "p.txt is empty: write one prompt a line"),
+        (b" \t\r\n\n", "p.txt is empty: write one prompt a line"),
+        (b"a\n\ncaf\xe9\n", "p.txt, line 3: this is not UTF-8 text"),
     ],
 )
 def test_a_bad_text_file_is_refused_with_the_line(data: bytes, complaint: str) -> None:
@@ -66,8 +66,11 @@ def test_a_bad_text_file_is_refused_with_the_line(data: bytes, complaint: str) -
 
 KEYS = (
     "prompt, id, system, max_tokens, temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, "
-    "repetition_penalty, logit_bias, seed, prediction"
+    "repetition_penalty, logit_bias, seed, prediction, stop, messages"
 )
+
+BOTH = "there are messages and a prompt"
+ROLE = "messages.0.role: Input should be 'system', 'developer', 'user', 'assistant', 'tool' or 'function'"
 
 
 @pytest.mark.parametrize(
@@ -99,9 +102,16 @@ KEYS = (
         ('{"prompt": "a", "seed": -1}', "seed must be in [0, 2**53), got -1"),
         ('{"prompt": "a", "system": "b"}', "system is a message of a chat: add --chat"),
         ('{"prompt": "a", "id": "x"}', "the id 'x' is that of line 1, too"),
-        ("", "the prompt is empty: take the line out, or write at least one character"),
+        ('{"prompt": "a", "stop": 5}', "stop must be text or a list of texts, got 5"),
+        ('{"prompt": "a", "stop": ["b", ""]}', "stop holds an empty string: give each at least one character"),
+        ('{"prompt": "a", "stop": ["b", 1]}', "stop must be strings, got ['b', 1]"),
+        ('{"prompt": "a", "messages": [{"role": "user", "content": "b"}]}', f"{BOTH}: leave one out"),
+        ('{"messages": []}', "messages is empty: give at least one message"),
+        ('{"messages": "a"}', 'messages must be a list of messages, got "a"'),
+        ('{"messages": [{"role": "user"}]}', "messages.0: content: a string or parts of text, missing here"),
+        ('{"messages": [{"role": "boss", "content": "a"}]}', ROLE),
     ],
-    ids=range(27),
+    ids=range(34),
 )
 def test_a_bad_object_is_refused_with_the_line(line: str, complaint: str) -> None:
     with pytest.raises(BadPromptFile) as raised:
@@ -116,6 +126,34 @@ def test_an_object_may_have_logit_processors() -> None:
     (prompt,) = _parse(line, "p.jsonl")
     given = {"min_p": 0.1, "presence_penalty": 1, "repetition_penalty": 1.1, "logit_bias": {15: -100}}
     assert prompt.options == replace(DEFAULTS, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_blank_lines_are_skipped_and_not_counted(end: bytes) -> None:
+    lines = [b"", b"a", b" \t", b"", b" b", b""]
+    assert [(prompt.index, prompt.text) for prompt in _parse(end.join(lines))] == [(0, "a"), (1, " b")]
+    objects = [b"", b'{"prompt": "a"}', b" ", b'{"prompt": "b"}', b""]
+    assert [prompt.label for prompt in _parse(end.join(objects), "p.jsonl")] == ["prompt 1", "prompt 2"]
+
+
+def test_an_object_may_have_stop_strings() -> None:
+    data = b'{"prompt": "a", "stop": "x"}\n{"prompt": "b", "stop": ["x", "yz"]}\n{"prompt": "c"}'
+    prompts = parse_prompts(data, "p.jsonl", replace(DEFAULTS, stop=["all"]))
+    assert [prompt.options.stop for prompt in prompts] == [("x",), ("x", "yz"), ("all",)]
+
+
+def test_an_object_may_have_messages_in_place_of_a_prompt() -> None:
+    said: list[dict[str, Any]] = [
+        {"role": "developer", "content": "Be brief"},
+        {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+        {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "look", "arguments": "{}"}}]},
+    ]
+    line = json.dumps({"messages": said, "system": "s", "id": 4}).encode()
+    (prompt,) = _parse(line, "p.jsonl")
+    assert prompt.chat and prompt.system == "s" and prompt.id == 4
+    assert prompt.said == prompt.messages == [{**said[0], "role": "system"}, *said[1:]]
+    (plain,) = _parse(b"a")
+    assert plain.said == "a" and not plain.chat
 
 
 def test_an_id_is_shown_without_control_characters() -> None:

@@ -256,6 +256,25 @@ def test_each_prompt_may_have_its_own_system_message(drafter: Command, tmp_path:
         assert line["asked"]["system"] == system.decode() and line["asked"]["chat"] is True
 
 
+def test_a_prompt_may_be_a_conversation_with_stop_strings(drafter: Command, tmp_path: Path) -> None:
+    path, results = tmp_path / "p.jsonl", tmp_path / "r.jsonl"
+    said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
+    ids = [256, *b"user: a", 257, *b"assistant: b", 257, *b"user: c", 257, *b"assistant:"]
+    text = plain(ScriptedBackend(Script(seed=1)), ids, 24)
+    at = next(at for at in range(8, 24) if text[at] < 128 and text[at] not in text[:at])
+    path.write_text(json.dumps({"messages": said, "stop": chr(text[at])}) + "\n\n" + json.dumps({"messages": said}))
+    target = ScriptedBackend(Script(seed=1))
+    target.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}assistant:"
+    with serving(target) as verifier:
+        flags = _flags(verifier, path, *NGRAM, "--output", str(results))
+        assert drafter(*flags).status == 0
+        again = drafter(*flags)
+    stopped, whole = _lines(results.read_text())
+    assert (stopped["token_ids"], stopped["ended_by"]) == (text[: at + 1], "stop_string")
+    assert (whole["token_ids"], whole["ended_by"], whole["prompt"]) == (text, "max_tokens", said)
+    assert "holds 2 of 2 texts already" in again.err
+
+
 def test_an_error_of_every_prompt_is_reported_once(drafter: Command, verifier: Verifier, prompts: Path) -> None:
     ran = drafter(*_flags(verifier, prompts, *NGRAM, "--chat"))
     complaint = "the target model has no chat template: leave --chat away, or serve an instruct model"

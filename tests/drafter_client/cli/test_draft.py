@@ -224,6 +224,15 @@ def test_an_end_token_is_in_the_ids_and_not_in_the_text(drafter: Command) -> Non
     assert report["text"] == _text(report["token_ids"][:-1])
 
 
+def test_a_stop_string_ends_the_text_and_what_the_statistics_say(drafter: Command, verifier: Verifier) -> None:
+    ids = _expected(24)
+    at = next(at for at in range(8, 24) if ids[at] < 128 and ids[at] not in ids[:at])
+    ran = drafter(*_flags(verifier, "--stop", chr(ids[at]), "--baseline"))
+    assert (ran.status, ran.out) == (0, _text(ids[:at]) + "\n")
+    assert "ended by stop_string" in ran.err and f"drafter: {at + 1} tokens" in ran.err and "differs" not in ran.err
+    assert "--stop: is empty: give at least one character" in drafter(*_flags(verifier, "--stop", "")).err
+
+
 def test_chat_applies_the_targets_template(drafter: Command) -> None:
     target = ScriptedBackend(Script(seed=1))
     target.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}assistant:"

@@ -75,6 +75,27 @@ def test_the_shipped_models_have_names(drafter: Command, monkeypatch: pytest.Mon
     assert asked == [DEFAULT_TARGET, DEFAULT_TARGET, DEFAULT_DRAFT, Path("x.gguf")]
 
 
+@pytest.mark.parametrize("where", ["here", "server"])
+def test_one_model_alone_answers_chats_and_stops(drafter: Command, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    target = ScriptedBackend(Script(seed=1))
+    target.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}assistant:"
+    ids = [256, *b"system: brief", 257, *b"user: " + PROMPT.encode(), 257, *b"assistant:"]
+    text = plain(ScriptedBackend(Script(seed=1)), ids, 24)
+    at = next(at for at in range(8, 24) if text[at] < 128 and text[at] not in text[:at])
+    monkeypatch.setattr(draft_sources, "load", lambda *_: target)
+    with serving(target) as verifier:
+        chat = ["--chat", "--system", "brief", "--stop", "never", "--stop", chr(text[at]), "--json"]
+        report = json.loads(drafter(*_flags(where, verifier), *chat).out)
+    assert (report["token_ids"], report["ended_by"]) == (text[: at + 1], "stop_string")
+    assert report["text"] == bytes(text[:at]).decode(errors="replace")
+
+
+def test_chats_need_a_template_and_a_system_message_a_chat(drafter: Command) -> None:
+    assert "the target model has no chat template: leave --chat away" in drafter(*TOY, *TEXT, "--chat").err
+    assert "--system is a message of a chat: add --chat" in drafter(*TOY, *TEXT, "--system", "x").err
+    assert "no 'Why'; choose one of target, draft, server, a prompt follows --prompt" in drafter("solo", "Why").err
+
+
 def test_a_text_cut_by_the_context_is_reported(drafter: Command) -> None:
     flags = [*TOY, "--context", "20", *TEXT]
     ran = drafter(*flags)

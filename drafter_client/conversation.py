@@ -1,0 +1,31 @@
+"""Conversations as prompts: messages in the target's chat template."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from backends.vocabulary import Vocabulary
+from openai_api.chat.prompt import chat_parts
+from openai_api.chat.template import Renderer
+from speculation.errors import NoChatTemplate
+
+Messages = Sequence[Mapping[str, Any]]  # in OpenAI's form: `role` and `content`, and what else the template knows
+
+
+def conversation(said: str | Messages, system: str | None = None) -> list[dict[str, Any]]:
+    """The messages: those of `said`, or one of the user. `system`: a system message before them; None: there is
+    none."""
+    messages = [{"role": "user", "content": said}] if isinstance(said, str) else [dict(each) for each in said]
+    return messages if system is None else [{"role": "system", "content": system}, *messages]
+
+
+def chat_ids(template: str | None, vocabulary: Vocabulary, messages: Messages) -> list[int]:
+    """The token ids of a conversation, up to where the assistant's answer begins.
+
+    `template`: the model's, in Jinja; None: it has none. Raises NoChatTemplate, and InvalidRequest for messages that
+    the template refuses.
+    """
+    if not template:
+        raise NoChatTemplate("the target model has no chat template: leave --chat away, or serve an instruct model")
+    with Renderer() as renderer:
+        parts = chat_parts(template, vocabulary, [dict(each) for each in messages], renderer)
+    return vocabulary.encode_parts(parts)
