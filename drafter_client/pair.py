@@ -188,6 +188,11 @@ class Pair:
         """The present outage of the verifier; None: none is known."""
         return self._outages.present
 
+    @property
+    def start_patience(self) -> float:
+        """Seconds that a text that has not begun waits for a lost verifier."""
+        return self._outages.start_patience
+
     def look(self) -> None:
         """Ask once whether the verifier is ready, and take over another model. What is found is in `outage`, `refusal`
         and `target`. A pair that generates texts needs no such look."""

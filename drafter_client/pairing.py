@@ -77,15 +77,18 @@ class Pairing:
         """
         with self._taking_over:
             if self.present is seen:  # else another text has just done it
-                client = self._open.enter_context(closing(self._client.another()))
-                info = client.model()
-                if info.identity != seen.info.identity:
-                    try:
-                        drafting = seen.drafting.anew(client, info)
-                    except VocabularyMismatch as error:
-                        self.refusal = error
-                        raise
-                    self.present = self._paired(drafting, seen.selection.link_ms)
+                client = self._client.another()
+                with ExitStack() as unless_kept:
+                    unless_kept.callback(client.close)
+                    info = client.model()
+                    if info.identity != seen.info.identity:
+                        try:
+                            drafting = seen.drafting.anew(client, info)
+                        except VocabularyMismatch as error:
+                            self.refusal = error
+                            raise
+                        self.present = self._paired(drafting, seen.selection.link_ms)
+                        self._open.enter_context(unless_kept.pop_all())
                 self.refusal = None
             return self.present
 

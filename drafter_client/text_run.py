@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from drafter_client.errors import ModelChanged
 from drafter_client.generation.events import DraftingFailed, Ended, Listener, ModeChosen, ModelTaken
@@ -77,26 +78,32 @@ class TextRun:
                 selection.keep()
 
     def _begin(self, client: VerifierClient, options: Options) -> Run:
-        """Begin the text, or a stretch of it, in `options.mode`."""
-        drafting = self.paired.drafting
-        name, looks_up = None, False
-        if options.mode is Mode.REMOTE:
-            name, looks_up = drafting.name, drafting.looks_up
-        elif options.mode is Mode.FUSED:
-            name = drafting.info.draft_model
-        self.tell(ModeChosen(options.mode, name or "", looks_up), 1e3 * self.clock())
-
-        def attempt() -> Run:
-            return (self._remote if options.mode is Mode.REMOTE else self._served)(client, options)
-
+        """Begin the text, or a stretch of it, in `options.mode`; without drafts if the verifier comes back without a
+        draft model."""
+        self._tell_mode(options.mode)
         for _ in range(_MOST_CHANGES):
+            attempt = partial(self._remote if options.mode is Mode.REMOTE else self._served, client, options)
             try:
                 yield from resuming(attempt, self.text, self._bounds, self.tell, client, self.outages, self.clock)
                 return
             except _OF_ANOTHER_MODEL as error:
                 if not self._goes_on_after(error):
                     return
+                if options.mode is Mode.FUSED and options.mode not in self.paired.modes(
+                    predicted=bool(self.prediction)
+                ):
+                    options = replace(options, mode=Mode.TARGET, prediction=None)
+                    self._tell_mode(options.mode)
         raise ModelChanged(f"the verifier at {client.url} changed its model {_MOST_CHANGES} times during one text")
+
+    def _tell_mode(self, mode: Mode) -> None:
+        drafting = self.paired.drafting
+        name, looks_up = None, False
+        if mode is Mode.REMOTE:
+            name, looks_up = drafting.name, drafting.looks_up
+        elif mode is Mode.FUSED:
+            name = drafting.info.draft_model
+        self.tell(ModeChosen(mode, name or "", looks_up), 1e3 * self.clock())
 
     def _goes_on_after(self, error: Exception) -> bool:
         """Take over what the verifier serves now. Returns whether anything is missing in the text.

@@ -15,7 +15,7 @@ from http_service.replies.event_stream import EventStream, unless_disconnected
 from http_service.replies.json_reply import JsonReply
 from openai_api.chat.prompt import chat_parts
 from openai_api.chat.template import Renderer
-from openai_api.generation import Order, TextsOfRequest
+from openai_api.generation import MakeTexts, Order, TextsOfRequest
 from openai_api.limits import check_bias, check_fits, check_ids, check_size
 from openai_api.messages import replies
 from openai_api.messages.formats import ChatFormat, CompletionFormat, Format
@@ -72,27 +72,40 @@ class Endpoints:
         """Continue one or several prompts: JSON, or server-sent events with `stream`."""
         began, caller = self._clock(), self._source.admit(request)
         message = await self._read(CompletionRequest, request)
-        self._check_model(message.model)
-        target = self._source.target()
         given = message.prompts()
         names = ["prompt"] if len(given) == 1 else [f"prompt.{at}" for at in range(len(given))]
-        prompts: list[_Prompt] = []
-        for at in range(0, len(given), _AT_ONCE):
-            group = zip(names[at : at + _AT_ONCE], given[at : at + _AT_ONCE], strict=True)
-            prompts += await asyncio.gather(*(self._prompt(*each, target, bool(message.echo)) for each in group))
-        prefixes = [prompt.text for prompt in prompts for _ in range(message.choices)]
-        form = CompletionFormat(target.vocabulary, message.top_logprobs_wanted is not None, prefixes)
-        return await self._generate(request, message, target, form, [prompt.ids for prompt in prompts], caller, began)
+
+        async def texts() -> TextsOfRequest:
+            target = self._target(message.model)
+            prompts: list[_Prompt] = []
+            for at in range(0, len(given), _AT_ONCE):
+                group = zip(names[at : at + _AT_ONCE], given[at : at + _AT_ONCE], strict=True)
+                prompts += await asyncio.gather(*(self._prompt(*each, target, bool(message.echo)) for each in group))
+            prefixes = [prompt.text for prompt in prompts for _ in range(message.choices)]
+            form = CompletionFormat(target.vocabulary, message.top_logprobs_wanted is not None, prefixes)
+            return await self._texts(message, target, form, [prompt.ids for prompt in prompts], caller, began)
+
+        return await self._reply(request, bool(message.stream), texts)
 
     async def chat(self, request: Request) -> Response:
         """Answer a conversation: JSON, or server-sent events with `stream`."""
         began, caller = self._clock(), self._source.admit(request)
         message = await self._read(ChatRequest, request)
-        self._check_model(message.model)
-        target = self._source.target()
-        form = ChatFormat(target.vocabulary, bool(message.logprobs))
-        prompt = await self._conversation(message, target)
-        return await self._generate(request, message, target, form, [prompt], caller, began)
+
+        async def texts() -> TextsOfRequest:
+            target = self._target(message.model)
+            form = ChatFormat(target.vocabulary, bool(message.logprobs))
+            prompt = await self._conversation(message, target)
+            return await self._texts(message, target, form, [prompt], caller, began)
+
+        return await self._reply(request, bool(message.stream), texts)
+
+    async def _reply(self, request: Request, stream: bool, texts: MakeTexts) -> Response:
+        run = await texts()
+        if stream:
+            return EventStream(run.events(texts))
+        reply = await unless_disconnected(run.whole(texts), request.receive)
+        return Response(status_code=499) if reply is None else JsonReply(reply.json_bytes())
 
     async def _read(self, schema: type[R], request: Request) -> R:
         """The request in the body.
@@ -111,6 +124,11 @@ class Endpoints:
             owned_by="specpair",
             max_model_len=target.context_length,
         )
+
+    def _target(self, name: str | None) -> Target:
+        """The target. Raises UnknownModel if a request names another model."""
+        self._check_model(name)
+        return self._source.target()
 
     def _check_model(self, name: str | None) -> None:
         served = self._source.target().name
@@ -153,16 +171,15 @@ class Endpoints:
         check_fits(name, len(ids), target)
         return ids
 
-    async def _generate(
+    async def _texts(
         self,
-        request: Request,
         message: CompletionRequest | ChatRequest,
         target: Target,
         form: Format,
         prompts: Sequence[list[int]],
         caller: object,
         began: float,
-    ) -> Response:
+    ) -> TextsOfRequest:
         prediction = None
         if message.prediction is not None:
             text = message.prediction.text
@@ -178,11 +195,7 @@ class Endpoints:
             form, target.name, target.vocabulary, message.stops, sum(map(len, prompts)), message.include_usage
         )
         texts = await self._open(wanted, caller)
-        run = TextsOfRequest(order, texts, began, self._clock, int(self._now()))
-        if message.stream:
-            return EventStream(run.events())
-        reply = await unless_disconnected(run.whole(), request.receive)
-        return Response(status_code=499) if reply is None else JsonReply(reply.json_bytes())
+        return TextsOfRequest(order, texts, began, self._clock, int(self._now()))
 
     async def _open(self, wanted: Sequence[TextRequest], caller: object) -> list[TextInPlace]:
         places = self.places.enter(len(wanted))
@@ -191,7 +204,7 @@ class Endpoints:
             for each, place in zip(wanted, places, strict=True):
                 if texts:
                     await asyncio.sleep(0)  # a hundred texts must not hold up other requests
-                texts.append(TextInPlace(await self._source.open(each, caller), place))
+                texts.append(TextInPlace(await self._source.open(each, caller), place, self._source.wait_over))
                 texts[-1].begin()  # now: the first token takes longer than the beginning of the reply
         except BaseException:
             for text in texts:

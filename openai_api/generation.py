@@ -2,7 +2,8 @@
 
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ from openai_api.messages.replies import (
 from openai_api.output import Delta, Output, joined
 from openai_api.running import Running
 from openai_api.texts import End, Events
-from speculation.errors import SpecPairError
+from speculation.errors import SpecPairError, TargetChanged
 from speculation.protocol.prompt_progress import PromptProgress
 
 DONE = b"data: [DONE]\n\n"
@@ -57,8 +58,17 @@ class TextsOfRequest:
         self._first: float | None = None  # when the first token came
         self._open = len(texts)  # texts that have not ended
 
-    async def whole(self) -> Reply:
-        """The reply, when all texts have ended. Raises the SpecPairError of a text."""
+    async def whole(self, again: "MakeTexts") -> Reply:
+        """The reply, when all texts have ended. `again`: makes the texts anew, should the target change before.
+
+        Raises the SpecPairError of a text.
+        """
+        try:
+            return await self._whole()
+        except TargetChanged as error:
+            return await (await _anew(again, error))._whole()
+
+    async def _whole(self) -> Reply:
         parts: list[list[Delta]] = [[] for _ in self._texts]
         reasons: list[FinishReason] = ["length"] * len(parts)
         async with Running(self._texts) as running:
@@ -70,14 +80,19 @@ class TextsOfRequest:
         ended = {"usage": self._usage()} | self._statistics()
         return self._order.format.whole(self._common | ended, list(zip(map(joined, parts), reasons, strict=True)))
 
-    async def events(self) -> AsyncIterator[bytes]:
-        """The server-sent events of a stream. An error of a text is its last event."""
+    async def events(self, again: "MakeTexts | None" = None) -> AsyncIterator[bytes]:
+        """The server-sent events of a stream. An error of a text is its last event.
+
+        `again`: makes the texts anew, should the target change before a token was sent; None: the stream has begun with
+        texts for another target.
+        """
+        sent = False
         form, common, usage = self._order.format, self._common, self._order.include_usage
         if usage:
             common = common | {"usage": None}
         try:
             async with Running(self._texts) as running:  # before the first chunk, whose reader may hang up
-                for at in range(len(self._texts)):
+                for at in range(0 if again is None else len(self._texts)):
                     first = form.begin(common, at)
                     if first is not None:
                         yield _event(first)
@@ -85,10 +100,21 @@ class TextsOfRequest:
                     if delta is None:
                         yield comment(self._prompt_progress())
                     elif delta.text or delta.tokens or reason is not None:
+                        sent = True
                         ended = {} if self._open or usage else self._statistics()
                         yield _event(form.chunk(common | ended, at, delta, reason))
         except SpecPairError as error:
-            yield b"data: %s\n\n" % _json(error_body(error))
+            try:
+                if sent or again is None or not isinstance(error, TargetChanged):
+                    raise
+                texts = await _anew(again, error)
+            except SpecPairError as told:
+                yield b"data: %s\n\n" % _json(error_body(told))
+                return
+            texts._common["id"] = self._common["id"]
+            async with aclosing(texts.events()) as events:  # type: ignore[type-var]  # it is a generator
+                async for event in events:
+                    yield event
             return
         if usage:  # in one chunk with the statistics: Open WebUI adds up the tokens of all chunks that count any
             yield _event(form.usage_chunk(self._common | {"usage": self._usage()} | self._statistics()))
@@ -171,6 +197,18 @@ class TextsOfRequest:
                 sum(sum(each.accepted_per_position[at : at + 1]) for each in counts) for at in range(places)
             ],
         )
+
+
+MakeTexts = Callable[[], Awaitable[TextsOfRequest]]  # opens the texts of a request for the present target
+
+
+async def _anew(make: MakeTexts, error: TargetChanged) -> TextsOfRequest:
+    """The texts for the target that is there now. Raises `error`, with which they ended, if the request is not for that
+    one."""
+    try:
+        return await make()
+    except SpecPairError:
+        raise error from None
 
 
 def _event(reply: Reply) -> bytes:

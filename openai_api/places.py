@@ -4,12 +4,14 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
 from openai_api.texts import DraftCounts, End, Events, Piece
 from speculation.counted import counted
-from speculation.errors import Overloaded
+from speculation.errors import Overloaded, SpecPairError
 from speculation.protocol.prompt_progress import PromptProgress
 
+_LOOKS_APART = 1.0  # seconds
 _KEEP = 0.9  # weight of the earlier texts in the mean time of a text
 
 
@@ -18,7 +20,7 @@ class Places:
 
     def __init__(self, count: Callable[[], int], queue: Callable[[], int], clock: Callable[[], float]) -> None:
         """`count`: how many texts are generated at a time. `queue`: how many may wait. `clock`: in seconds."""
-        self._count, self._queue, self._clock = count, queue, clock
+        self._count, self._queue, self.clock = count, queue, clock
         self.taken = 0
         self.on_leave: Callable[[], object] = lambda: None  # called when a text has left
         self._waiting: deque[Place] = deque()
@@ -61,7 +63,7 @@ class Places:
         if place.began is None:
             self._waiting.remove(place)
         else:
-            took = self._clock() - place.began
+            took = self.clock() - place.began
             self._mean = took if not self._mean else _KEEP * self._mean + (1.0 - _KEEP) * took
             self.taken -= 1
             self._fill()
@@ -70,7 +72,7 @@ class Places:
     def _fill(self) -> None:
         while self._waiting and self.taken < self._count():
             self.taken += 1
-            self._waiting.popleft().begin(self._clock())
+            self._waiting.popleft().begin(self.clock())
 
 
 class Place:
@@ -82,9 +84,17 @@ class Place:
         self._turn = asyncio.Event()
         self._left = False
 
-    async def turn(self) -> None:
-        """Wait until the text may begin."""
-        await self._turn.wait()
+    async def turn(self, wait_over: Callable[[float], SpecPairError | None]) -> None:
+        """Wait until the text may begin. `wait_over`: asked again and again; see `TextSource.wait_over`. Raises what
+        that returns."""
+        entered = self._places.clock()
+        while not self._turn.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOKS_APART):
+                    await self._turn.wait()
+            error = None if self._turn.is_set() else wait_over(self._places.clock() - entered)
+            if error is not None:
+                raise error
 
     def begin(self, now: float) -> None:
         """Let the text begin. `Places` calls it."""
@@ -101,8 +111,8 @@ class Place:
 class TextInPlace:
     """The events of a text that begins when its turn comes; see `Events`."""
 
-    def __init__(self, text: Events, place: Place) -> None:
-        self._text, self._place = text, place
+    def __init__(self, text: Events, place: Place, wait_over: Callable[[float], SpecPairError | None]) -> None:
+        self._text, self._place, self._wait_over = text, place, wait_over
         self._closed = False
 
     @property
@@ -134,7 +144,7 @@ class TextInPlace:
             self._place.leave()
 
     async def _events(self) -> AsyncIterator[Piece | End]:
-        await self._place.turn()
+        await self._place.turn(self._wait_over)
         async for event in self._text:
             yield event
         await self.aclose()  # now: others wait for the place, and the reader of the events may be slow

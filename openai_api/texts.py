@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 from starlette.requests import Request
 
 from backends.vocabulary import Vocabulary
+from speculation.errors import SpecPairError
 from speculation.protocol.prompt_progress import PromptProgress
 from speculation.protocol.response_fields import FinishReason
 from speculation.sampling.logprobs import TokenLogprobs
@@ -115,6 +116,9 @@ class TextSource(Protocol):
 
         The text has to be closed.
         """
+
+    def wait_over(self, waited: float) -> SpecPairError | None:
+        """Why a text that has waited `waited` seconds for its place should wait no longer; None: it may."""
 
     def most_texts(self) -> int:
         """How many texts are generated at a time."""

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from drafter_client.display.decision_table import DecisionTable
+from drafter_client.display.flow import Emoji, Piece, WordWrap
 from drafter_client.display.panel import STYLES, legend, show, show_main
 from drafter_client.display.panel_rows import headline, notes, resumed
 from drafter_client.display.status_line import StatusLine, may_share_rows, screen_is_ours
@@ -38,7 +39,10 @@ class Readout:
         below_text = self._stream and may_share_rows(sys.stdout, sys.stderr)
         # rich takes a pipe for a terminal under FORCE_COLOR
         wanted = self._decisions is None and sys.stderr.isatty() and screen_is_ours(sys.stdout)
-        self._status = StatusLine(self._notes, below_text=below_text, wanted=wanted)
+        self._emoji, self._wrap = Emoji(), WordWrap(lambda: self._out.width)
+        # A pipe that FORCE_COLOR makes a terminal gets the lines as they are.
+        self._wraps = sys.stdout.isatty() and not (self._out.is_dumb_terminal or self._out.legacy_windows)
+        self._status = StatusLine(self._notes, below_text=below_text, wanted=wanted, on_break=self._wrap.broken)
 
     def begin(self, *, of_two: bool = True) -> None:
         """Show the legend of the colours, if any, and the status line. `of_two`: a draft model may take part."""
@@ -85,9 +89,17 @@ class Readout:
     def _write(self, text: str, style: str) -> str:
         """Write a piece of text to standard output. Returns it as written there."""
         if self._out.is_terminal:
-            text = several_lines(text).expandtabs(_TAB)
-            self._out.print(Text(text, style), end="")
+            pieces = self._emoji.feed(several_lines(text).expandtabs(_TAB), style)
+            if self._wraps:
+                pieces = [each for piece in pieces for each in self._wrap.feed(piece.text, piece.style)]
+            text = "".join(map(self._print, pieces))
         else:  # unchanged: rich would expand tabs and drop carriage returns
             self._out.file.write(text)
         self._out.file.flush()
         return text
+
+    def _print(self, piece: Piece) -> str:
+        if piece.erased is not None:
+            self._out.file.write(f"\r\x1b[{piece.erased}C\x1b[K")
+        self._out.print(Text(piece.text, piece.style), end="")
+        return piece.text

@@ -70,9 +70,17 @@ class StatusLine:
     in rows of their own. `clock` is in seconds."""
 
     def __init__(
-        self, console: Console, *, below_text: bool, clock: Callable[[], float] = time.monotonic, wanted: bool = True
+        self,
+        console: Console,
+        *,
+        below_text: bool,
+        clock: Callable[[], float] = time.monotonic,
+        wanted: bool = True,
+        on_break: Callable[[], object] = lambda: None,
     ) -> None:
-        """`below_text`: the text may be written to the same terminal or file, and each piece is reported to `wrote`."""
+        """`below_text`: the text may be written to the same terminal or file, and each piece is reported to `wrote`.
+        `on_break`: called when something else than the text has begun another row."""
+        self._on_break = on_break
         self._console, self._below_text, self._clock = console, below_text, clock
         self._on = wanted and console.is_terminal and not console.is_dumb_terminal
         self._drawn = False
@@ -111,6 +119,7 @@ class StatusLine:
             if self._below_text and self._within_row:
                 self._write("\n")
                 self._column, self._within_row = 0, False
+                self._on_break()
             print(line, file=sys.stderr, flush=True)
 
     def wrote(self, tokens: int, text: str) -> None:

@@ -79,6 +79,8 @@ class StatsCounter:
             stats.turns.append(Turn(event.mode, 0))
             stats.stretches.append(stretch.waits())
             self._stretch = StatsCounter(stretch)
+        else:
+            stats.mode = event.mode
 
     def _count_answer(self, event: events.Answered, now: float) -> None:
         stats, response, in_flight_draft = self._stats, event.response, event.in_flight_draft

@@ -101,19 +101,32 @@ class PairTexts:
     async def open(self, text: TextRequest, caller: Caller) -> "_Text":
         self._draining.check_new_text()
         room = self._pair.target.context_length - len(text.prompt_ids)
-        sampling = text.sampling
+        sampling, mode = text.sampling, self._options.mode
+        if mode is Mode.FUSED and mode not in self._pair.paired.modes(predicted=text.prediction is not None):
+            mode = Mode.TARGET  # the verifier has come back without a draft model
         options = replace(
             self._options,
+            mode=mode,
             max_tokens=room if text.max_tokens is None else text.max_tokens,
             **sampling.settings(),
             logit_bias=dict(sampling.logit_bias),
             seed=sampling.seed,
             logprobs=text.logprobs,
-            prediction=None if self._options.mode is Mode.TARGET else text.prediction,
+            prediction=None if mode is Mode.TARGET else text.prediction,
         )
         counted = CountedText(self._gate.accounts, caller, len(text.prompt_ids))
         begin = partial(self._pair.generate, text.prompt_ids, options, identity=text.identity or None)
         return _Text(begin, self._threads, counted)
+
+    def wait_over(self, waited: float) -> SpecPairError | None:
+        """An error once the verifier has been away for as long as a text that has not begun waits for it."""
+        outage, patience = self._pair.outage, self._pair.start_patience
+        if outage is None or min(waited, outage.seconds) < patience:
+            return None
+        return VerifierAway(
+            f"the verifier is away ({outage.why}), and this text has waited {waited:.0f} s for its turn",
+            retry_after=RETRY_AFTER,
+        )
 
     def most_texts(self) -> int:
         return self._texts

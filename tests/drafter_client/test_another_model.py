@@ -13,6 +13,7 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client import AsyncPair, DraftModel, Lookup, Mode, Options, Outage, Pair, Tokens
 from drafter_client.errors import ModelChanged, VocabularyMismatch
 from drafter_client.generation.generation import Generation
+from drafter_client.http.client import VerifierClient
 from tests.drafter_client.another_model import Address, swapped_vocabulary
 from tests.drafter_client.support import Verifier, plain, serving
 
@@ -24,6 +25,7 @@ MODELS: dict[str, Callable[[], ScriptedBackend]] = {
     "first": lambda: ScriptedBackend(Script(seed=1, seconds_per_pass=0.001)),
     "second": lambda: ScriptedBackend(Script(seed=2)),
     "smaller": lambda: ScriptedBackend(Script(seed=1), slots=1, context_length=100, max_batch_tokens=4),
+    "alone": lambda: ScriptedBackend(Script(seed=1)),
     "foreign": lambda: swapped_vocabulary(ScriptedBackend(Script(seed=3))),
 }
 
@@ -32,7 +34,7 @@ MODELS: dict[str, Callable[[], ScriptedBackend]] = {
 def verifiers() -> Iterator[dict[str, Verifier]]:
     with ExitStack() as stack:
         yield {
-            name: stack.enter_context(serving(make(), draft_backend="ngram", rows="auto"))
+            name: stack.enter_context(serving(make(), draft_backend=None if name == "alone" else "ngram", rows="auto"))
             for name, make in MODELS.items()
         }
 
@@ -118,6 +120,42 @@ def test_what_does_not_pair_is_refused_until_it_does(address: Address, mode: Mod
                 pair.generate(PROMPT, options).read()
         address.turn("first")
         assert pair.generate(PROMPT, options).read().token_ids == expected("first", options)
+
+
+@pytest.mark.parametrize("after", [0, 20])
+@pytest.mark.parametrize("mode", [Mode.FUSED, Mode.AUTO])
+def test_a_text_goes_on_alone_where_the_verifier_has_no_draft_model_any_more(
+    address: Address, mode: Mode, after: int
+) -> None:
+    with Pair("http://verifier", None, transport=address) as pair:
+        text = pair.generate(PROMPT, replace(LONG, mode=mode))
+        if not after:
+            address.turn("alone")
+        assert read(text, after, lambda: address.turn("alone") if after else None) == expected("first")
+        assert text.stats.finish_reason == "length" and pair.target.draft_model is None
+        assert mode is Mode.AUTO or text.stats.mode == Mode.TARGET
+
+
+def test_a_verifier_that_does_not_pair_costs_no_connections(address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[VerifierClient] = []
+    closed: list[VerifierClient] = []
+    another, close = VerifierClient.another, VerifierClient.close
+
+    def counted(client: VerifierClient) -> VerifierClient:
+        made.append(another(client))
+        return made[-1]
+
+    def noted(client: VerifierClient) -> None:
+        closed.append(client)
+        close(client)
+
+    with Pair("http://verifier", TOY, transport=address) as pair:
+        monkeypatch.setattr(VerifierClient, "another", counted)
+        monkeypatch.setattr(VerifierClient, "close", noted)
+        address.turn("foreign")
+        for _ in range(3):
+            pair.look()
+        assert pair.refusal is not None and len(made) >= 3 and set(made) <= set(closed)
 
 
 def test_a_prompt_of_another_vocabulary_is_not_begun_and_the_next_is(address: Address) -> None:

@@ -196,10 +196,10 @@ def test_a_reader_that_reads_nothing_keeps_no_place() -> None:
         places = Places(lambda: 1, lambda: 1, lambda: 0.0)
         first, second = places.enter(2)
         text = _Text(Piece([97]), End("stop"))
-        events = _chat_events(TextInPlace(text, first))
+        events = _chat_events(TextInPlace(text, first, lambda _: None))
         await anext(events)  # and no more
         async with asyncio.timeout(20):
-            await second.turn()
+            await second.turn(lambda _: None)
         assert text.closed
         assert b'"content":"a"' in await anext(events), "the text is still there"
         await events.aclose()  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openai_api.places import Place, Places
-from speculation.errors import Overloaded
+from speculation.errors import Overloaded, VerifierAway
 
 
 class Clock:
@@ -55,11 +55,34 @@ def test_a_text_waits_for_its_turn() -> None:
     async def scenario() -> None:
         places = Places(lambda: 1, lambda: 1, Clock())
         first, second = places.enter(2)
-        await first.turn()
-        waiting = asyncio.create_task(second.turn())
+        await first.turn(lambda _: None)
+        waiting = asyncio.create_task(second.turn(lambda _: None))
         await asyncio.sleep(0)
         assert not waiting.done()
         first.leave()
         await waiting
 
     asyncio.run(scenario())
+
+
+def test_a_text_waits_no_longer_than_it_makes_sense(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openai_api.places._LOOKS_APART", 0.001)
+    waits: list[float] = []
+
+    def over(waited: float) -> VerifierAway | None:
+        waits.append(waited)
+        clock.now += 4.0
+        return VerifierAway("it is away") if waited >= 8.0 else None
+
+    async def scenario() -> None:
+        places = Places(lambda: 1, lambda: 1, clock)
+        first, second = places.enter(2)
+        with pytest.raises(VerifierAway):
+            await second.turn(over)
+        second.leave()
+        assert (places.waiting, places.taken) == (0, 1)
+        await first.turn(over)
+
+    clock = Clock()
+    asyncio.run(scenario())
+    assert waits == [0.0, 4.0, 8.0]

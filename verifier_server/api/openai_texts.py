@@ -9,6 +9,7 @@ from starlette.requests import Request
 from backends.vocabulary import Vocabulary
 from http_service.keys.access import Caller
 from openai_api.texts import DraftCounts, End, Piece, Target, TextRequest
+from speculation.errors import SpecPairError
 from speculation.protocol.messages import GenerateRequest
 from speculation.protocol.prompt_progress import PromptProgress
 from verifier_server.api.routes import admitted
@@ -53,6 +54,9 @@ class VerifierTexts:
             prediction_ids=text.prediction,
         ).model_copy(update={"logit_bias": {str(token): bias for token, bias in sampling.logit_bias}})  # it was checked
         return _Text(self._service, self._service.open_text(request, None, caller))
+
+    def wait_over(self, waited: float) -> SpecPairError | None:
+        return None
 
     def most_texts(self) -> int:
         models = self._service.loader.loaded()

@@ -1,15 +1,18 @@
 """`drafter serve` while its verifier is away, or is replaced by one of another model."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import DraftModel, Options, Outage, Pair
+from drafter_client import DraftModel, Mode, Options, Outage, Pair
 from drafter_client.serve.app import create_app
 from tests.drafter_client.another_model import Address, swapped_vocabulary
 from tests.drafter_client.support import serving
@@ -26,7 +29,9 @@ def urls() -> Iterator[dict[str, str]]:
         "foreign": swapped_vocabulary(ScriptedBackend(Script(seed=3))),
     }
     with ExitStack() as stack:
-        yield {name: stack.enter_context(serving(backend)).url for name, backend in backends.items()}
+        urls = {name: stack.enter_context(serving(backend)).url for name, backend in backends.items()}
+        drafts = ScriptedBackend(Script(seed=1))
+        yield urls | {"drafts": stack.enter_context(serving(drafts, draft_backend="ngram")).url}
 
 
 @pytest.fixture
@@ -116,3 +121,65 @@ def test_a_model_that_does_not_pair_is_refused_until_it_does(drafter: Drafter) -
     address.turn("first")
     looks.wait()
     assert http.get("/ready").status_code == 200 and http.post("/v1/completions", json=ASK).status_code == 200
+
+
+def _served(address: Address, options: Options = Options()) -> AbstractContextManager[str]:
+    """A service that looks at its verifier only when it serves a request."""
+    pair = Pair("http://verifier", DraftModel(Path("1"), "scripted"), transport=address, start_patience=0.05)
+    return served(create_app(pair, options, texts=1, queue=2, look_every=60.0))
+
+
+def _ask(url: str, **more: Any) -> httpx.Response:
+    return httpx.post(f"{url}/v1/completions", json=ASK | more, trust_env=False, timeout=20)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_that_is_caught_in_the_change_is_answered_by_the_new_model(
+    urls: dict[str, str], stream: bool
+) -> None:
+    with Address(urls, "first") as address, _served(address) as url:
+        assert _ask(url).json()["model"] == "scripted-1"
+        address.turn("second")
+        reply = _ask(url, stream=stream)
+        chunks = [line.removeprefix("data: ") for line in reply.text.splitlines() if line.startswith("data: {")]
+        found = [json.loads(chunk) for chunk in chunks] if stream else [reply.json()]
+        assert reply.status_code == 200 and {each["model"] for each in found} == {"scripted-2"}
+        assert len({each["id"] for each in found}) == 1
+        text = "".join(each["choices"][0]["text"] for each in found)
+        assert text == _ask(url).json()["choices"][0]["text"]
+
+
+def test_a_request_for_the_old_model_by_name_is_not_answered_by_another(urls: dict[str, str]) -> None:
+    with Address(urls, "first") as address, _served(address) as url:
+        address.turn("second")
+        refused = _ask(url, model="scripted-1")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "target_changed")
+
+
+def test_texts_go_on_where_the_verifier_has_no_draft_model_any_more(urls: dict[str, str]) -> None:
+    with Address(urls, "drafts") as address, _served(address, Options(mode=Mode.FUSED)) as url:
+        before = _ask(url).json()["choices"]
+        address.turn("first")
+        for _ in range(2):  # the first finds it out, the second knows
+            assert _ask(url).json()["choices"] == before
+
+
+def test_a_text_in_the_queue_waits_for_the_verifier_no_longer_than_others(urls: dict[str, str]) -> None:
+    """The text ahead of it has begun, and waits for as long as it takes."""
+    with Address(urls, "first") as address, _served(address) as url, ThreadPoolExecutor(1) as pool:
+        began = threading.Event()
+
+        def stream() -> None:
+            body = ASK | {"stream": True, "max_tokens": 900}
+            with httpx.stream("POST", f"{url}/v1/completions", json=body, trust_env=False, timeout=60) as reply:
+                for _ in reply.iter_lines():
+                    began.set()
+
+        reading = pool.submit(stream)
+        assert began.wait(20)
+        address.turn(502)
+        refused = _ask(url)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "verifier_away")
+        assert not reading.done() and "has waited" in refused.text
+        address.turn("first")
+        reading.result(30)
