@@ -192,7 +192,13 @@ class Endpoints:
             for sampling in message.samplings()
         ]
         order = Order(
-            form, target.name, target.vocabulary, message.stops, sum(map(len, prompts)), message.include_usage
+            form,
+            target.name,
+            target.vocabulary,
+            message.stops,
+            sum(map(len, prompts)),
+            message.include_usage,
+            message.continuous_usage,
         )
         texts = await self._open(wanted, caller)
         return TextsOfRequest(order, texts, began, self._clock, int(self._now()))

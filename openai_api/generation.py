@@ -39,6 +39,7 @@ class Order:
     stops: Sequence[str]
     prompt_tokens: int  # of all prompts, each counted once
     include_usage: bool
+    continuous_usage: bool  # in each chunk
 
 
 class TextsOfRequest:
@@ -101,7 +102,9 @@ class TextsOfRequest:
                         yield comment(self._prompt_progress())
                     elif delta.text or delta.tokens or reason is not None:
                         sent = True
-                        ended = {} if self._open or usage else self._statistics()
+                        ended: dict[str, Reply] = {} if self._open or usage else self._statistics()
+                        if self._order.continuous_usage:
+                            ended = {"usage": self._usage()}
                         yield _event(form.chunk(common | ended, at, delta, reason))
         except SpecPairError as error:
             try:

@@ -1,6 +1,6 @@
 """The statistics of a run, with what follows from them, reported as one flat object."""
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from speculation.policy.schedule import Schedule
 from speculation.protocol.prompt_progress import PromptProgress
 from speculation.sampling.logprobs import TokenLogprobs
 
+_STEPS = 512
 SOLO = "solo"  # `Stats.mode` of one local model without a verifier
 
 
@@ -90,7 +91,8 @@ class Stats:
     token_ms: list[float] = field(default_factory=list)  # time since the token before; empty in modes remote, auto
     ttft_ms: float = 0.0  # time to the first token
     total_ms: float = 0.0
-    draft_steps_ms: list[float] = field(default_factory=list)  # milliseconds of each draft step on this machine
+    # Milliseconds of the last draft steps on this machine, enough for a median.
+    draft_steps_ms: deque[float] = field(default_factory=lambda: deque(maxlen=_STEPS))
     times: WaitTimes = field(default_factory=WaitTimes)
     began_ms: float = 0.0  # begin of the run, on the clock of `spans`
     spans: list[Span] = field(default_factory=list)  # in mode remote: activities over time

@@ -2,7 +2,8 @@
 
 To the server, such a client looks like one that has closed the connection altogether, and whose text should end. They
 differ when something is sent: a client that is away refuses it. While a reply has not begun, interim responses (`100
-Continue`, which clients skip) are sent from time to time, and within a stream of events comments, which readers skip.
+Continue`, which clients skip) are sent from time to time, and within a stream of events two comments, which readers
+skip; later the events themselves show it, and the comments that a silent stream has anyway.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ else:
 PROBES = (1.0, 0.1)  # seconds to the first interim response, and to the second, by which the first was refused
 _LATER = 1.0  # seconds between further ones
 _AT_ONCE = (0.0, 0.1)  # the same in a stream, whose reader is there or not
+_MOST_COMMENTS = 2
 _INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
 _COMMENT = b"3\r\n:\n\n\r\n"  # a chunk: event streams alone are sent in chunks here, and each chunk ends an event
 
@@ -26,6 +28,7 @@ class HalfClosedConnection(_Protocol):
     """One of uvicorn's protocols of HTTP/1, for clients that shut down their sending side. `guarded` mixes it in."""
 
     _probe: asyncio.TimerHandle | None = None
+    _comments = 0  # that were sent for this
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Whether the connection stays open: if a complete request has no complete reply yet."""
@@ -56,6 +59,8 @@ class HalfClosedConnection(_Protocol):
             probe = _INTERIM if self.scope["http_version"] == "1.1" else None
         elif not cycle.response_complete and getattr(cycle, "chunked_encoding", None):  # h11's protocol does not tell
             probe = _COMMENT
+            self._comments += 1
         if probe is not None:
             self.transport.write(probe)
-            self._plan_probes(*later)
+            if self._comments < _MOST_COMMENTS:
+                self._plan_probes(*later)

@@ -26,6 +26,9 @@ class StreamOptions(Object):
     include_usage: Annotated[bool | None, Field(description="Whether the last chunk before [DONE] has the usage.")] = (
         None
     )
+    continuous_usage_stats: Annotated[
+        bool | None, Field(description="With `include_usage`: whether each chunk has the usage so far.")
+    ] = None
 
 
 class Prediction(Object):
@@ -123,6 +126,11 @@ class _Generation(Object):
     def stops(self) -> list[str]:
         """The stop strings."""
         return [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
+
+    @property
+    def continuous_usage(self) -> bool:
+        """Whether each chunk of a stream has the usage so far."""
+        return bool(self.include_usage and self.stream_options and self.stream_options.continuous_usage_stats)
 
     @property
     def include_usage(self) -> bool:

@@ -16,6 +16,7 @@ from backends.base import Backend, Entry
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Committed, Listener, to_all
+from drafter_client.generation.generation import Generation, Tokens
 from drafter_client.generation.resuming import released
 from drafter_client.generation.start import speculate
 from drafter_client.generation.text_session import TextSession
@@ -232,6 +233,19 @@ def options_of(sampling: Sampling, max_tokens: int) -> dict[str, Any]:
         "top_p": sampling.top_p,
         "seed": sampling.seed,
     }
+
+
+def read(text: Generation, after: int, then: Callable[[], object], tokens: list[int] | None = None) -> list[int]:
+    """The tokens of a text, appended to `tokens` if given. `then` is called once, when there are `after` of them."""
+    tokens = [] if tokens is None else tokens
+    done = False
+    for event in text:
+        if isinstance(event, Tokens):
+            tokens += [token.id for token in event.tokens]
+            if not done and len(tokens) >= after:
+                done = True
+                then()
+    return tokens
 
 
 @cache

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import AsyncPair, DraftModel, Lookup, Mode, Options, Outage, Pair, Tokens
+from drafter_client import AsyncPair, DraftModel, Lookup, Mode, Options, Outage, Pair
 from drafter_client.errors import ModelChanged, VocabularyMismatch
-from drafter_client.generation.generation import Generation
 from drafter_client.http.client import VerifierClient
 from tests.drafter_client.another_model import Address, swapped_vocabulary
-from tests.drafter_client.support import Verifier, plain, serving
+from tests.drafter_client.support import Verifier, plain, read, serving
 
 PROMPT = "def f(x):"
 TOY = DraftModel(Path("1"), "scripted")
@@ -50,19 +49,6 @@ def address(verifiers: dict[str, Verifier], monkeypatch: pytest.MonkeyPatch) -> 
 def expected(model: str, options: Options = LONG) -> list[int]:
     backend = MODELS[model]()
     return plain(backend, backend.vocabulary.encode(PROMPT), options.max_tokens, options.sampling)
-
-
-def read(text: Generation, after: int, then: Callable[[], None]) -> list[int]:
-    """The tokens of a text. `then` is called once, when there are `after` of them."""
-    tokens: list[int] = []
-    done = False
-    for event in text:
-        if isinstance(event, Tokens):
-            tokens += [token.id for token in event.tokens]
-            if not done and len(tokens) >= after:
-                done = True
-                then()
-    return tokens
 
 
 @EACH_MODE

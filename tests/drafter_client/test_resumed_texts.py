@@ -4,7 +4,7 @@ import asyncio
 import io
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -32,17 +32,15 @@ from drafter_client import (
     Prediction,
     Sampling,
     Strategy,
-    Tokens,
     Vocabulary,
 )
 from drafter_client.cli.shared_steps import say_outage
 from drafter_client.display.status_line import StatusLine
 from drafter_client.errors import BadOption, ConnectionLost
-from drafter_client.generation.generation import Generation
 from drafter_client.http.connection import HttpConnection
 from drafter_client.modes.selection import ModeSelection
 from tests.drafter_client.cli.command_line import Command
-from tests.drafter_client.support import Verifier, forget_all, plain, serving
+from tests.drafter_client.support import Verifier, forget_all, plain, read, serving
 from tests.terminal.screen import Screen
 
 PROMPT = "def f(x):"
@@ -114,24 +112,11 @@ def _expected(options: Options = LONG) -> list[int]:
     return plain(TARGET, TARGET.vocabulary.encode(PROMPT), options.max_tokens, options.sampling)
 
 
-def _read(text: Generation, after: int, then: Callable[[], None], tokens: list[int] | None = None) -> list[int]:
-    """The tokens of a text, appended to `tokens` if given. `then` is called once, when there are `after` of them."""
-    tokens = [] if tokens is None else tokens
-    done = False
-    for event in text:
-        if isinstance(event, Tokens):
-            tokens += [token.id for token in event.tokens]
-            if not done and len(tokens) >= after:
-                done = True
-                then()
-    return tokens
-
-
 @EACH_MODE
 @pytest.mark.parametrize("after", [1, 150])
 def test_deleted_session_is_opened_again(verifier: Verifier, mode: Mode, after: int) -> None:
     with Pair(verifier.url, TOY) as pair, pair.generate(PROMPT, replace(LONG, mode=mode)) as text:
-        tokens = _read(text, after, partial(forget_all, verifier))
+        tokens = read(text, after, partial(forget_all, verifier))
     assert tokens == _expected() == text.stats.token_ids
     # In mode auto the next stretch may open the session again before its loss is noticed.
     assert len(text.stats.resumed) == 1 or (mode is Mode.AUTO and not text.stats.resumed)
@@ -145,7 +130,7 @@ def test_text_resumes_under_every_strategy(verifier: Verifier, strategy: Strateg
     threshold = 0.3 if strategy is Strategy.THRESHOLD else None
     options = replace(LONG, max_tokens=60, strategy=strategy, threshold=threshold, explain=True)
     with Pair(verifier.url, TOY) as pair, pair.generate(PROMPT, options) as text:
-        tokens = _read(text, 20, partial(forget_all, verifier))
+        tokens = read(text, 20, partial(forget_all, verifier))
     assert len(tokens) == 60 == len(text.stats.decisions) and text.stats.resumed
     assert [each.token for each in text.stats.decisions] == tokens
 
@@ -162,7 +147,7 @@ def test_text_resumes_when_the_verifier_is_back(verifier: Verifier, cable: Cable
         Pair(verifier.url, TOY, on_outage=restore) as pair,
         pair.generate(PROMPT, replace(LONG, mode=mode)) as text,
     ):
-        tokens = _read(text, 40, cable.out.set)
+        tokens = read(text, 40, cable.out.set)
     assert tokens == _expected() and text.stats.resumed
     assert outages[0].why == "nothing answers" and outages[0].patience == 300.0
 
@@ -172,7 +157,7 @@ def test_end_of_patience_leaves_the_text_so_far(verifier: Verifier, cable: Cable
     with Pair(verifier.url, TOY, patience=0.1) as pair, pair.generate(PROMPT, replace(LONG, mode=mode)) as text:
         tokens: list[int] = []
         with pytest.raises(ConnectionLost, match="the cable was pulled"):
-            _read(text, 40, cable.out.set, tokens)
+            read(text, 40, cable.out.set, tokens)
         cable.out.clear()
         assert len(tokens) >= 40 and tokens == _expected()[: len(tokens)] == text.stats.token_ids
     forget_all(verifier)
@@ -195,7 +180,7 @@ def _wait_for_failed_uses(cable: Cable) -> None:
 def test_closing_does_not_wait_for_a_lost_verifier(verifier: Verifier, cable: Cable, mode: Mode, end: str) -> None:
     with ThreadPoolExecutor(1) as pool, Pair(verifier.url, TOY) as pair:
         text = pair.generate(PROMPT, replace(LONG, mode=mode))
-        reading = pool.submit(_read, text, 40, cable.out.set)
+        reading = pool.submit(read, text, 40, cable.out.set)
         _wait_for_failed_uses(cable)
         {"the text": text.close, "the pair": pair.close, "the waiting": pair.wait_no_more}[end]()
         assert len(reading.result(10)) >= 40
@@ -317,7 +302,7 @@ def test_drafters_text_only_grows_over_outages_and_modes(
     prompt = [number % 250 for number in range(700)]
     options = Options(max_tokens=120, mode=mode, lookup=False)
     with Pair(verifier.url, Custom(make)) as pair, pair.generate(prompt, options) as text:
-        tokens = _read(text, 30, partial(forget_all, verifier))
+        tokens = read(text, 30, partial(forget_all, verifier))
     expected = list(prompt)
     for _ in range(120):
         expected.append(int(TARGET.logits_after(expected).argmax()))

@@ -68,6 +68,15 @@ def test_usage_comes_in_a_chunk_of_its_own_if_asked_for(client: openai.OpenAI) -
     assert last.timings["predicted_n"] == 24 and not any(hasattr(chunk, "timings") for chunk in chunks)
 
 
+def test_each_chunk_has_the_usage_so_far_if_asked_for(client: openai.OpenAI) -> None:
+    *chunks, last = _streamed(client, stream_options={"include_usage": True, "continuous_usage_stats": True})
+    counts = [chunk.usage.completion_tokens for chunk in chunks]
+    assert counts == sorted(counts) and counts[0] > 0 and counts[-1] == last.usage.completion_tokens == 24
+    assert {chunk.usage.prompt_tokens for chunk in chunks} == {last.usage.prompt_tokens}
+    off = {"include_usage": True, "continuous_usage_stats": False}
+    assert not any(chunk.usage for chunk in _streamed(client, stream_options=off)[:-1])
+
+
 def test_sixteen_tokens_are_the_default(client: openai.OpenAI) -> None:
     reply = client.completions.create(model="", prompt=PROMPT, seed=5)
     assert reply.usage is not None and reply.usage.completion_tokens == 16

@@ -30,7 +30,7 @@ PROMPTS = [Prompt(at, "abcdé"[at], Options(temperature=0.5), id="vwxyz"[at]) fo
 
 
 def _text(at: int) -> Result:
-    stats = Stats(model=MODELS.target, token_ids=list(range(at)), ttft_ms=1.0, total_ms=2.0, finish_reason="length")
+    stats = Stats(model=MODELS.target, token_ids=list(range(at + 1)), ttft_ms=1.0, total_ms=2.0, finish_reason="length")
     return finished(PROMPTS[at], MODELS, stats.report(f"text\n{at} \u2028 é"))
 
 
@@ -88,7 +88,7 @@ def test_a_line_has_the_settings_and_the_result() -> None:
         **{"top_p": 1.0, "seed": None, "strategy": "coupled", "threshold": None, "explain": False, "mode": "remote"},
         **{"draft_n": None, "lookup": True, "lockstep": False},
     }
-    assert line["token_ids"] == [0] and line["finish_reason"] == "length"
+    assert line["token_ids"] == [0, 1] and line["finish_reason"] == "length"
     assert encode(_text(1)).isascii() and encode(_text(1)).count(b"\n") == 1
 
 
@@ -119,7 +119,7 @@ def test_an_error_keeps_its_name() -> None:
         (encode(_text(0)).replace(b'"rounds"', b'"sounds"'), 1),
         (encode(_text(0)).replace(b'"model"', b'"moral"'), 1),
         (encode(_text(0)).replace(b'"draft_model": ""', b'"draft_model": 0'), 1),
-        (encode(_text(0)).replace(b'"generated_tokens": 0', b'"generated_tokens": true'), 1),
+        (encode(_text(0)).replace(b'"generated_tokens": 1', b'"generated_tokens": true'), 1),
         (encode(_text(0)).replace(b'"index": 0', b'"index": "0"'), 1),
         (b'{"format": "specpair-result-1", "index": ' + b"[" * 100_000 + b"\n", 1),
         (b"\x00\xff\n", 1),

@@ -46,6 +46,7 @@ OF_ONE_RUN = {
         "prompt",
         "prompt_file",
         "system",
+        "stop",
         "output",
         "json",
         "stats",

@@ -88,7 +88,15 @@ def test_the_panel_of_an_overlapped_run() -> None:
     sources = Counter(
         {TokenSource.ACCEPTED: 70, TokenSource.RECOVERED: 5, TokenSource.BONUS: 1, TokenSource.TARGET_DECODED: 24}
     )
-    lines = _lines(_stats(drafts_sent=31, mispredicted=40, next_draft_ready=30, schedules=schedules, sources=sources))
+    lines = _lines(
+        _stats(
+            drafts_sent=31,
+            mispredicted=40,
+            next_draft_ready=30,
+            schedules=schedules,
+            token_sources=[*sources.elements()],
+        )
+    )
     assert lines[6:11] == [
         "mispredicted 40 tokens next draft ready 75.0%",
         "drafts sent 31 drafts out of date 6",
@@ -100,14 +108,16 @@ def test_the_panel_of_an_overlapped_run() -> None:
 
 def test_the_panel_of_a_lockstep_run() -> None:
     sources = Counter({TokenSource.ACCEPTED: 75, TokenSource.BONUS: 25})
-    lines = _lines(_stats(drafts_sent=25, schedules=Counter({Schedule.LOCKSTEP: 99}), sources=sources))
+    lines = _lines(
+        _stats(drafts_sent=25, schedules=Counter({Schedule.LOCKSTEP: 99}), token_sources=[*sources.elements()])
+    )
     assert lines[6:9] == ["sent 3.0 KiB received 10.0 KiB", "tokens 75 accepted, 25 bonus", "schedule lockstep"]
 
 
 def test_the_panel_of_a_self_continued_run() -> None:
     sources = Counter({TokenSource.BONUS: 1, TokenSource.TARGET_DECODED: 99})
     schedules = Counter({Schedule.SELF_CONTINUED: 99})
-    lines = _lines(_stats(rounds=0, drafted=0, accepted=0, sources=sources, schedules=schedules))
+    lines = _lines(_stats(rounds=0, drafted=0, accepted=0, token_sources=[*sources.elements()], schedules=schedules))
     assert "mispredicted 0 tokens next draft ready -" in lines
     assert "tokens 1 bonus, 99 target-decoded" in lines and "schedule self-continued" in lines
 
@@ -206,7 +216,7 @@ def everything(mode: str = "remote") -> Stats:
         turns=[Turn("remote", 16), Turn("target", 12), Turn("remote", 72)] if mode == "auto" else [],
         why="remote 50.1, target 20.3 tokens/s" if mode == "auto" else "",
         resumed=[] if mode == "solo" else [9, 78],
-        sources=Counter(dict(zip(TokenSource, (30, 30, 20, 20), strict=True))),
+        token_sources=[*Counter(dict(zip(TokenSource, (30, 30, 20, 20), strict=True))).elements()],
         sampling={
             **{"temperature": 0.8, "seed": 2**53 - 1, "strategy": "probabilistic"},
             **{"min_p": 0.05, "logit_bias": {"5": 1.0, "7": -100.0}},
@@ -283,7 +293,7 @@ def test_a_speed_up_below_one_is_explained_with_what_the_target_and_a_draft_toke
     slow = _stats(baseline=Baseline(80.0, 39.0, 100, True))
     assert _main(slow)[2:-1] == ["ended by max_tokens 0.62x the target", hint, cure]
     assert hint in _lines(slow) and cure in _lines(slow)
-    slow.draft_steps_ms = [9.0, 400.0, 8.0]  # the second one had to read a prompt
+    slow.draft_steps_ms.extend((9.0, 400.0, 8.0))  # the second one had to read a prompt
     assert "a draft token took 9.0 ms" in _lines(slow)
     automatic = _stats(mode="auto", baseline=Baseline(80.0, 39.0, 100, True))
     assert cure.replace("--mode auto", "the next text") in _lines(automatic)

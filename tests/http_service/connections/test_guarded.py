@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import chain, repeat
 from typing import Any
 
@@ -18,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from backends.scripted import ScriptedBackend
 from http_service.connections.guarded import GuardedConnection, Limits, guard_server, guarded
 from http_service.listening import configured
+from tests.http_service.serving import serving
 from verifier_server.app import create_app
 from verifier_server.settings import Settings
 
@@ -25,20 +26,6 @@ GET = b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 CHUNKED = b"POST /verify HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 LIMIT = Limits().head_bytes
 PATIENCE = 20.0  # seconds
-
-
-@contextmanager
-def serving(config: uvicorn.Config) -> Iterator[tuple[str, int]]:
-    """A server in a thread. Yields its address."""
-    server = uvicorn.Server(config)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        try:
-            yield listening.getsockname()[:2]
-        finally:
-            server.should_exit = True
-            thread.join()
 
 
 @pytest.fixture(

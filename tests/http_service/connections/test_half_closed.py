@@ -11,7 +11,7 @@ import uvicorn
 
 from http_service.connections import half_closed
 from http_service.connections.guarded import Limits, guarded
-from tests.http_service.connections.test_guarded import serving
+from tests.http_service.serving import serving
 
 PATIENCE = 20.0  # seconds
 POST = b"POST /%s HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
@@ -35,6 +35,12 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     away = asyncio.ensure_future(receive())
     if path == "/never":
         await away
+    if path == "/silent":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"more", "more_body": True})
+        await asyncio.sleep(0.4)
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+        return
     await send({"type": "http.response.start", "status": 200, "headers": []})
     while path == "/stream" and not away.done():
         await send({"type": "http.response.body", "body": b"more", "more_body": True})
@@ -78,6 +84,11 @@ def test_a_reply_that_takes_long_comes_behind_interim_ones(address: tuple[str, i
     interim, found, reply = _replies(address, POST % b"slow" + b"text").partition(b"HTTP/1.1 200 ")
     assert found and b"text" in reply
     assert interim and not interim.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"")
+
+
+def test_a_stream_gets_two_comments_and_no_more(address: tuple[str, int]) -> None:
+    reply = _replies(address, POST % b"silent" + b"text")
+    assert reply.endswith(b"4\r\ntext\r\n0\r\n\r\n") and reply.count(b"3\r\n:\n\n\r\n") in (0, 2)
 
 
 def test_http_1_0_gets_no_interim_reply(address: tuple[str, int]) -> None:

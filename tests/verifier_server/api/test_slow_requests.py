@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from backends.scripted import ScriptedBackend
 from http_service.connections.guarded import Limits, guarded
+from tests.http_service.serving import serving
 from tests.verifier_server.conftest import SCRIPT, Serve
 from verifier_server.app import create_app
 from verifier_server.settings import Settings
@@ -92,15 +93,8 @@ def heads_within(seconds: float, base: type) -> Iterator[tuple[str, int]]:
     """A verifier that closes connections without a complete head in time. Yields its address."""
     app = create_app(Settings(backend="scripted"), ScriptedBackend(SCRIPT))
     http = guarded(Limits(head_seconds=seconds), base)
-    server = uvicorn.Server(uvicorn.Config(app, http=http, log_config=None, access_log=False, ws="none"))
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        try:
-            yield listening.getsockname()[:2]
-        finally:
-            server.should_exit = True
-            thread.join()
+    with serving(uvicorn.Config(app, http=http, log_config=None, access_log=False, ws="none")) as address:
+        yield address
 
 
 PROTOCOLS = pytest.mark.parametrize("base", [HttpToolsProtocol, H11Protocol], ids=["httptools", "h11"])
