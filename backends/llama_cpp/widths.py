@@ -2,7 +2,8 @@
 
 On CPUs llama.cpp has several kernels for the product of weights and tokens, and chooses by type of weights and width of
 the pass. They add up in different orders. Seen with AVX2: weights in bfloat16 take another kernel from 2 tokens on,
-K-quants that were repacked from 4 on, the same as they are in the file from 8 on, Q8_0 and Q4_0 have one for all.
+K-quants that were repacked from 4 on, the same as they are in the file from 8 on (unless GGML_CPU_TILED_MM is 0), Q8_0
+and Q4_0 have one for all.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,6 @@
 """`deterministic`: the logits of a model in K-quants do not depend on how its tokens are divided into passes."""
 
+import os
 from contextlib import closing
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from backends.base import Entry, LoadOptions
 from backends.registry import load
+from backends.shipped_models import DEFAULT_DRAFT
 
 TOKENS = [5 + 7 * at % 190 for at in range(80)]
 
@@ -34,3 +36,17 @@ def test_a_kept_prompt_gives_the_bits_of_the_first_reading_with_k_quants(quantis
         backend.release(0)
         backend.release(2)
         assert np.array_equal(backend.extend([Entry(1, 69, TOKENS[69:70], 0)])[0], first)
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "0"), ("1", "1")])
+def test_k_quants_have_one_kernel_unless_the_user_says_otherwise(
+    before: str | None, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GGML_CPU_TILED_MM", "")  # so that it is restored
+    monkeypatch.delenv("GGML_CPU_TILED_MM")
+    if before is not None:
+        monkeypatch.setenv("GGML_CPU_TILED_MM", before)
+    with closing(load("llama_cpp", LoadOptions(DEFAULT_DRAFT, 1, 64, threads=1))):
+        assert os.environ.get("GGML_CPU_TILED_MM") == before
+    with closing(load("llama_cpp", LoadOptions(DEFAULT_DRAFT, 1, 64, threads=1, deterministic=True))):
+        assert os.environ["GGML_CPU_TILED_MM"] == after
