@@ -8,8 +8,8 @@ resident set: when idle, at its peak during the case, and two seconds after.
     header line        one header without end, on four connections
     ahead              requests sent ahead of their replies without end, on four connections
     ids                60 bodies of 4 MB at once: a prompt of 840,000 token ids
-    biases             20 bodies at once, each with 90,000 biases of logits
-    keys               20 bodies at once, each with 90,000 parameters that there are not
+    biases             20 bodies at once, each with as many biases of logits as are taken
+    keys               20 bodies at once, each with 25,000 parameters that there are not
     texts              20 bodies of 4 MB at once: one long text
     longest prompts    100 prompts as long as the context may hold by their bytes
     choices            8 requests of 128 texts each
@@ -37,6 +37,7 @@ from child_processes.children import child
 from child_processes.serving import Server, serve, verifier
 from drafter_client import DraftModel, LoadOptions, Options, Pair
 from drafter_client.serve.app import create_app
+from speculation.protocol.sampling_fields import MOST_BIASES
 
 _SECONDS, _REST = 5.0, 2.0  # of a case without an end; after each case
 _EVERY = 0.01  # seconds between two pings
@@ -175,11 +176,11 @@ def _ids() -> bytes:
 
 
 def _biases() -> bytes:
-    return json.dumps({"prompt": "x", "logit_bias": {str(token): 1.5 for token in range(90_000)}}).encode()
+    return json.dumps({"prompt": "x", "logit_bias": {str(token): 1.5 for token in range(MOST_BIASES)}}).encode()
 
 
 def _keys() -> bytes:
-    return json.dumps({f"key{number}": 1 for number in range(90_000)}).encode()
+    return json.dumps({f"key{number}": 1 for number in range(25_000)}).encode()
 
 
 def _choices() -> bytes:

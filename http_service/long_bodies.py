@@ -20,7 +20,7 @@ from http_service.request_body import LONG, read_body
 from speculation.errors import InvalidRequest, Overloaded
 
 MOST_BYTES = 16 * 1024 * 1024  # of long bodies at once, or one body where the limit is larger
-MOST_VALUES = 100_000  # of a body beside a prompt of token ids: more than any request that is taken has
+MOST_VALUES = 25_000  # of a body beside a prompt of token ids: more than any request that is taken has
 WAIT = 30.0  # seconds for which a body may wait for others
 
 M = TypeVar("M")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from backends.scripted import ScriptedBackend
+from speculation.protocol.sampling_fields import MOST_BIASES
 from speculation.sampling.logprobs import token_logprobs
 from tests.speculation import processed
 from tests.verifier_server.api.test_http_generate import events
@@ -123,3 +124,11 @@ def test_a_request_for_other_logprobs_opens_the_session_anew(server: LiveServer)
     again = ASKED | {"session_id": "anew", "committed_ids": EXPECTED[:1], "logprobs": 1}
     reply = server.post("/prefill", again)
     assert reply["logprobs"] == logprobs(EXPECTED[:2], 1)[1:]
+
+
+@pytest.mark.parametrize("path", ["/prefill", "/generate", "/v1/completions"])
+def test_more_biases_than_are_taken_are_refused_in_a_few_words(server: LiveServer, path: str) -> None:
+    for extra in (1, 20_000):
+        biases = {str(token): 1 for token in range(MOST_BIASES + extra)}
+        reply = server.http.post(path, json={"prompt": "a", "logit_bias": biases})
+        assert reply.status_code in (400, 413, 422) and len(reply.content) < 1000
