@@ -68,7 +68,9 @@ def test_too_many_values_are_refused_unread() -> None:
         return await bodies().read(request(body), len)
 
     most = MOST_VALUES + 2 * 1024
-    assert asyncio.run(read(b'["' + b"," * 500_000 + b'"' + b",1000" * most + b"]")) == 500_004 + 5 * most, "in a string"
+    assert asyncio.run(read(b'["' + b"," * 500_000 + b'"' + b",1000" * most + b"]")) == 500_004 + 5 * most, (
+        "in a string"
+    )
     with pytest.raises(InvalidRequest, match=f"has more than {most + 1} values, at most {most} are read"):
         asyncio.run(read(b"[1" + b",1000" * (most + 1) + b"]"))
 
