@@ -7,7 +7,6 @@ The target is Qwen2.5-Coder 1.5B in bfloat16, whose steps memory bounds; its 0.5
 
 import argparse
 import re
-import shlex
 import sys
 from io import StringIO
 from itertools import groupby
@@ -56,9 +55,7 @@ def main() -> None:
     PICTURE.write_text(
         _FONT.sub(
             "",
-            console.export_svg(
-                title=f"drafter --draft-model {DRAFT.name} {shlex.join(what[:2])} {shlex.join(what[2:])}"
-            ),
+            console.export_svg(title="drafter --prompt 'Write a Python class …' --chat --baseline"),
         ),
         encoding="utf-8",
     )
