@@ -38,6 +38,10 @@ class Paired:
         """The modes, without `auto`, for a text. `predicted`: whether it has a prediction."""
         return _modes(self.drafting, predicted)
 
+    def without_lost_draft_model(self, mode: Mode, *, predicted: bool) -> Mode:
+        """`mode`; but `target` for `fused`, where the verifier has come back without a draft model."""
+        return Mode.TARGET if mode is Mode.FUSED and mode not in self.modes(predicted=predicted) else mode
+
 
 class Pairing:
     """The present `Paired` of one pair. May be used from any thread."""

@@ -89,11 +89,10 @@ class TextRun:
             except _OF_ANOTHER_MODEL as error:
                 if not self._goes_on_after(error):
                     return
-                if options.mode is Mode.FUSED and options.mode not in self.paired.modes(
-                    predicted=bool(self.prediction)
-                ):
-                    options = replace(options, mode=Mode.TARGET, prediction=None)
-                    self._tell_mode(options.mode)
+                mode = self.paired.without_lost_draft_model(options.mode, predicted=bool(self.prediction))
+                if mode is not options.mode:
+                    options = replace(options, mode=mode, prediction=None)
+                    self._tell_mode(mode)
         raise ModelChanged(f"the verifier at {client.url} changed its model {_MOST_CHANGES} times during one text")
 
     def _tell_mode(self, mode: Mode) -> None:

@@ -52,13 +52,8 @@ def main() -> None:
     for line in lines:
         line.rstrip()
         console.print(line, no_wrap=True)
-    PICTURE.write_text(
-        _FONT.sub(
-            "",
-            console.export_svg(title="drafter --prompt 'Write a Python class …' --chat --baseline"),
-        ),
-        encoding="utf-8",
-    )
+    picture = console.export_svg(title="drafter --prompt 'Write a Python class …' --chat --baseline")
+    PICTURE.write_text(_FONT.sub("", picture), encoding="utf-8")
 
 
 def _style(cell: Char) -> Style:

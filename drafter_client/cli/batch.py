@@ -25,6 +25,7 @@ from drafter_client.cli.shared_steps import (
     check_draft_n,
     check_system,
     pair_of,
+    prompt_ids,
     read_prompts,
     text_options,
 )
@@ -152,7 +153,7 @@ def write(pair: Pair, prompt: Prompt, progress: WritingProgress, stop: threading
     """Generate one text. Returns its result, which may be an error of this prompt alone; None if `stop` ended it."""
     models = _models(pair)
     try:
-        ids = pair.chat(prompt.said, prompt.system) if prompt.chat else pair.encode(prompt.text)
+        ids = prompt_ids(pair, prompt.said, prompt.chat, prompt.system)
         with pair.generate(ids, prompt.options) as generation:
             for event in generation:
                 if isinstance(event, Finished):

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as Grid
 
 from drafter_client.batch.prompts import Prompt, parse_prompts
-from drafter_client.cli.shared_steps import check_system, drawing_options, pair_of, read_prompts
+from drafter_client.cli.shared_steps import check_system, drawing_options, pair_of, prompt_ids, read_prompts
 from drafter_client.display.comparison_plot import draw
 from drafter_client.display.comparison_table import (
     AUTO,
@@ -96,7 +96,11 @@ def _measure(
     pair: Pair, found: list[Way], kinds: dict[str, list[Prompt]], runs: int, notes: Console
 ) -> tuple[list[ComparedText], Stats]:
     """Generate all texts. Returns them, and the last statistics of mode `auto`, which knows the modes by then."""
-    prompts = [(kind, prompt, _ids(pair, prompt)) for kind, several in kinds.items() for prompt in several]
+    prompts = [
+        (kind, prompt, prompt_ids(pair, prompt.said, prompt.chat, prompt.system))
+        for kind, several in kinds.items()
+        for prompt in several
+    ]
     all_ways = [*found, Way(AUTO, Mode.AUTO)]
     for way in found:
         _, prompt, ids = prompts[0]
@@ -115,10 +119,6 @@ def _measure(
                     advance()
     order = {way.name: at for at, way in enumerate(all_ways)}
     return sorted(texts, key=lambda text: order[text.way]), last
-
-
-def _ids(pair: Pair, prompt: Prompt) -> list[int]:
-    return pair.chat(prompt.said, prompt.system) if prompt.chat else pair.encode(prompt.text)
 
 
 def _write(pair: Pair, way: Way, ids: list[int], options: Options) -> Stats:

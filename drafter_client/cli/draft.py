@@ -3,7 +3,15 @@
 import argparse
 from dataclasses import replace
 
-from drafter_client.cli.shared_steps import check_draft_n, check_system, pair_of, read_prompt, show, text_options
+from drafter_client.cli.shared_steps import (
+    check_draft_n,
+    check_system,
+    pair_of,
+    prompt_ids,
+    read_prompt,
+    show,
+    text_options,
+)
 from drafter_client.display.readout import Readout
 from drafter_client.metrics.statistics import Baseline
 from drafter_client.options import Mode
@@ -17,8 +25,8 @@ def run_draft(options: argparse.Namespace) -> int:
     chosen = text_options(options)
     with pair_of(options) as pair:
         check_draft_n(pair, options)
-        prompt_ids = pair.chat(prompt, options.system) if options.chat else pair.encode(prompt)
-        generation = pair.generate(prompt_ids, chosen)
+        ids = prompt_ids(pair, prompt, options.chat, options.system)
+        generation = pair.generate(ids, chosen)
 
         piece = generation.piece if options.verbose else None
         readout = Readout(as_json=options.json, stream=options.stream, stats=options.stats, piece=piece)
@@ -26,11 +34,7 @@ def run_draft(options: argparse.Namespace) -> int:
         def measure() -> None:
             if options.baseline:
                 readout.busy("measuring the target alone")
-                alone = (
-                    pair.generate(prompt_ids, replace(generation.options, mode=Mode.TARGET, prediction=None))
-                    .read()
-                    .stats
-                )
+                alone = pair.generate(ids, replace(generation.options, mode=Mode.TARGET, prediction=None)).read().stats
                 same = options.strategy in DRAFTER_INVARIANT
                 generation.stats.baseline = Baseline.of(alone, generation.stats.token_ids if same else None)
 

@@ -14,6 +14,7 @@ from backends.base import BackendError, LoadOptions
 from command_line.objects import keep_loaded_objects
 from drafter_client.batch.prompts import Prompt, is_text, parse_prompts
 from drafter_client.cli.flags import NGRAM
+from drafter_client.conversation import Messages
 from drafter_client.display.progress import loading
 from drafter_client.display.readout import Readout
 from drafter_client.display.status_line import draw
@@ -226,6 +227,12 @@ def read_prompts(path: Path, defaults: Options, *, chat: bool = False, system: s
     except OSError as error:
         raise BadPromptFile(f"the prompt file {path} cannot be read: {error.strerror}") from None
     return parse_prompts(data, str(path), defaults, chat=chat, system=system)
+
+
+def prompt_ids(pair: Pair, said: str | Messages, chat: bool, system: str | None) -> list[int]:
+    """The token ids of a prompt. `chat`: whether `said`, and the system message, go into the target's chat template,
+    as several messages always do."""
+    return pair.chat(said, system) if chat or not isinstance(said, str) else pair.encode(said)
 
 
 def check_system(options: argparse.Namespace) -> None:

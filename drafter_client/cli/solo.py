@@ -11,6 +11,7 @@ from drafter_client.cli.shared_steps import (
     check_system,
     drawing_options,
     engine_of,
+    prompt_ids,
     read_prompt,
     said_of_loading,
     say_outage,
@@ -48,20 +49,20 @@ def run_solo_command(options: argparse.Namespace) -> int:
                 options.verifier, None, **verifier, on_wait=on_wait, on_outage=say_outage(), on_prompt=say_prompt()
             )
         with pair:
-            return show(pair.generate(pair.chat(prompt, options.system) if options.chat else prompt, chosen), readout)
+            return show(pair.generate(prompt_ids(pair, prompt, options.chat, options.system), chosen), readout)
     path = options.model or _SHIPPED[options.which]
     with closing(load_model(options.backend, engine_of(options), path, progress=loading)) as backend:
         if options.chat:
             messages = conversation(prompt, options.system)
-            prompt_ids = chat_ids(backend.chat_template, backend.vocabulary, messages)
+            ids = chat_ids(backend.chat_template, backend.vocabulary, messages)
         else:
-            prompt_ids = backend.vocabulary.encode(prompt)
-        if not prompt_ids:
+            ids = backend.vocabulary.encode(prompt)
+        if not ids:
             raise BadPrompt("the prompt is empty, as the model reads it: give at least one character that is no space")
         described = {name: value for name, value in chosen.described().items() if name not in _OF_A_VERIFIER}
         stats = Stats(model=backend.model_name, mode=SOLO, sampling=described)
-        if len(prompt_ids) + chosen.max_tokens > backend.context_length:
+        if len(ids) + chosen.max_tokens > backend.context_length:
             stats.context = backend.context_length
-        text, tell = TextSession(prompt_ids), to_all(StatsCounter(stats).take, prompt_reader(say_prompt()))
+        text, tell = TextSession(ids), to_all(StatsCounter(stats).take, prompt_reader(say_prompt()))
         run = run_solo(backend, text, chosen.max_tokens, chosen.sampling, tell, time.perf_counter)
         return show(Generation(run, backend.vocabulary, text, chosen, stats), readout)

@@ -42,13 +42,13 @@ class Probe(NamedTuple):
 class HttpConnection:
     """Exchanges with the verifier at `url`, which has the form [http(s)://]host[:port][/prefix]. Raises BadUrl.
 
-    Used by one thread at a time. While a response takes long, `probe` is asked over another connection; if that does
+    Used by one thread at a time. While a response takes long, `/health` is asked over another connection; if that does
     not answer, the connection counts as lost.
     """
 
     def __init__(self, url: str, transport: httpx.BaseTransport | None = None, *, checks_health: bool = True) -> None:
         """`transport`: sends the requests, is shared with others and not closed; none of its responses is probed for.
-        None: a connection of its own. `checks_health`: whether to ask `probe`."""
+        None: a connection of its own. `checks_health`: whether to ask that."""
         in_full = _with_scheme(url)
         address = _parsed(in_full)
         self.url = in_full.rstrip("/")
@@ -56,8 +56,8 @@ class HttpConnection:
         prefix = self._prefix = address.raw_path.decode().partition("?")[0].rstrip("/")
         self._address_of = functools.lru_cache(16)(lambda path: address.copy_with(raw_path=(prefix + path).encode()))
         self._headers = [(b"Host", address.netloc), (b"Accept-Encoding", b"identity")]
-        self._prober: HttpConnection | None = None  # asks `probe` while a response takes long
-        self.probe = Probe()
+        self._prober: HttpConnection | None = None  # asks `_probe` while a response takes long
+        self._probe = Probe()
         self.traffic = Traffic()
         self._aborted = False
         self._response: httpx.Response | None = None  # the one that is being read
@@ -142,11 +142,11 @@ class HttpConnection:
     @contextmanager
     def probing(self, probe: Probe) -> Iterator[None]:
         """A context in which `probe` is asked while a response takes long, in place of `/health`."""
-        self.probe = probe
+        self._probe = probe
         try:
             yield
         finally:
-            self.probe = Probe()
+            self._probe = Probe()
 
     def connect(self) -> None:
         """Open a connection for the next request, where that is possible ahead. Raises VerifierUnreachable."""
@@ -223,19 +223,19 @@ class HttpConnection:
         return ConnectionLost(f"the connection to {self.url} broke: {reason.rstrip('.')}{advice}")
 
     def _ask_probe(self, waited: float) -> None:
-        """Ask what `probe` says over another connection. Raises ConnectionLost if nothing answers."""
+        """Ask what `_probe` says over another connection. Raises ConnectionLost if nothing answers."""
         prober = self._prober = HttpConnection(self.url, checks_health=False)
         try:
             if self._aborted:
                 prober.abort()
-            response = prober.exchange("GET", self.probe.path, None, [*self.probe.headers], _PROBE_TIMEOUT)
+            response = prober.exchange("GET", self._probe.path, None, [*self._probe.headers], _PROBE_TIMEOUT)
             if response.status_code == 200:
-                self.probe.told(response.content)
+                self._probe.told(response.content)
         except BadReply:
             pass  # any answer shows that the server is there
         except DrafterError as error:
             silent = f"{self.traffic.where} sent nothing for {waited:g} s"
-            raise ConnectionLost(f"{silent}, and {self.probe.path} did not answer: {error}") from error
+            raise ConnectionLost(f"{silent}, and {self._probe.path} did not answer: {error}") from error
         finally:
             self._prober = None
             prober.close()

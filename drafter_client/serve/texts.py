@@ -101,9 +101,8 @@ class PairTexts:
     async def open(self, text: TextRequest, caller: Caller) -> "_Text":
         self._draining.check_new_text()
         room = self._pair.target.context_length - len(text.prompt_ids)
-        sampling, mode = text.sampling, self._options.mode
-        if mode is Mode.FUSED and mode not in self._pair.paired.modes(predicted=text.prediction is not None):
-            mode = Mode.TARGET  # the verifier has come back without a draft model
+        sampling, predicted = text.sampling, text.prediction is not None
+        mode = self._pair.paired.without_lost_draft_model(self._options.mode, predicted=predicted)
         options = replace(
             self._options,
             mode=mode,

@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 
 from openai_api.messages.objects import REFUSED
 from speculation.errors import InvalidRequest
-from speculation.protocol.messages import MOST_ERRORS
+from speculation.protocol.messages import many_faults
 from speculation.terminal_text import one_line
 
 R = TypeVar("R", bound=BaseModel)
@@ -78,8 +78,8 @@ def _reported(error: ValidationError) -> InvalidRequest:
     Where a value may have several types, each of them has an error. The one that got furthest into the value is of the
     type that was meant.
     """
-    if error.error_count() > MOST_ERRORS:
-        return InvalidRequest(f"the request has {error.error_count()} faults")
+    if (too_many := many_faults(error)) is not None:
+        return too_many
     errors = error.errors(include_url=False, include_input=False)
     if errors[0]["type"] == "json_invalid":  # what Python's reader takes, and pydantic's does not
         return InvalidRequest(_TOO_DEEP if "recursion" in errors[0]["msg"] else _UNICODE)

@@ -28,7 +28,7 @@ from speculation.sampling import gumbel
 from speculation.sampling.logprobs import MOST_LOGPROBS
 from speculation.sampling.sampling import MOST_TOP_K, Sampling
 
-MOST_ERRORS = 1000  # of which the first is named: to list more takes long
+_MOST_ERRORS = 1000  # of which the first is named: to list more takes long
 # The range of token ids is checked against the model's vocabulary. Naming every wrong id of a long list takes seconds.
 TokenIds = Annotated[list[int], Field(fail_fast=True)]
 SESSION_ID = r"^[A-Za-z0-9._:-]{1,128}$"
@@ -308,8 +308,8 @@ def _read(validate: Callable[[Any], M], given: Any) -> M:
     try:
         return validate(given)
     except ValidationError as error:
-        if error.error_count() > MOST_ERRORS:
-            raise InvalidRequest(f"the request has {error.error_count()} faults") from None
+        if (too_many := many_faults(error)) is not None:
+            raise too_many from None
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         others = error.error_count() - 1
@@ -317,6 +317,12 @@ def _read(validate: Callable[[Any], M], given: Any) -> M:
         what = "Input should be an object" if first["type"] == "model_type" else first["msg"]
         what = what.removeprefix("Value error, ")
         raise InvalidRequest(f"{where + ': ' if where else ''}{what}{more}", param=where or None) from None
+
+
+def many_faults(error: ValidationError) -> InvalidRequest | None:
+    """The error for a request with more faults than are worth listing; None: it has fewer."""
+    count = error.error_count()
+    return InvalidRequest(f"the request has {count} faults") if count > _MOST_ERRORS else None
 
 
 def check_session_id(session_id: str, field: str) -> None:

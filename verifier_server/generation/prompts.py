@@ -131,7 +131,7 @@ async def with_ids(backend: Backend, request: P) -> P:
         text = getattr(request, field, None)
         if text is not None and len(text) > _LONG_TEXT:
             encode = partial(encode_text, backend, field, text, add_begin=add_begin)
-            ids |= {field: None, f"{field}_ids": await aside(len(text), encode)}
+            ids |= {field: None, f"{field}_ids": await asyncio.to_thread(encode)}
     return request.model_copy(update=ids) if ids else request
 
 

@@ -4,17 +4,13 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.base import Backend, Entry, LoadOptions, Logits
-from backends.llama_cpp.library import lib
 from backends.llama_cpp.widths import ONE_PATH, equal_up_to
 from backends.registry import load
 from backends.shipped_models import DEFAULT_DRAFT
-from backends.trial.tiny_gguf import write_tiny_gguf
-from backends.trial.tiny_llama import TinyModel
 
 TOKENS = [5 + 7 * at % 190 for at in range(24)]
 
@@ -26,18 +22,6 @@ def _in_passes(backend: Backend, slot: int, width: int) -> Logits:
     ]
     backend.release(slot)
     return np.concatenate(parts)
-
-
-@pytest.fixture(scope="module")
-def in_floats(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("floats")
-    model = TinyModel(folder / "tiny", hidden_size=256, intermediate_size=256)
-    write_tiny_gguf(model, folder / "tiny.gguf")
-    params = lib.llama_model_quantize_default_params()
-    params.ftype, params.nthread = lib.LLAMA_FTYPE_MOSTLY_BF16, 1
-    path = folder / "tiny-bf16.gguf"
-    assert lib.llama_model_quantize(str(folder / "tiny.gguf").encode(), str(path).encode(), params) == 0
-    return path
 
 
 def test_passes_of_float_weights_agree_where_deterministic(in_floats: Path) -> None:
