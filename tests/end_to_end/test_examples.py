@@ -98,8 +98,8 @@ def test_unreachable_verifier_is_reported_in_one_line(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", PROMPTS[:4])
-def test_simple_client_writes_the_target_s_text(verifier: Verifier, reference: Reference, text: str) -> None:
-    ran = _simple(verifier.url, text, "--max-tokens", "40")
+def test_simple_client_writes_the_target_s_text(exact: Verifier, reference: Reference, text: str) -> None:
+    ran = _simple(exact.url, text, "--max-tokens", "40")
     assert (ran.returncode, ran.stderr) == (0, "")
     ids, statistics, comparison, *shown = ran.stdout.split("\n")
     tokens = [int(word) for word in ids.removeprefix("token ids: ").split()]
