@@ -290,14 +290,13 @@ class Pair:
         *,
         pinned: bool,
     ) -> Run:
-        listeners: list[Listener] = [StatsCounter(stats).take]
+        listeners: list[Listener] = [StatsCounter(stats, text).take]
         with ExitStack() as stack:
             place = stack.enter_context(self._place())
             if (on_prompt := self._on_prompt) is not None:
                 listeners.append(prompt_reader(on_prompt))
             if self._observer is not None:
                 listeners.append(stack.enter_context(self._observer.run(stats, options.settings())))
-            stack.callback(lambda: None if text.stopped_at is None else stats.cut(text.stopped_at))
             may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in paired.modes()
             drawn = options.sampling, options.strategy, len(text.prompt_ids)
             drafter = paired.drafting.drafters[place.number](*drawn) if may_draft else None

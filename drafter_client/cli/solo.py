@@ -63,6 +63,7 @@ def run_solo_command(options: argparse.Namespace) -> int:
         stats = Stats(model=backend.model_name, mode=SOLO, sampling=described)
         if len(ids) + chosen.max_tokens > backend.context_length:
             stats.context = backend.context_length
-        text, tell = TextSession(ids), to_all(StatsCounter(stats).take, prompt_reader(say_prompt()))
+        text = TextSession(ids)
+        tell = to_all(StatsCounter(stats, text).take, prompt_reader(say_prompt()))
         run = run_solo(backend, text, chosen.max_tokens, chosen.sampling, tell, time.perf_counter)
         return show(Generation(run, backend.vocabulary, text, chosen, stats), readout)

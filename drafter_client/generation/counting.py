@@ -1,6 +1,7 @@
 """The listener that fills the statistics of a text."""
 
 from drafter_client.generation import events
+from drafter_client.generation.text_session import TextSession
 from drafter_client.metrics.statistics import SOLO, Stats, Turn
 from drafter_client.metrics.token_source import TokenSource
 from drafter_client.metrics.waits import DRAFTING, PREFILL, VERIFY, exchange
@@ -13,8 +14,9 @@ class StatsCounter:
     """Fills `Stats`. In mode `auto`, the statistics of each stretch are counted apart, too, for what the text waited
     for: that depends on the mode of the stretch."""
 
-    def __init__(self, stats: Stats) -> None:
-        self._stats = stats
+    def __init__(self, stats: Stats, text: TextSession | None = None) -> None:
+        """`text`: whose tokens behind a stop string are left out at its end; None: a stretch of a text."""
+        self._stats, self._text = stats, text
         self._begun = False
         self._attempt = 0.0  # milliseconds on the run's clock: the begin of the last attempt
         self._last = 0.0  # and when the last tokens came, or the text began
@@ -67,6 +69,8 @@ class StatsCounter:
                 stats.bytes_sent += event.bytes_sent
                 stats.bytes_received += event.bytes_received
                 stats.why = event.why
+                if self._text is not None and self._text.stopped_at is not None:
+                    stats.cut(self._text.stopped_at)
                 if self._stretch is not None:
                     stretch = self._stretch._stats
                     stats.turns[-1], stats.stretches[-1] = Turn(stretch.mode, stretch.generated_tokens), stretch.waits()

@@ -182,7 +182,6 @@ def _follow(
             if characters.stopped:
                 break
     if text.stopped_at is not None:
-        stats.cut(text.stopped_at)
         yield Finished(str(characters), text.tokens[: text.stopped_at], "stop", stats)
         return
     if text.finish_reason is None and text.stop.is_set():

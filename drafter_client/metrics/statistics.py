@@ -11,6 +11,7 @@ from drafter_client.metrics.waits import DRAFTING, NETWORK, PREFILL, QUEUE, VERI
 from speculation.acceptance.explain import Decision
 from speculation.policy.schedule import Schedule
 from speculation.protocol.prompt_progress import PromptProgress
+from speculation.protocol.response_fields import STOP_STRING
 from speculation.sampling.logprobs import TokenLogprobs
 
 _STEPS = 512
@@ -135,7 +136,7 @@ class Stats:
         """ "stop", "stop_string", "max_tokens" or "context"; None while the text is generated, or if it was interrupted
         or failed."""
         if self.stopped:
-            return "stop_string"
+            return STOP_STRING
         if self.finish_reason != "length":
             return self.finish_reason
         return "max_tokens" if self.context is None else "context"

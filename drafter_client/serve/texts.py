@@ -34,7 +34,7 @@ from http_service.draining import Draining
 from http_service.keys.access import Caller
 from http_service.keys.gate import Gate
 from http_service.long_bodies import RequestBodies
-from http_service.observability.text_lines import INTERRUPT, STOP_STRING, EndedText
+from http_service.observability.text_lines import INTERRUPT, EndedText
 from openai_api.texts import DraftCounts, End, Piece, Target, TextRequest
 from speculation.errors import (
     BadGateway,
@@ -47,6 +47,7 @@ from speculation.errors import (
     VerifierAway,
 )
 from speculation.protocol.prompt_progress import PromptProgress
+from speculation.protocol.response_fields import STOP_STRING
 
 _log = logging.getLogger("specpair.drafter")
 RETRY_AFTER = 5  # seconds until a verifier that is away may be back

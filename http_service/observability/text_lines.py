@@ -9,7 +9,6 @@ from speculation.counted import counted
 
 _log = logging.getLogger("specpair.texts")
 INTERRUPT = "interrupt"  # what a text was ended by whose client left
-STOP_STRING = "stop_string"
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ Identity = Annotated[
 Reason = Annotated[str, AfterValidator(one_line)]
 FinishReason = Literal["stop", "length"]  # an end token; the limit, or the context is full
 Ended = Annotated[FinishReason, Field(description="stop: an end token; length: the limit, or the context is full.")]
+STOP_STRING = "stop_string"  # what statistics and logs say in place of "stop" if a stop string ended the text
 OrNotYet = Annotated[FinishReason | None, Field(description="Why the text has ended; null until it has.")]
 
 
