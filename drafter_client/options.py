@@ -14,15 +14,16 @@ from speculation.sampling import gumbel
 from speculation.sampling.logprobs import MOST_LOGPROBS
 from speculation.sampling.sampling import Sampling
 
-PENALTIES = ("min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")  # off unless given
+PROCESSORS = ("min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "min_tokens")  # off unless given
 # Options that results and traces of earlier versions do not have.
-_LATER = (*PENALTIES, "logit_bias", "logprobs", "prediction", "stop")
+_LATER = (*PROCESSORS, "logit_bias", "logprobs", "prediction", "stop")
 _NUMBERS: dict[str, tuple[type, ...]] = {  # the options that are numbers, with the types that each takes
     "max_tokens": (int,),
     "temperature": (float, int),
     "top_k": (int,),
     "top_p": (float, int),
-    **dict.fromkeys(PENALTIES, (float, int)),
+    **dict.fromkeys(PROCESSORS, (float, int)),
+    "min_tokens": (int,),
     "logprobs": (int, NoneType),
     "seed": (int, NoneType),
     "threshold": (float, int, NoneType),
@@ -55,6 +56,7 @@ class Options:
     `frequency_penalty`   as `presence_penalty`, for each time that the text has the token
     `repetition_penalty`  divides positive logits, and multiplies negative ones, of tokens in prompt or text; 0.01 to
                     100, 1: off
+    `min_tokens`    the model ends no text before it has so many tokens; a stop string does. 0: whenever it wants
     `logit_bias`    for token ids, what is added to their logits, -100 to 100
     `mode`          which machine drafts
     `strategy`      the rule that decides which draft tokens are accepted
@@ -79,6 +81,7 @@ class Options:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
+    min_tokens: int = 0
     logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
     seed: int | None = None
     strategy: Strategy = Strategy.COUPLED
@@ -196,7 +199,7 @@ class Options:
             fields["explain"] = True
         if self.logprobs is not None:
             fields["logprobs"] = self.logprobs
-        for name in PENALTIES:
+        for name in PROCESSORS:
             if (value := getattr(self, name)) != getattr(_PLAIN, name):
                 fields[name] = value
         return fields | self._bias()

@@ -8,7 +8,7 @@ from drafters.base import Expansion
 from speculation.acceptance.draft_probs import drawn_from, normalised, propose
 from speculation.acceptance.strategies import Strategy, common_prefix, effective_sampling
 from speculation.drafts.tree import Prediction
-from speculation.sampling.processors import text_processors
+from speculation.sampling.processors import masks_of, text_processors
 from speculation.sampling.sampling import Row, Sampling, choose, choose_two, probability
 
 _CHOICES = 8  # top logits of a row for greedy decoding: enough for a second choice
@@ -49,7 +49,8 @@ class ModelDrafter:
         """
         self._backend, self._sampling, self._draws = backend, sampling, draws
         self._ids = min(backend.vocabulary.size, vocabulary_size or backend.vocabulary.size)
-        self._processors = text_processors(sampling, prompt_len, self._ids)
+        ends = [end for end in backend.vocabulary.ends if end < self._ids]
+        self._processors = text_processors(sampling, prompt_len, self._ids, masks_of(sampling, ends))
         self._wanted = top_logits_spec(sampling, self._ids, choices=_CHOICES, whole=self._processors is not None)
         self._fewer_ids = (vocabulary_size or 0) > self._ids
         self.width = backend.slots if backend.can_copy else 1

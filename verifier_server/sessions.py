@@ -47,7 +47,7 @@ class Session:
     token_logprobs: list[TokenLogprobs] = field(default_factory=list)  # if asked for, one for each as `decisions`
     decided_from: int = field(init=False)  # position of the first token committed here, and so of the first decision
     rule: Rule = field(init=False)  # how tokens are judged, from strategy, sampling and threshold
-    masks: Sequence[LogitProcessor] = ()  # logit processors beside those of `sampling`, which come first
+    masks: Sequence[LogitProcessor] = ()  # logit processors that come first: `masks_of` the settings, and others
     processors: TextProcessors | None = field(init=False)  # all of them, for the engine's thread; None: there are none
 
     # Changed by the engine's thread only.

@@ -27,6 +27,7 @@ _KEYS: dict[str, tuple[tuple[type, ...], str]] = {
     "presence_penalty": ((int, float), "a number"),
     "frequency_penalty": ((int, float), "a number"),
     "repetition_penalty": ((int, float), "a number"),
+    "min_tokens": ((int,), "a whole number"),
     "logit_bias": ((dict,), "an object of token ids and numbers"),
     "seed": ((int,), "a whole number"),
     "prediction": ((str,), "text"),

@@ -8,7 +8,7 @@ from drafter_client.generation.events import Began, Committed, Ended, Listener, 
 from drafter_client.generation.text_session import TextSession
 from drafter_client.metrics.token_source import TokenSource
 from speculation.protocol.prompt_progress import PromptProgress
-from speculation.sampling.processors import text_processors
+from speculation.sampling.processors import masks_of, text_processors
 from speculation.sampling.sampling import Sampling, choose
 
 
@@ -35,7 +35,7 @@ def run_solo(
         )
     tell(Began(len(tokens)), 1e3 * clock())
     limit = min(len(tokens) + max_tokens, backend.context_length)
-    processors = text_processors(sampling, len(text.prompt_ids))
+    processors = text_processors(sampling, len(text.prompt_ids), masks=masks_of(sampling, backend.vocabulary.ends))
     held, wanted = 0, top_logits_spec(sampling, size, whole=processors is not None)
     try:
         while text.finish_reason is None:

@@ -46,8 +46,6 @@ _TEXT: dict[str, tuple[Any, ...]] = {
     "use_beam_search": (False,),
     "early_stopping": (False,),
     "length_penalty": (1,),
-    "ignore_eos": (False,),
-    "min_tokens": (0,),
     "stop_token_ids": ([],),
     "include_stop_str_in_output": (False,),
     "no_stop_trim": (False,),
@@ -121,6 +119,7 @@ _INSTEAD = {
     "n_predict": "max_tokens",
     "num_predict": "max_tokens",
     "max_new_tokens": "max_tokens",
+    "min_new_tokens": "min_tokens",
     "enable_thinking": "chat_template_kwargs.enable_thinking",
 }
 _OF_A_REPLY = (  # what an earlier reply, sent back, says of itself

@@ -12,7 +12,7 @@ from openai_api.messages.seeds import seed_of
 from speculation.errors import InvalidRequest
 from speculation.protocol.sampling_fields import LogitBias
 from speculation.sampling import gumbel
-from speculation.sampling.sampling import MOST_TOP_K, PENALTY, REPETITION, Sampling, bias_pairs
+from speculation.sampling.sampling import MOST_MIN_TOKENS, MOST_TOP_K, PENALTY, REPETITION, Sampling, bias_pairs
 
 MOST_TEXTS = 128  # of one request
 MOST_STOPS = 16
@@ -103,6 +103,15 @@ class _Generation(Object):
         ),
     ] = None
     logit_bias: LogitBias | None = None
+    min_tokens: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=MOST_MIN_TOKENS,
+            description="The model ends no text before it has so many tokens. A stop string does.",
+        ),
+    ] = None
+    ignore_eos: Annotated[bool | None, Field(description="Whether the model never ends a text.")] = None
     prediction: Annotated[
         Prediction | None, Field(description="What the text is expected to be: draft tokens are taken from it.")
     ] = None
@@ -115,7 +124,14 @@ class _Generation(Object):
             raise ValueError("stream_options: there are none without stream")
         if self.best_of not in (None, 1, self.choices):
             raise ValueError("best_of: not supported: leave it out, or send the value of n")
+        if self.min_tokens and self.limit is not None and self.min_tokens > self.limit:
+            raise ValueError(f"min_tokens: {self.min_tokens}, but the text may have {self.limit}: give more max_tokens")
         return self
+
+    @property
+    def limit(self) -> int | None:
+        """The most tokens of a text; None: as many as the context holds."""
+        raise NotImplementedError
 
     @property
     def choices(self) -> int:
@@ -147,6 +163,7 @@ class _Generation(Object):
             presence_penalty=self.presence_penalty or 0.0,
             frequency_penalty=self.frequency_penalty or 0.0,
             repetition_penalty=1.0 if self.repetition_penalty is None else self.repetition_penalty,
+            min_tokens=MOST_MIN_TOKENS if self.ignore_eos else self.min_tokens or 0,
             logit_bias=bias_pairs({int(token): bias for token, bias in (self.logit_bias or {}).items() if bias}),
         )
         seeds = (
@@ -179,7 +196,7 @@ class CompletionRequest(_Generation):
 
     @property
     def limit(self) -> int | None:
-        """The most tokens of a text. OpenAI's default."""
+        # OpenAI's default.
         return 16 if self.max_tokens is None else self.max_tokens
 
     @property
@@ -245,7 +262,6 @@ class ChatRequest(_Generation):
 
     @property
     def limit(self) -> int | None:
-        """The most tokens of a text; None: as many as the context holds."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
     @property

@@ -21,6 +21,7 @@ from speculation.protocol.sampling_fields import (
     FrequencyPenalty,
     LogitBias,
     MinP,
+    MinTokens,
     PresencePenalty,
     RepetitionPenalty,
 )
@@ -100,6 +101,7 @@ class _Prompted(Message):
     presence_penalty: PresencePenalty = 0.0
     frequency_penalty: FrequencyPenalty = 0.0
     repetition_penalty: RepetitionPenalty = 1.0
+    min_tokens: MinTokens = 0
     logit_bias: LogitBias = {}
     seed: Annotated[
         int | None,

@@ -11,6 +11,7 @@ from speculation.protocol.sampling_fields import (
     FrequencyPenalty,
     LogitBias,
     MinP,
+    MinTokens,
     PresencePenalty,
     RepetitionPenalty,
 )
@@ -124,6 +125,7 @@ class SamplingReport(Response):
     presence_penalty: PresencePenalty = 0.0
     frequency_penalty: FrequencyPenalty = 0.0
     repetition_penalty: RepetitionPenalty = 1.0
+    min_tokens: MinTokens = 0
     logit_bias: LogitBias = {}
 
     @classmethod

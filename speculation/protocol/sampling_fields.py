@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from speculation.acceptance.draft_probs import token_id
-from speculation.sampling.sampling import BIAS, PENALTY, REPETITION
+from speculation.sampling.sampling import BIAS, MOST_MIN_TOKENS, PENALTY, REPETITION
 
 MinP = Annotated[
     float, Field(ge=0.0, le=1.0, description="Mask tokens of less than this share of the greatest probability; 0: off.")
@@ -20,6 +20,9 @@ FrequencyPenalty = Annotated[
         le=PENALTY,
         description="Subtracted from the logits of tokens for each time that the text has them; 0: off.",
     ),
+]
+MinTokens = Annotated[
+    int, Field(ge=0, le=MOST_MIN_TOKENS, description="Mask the end tokens until the text has so many tokens.")
 ]
 RepetitionPenalty = Annotated[
     float,

@@ -2,7 +2,8 @@
 
 Order and formulas are those of vLLM. l is a logit, and n is how often its id occurs in the output so far:
 
-    masks                 processors of the caller's own, such as a grammar's
+    masks                 processors of the caller's own, such as a grammar's, and:
+    min_tokens n          -inf for the end tokens while the output has fewer than n tokens
     logit_bias b          l + b
     repetition_penalty r  l / r where l > 0, else l * r, for ids in the prompt or the output (CTRL, arXiv 1909.05858)
     frequency_penalty f,
@@ -14,7 +15,7 @@ Logits are float32, and so is the arithmetic. A verifier and a drafter that proc
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf, log
 from typing import overload
 
@@ -88,6 +89,23 @@ class TokenCounts:
     def counts(self) -> Logits:
         """How often each of `ids` occurs, float32 of shape (n,)."""
         return self._counts[: len(self._places)]
+
+
+class EndsLater(LogitProcessor):
+    """Masks the end tokens while the output has fewer than `least` tokens."""
+
+    def __init__(self, ends: Iterable[int], least: int) -> None:
+        self._ends, self._least, self._length = np.array(sorted(ends), np.int64), least, 0
+
+    def push(self, token: int) -> None:
+        self._length += 1
+
+    def pop(self, token: int) -> None:
+        self._length -= 1
+
+    def process(self, row: Logits) -> None:
+        if self._length < self._least:
+            row[self._ends] = -inf
 
 
 class LogitBias(LogitProcessor):
@@ -236,13 +254,18 @@ class ProcessedRows(Sequence[Logits]):
         return self._done[at]
 
 
+def masks_of(sampling: Sampling, ends: Iterable[int]) -> list[LogitProcessor]:
+    """The masks that the settings ask for, new ones. `ends`: ids of the model's end tokens."""
+    return [EndsLater(ends, sampling.min_tokens)] if sampling.min_tokens else []
+
+
 def text_processors(
     sampling: Sampling, prompt_len: int, size: int | None = None, masks: Sequence[LogitProcessor] = ()
 ) -> TextProcessors | None:
     """The logit processors of a text with these settings; None if nothing changes its rows.
 
     `sampling`: from `effective_sampling`. `size`: ids of a row, where the text may hold others; None: it holds none.
-    `masks`: processors of the caller's own, new ones, which come first.
+    `masks`: `masks_of` the settings, and processors of the caller's own; new ones, which come first.
     """
     processors = list(masks)
     if sampling.logit_bias:

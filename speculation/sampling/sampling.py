@@ -22,6 +22,7 @@ GREEDY_BELOW = 1e-3  # temperatures under this are plain argmax
 PENALTY = 2.0  # the greatest frequency and presence penalty; the least is its negative
 REPETITION = (0.01, 100.0)  # range of the repetition penalty: beyond it, float32 logits could overflow
 MOST_TOP_K = 2**53  # JSON readers that have floats only take larger numbers for others
+MOST_MIN_TOKENS = 2**53  # so many that no end token ever comes
 BIAS = 100.0  # the greatest bias of an id; the least is its negative
 
 Logits = NDArray[np.float32]
@@ -33,7 +34,7 @@ class Sampling:
     """Sampling settings of a session. `top_k` 0 and `top_p` 1 switch the filters off.
 
     The others are settings of logit processors, which are described in `processors` and off by default. `logit_bias`:
-    pairs of an id and its bias, sorted by id, each id once.
+    pairs of an id and its bias, sorted by id, each id once. `min_tokens`: no end token comes before so many tokens.
     """
 
     seed: int = 0
@@ -45,6 +46,7 @@ class Sampling:
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
     logit_bias: tuple[tuple[int, float], ...] = ()
+    min_tokens: int = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < gumbel.SEED_LIMIT:
@@ -63,6 +65,8 @@ class Sampling:
         least, most = REPETITION
         if not least <= self.repetition_penalty <= most:
             raise ValueError(f"repetition_penalty must be in [{least:g}, {most:g}], got {self.repetition_penalty}")
+        if not 0 <= self.min_tokens <= MOST_MIN_TOKENS:
+            raise ValueError(f"min_tokens must be in [0, 2**53], got {self.min_tokens}")
         for token, bias in self.logit_bias:
             if token < 0:
                 raise ValueError(f"logit_bias names {token}, which is no token id: ids are 0 or greater")
@@ -89,7 +93,7 @@ class Sampling:
     def processed(self) -> bool:
         """Whether a logit processor changes rows."""
         penalised = self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1.0
-        return bool(penalised or self.logit_bias or (self.min_p and not self.greedy))
+        return bool(self.min_tokens or penalised or self.logit_bias or (self.min_p and not self.greedy))
 
     @property
     def unprocessed(self) -> "Sampling":

@@ -31,6 +31,7 @@ from speculation.protocol.response_fields import SamplingReport
         ({"presence_penalty": 2.1}, r"presence_penalty must be in \[-2, 2\], got 2.1"),
         ({"frequency_penalty": -3}, r"frequency_penalty must be in \[-2, 2\], got -3"),
         ({"frequency_penalty": "1"}, "frequency_penalty must be of type float or int, got '1'"),
+        ({"min_tokens": -1}, r"min_tokens must be in \[0, 2\*\*53\], got -1"),
         ({"repetition_penalty": 0.0}, r"repetition_penalty must be in \[0.01, 100\], got 0.0"),
         ({"logit_bias": [(1, 2.0)]}, r"logit_bias must map token ids to numbers, got \[\(1, 2.0\)\]"),
         ({"logit_bias": {"1": 2.0}}, "logit_bias must map token ids to numbers, got '1': 2.0"),
@@ -75,6 +76,7 @@ def test_seed_is_random_if_none_was_given() -> None:
     presence_penalty=st.floats(-2.0, 2.0),
     frequency_penalty=st.floats(-2.0, 2.0),
     repetition_penalty=st.floats(0.01, 100.0),
+    min_tokens=st.integers(0, 2**53),
     logit_bias=st.dictionaries(st.integers(0, 10**9 - 1), st.floats(-100.0, 100.0) | st.integers(-100, 100)),
     logprobs=st.none() | st.integers(0, 20),
     strategy=st.sampled_from([Strategy.COUPLED, Strategy.DETERMINISTIC]),
@@ -98,7 +100,15 @@ def test_verifier_accepts_all_valid_options(strategy: Strategy, **fields: Any) -
 
 def test_options_of_later_versions_are_named_only_where_they_are_given() -> None:
     """So that the results and traces of an earlier version are still those of the same options."""
-    later = {"min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "logprobs"}
+    later = {
+        "min_p",
+        "presence_penalty",
+        "frequency_penalty",
+        "repetition_penalty",
+        "min_tokens",
+        "logit_bias",
+        "logprobs",
+    }
     assert not later & (Options().settings() | Options().request()).keys()
     given = Options(min_p=0.1, presence_penalty=1, logit_bias={15: -100, 3: 1.5}, logprobs=0)
     found = {"min_p": 0.1, "presence_penalty": 1, "logit_bias": {"3": 1.5, "15": -100.0}, "logprobs": 0}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from backends.scripted import Script, ScriptedBackend
+from backends.scripted import END, Script, ScriptedBackend
 from backends.vocabulary import Vocabulary
 from drafter_client import Custom, DraftModel, Finished, Lookup, Mode, Options, Pair, Source, Strategy, Tokens
 from drafters.base import Drafter
@@ -22,11 +22,16 @@ COUNT = 40
 TARGET = ScriptedBackend(Script(seed=1))
 IDS = TARGET.vocabulary.encode(PROMPT)
 BIAS = {101: 6.0, 102: -100.0}
+ENDING = dict.fromkeys(range(256), -100.0) | {END: 100.0}  # the end token is the likeliest everywhere
 SETTINGS: dict[str, dict[str, Any]] = {
     "greedy": {"presence_penalty": 2.0, "repetition_penalty": 1.4, "logit_bias": BIAS},
     "sampled": {"temperature": 0.9, "frequency_penalty": 1.0, "min_p": 0.05, "logit_bias": BIAS, "top_p": 0.98},
 }
-EACH_SETTING = pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+ENDINGS: dict[str, dict[str, Any]] = {
+    "late end": {"temperature": 0.9, "min_tokens": 17, "logit_bias": ENDING},
+    "no end": {"min_tokens": 2**53, "logit_bias": ENDING},
+}
+EACH_SETTING = pytest.mark.parametrize("settings", (SETTINGS | ENDINGS).values(), ids=SETTINGS | ENDINGS)
 
 
 def _unaware(vocabulary: Vocabulary, sampling: Sampling) -> Drafter:
@@ -78,7 +83,7 @@ def test_the_text_is_the_same_on_the_server(fused: Verifier, settings: dict[str,
     assert done.stats.sampling == options.described()
 
 
-@EACH_SETTING
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_drafts_that_know_the_processors_are_all_accepted(fused: Verifier, settings: dict[str, Any]) -> None:
     """The same model drafts and judges: without the processors, most of its draft tokens would be rejected."""
     rates = {}

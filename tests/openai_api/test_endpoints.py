@@ -9,6 +9,7 @@ import httpx
 import openai
 import pytest
 
+from backends.scripted import END
 from drafter_client import DraftModel, Options, Pair
 
 PROMPT = "def main(x):"
@@ -208,6 +209,27 @@ def test_processors_change_the_text_as_in_generate(client: openai.OpenAI, verifi
     body = {"prompt": PROMPT, "max_tokens": 24, "seed": 5, "temperature": 1.0} | options | extra
     assert text == httpx.post(f"{verifier_url}/generate", json=body, trust_env=False).json()["text"]
     assert text != _text(client) and "b" not in text
+
+
+@pytest.mark.parametrize(
+    ("extra", "count", "reason"),
+    [({}, 1, "stop"), ({"min_tokens": 9}, 10, "stop"), ({"min_tokens": 3, "ignore_eos": True}, 24, "length")],
+    ids=["the model ends it", "no end before min_tokens", "ignore_eos"],
+)
+def test_the_model_ends_a_text_when_it_may(
+    client: openai.OpenAI, extra: dict[str, Any], count: int, reason: str
+) -> None:
+    """With biases that make the model end a text as soon as it may, and change nothing else."""
+    bias = {str(token): -100 for token in range(128)} | {str(END): 100}
+    alone = _text(client, temperature=0)
+    options: dict[str, Any] = {"temperature": 0, "logit_bias": bias, "extra_body": extra}
+    expected = alone[: count - (reason == "stop")], reason
+    chunks = _streamed(client, **options, stream_options={"include_usage": True})
+    reasons = [choice.finish_reason for chunk in chunks for choice in chunk.choices]
+    assert ("".join(choice.text for chunk in chunks for choice in chunk.choices), reasons[-1]) == expected
+    assert chunks[-1].usage.completion_tokens == count
+    reply = client.completions.create(model="", prompt=PROMPT, max_tokens=24, seed=5, **options)
+    assert (reply.choices[0].text, reply.choices[0].finish_reason) == expected
 
 
 def test_a_prediction_changes_the_usage_and_not_the_text(client: openai.OpenAI, url: str, verifier_url: str) -> None:

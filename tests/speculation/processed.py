@@ -14,14 +14,19 @@ SETTINGS = {
     "frequency_penalty": Sampling(5, 0.9, frequency_penalty=0.7),
     "presence_penalty": Sampling(6, 0.9, presence_penalty=1.3),
     "min_p": Sampling(7, 0.9, min_p=0.2),
+    "min_tokens": Sampling(10, 0.9, min_tokens=2),
     "rewards": Sampling(8, 0.9, presence_penalty=-0.5, frequency_penalty=-0.2, repetition_penalty=0.8),
-    "all": Sampling(9, 1.1, 0, 0.95, 0.05, 0.4, 0.3, 1.2, ((0, 0.5), (2, -1.0))),
+    "all": Sampling(9, 1.1, 0, 0.95, 0.05, 0.4, 0.3, 1.2, ((0, 0.5), (2, -1.0)), 1),
 }
 
 
-def process(row: Logits, sampling: Sampling, prompt: Sequence[int], output: Sequence[int]) -> NDArray[np.float64]:
-    """The processed row, which follows `prompt` and `output`."""
+def process(
+    row: Logits, sampling: Sampling, prompt: Sequence[int], output: Sequence[int], ends: Collection[int] = ()
+) -> NDArray[np.float64]:
+    """The processed row, which follows `prompt` and `output`. `ends`: ids of the end tokens."""
     logits = row.astype(np.float64)
+    if len(output) < sampling.min_tokens:
+        logits[[*ends]] = -np.inf
     for token, bias in sampling.logit_bias:
         logits[token] += bias
     for token in {*prompt, *output}:
@@ -45,6 +50,6 @@ def plain(
     """Up to `count` tokens after `prompt` by plain decoding with logit processors; fewer if one of `ends` comes."""
     output: list[int] = []
     while len(output) < count and not (output and output[-1] in ends):
-        row = process(logits_after([*prompt, *output]), sampling, prompt, output).astype(np.float32)
+        row = process(logits_after([*prompt, *output]), sampling, prompt, output, ends).astype(np.float32)
         output.append(choose_reference(row, sampling, len(prompt) + len(output)))
     return output

@@ -11,6 +11,7 @@ from backends.vocabulary import Part
 from speculation.errors import EmptyPrompt, InvalidRequest, PromptTooLong, TokenOutOfRange
 from speculation.protocol import messages
 from speculation.sampling import gumbel
+from speculation.sampling.processors import masks_of
 from speculation.sampling.sampling import Sampling
 from verifier_server.sessions import Session
 
@@ -56,6 +57,7 @@ def make_session(
         threshold=request.threshold,
         decisions=[] if request.explain else None,
         logprobs=request.logprobs,
+        masks=masks_of(sampling, backend.vocabulary.ends),
         self_continue=self_continue,
     )
     if request.committed_ids:

@@ -66,7 +66,7 @@ def test_a_bad_text_file_is_refused_with_the_line(data: bytes, complaint: str) -
 
 KEYS = (
     "prompt, id, system, max_tokens, temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, "
-    "repetition_penalty, logit_bias, seed, prediction, stop, messages"
+    "repetition_penalty, min_tokens, logit_bias, seed, prediction, stop, messages"
 )
 
 BOTH = "there are messages and a prompt"

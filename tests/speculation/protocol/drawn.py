@@ -55,6 +55,7 @@ SAMPLINGS = st.builds(
     presence_penalty=PENALTIES,
     frequency_penalty=PENALTIES,
     repetition_penalty=st.floats(0.01, 100.0),
+    min_tokens=COUNTS,
     logit_bias=BIASES,
 )
 LOGPROBS = st.builds(
@@ -189,6 +190,7 @@ REQUESTS: dict[str, st.SearchStrategy[messages.Message]] = {
         presence_penalty=PENALTIES,
         frequency_penalty=PENALTIES,
         repetition_penalty=st.floats(0.01, 100.0),
+        min_tokens=COUNTS,
         logit_bias=BIASES,
         logprobs=st.none() | st.integers(0, 20),
         next_in_ms=st.none() | st.floats(0.0, 1e7),

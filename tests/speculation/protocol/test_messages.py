@@ -41,6 +41,7 @@ def test_all_fields_are_accepted() -> None:
         "presence_penalty": -2,
         "frequency_penalty": 0.5,
         "repetition_penalty": 1.2,
+        "min_tokens": 3,
         "logit_bias": {"15": -100, "3": 2.5},
         "seed": 2**53 - 1,
         "committed_ids": [7],
@@ -52,7 +53,7 @@ def test_all_fields_are_accepted() -> None:
     message = messages.parse(messages.PrefillRequest, json.dumps(given).encode())
     assert message.model_dump(exclude_none=True) == given
     biases = ((3, 2.5), (15, -100.0))
-    assert message.sampling(7) == Sampling(7, 1.0, 40, 0.5, 0.1, -2.0, 0.5, 1.2, biases)
+    assert message.sampling(7) == Sampling(7, 1.0, 40, 0.5, 0.1, -2.0, 0.5, 1.2, biases, 3)
 
 
 @pytest.mark.parametrize("bad", [1.0, 1.5, True, "1", None, [1]], ids=repr)
@@ -75,6 +76,7 @@ def test_token_ids_must_be_integers(field: str, bad: Any) -> None:
         *(("min_p", bad) for bad in (-0.1, 1.1, True, "0.5", None, float("nan"))),
         *(("presence_penalty", bad) for bad in (-2.1, 2.1, True, "0.5", None, float("nan"))),
         *(("frequency_penalty", bad) for bad in (-2.1, 2.1, True, "0.5", None, float("inf"))),
+        *(("min_tokens", bad) for bad in (-1, 2**53 + 1, 1.0, True, "1", None)),
         *(("repetition_penalty", bad) for bad in (0, -1, 0.009, 100.1, True, "1", None, float("nan"))),
         *(("logprobs", bad) for bad in (-1, 21, 1.0, True, "5")),
         *(("strategy", bad) for bad in ("", "guessing", None, 1)),

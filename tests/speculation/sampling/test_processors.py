@@ -15,6 +15,7 @@ from speculation.sampling.processors import (
     ProcessedRows,
     TextProcessors,
     TokenCounts,
+    masks_of,
     text_processors,
 )
 from speculation.sampling.sampling import Logits, Sampling, bias_pairs
@@ -23,6 +24,7 @@ from tests.speculation import processed
 from tests.speculation.rows import logits_of
 
 SIZE = 40
+ENDS = {5, 30}
 ROW = logits_of("normal", SIZE, 1)
 IDS = st.integers(0, SIZE - 1)
 TEXTS = st.lists(IDS, max_size=30)
@@ -35,13 +37,15 @@ ALONE: dict[str, dict[str, st.SearchStrategy[object]]] = {
     "frequency": {"frequency_penalty": PENALTIES},
     "presence": {"presence_penalty": PENALTIES},
     "min_p": {"min_p": st.floats(0.0, 1.0)},
+    "min_tokens": {"min_tokens": st.integers(0, 30)},
 }
 ALONE["together"] = {name: values for each in list(ALONE.values()) for name, values in each.items()}
 
 
 def check(row: Logits, sampling: Sampling, prompt: list[int], output: list[int]) -> None:
     """The processed row is the reference's. At the edge of min_p, rounding decides."""
-    given_row, processors = row.copy(), text_processors(sampling, len(prompt))
+    given_row = row.copy()
+    processors = text_processors(sampling, len(prompt), masks=masks_of(sampling, ENDS))
     if processors is None:
         assert not sampling.processed
         return
@@ -49,8 +53,8 @@ def check(row: Logits, sampling: Sampling, prompt: list[int], output: list[int])
     processors.commit([*prompt, *output])
     found = processors.process(row)
     assert found.dtype == np.float32 and np.array_equal(row, given_row), "the engine's own row stays as it is"
-    whole = processed.process(row, replace(sampling, min_p=0.0), prompt, output)
-    expected = processed.process(row, sampling, prompt, output)
+    whole = processed.process(row, replace(sampling, min_p=0.0), prompt, output, ENDS)
+    expected = processed.process(row, sampling, prompt, output, ENDS)
     masked = np.isneginf(found)
     assert np.allclose(found[~masked], whole[~masked], rtol=1e-5, atol=1e-4)
     differs = masked != np.isneginf(expected)
@@ -98,12 +102,12 @@ def test_counts_have_room_for_a_whole_vocabulary() -> None:
 def test_rows_do_not_depend_on_the_drafts_tried_before(
     sampling: Sampling, prompt: list[int], output: list[int], parts: list[int], drafts: list[list[int]]
 ) -> None:
-    processors = text_processors(sampling, len(prompt))
+    processors = text_processors(sampling, len(prompt), masks=masks_of(sampling, ENDS))
     assert processors is not None
     for end in (*sorted(parts), len(output)):
         processors.commit([*prompt, *output[:end]])
         for draft in (*drafts, []):
-            fresh = text_processors(sampling, len(prompt))
+            fresh = text_processors(sampling, len(prompt), masks=masks_of(sampling, ENDS))
             assert fresh is not None
             fresh.commit([*prompt, *output[:end], *draft])
             assert np.array_equal(processors.process(ROW, draft), fresh.process(ROW))
