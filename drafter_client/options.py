@@ -40,6 +40,9 @@ class Mode(StrEnum):
     AUTO = "auto"  # the one of the fastest of these modes, as measured during generation
 
 
+DEFAULT_MODE = Mode.AUTO
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How to continue a text. Raises BadOption for invalid values.
@@ -58,7 +61,7 @@ class Options:
                     100, 1: off
     `min_tokens`    the model ends no text before it has so many tokens; a stop string does. 0: whenever it wants
     `logit_bias`    for token ids, what is added to their logits, -100 to 100
-    `mode`          which machine drafts
+    `mode`          which machine drafts; `auto` keeps to one mode where `one_mode` says so
     `strategy`      the rule that decides which draft tokens are accepted
     `threshold`     for the strategy `threshold`: a draft token is accepted if the target's probability of it is greater
     `explain`       attach to each token the decision why it was committed
@@ -88,7 +91,7 @@ class Options:
     threshold: float | None = None
     explain: bool = False
     logprobs: int | None = None
-    mode: Mode = Mode.REMOTE
+    mode: Mode = DEFAULT_MODE
     draft_n: int | None = None
     lookup: bool = True
     prediction: str | Sequence[int] | None = None
@@ -164,6 +167,32 @@ class Options:
     def sampling(self) -> Sampling:
         """The sampling settings of the text; their seed is 0 if none was given (see `settled`)."""
         return Sampling.named_as_in(self, self.seed or 0, self.logit_bias)
+
+    @property
+    def one_mode(self) -> str | None:
+        """Why mode `auto` generates this text in one mode, which is the first of the pair's; None: it may choose.
+
+        That is because of the option named: it says how drafts are made and used, so a mode without them, or with
+        others, is not what it asks for. Under strategies for which the text depends on the drafts, the same seed would
+        give different texts.
+        """
+        if self.strategy not in DRAFTER_INVARIANT:
+            return f"the strategy {self.strategy}"
+        if self.lockstep:
+            return "lockstep"
+        return None if self.draft_n is None else "a fixed draft length"
+
+    def settled_mode(self, modes: Sequence[Mode]) -> Mode:
+        """The mode of this text: the one in its options, or what `auto` is settled to before the text.
+
+        `modes`: those that the pair and its verifier offer, without `auto`, drafting on this machine first if it can.
+        """
+        settles = self.mode is Mode.AUTO and modes and (len(modes) == 1 or self.one_mode is not None)
+        return modes[0] if settles else self.mode
+
+    def in_mode(self, mode: Mode) -> "Options":
+        """These options in another mode; without a prediction where nothing drafts."""
+        return replace(self, mode=mode, prediction=None if mode is Mode.TARGET else self.prediction)
 
     @property
     def lockstep_only(self) -> bool:

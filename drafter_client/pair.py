@@ -258,8 +258,11 @@ class Pair:
             raise BadPrompt(f"the prompt holds {wrong}")
         options = options.settled()
         prediction = prediction_ids(options, target, vocabulary)
-        if options.mode not in (*paired.modes(predicted=prediction is not None), Mode.AUTO):
-            raise BadOption(f"mode {options.mode}: {_MISSING.get(options.mode, 'the verifier does not offer it')}")
+        modes = paired.modes(predicted=prediction is not None)
+        if (mode := options.settled_mode(modes)) is not options.mode:
+            options = options.in_mode(mode)
+        elif mode not in (*modes, Mode.AUTO):
+            raise BadOption(f"mode {mode}: {_MISSING.get(mode, 'the verifier does not offer it')}")
         stats = Stats(model=target.name, mode=options.mode, sampling=options.described())
         stats.prediction_tokens = None if prediction is None else len(prediction)
         if len(prompt_ids) + options.max_tokens > target.context_length:
@@ -274,6 +277,10 @@ class Pair:
     def modes(self) -> list[Mode]:
         """The modes, without `auto`, that this pair and its verifier offer for texts without a prediction."""
         return self._pairing.present.modes()
+
+    def settled_mode(self, options: Options = Options()) -> Mode:
+        """The mode of texts with these options: theirs, or what `auto` is settled to (`Options.settled_mode`)."""
+        return options.settled_mode(self._pairing.present.modes(predicted=options.prediction is not None))
 
     @property
     def fastest(self) -> Mode | None:

@@ -43,6 +43,12 @@ def _cache_folder_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterat
         os.environ["XDG_CACHE_HOME"] = before
 
 
+@pytest.fixture(autouse=True)
+def _nothing_remembered(_cache_folder_of_its_own: Path) -> None:
+    """What mode `auto` measured in one test says nothing to the next."""
+    (_cache_folder_of_its_own / "specpair" / "modes.json").unlink(missing_ok=True)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--engine", choices=ENGINES, help="run the tests of this engine only; fail if it is not installed")
     # For example: pytest tests/conformance --engine torch --torch-device cuda --torch-dtype bfloat16

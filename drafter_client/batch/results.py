@@ -43,7 +43,13 @@ class Models(NamedTuple):
     def drafting(self, mode: Mode) -> list[str | None]:
         """The draft models that a text in this mode can be drafted with."""
         places = {Mode.REMOTE: [self.here], Mode.FUSED: [self.there], Mode.TARGET: []}
-        return places.get(mode, [self.here, self.there])
+        return places[mode]
+
+    @property
+    def modes(self) -> list[Mode]:
+        """The modes that there are draft models for, and the target alone."""
+        drafting = [(Mode.REMOTE, self.here), (Mode.FUSED, self.there)]
+        return [*(mode for mode, model in drafting if model is not None), Mode.TARGET]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,7 @@ def _head(prompt: Prompt, models: Models) -> dict[str, Any]:
     options = prompt.options
     asked = {"target": models.target, "chat": prompt.chat, "system": prompt.system} | options.settings()
     if options.strategy not in DRAFTER_INVARIANT:
-        asked["drafting"] = models.drafting(options.mode)
+        asked["drafting"] = models.drafting(options.settled_mode(models.modes))
     head = {"format": FORMAT, "index": prompt.index, "id": prompt.id, "prompt": prompt.said, "asked": asked}
     parsed: dict[str, Any] = json.loads(json.dumps(head))  # so that it equals its parsed line
     return parsed

@@ -122,8 +122,7 @@ def _measure(
 
 
 def _write(pair: Pair, way: Way, ids: list[int], options: Options) -> Stats:
-    prediction = None if way.mode is Mode.TARGET else options.prediction
-    chosen = replace(options, mode=way.mode, draft_n=way.draft_n, prediction=prediction)
+    chosen = replace(options.in_mode(way.mode), draft_n=way.draft_n)
     with pair.generate(ids, chosen) as generation:
         return generation.read().stats
 

@@ -1,7 +1,6 @@
 """`drafter`: one text by the pair, streamed, with its metrics."""
 
 import argparse
-from dataclasses import replace
 
 from drafter_client.cli.shared_steps import (
     check_draft_n,
@@ -34,7 +33,7 @@ def run_draft(options: argparse.Namespace) -> int:
         def measure() -> None:
             if options.baseline:
                 readout.busy("measuring the target alone")
-                alone = pair.generate(ids, replace(generation.options, mode=Mode.TARGET, prediction=None)).read().stats
+                alone = pair.generate(ids, generation.options.in_mode(Mode.TARGET)).read().stats
                 same = options.strategy in DRAFTER_INVARIANT
                 generation.stats.baseline = Baseline.of(alone, generation.stats.token_ids if same else None)
 

@@ -9,7 +9,7 @@ from backends.shipped_models import DEFAULT_DRAFT
 from command_line.parser import KEY, OneOf, Switch
 from drafter_client.cli.flag_values import auto_or, between, bias, hosts, numbers, origins, path, seed, stop, whole
 from drafter_client.http.retries import PATIENCE
-from drafter_client.options import Mode
+from drafter_client.options import DEFAULT_MODE, Mode
 from drafter_client.pair import BRANCHES, VERIFIER
 from speculation.acceptance.strategies import Strategy
 from speculation.sampling.sampling import PENALTY, REPETITION
@@ -133,8 +133,10 @@ def draft_flags(parser: argparse.ArgumentParser, *, modes: bool = False) -> argp
         draft.add_argument(
             "--mode",
             choices=OneOf([str(mode) for mode in Mode]),
-            default=str(Mode.REMOTE),
-            help="who drafts: this machine (remote, the default), the verifier (fused), no model (target), or auto",
+            default=str(DEFAULT_MODE),
+            help="who drafts: this machine (remote), the verifier (fused), no model (target), or the fastest of these "
+            "(auto, which is remote if --lockstep, --draft-n or a strategy that depends on drafts is given) (default: "
+            "%(default)s)",
         )
         memory_flag(draft)
     draft.add_argument(

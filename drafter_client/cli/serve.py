@@ -7,6 +7,7 @@ import sys
 from command_line.errors import SettingsError
 from drafter_client.cli.shared_steps import check_draft_n, pair_of, served_options
 from drafter_client.observability.drafter_metrics import DrafterMetrics
+from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.serve.app import create_app
 from http_service.hosts import Hosts, read_hosts
@@ -39,9 +40,11 @@ def run_serve(options: argparse.Namespace) -> int:
     pair = pair_of(options, options.texts, counter, counter.outage, _log.warning)
     try:
         check_draft_n(pair, options)
+        chosen = served_options(options)
+        _tell_settled_mode(pair, chosen)
         app = create_app(
             pair,
-            served_options(options),
+            chosen,
             options.texts,
             options.queue,
             metrics,
@@ -71,6 +74,12 @@ def run_serve(options: argparse.Namespace) -> int:
     )
     serve(config, sockets)
     return 0
+
+
+def _tell_settled_mode(pair: Pair, chosen: Options) -> None:
+    """Log that the options leave mode `auto` no choice, where that is so."""
+    if chosen.mode is Mode.AUTO and chosen.one_mode is not None:
+        _log.warning("mode auto is %s for all texts: %s is asked for", pair.settled_mode(chosen), chosen.one_mode)
 
 
 def _gate(options: argparse.Namespace) -> Gate:

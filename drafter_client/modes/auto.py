@@ -14,7 +14,6 @@ before and continues where that stretch ended, so nothing is computed again.
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
-from dataclasses import replace
 from itertools import cycle
 
 from drafter_client.errors import DrafterError
@@ -24,7 +23,7 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.metrics.token_source import TokenSource
 from drafter_client.modes.selection import ModeSelection
-from drafter_client.options import Mode, Options
+from drafter_client.options import Options
 from speculation.policy.mode_measurement import WARM_UP
 
 Run = Generator[Committed, None, None]
@@ -61,7 +60,7 @@ def automatic(
             # While this stretch runs, so that the next one need not wait for it.
             connecting = thread.submit(_connect, spare) if selection.fastest is None else None
             written, warm = 0, False
-            with closing(begin(current, _in_mode(options, mode))) as run:
+            with closing(begin(current, options.in_mode(mode))) as run:
                 asked, outages = clock(), text.outages
                 for committed in run:
                     timed = warm and text.outages == outages  # an outage does not count against the mode
@@ -81,11 +80,6 @@ def automatic(
             current = spare
             if connecting is not None:
                 connecting.result()
-
-
-def _in_mode(options: Options, mode: Mode) -> Options:
-    """The options of a stretch in `mode`; where nothing is drafted they have no prediction."""
-    return replace(options, mode=mode, prediction=None if mode is Mode.TARGET else options.prediction)
 
 
 def _compared(committed: Committed) -> tuple[int, int]:

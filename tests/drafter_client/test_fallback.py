@@ -50,7 +50,7 @@ def failing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def test_text_continues_and_statistics_report_the_failure(
     verifier: Verifier, failing: str, how: dict[str, Any]
 ) -> None:
-    options = Options(max_tokens=60, temperature=0.9, seed=5, **how)
+    options = Options(max_tokens=60, temperature=0.9, seed=5, mode=Mode.REMOTE, **how)
     target = ScriptedBackend(Script(seed=1))
     expected = plain(target, target.vocabulary.encode(PROMPT), 60, options.sampling)
     with Pair(verifier.url, TOY) as pair:

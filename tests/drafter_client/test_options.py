@@ -1,6 +1,7 @@
 """The options of a text: invalid values are refused by name, and valid ones reach the verifier unchanged."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,8 +10,11 @@ from hypothesis import strategies as st
 
 from drafter_client import DrafterError, Mode, Options, Strategy
 from drafter_client.errors import BadOption
+from drafter_client.options import DEFAULT_MODE
 from speculation.protocol.messages import PrefillRequest
 from speculation.protocol.response_fields import SamplingReport
+
+EVERY_MODE = [Mode.REMOTE, Mode.FUSED, Mode.TARGET]  # as a pair lists them
 
 
 @pytest.mark.parametrize(
@@ -125,3 +129,39 @@ def test_settings_are_described_as_in_replies() -> None:
     assert Options(seed=3).described() == settings
     lossy = Options(seed=3, strategy=Strategy.THRESHOLD, threshold=0.2)
     assert lossy.described() == settings | {"strategy": "threshold", "threshold": 0.2}
+
+
+def test_auto_is_the_default_mode_and_chooses_among_all_modes() -> None:
+    assert Options().mode is DEFAULT_MODE is Mode.AUTO
+    for more in ({}, {"lookup": False}, {"strategy": Strategy.GREEDY}, {"strategy": Strategy.DETERMINISTIC}):
+        options = Options(**more)
+        assert options.one_mode is None and options.settled_mode(EVERY_MODE) is Mode.AUTO
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"strategy": Strategy.PROBABILISTIC}, "the strategy probabilistic"),
+        ({"strategy": Strategy.THRESHOLD, "threshold": 0.3}, "the strategy threshold"),
+        ({"lockstep": True}, "lockstep"),
+        ({"draft_n": 0}, "a fixed draft length"),
+    ],
+    ids=str,
+)
+def test_auto_keeps_to_one_mode_where_the_options_say_how_to_draft(more: dict[str, Any], why: str) -> None:
+    options = Options(**more)
+    assert options.one_mode == why
+    assert options.settled_mode(EVERY_MODE) is Mode.REMOTE
+    assert options.settled_mode(EVERY_MODE[1:]) is Mode.FUSED, "where this machine drafts nothing"
+    for mode in EVERY_MODE:
+        assert replace(options, mode=mode).settled_mode(EVERY_MODE) is mode, "a mode that was asked for stays"
+
+
+def test_auto_is_settled_where_there_is_one_mode() -> None:
+    assert Options().settled_mode([Mode.TARGET]) is Mode.TARGET
+
+
+def test_options_in_another_mode_have_no_prediction_where_nothing_drafts() -> None:
+    options = Options(prediction="a", seed=4)
+    assert options.in_mode(Mode.TARGET) == Options(seed=4, mode=Mode.TARGET)
+    assert options.in_mode(Mode.FUSED) == replace(options, mode=Mode.FUSED)

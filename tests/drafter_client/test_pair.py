@@ -113,8 +113,9 @@ def test_target_alone_needs_no_draft_source(verifier: Verifier) -> None:
     with Pair(verifier.url, draft=None) as pair:
         last = pair.generate(PROMPT, options).read()
         assert last.token_ids == _expected(options) and len(last.stats.token_ms) == 12
+        assert pair.generate(PROMPT, Options(max_tokens=12)).read().stats.mode == "target", "nothing else is there"
         with pytest.raises(BadOption, match="mode remote: this pair has no drafter"):
-            pair.generate(PROMPT)
+            pair.generate(PROMPT, Options(mode=Mode.REMOTE))
         with pytest.raises(BadOption, match=r"has no draft model\. Start it with VERIFIER_DRAFT_MODEL"):
             pair.generate(PROMPT, Options(mode=Mode.FUSED))
 
@@ -124,6 +125,16 @@ def test_modes_may_change_between_texts(verifier: Verifier) -> None:
         texts = [pair.generate(PROMPT, Options(max_tokens=9, mode=mode)).read() for mode in ("remote", "target") * 2]  # type: ignore[arg-type]
     assert [text.stats.mode for text in texts] == ["remote", "target"] * 2
     assert len({text.text for text in texts}) == 1
+
+
+def test_a_pair_tells_to_which_mode_auto_is_settled(verifier: Verifier) -> None:
+    fixed = Options(max_tokens=9, draft_n=2)
+    with Pair(verifier.url, TOY) as pair:
+        assert pair.settled_mode() == pair.generate(PROMPT).options.mode == "auto"
+        generation = pair.generate(PROMPT, fixed)
+        assert pair.settled_mode(fixed) == generation.options.mode == generation.read().stats.mode == "remote"
+    with Pair(verifier.url, draft=None) as pair:
+        assert pair.settled_mode() == pair.generate(PROMPT).options.mode == "target"
 
 
 def test_prompt_may_be_token_ids(verifier: Verifier) -> None:

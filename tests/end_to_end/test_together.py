@@ -64,7 +64,7 @@ def test_evicted_session_continues_unchanged(
 
 def test_drafter_command_writes_the_target_s_text(verifier: Verifier, reference: Reference) -> None:
     command = [sys.executable, "-m", "drafter_client", "--verifier", verifier.url, "--prompt", PROMPTS[1]]
-    command += ["--max-tokens", str(COUNT), "--threads", "1", "--json", "--baseline"]
+    command += ["--max-tokens", str(COUNT), "--mode", "remote", "--threads", "1", "--json", "--baseline"]
     sessions = verifier.sessions  # of other clients, whose sessions have not expired yet
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     assert (ran.returncode, ran.stderr) == (0, "")

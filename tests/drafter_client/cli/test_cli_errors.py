@@ -280,7 +280,7 @@ def test_a_failed_baseline_keeps_the_text(
         raise ConnectionLost("the connection broke")
 
     monkeypatch.setattr(text_run, "served", fail)
-    ran = drafter(*_flags(verifier, "--json", "--baseline", "--patience", "0"))
+    ran = drafter(*_flags(verifier, "--json", "--mode", "remote", "--baseline", "--patience", "0"))
     assert (ran.status, ran.err) == (1, "drafter: the connection broke\n")
     report = json.loads(ran.out)
     assert (report["finish_reason"], report["baseline"]) == ("length", None)

@@ -1,4 +1,4 @@
-"""`--mode auto` stores measurements in the user's cache folder, without secrets; `--no-remember` stores none."""
+"""Mode `auto`, the default, stores measurements in the user's cache folder; `--no-remember` stores none. No secrets."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _auto(*flags: str) -> list[str]:
-    return [*TOY, "--mode", "auto", "--prompt", "A secret of mine", "--max-tokens", "80", "--json", *flags]
+    return [*TOY, "--prompt", "A secret of mine", "--max-tokens", "80", "--json", *flags]
 
 
 def test_stored_measurements_hold_no_secrets(drafter: Command, cache: Path) -> None:
@@ -44,9 +44,9 @@ def test_runs_with_special_flags_store_nothing(
 
 
 def test_other_modes_store_nothing(drafter: Command, verifier: Verifier, cache: Path) -> None:
-    ran = drafter("--verifier", verifier.url, *TOY, "--prompt", "x", "--max-tokens", "40")
+    ran = drafter("--verifier", verifier.url, *TOY, "--mode", "remote", "--prompt", "x", "--max-tokens", "40")
     assert ran.status == 0 and not cache.exists()
-    ran = drafter("--no-remember", "--prompt", "x")
+    ran = drafter("--mode", "remote", "--no-remember", "--prompt", "x")
     assert ran.status == 2 and "--no-remember: only --mode auto remembers" in ran.err
 
 

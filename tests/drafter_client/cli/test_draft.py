@@ -85,7 +85,7 @@ def test_json_is_one_object_and_nothing_else(drafter: Command, verifier: Verifie
 
 
 def test_json_has_schedules_and_token_sources(drafter: Command, verifier: Verifier) -> None:
-    report = json.loads(drafter(*_flags(verifier, "--json", "--max-tokens", "200")).out)
+    report = json.loads(drafter(*_flags(verifier, "--json", "--mode", "remote", "--max-tokens", "200")).out)
     assert report["token_ids"] == _expected(200)
     assert report["schedules"].keys() <= {"overlapped", "self-continued"}
     assert sum(report["schedules"].values()) == 199, "all but the first token, which comes from the prefill"
@@ -106,7 +106,7 @@ def test_lockstep_has_one_schedule_and_no_target_decoded_tokens(drafter: Command
 
 @pytest.mark.parametrize("lockstep", [[], ["--lockstep"]], ids=["overlapped", "lockstep"])
 def test_the_panel_names_the_schedule(drafter: Command, verifier: Verifier, lockstep: list[str]) -> None:
-    ran = drafter(*_flags(verifier, "--max-tokens", "200", "--stats", *lockstep))
+    ran = drafter(*_flags(verifier, "--mode", "remote", "--max-tokens", "200", "--stats", *lockstep))
     schedule = re.search(r"schedule +(\S.*?) +│", ran.err)
     assert schedule is not None and (schedule[1] == "lockstep") == bool(lockstep)
     for label in ("mispredicted", "next draft ready", "drafts sent", "drafts out of date"):

@@ -47,6 +47,15 @@ def test_it_prints_its_address_and_ends_in_order(verifier: Verifier, how: signal
     assert verifier.sessions == 0
 
 
+@pytest.mark.parametrize(
+    ("flags", "why"), [(["--lockstep"], "lockstep"), (["--draft-n", "3"], "a fixed draft length")], ids=str
+)
+def test_it_says_once_which_option_leaves_auto_no_choice(verifier: Verifier, flags: list[str], why: str) -> None:
+    with _serving(verifier, *flags) as (process, line):
+        assert line.endswith(f"mode auto is remote for all texts: {why} is asked for\n")
+        assert process.stderr is not None and "(Ctrl-C ends it)" in process.stderr.readline()
+
+
 def test_a_port_in_use_is_reported_in_one_line(verifier: Verifier) -> None:
     port = verifier.url.rpartition(":")[2]
     with _serving(verifier, "--port", port) as (process, line):

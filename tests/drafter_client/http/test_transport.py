@@ -347,7 +347,7 @@ def test_a_pair_sends_all_requests_over_the_transport_that_it_was_given(verifier
         given = httpx.MockTransport(passed_on)
         for lockstep in (True, False):
             with Pair(verifier.url, Lookup(), transport=given) as pair:
-                options = Options(max_tokens=40, temperature=0.0, lockstep=lockstep)
+                options = Options(max_tokens=40, temperature=0.0, lockstep=lockstep, mode=Mode.REMOTE)
                 stats = pair.generate("import", options).read().stats
             assert len(stats.token_ids) == 40 and stats.bytes_sent > 40 and stats.bytes_received > 400
         assert {"/health", "/model", "/vocabulary", "/prefill", "/verify"} <= set(paths)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import DraftModel, Options, Pair
+from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.cli.shared_steps import said_of_loading, say_outage
 from drafter_client.http.outages import Outage
 from drafter_client.serve.app import create_app
@@ -28,7 +28,7 @@ def test_each_text_has_one_line(verifier: Verifier, caplog: pytest.LogCaptureFix
     at = next(at for at in range(8, 24) if ids[at] < 128 and ids[at] not in ids[:at])
     pair = Pair(verifier.url, DraftModel(Path("1"), "scripted"))
     body = {"prompt": PROMPT, "temperature": 0, "max_tokens": 24}
-    with served(create_app(pair, Options(), 1, 2)) as url:
+    with served(create_app(pair, Options(mode=Mode.REMOTE), 1, 2)) as url:
         for more in ({}, {"stop": chr(ids[at])}, {"stream": True}):
             reply = httpx.post(f"{url}/v1/completions", json=body | more, trust_env=False, timeout=20)
             assert reply.status_code == 200
