@@ -16,7 +16,7 @@ from speculation.sampling.sampling import Sampling
 
 PROCESSORS = ("min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "min_tokens")  # off unless given
 # Options that results and traces of earlier versions do not have.
-_LATER = (*PROCESSORS, "logit_bias", "logprobs", "prediction", "stop")
+_LATER = (*PROCESSORS, "logit_bias", "logprobs", "prediction", "stop", "cache_salt")
 _NUMBERS: dict[str, tuple[type, ...]] = {  # the options that are numbers, with the types that each takes
     "max_tokens": (int,),
     "temperature": (float, int),
@@ -73,6 +73,7 @@ class Options:
     `prediction`    what the text is expected to be, as text or token ids: draft tokens are taken from it, too, where it
                     is likelier to be right than the other drafts. It may differ from the text at any place
     `stop`          strings: the text ends before the first of them. The name of a control token ends it, too
+    `cache_salt`    the KV cache of other texts is used for this prompt only if they had the same salt
     `lockstep`      draft, send, wait: no drafting during a verify request. Some strategies work in lockstep only
     """
 
@@ -96,6 +97,7 @@ class Options:
     lookup: bool = True
     prediction: str | Sequence[int] | None = None
     stop: str | Sequence[str] = ()
+    cache_salt: str = ""
     lockstep: bool = False
 
     def __post_init__(self) -> None:
@@ -226,6 +228,8 @@ class Options:
             fields["threshold"] = self.threshold
         if self.explain:
             fields["explain"] = True
+        if self.cache_salt:
+            fields["cache_salt"] = self.cache_salt
         if self.logprobs is not None:
             fields["logprobs"] = self.logprobs
         for name in PROCESSORS:

@@ -187,7 +187,15 @@ class Endpoints:
             prediction = await self._source.encoding(lambda vocabulary: vocabulary.encode(text, add_begin=False))
         check_bias(message.logit_bias or {}, len(prompts) * message.choices, target)
         wanted = [
-            TextRequest(ids, sampling, message.limit, message.top_logprobs_wanted, prediction, target.identity)
+            TextRequest(
+                ids,
+                sampling,
+                message.limit,
+                message.top_logprobs_wanted,
+                prediction,
+                message.cache_salt or "",
+                target.identity,
+            )
             for ids in prompts
             for sampling in message.samplings()
         ]
@@ -197,6 +205,7 @@ class Endpoints:
             target.vocabulary,
             message.stops,
             sum(map(len, prompts)),
+            message.choices,
             message.include_usage,
             message.continuous_usage,
         )

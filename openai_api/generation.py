@@ -14,6 +14,7 @@ from openai_api.messages.formats import Format
 from openai_api.messages.replies import (
     CompletionTokensDetails,
     FinishReason,
+    PromptTokensDetails,
     Reply,
     SpecDecode,
     Timings,
@@ -38,6 +39,7 @@ class Order:
     vocabulary: Vocabulary
     stops: Sequence[str]
     prompt_tokens: int  # of all prompts, each counted once
+    choices: int  # of each prompt
     include_usage: bool
     continuous_usage: bool  # in each chunk
 
@@ -156,6 +158,12 @@ class TextsOfRequest:
                 self._open -= 1
             yield at, delta, reason
 
+    @property
+    def _cached_tokens(self) -> int:
+        """Tokens of the prompts, each counted once, that no choice of the prompt had to read."""
+        cached, choices = [text.cached_tokens for text in self._texts], self._order.choices
+        return sum(min(cached[at : at + choices]) for at in range(0, len(cached), choices))
+
     def _usage(self) -> Usage:
         counts = [text.counts for text in self._texts]
         generated = sum(output.count for output in self._outputs)
@@ -163,6 +171,7 @@ class TextsOfRequest:
             prompt_tokens=self._order.prompt_tokens,
             completion_tokens=generated,
             total_tokens=self._order.prompt_tokens + generated,
+            prompt_tokens_details=PromptTokensDetails(cached_tokens=self._cached_tokens),
             completion_tokens_details=CompletionTokensDetails(
                 accepted_prediction_tokens=sum(each.prediction_accepted for each in counts),
                 rejected_prediction_tokens=sum(each.prediction_rejected for each in counts),
@@ -176,11 +185,13 @@ class TextsOfRequest:
         now, generated = self._clock(), sum(output.count for output in self._outputs)
         first = now if self._first is None else self._first
         prompt_ms, predicted_ms = 1e3 * (first - self._began), 1e3 * (now - first)
-        counts = [text.counts for text in self._texts]
+        counts, cached = [text.counts for text in self._texts], self._cached_tokens
+        read = self._order.prompt_tokens - cached
         return Timings(
-            prompt_n=self._order.prompt_tokens,
+            cache_n=cached,
+            prompt_n=read,
             prompt_ms=round(prompt_ms, 3),
-            prompt_per_second=rate(self._order.prompt_tokens, prompt_ms),
+            prompt_per_second=rate(read, prompt_ms),
             predicted_n=generated,
             predicted_ms=round(predicted_ms, 3),
             predicted_per_token_ms=round(predicted_ms / generated, 3) if generated else None,

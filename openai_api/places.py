@@ -120,6 +120,10 @@ class TextInPlace:
         return self._text.counts
 
     @property
+    def cached_tokens(self) -> int:
+        return self._text.cached_tokens
+
+    @property
     def prompt_progress(self) -> PromptProgress | None:
         return self._text.prompt_progress
 

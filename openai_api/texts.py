@@ -23,6 +23,7 @@ class TextRequest:
     `max_tokens`  at most; None: as many as the context holds
     `logprobs`    how many of the likeliest tokens are reported for each position; None: nothing is
     `prediction`  token ids of what the client expects the text to be; None: nothing
+    `cache_salt`  the KV cache is shared only with texts of the same salt
     `identity`    `Target.identity` of the target that the prompt was made for
     """
 
@@ -31,6 +32,7 @@ class TextRequest:
     max_tokens: int | None = None
     logprobs: int | None = None
     prediction: list[int] | None = None
+    cache_salt: str = ""
     identity: str = ""
 
 
@@ -78,6 +80,10 @@ class Events(Protocol):
     @property
     def counts(self) -> DraftCounts:
         """Those of the text so far."""
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of the prompt that were not read, as the KV cache of another text had them."""
 
     @property
     def prompt_progress(self) -> PromptProgress | None:

@@ -165,6 +165,8 @@ class Loader:
                 prefill_chunk=settings.prefill_chunk,
                 max_queue=settings.max_queue,
                 pass_ms=pass_ms,
+                most_kept=settings.most_kept(backend),
+                one_scope=settings.share_prefixes,
                 observer=self._observer(backend.model_name),
             )
             engine = Engine(scheduler, self._clock, deliver)

@@ -48,10 +48,12 @@ class Session:
     decided_from: int = field(init=False)  # position of the first token committed here, and so of the first decision
     rule: Rule = field(init=False)  # how tokens are judged, from strategy, sampling and threshold
     masks: Sequence[LogitProcessor] = ()  # logit processors that come first: `masks_of` the settings, and others
+    cache_salt: str = ""  # its prefixes are shared with sessions of the same salt only
     processors: TextProcessors | None = field(init=False)  # all of them, for the engine's thread; None: there are none
 
     # Changed by the engine's thread only.
     finish_reason: FinishReason | None = None
+    cached: int | None = None  # tokens of its prompt that a slot held when the engine began to read it; None: not yet
     # Positions at which ranges of target-decoded tokens begin, end, begin, …
     target_decoded_bounds: list[int] = field(default_factory=list)
     target_decoded_ms: float = 0.0  # milliseconds of the pass that decoded the last target-decoded token
@@ -93,9 +95,10 @@ class Session:
         return self.tokens[: len(other.tokens)] == other.tokens
 
     def same_text(self, other: "Session") -> bool:
-        """Whether both continue the same prompt with the same sampling, strategy and limit."""
+        """Whether both continue the same prompt with the same sampling, strategy, limit and salt."""
         return (
             self.prompt_len == other.prompt_len
+            and self.cache_salt == other.cache_salt
             and self.tokens[: self.prompt_len] == other.tokens[: self.prompt_len]
             and (self.sampling, self.strategy, self.threshold, self.limit)
             == (other.sampling, other.strategy, other.threshold, other.limit)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
-from backends.base import BackendError, LoadOptions, ModelLoadError
+from backends.base import Backend, BackendError, LoadOptions, ModelLoadError
 from backends.machine import THREADS_AT_MOST
 from backends.registry import NAMES, SHOWN, devices_of_draft
 from backends.shipped_models import DEFAULT_TARGET
@@ -122,6 +122,20 @@ class Settings(LayeredSettings):
     draft_device: Annotated[
         str | None, Field(description="torch: device of the draft model (default: the target's)")
     ] = None
+    keep_tokens: Annotated[
+        Literal["auto"] | Annotated[int, Field(ge=0)],
+        Field(
+            description="tokens of ended texts whose KV cache is kept, for prompts that begin like them; auto: as many "
+            "as the slots hold, on a CPU one context; 0: none"
+        ),
+    ] = "auto"
+    share_prefixes: Annotated[
+        bool,
+        Field(
+            description="use the KV cache of one key's texts for the prompts of others, who can tell by the time what "
+            "was written"
+        ),
+    ] = False
     max_drafts: Annotated[int, Field(ge=1, description="draft tokens in one verify request")] = 64
     max_queue: Annotated[
         Positive,
@@ -222,6 +236,15 @@ class Settings(LayeredSettings):
     def model_path(self) -> Path:
         """The target model's file or folder."""
         return self.model or DEFAULT_TARGET
+
+    def most_kept(self, backend: Backend) -> int | None:
+        """Tokens of ended texts that are kept; None: as many as the slots of the engine hold.
+
+        On a CPU, passes take longer the more tokens llama.cpp's cache holds, whoever they belong to.
+        """
+        if self.keep_tokens != "auto":
+            return self.keep_tokens
+        return backend.context_length if backend.threads else None
 
     @property
     def quota(self) -> int:

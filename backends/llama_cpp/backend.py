@@ -35,6 +35,8 @@ from backends.machine import available_bytes, check_room, slots_that_fit, thread
 # Types of weights with one kernel for all widths below ONE_PATH on CPUs; docs/strategies.md has the others.
 _ONE_KERNEL = lib.LLAMA_FTYPE_MOSTLY_Q8_0, lib.LLAMA_FTYPE_MOSTLY_Q4_0
 
+_TILE = 64  # rows from which on flash attention on CPUs sums in float32 tiles; fewer take another kernel
+
 
 class LlamaBackend(Backend):
     """A GGUF model with one llama.cpp context."""
@@ -83,6 +85,7 @@ class LlamaBackend(Backend):
                 self.threads = threads
             if not (self._deterministic or lib.llama_supports_gpu_offload()):
                 self.even_width = ONE_PATH if lib.llama_model_ftype(self._model) in _ONE_KERNEL else None
+            self.reuse_step = 1 if self._deterministic else _TILE
             # For each context one cell more, for the padding token of `_pass`.
             self._context = self._open_context(options, threads, contexts * (self.context_length + 1) + further)
             self._memory = lib.llama_get_memory(self._context)

@@ -52,6 +52,9 @@ class StatsCounter:
                     stats.began_ms, stats.prompt_tokens = now, event.prompt_tokens
             case events.PromptRead(progress):
                 stats.prompt_progress = progress
+            case events.PromptCached(tokens):
+                if not stats.token_ids:  # else it is about a resumption
+                    stats.cached_tokens = tokens
             case events.Opened(response, asked):
                 stats.sampling = response.sampling.settings()
                 stats.times.prefill += response.forward_ms

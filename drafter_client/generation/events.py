@@ -51,6 +51,13 @@ class PromptRead(RunEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class PromptCached(RunEvent):
+    """So many tokens of the prompt were not read, as the verifier's KV cache of another text had them."""
+
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Opened(RunEvent):
     """The response to the prefill came, which was requested at `asked` (milliseconds on the run's clock)."""
 

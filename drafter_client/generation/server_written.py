@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from drafter_client.errors import BadReply, ConnectionLost
-from drafter_client.generation.events import Began, Committed, Ended, Listener, PromptRead, Served
+from drafter_client.generation.events import Began, Committed, Ended, Listener, PromptCached, PromptRead, Served
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import Asked, ResponseBounds, broken_promise, expect
@@ -65,6 +65,8 @@ def served(
             judged = event.judged if position > prefilled else None
             tokens = _with_sources(where, event)
             committed = Committed(position, tokens, details.decisions, judged=judged, logprobs=details.logprobs)
+            if position == prefilled:
+                tell(PromptCached(event.cached_tokens), now)
             text.known += new
             tell(committed, now)
             yield committed

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drafter_client.errors import StrategyRefused
-from drafter_client.generation.events import Began, Committed, Ended, Listener, Opened, PromptRead
+from drafter_client.generation.events import Began, Committed, Ended, Listener, Opened, PromptCached, PromptRead
 from drafter_client.generation.executors import Executor, SerialExecutor, ThreadedExecutor
 from drafter_client.generation.loop import GenerationLoop
 from drafter_client.generation.text_session import TextSession
@@ -132,6 +132,7 @@ def speculate(
         tokens = list(zip(opened.tokens, sources, strict=True))
         first = Committed(len(known), tokens, details.decisions, logprobs=details.logprobs)
         tell(Opened(opened, 1e3 * asked), now)
+        tell(PromptCached(opened.cached_tokens), now)
         tell(first, now)
         run = GenerationLoop(text, controller, prepared.executor, bounds, tell, clock, strategy, asked_for)
         prepared.executor.open(text.session_id, len(text.known), run.react)

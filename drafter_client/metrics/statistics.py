@@ -69,6 +69,7 @@ class Stats:
     draft_model: str = ""
     mode: str = "remote"  # a `Mode`, or SOLO
     prompt_tokens: int = 0
+    cached_tokens: int = 0  # of the prompt, those that the verifier had in its KV cache from another text
     prompt_progress: PromptProgress | None = None  # of a long prompt, while it is being read
     token_ids: list[int] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)  # one for each token, if requested by `explain`
@@ -203,6 +204,7 @@ class Stats:
             "draft_model": self.draft_model,
             "mode": self.mode,
             "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.cached_tokens,
             "generated_tokens": self.generated_tokens,
             "rounds": self.rounds,
             "drafts_sent": self.drafts_sent,

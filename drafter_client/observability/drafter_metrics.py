@@ -64,7 +64,7 @@ class _TextCounter:
     def __init__(self, metrics: DrafterMetrics, text: TextMetrics) -> None:
         self._metrics, self._text = metrics, text
         self._began: float | None = None
-        self._prompt_tokens = 0
+        self._prompt_tokens = self._cached_tokens = 0
         self._last: float | None = None  # when the last tokens came
         self._ended = False
 
@@ -80,6 +80,8 @@ class _TextCounter:
             case events.Began():
                 if self._began is None:
                     self._began, self._prompt_tokens = now, event.prompt_tokens
+            case events.PromptCached(tokens):
+                self._cached_tokens = tokens
             case events.Resumed():
                 self._metrics.resumed()
             case events.Ended():
@@ -101,7 +103,7 @@ class _TextCounter:
         if self._last is not None:
             self._text.gap((now - self._last) / 1e3)
         elif self._began is not None:
-            self._text.began(self._prompt_tokens)
+            self._text.began(self._prompt_tokens, self._cached_tokens)
             self._text.first_token((now - self._began) / 1e3)
         self._last = now
         if event.judged:

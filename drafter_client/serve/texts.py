@@ -9,6 +9,8 @@ from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
+from secrets import token_bytes
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -71,6 +73,7 @@ class PairTexts:
     ) -> None:
         """`texts`: how many are generated at a time, not more than the pair can. `queue`: how many may wait."""
         self._texts, self._queue = texts, queue
+        self._secret = token_bytes(32)  # so that no other client of the verifier can guess the salts
         self._pair, self._options = pair, options
         self._draining, self._gate = draining, gate
         self._bodies = RequestBodies(max_body_bytes, _BODY_SECONDS, lambda: pair.target.context_length)
@@ -113,10 +116,18 @@ class PairTexts:
             seed=sampling.seed,
             logprobs=text.logprobs,
             prediction=None if mode is Mode.TARGET else text.prediction,
+            cache_salt=self._salt(caller, text.cache_salt),
         )
         counted = CountedText(self._gate.accounts, caller, len(text.prompt_ids))
         begin = partial(self._pair.generate, text.prompt_ids, options, identity=text.identity or None)
         return _Text(begin, self._threads, counted)
+
+    def _salt(self, caller: Caller, given: str) -> str:
+        """The salt of a text at the verifier, for which all callers have the key of this service: callers with other
+        keys have other salts. `given`: the caller's own."""
+        if not caller.owner:
+            return given
+        return sha256(b"\0".join((self._secret, caller.owner.encode(), given.encode()))).hexdigest()
 
     def wait_over(self, waited: float) -> SpecPairError | None:
         """An error once the verifier has been away for as long as a text that has not begun waits for it."""
@@ -151,6 +162,11 @@ class _Text:
     def counts(self) -> DraftCounts:
         generation = self._generation
         return DraftCounts() if generation is None else _counts(generation.stats)
+
+    @property
+    def cached_tokens(self) -> int:
+        generation = self._generation
+        return 0 if generation is None else generation.stats.cached_tokens
 
     @property
     def prompt_progress(self) -> PromptProgress | None:

@@ -41,6 +41,9 @@ class ServiceMetrics:
         )
         self.latency = self.seconds("e2e_request_latency_seconds", "Time from the request for a text to its end.", *key)
         self.prompt_tokens = self.counter("prompt_tokens", "Tokens of the prompts of texts that have begun.", *key)
+        self.prefix_cache_hits = self.counter(
+            "prefix_cache_hits", "Of these, those that were not read, as the KV cache of another text had them.", *key
+        )
         self.generation_tokens = self.counter("generation_tokens", "Generated tokens.", *key)
         self.success = self.counter(
             "request_success", "Texts that have ended, by finish reason.", "finished_reason", *key
@@ -111,15 +114,18 @@ class TextMetrics:
         self._itl = metrics.itl.labels(*labels)
         self._latency = metrics.latency.labels(*labels)
         self._prompt_tokens = metrics.prompt_tokens.labels(*labels)
+        self._prefix_cache_hits = metrics.prefix_cache_hits.labels(*labels)
         self._generation_tokens = metrics.generation_tokens.labels(*labels)
         self._drafts = metrics.drafts.labels(*labels)
         self._draft_tokens = metrics.draft_tokens.labels(*labels)
         self._accepted_tokens = metrics.accepted_tokens.labels(*labels)
         self._positions: list[Counter] = []
 
-    def began(self, prompt_tokens: int) -> None:
-        """Count a text whose first token has come."""
+    def began(self, prompt_tokens: int, cached_tokens: int) -> None:
+        """Count a text whose first token has come. `cached_tokens`: of its prompt, those that were not read."""
         self._prompt_tokens.inc(prompt_tokens)
+        if cached_tokens:
+            self._prefix_cache_hits.inc(cached_tokens)
 
     def first_token(self, seconds: float) -> None:
         """Count the time from a request for a text to its first token."""

@@ -59,7 +59,6 @@ _TEXT: dict[str, tuple[Any, ...]] = {
     "return_tokens": (False,),
     "return_token_ids": (False,),
     "return_tokens_as_token_ids": (False,),
-    "cache_salt": ("",),
     "n_keep": (0,),
     "typical_p": (1,),
     "tfs_z": (1,),

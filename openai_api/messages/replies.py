@@ -28,21 +28,31 @@ class CompletionTokensDetails(Reply):
     rejected_prediction_tokens: Annotated[int, Field(description="Those rejected.")]
 
 
+class PromptTokensDetails(Reply):
+    """What was read of the prompts."""
+
+    cached_tokens: Annotated[
+        int, Field(description="Tokens that were not read, as the KV cache of another text had them.")
+    ]
+
+
 class Usage(Reply):
     """Tokens of the request."""
 
     prompt_tokens: Annotated[int, Field(description="Tokens of the prompts, each counted once.")]
     completion_tokens: Annotated[int, Field(description="Generated tokens of all choices.")]
     total_tokens: Annotated[int, Field(description="Both.")]
+    prompt_tokens_details: PromptTokensDetails
     completion_tokens_details: CompletionTokensDetails
 
 
 class Timings(Reply):
     """Times and draft tokens, by llama-server's names. The times are those of the whole request."""
 
-    prompt_n: Annotated[int, Field(description="Tokens of the prompts.")]
+    cache_n: Annotated[int, Field(description="Tokens of the prompts that the KV cache of another text had.")]
+    prompt_n: Annotated[int, Field(description="Tokens of the prompts that were read.")]
     prompt_ms: Annotated[float, Field(description="Milliseconds to the first token.")]
-    prompt_per_second: Annotated[float | None, Field(description="Tokens of the prompts a second; null: not measured.")]
+    prompt_per_second: Annotated[float | None, Field(description="`prompt_n` a second; null: not measured.")]
     predicted_n: Annotated[int, Field(description="Generated tokens.")]
     predicted_ms: Annotated[float, Field(description="Milliseconds from the first token to the last.")]
     predicted_per_token_ms: Annotated[

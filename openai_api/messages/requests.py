@@ -112,6 +112,10 @@ class _Generation(Object):
         ),
     ] = None
     ignore_eos: Annotated[bool | None, Field(description="Whether the model never ends a text.")] = None
+    cache_salt: Annotated[
+        str | None,
+        Field(max_length=128, description="Prompts share the KV cache only with those that have the same salt."),
+    ] = None
     prediction: Annotated[
         Prediction | None, Field(description="What the text is expected to be: draft tokens are taken from it.")
     ] = None

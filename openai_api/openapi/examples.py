@@ -16,10 +16,12 @@ _USAGE: Json = {
     "prompt_tokens": 4,
     "completion_tokens": 6,
     "total_tokens": 10,
+    "prompt_tokens_details": {"cached_tokens": 0},
     "completion_tokens_details": {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0},
 }
 _COUNTED: Json = {
     "timings": {
+        "cache_n": 0,
         "prompt_n": 4,
         "prompt_ms": 12.41,
         "prompt_per_second": 322.32,

@@ -130,6 +130,13 @@ class _Prompted(Message):
             "likeliest tokens. Default: of none.",
         ),
     ] = None
+    cache_salt: Annotated[
+        str,
+        Field(
+            max_length=256,
+            description="The KV cache of other texts is used for this prompt only if their requests had the same salt.",
+        ),
+    ] = ""
     committed_ids: Annotated[  # declared behind `seed`, which its validator reads
         TokenIds,
         Field(

@@ -22,6 +22,9 @@ from speculation.terminal_text import one_line
 
 Count = Annotated[int, Field(ge=0, le=2**53)]  # larger ones are not exact as floats
 Tokens = Annotated[list[Count], Field(fail_fast=True, description="Token ids.")]
+CachedTokens = Annotated[
+    Count, Field(description="Tokens of the prompt that were not read, as the KV cache of another text had them.")
+]
 Position = Annotated[
     Count, Field(description="How many tokens, the prompt's included, come before the first of `tokens`.")
 ]

@@ -12,6 +12,7 @@ from speculation.protocol.fingerprint import Fingerprint
 from speculation.protocol.messages import SessionId
 from speculation.protocol.response_fields import (
     FROM_OBJECT,
+    CachedTokens,
     Count,
     Decisions,
     Ended,
@@ -50,6 +51,7 @@ class PrefillResponse(TimedResponse):
     sampling: SamplingReport
     self_continue: Annotated[bool, Field(description="Whether the verifier decodes on by itself while it waits.")]
     timing: Timing
+    cached_tokens: CachedTokens = 0
     decisions: Decisions = None
     logprobs: Logprobs = None
 
@@ -183,6 +185,7 @@ class GenerateResponse(TimedResponse):
     mode: Annotated[Literal["target", "fused"], Field(description="As in the request.")]
     sampling: SamplingReport
     timing: Timing
+    cached_tokens: CachedTokens = 0
     draft_model: Annotated[Name | None, Field(description="In mode fused.")] = None
     speculation: Annotated[Speculation | None, Field(description="In mode fused.")] = None
     decisions: Decisions = None
@@ -212,6 +215,7 @@ class GenerateTokensEvent(Response):
     text: Annotated[str, Field(description="The text that the tokens complete; a character comes with its last token.")]
     judged: Annotated[Count | None, Field(description="In mode fused: draft tokens that the model ran.")] = None
     accepted: Annotated[Count | None, Field(description="In mode fused: how many of them were accepted.")] = None
+    cached_tokens: CachedTokens = 0  # in the first event only
     decisions: Decisions = None
     logprobs: Logprobs = None
 

@@ -146,6 +146,7 @@ class _Text:
     """A text of these events; without an end it goes on for ever."""
 
     counts = DraftCounts()
+    cached_tokens = 0
     prompt_progress = None
 
     def __init__(self, *events: Piece | End) -> None:
@@ -177,7 +178,7 @@ async def _never() -> generation.TextsOfRequest:
 
 def _chat_events(text: Events) -> AsyncIterator[bytes]:
     vocabulary = ScriptedBackend(SLOW).vocabulary
-    order = generation.Order(ChatFormat(vocabulary, False), "a model", vocabulary, [], 1, False, False)
+    order = generation.Order(ChatFormat(vocabulary, False), "a model", vocabulary, [], 1, 1, False, False)
     return generation.TextsOfRequest(order, [text], 0.0, lambda: 0.0, 0).events(_never)
 
 

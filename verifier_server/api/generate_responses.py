@@ -30,6 +30,7 @@ def summary(text: GeneratedText, last: Answer) -> GenerateResponse:
         mode="target" if counts is None else "fused",
         sampling=sampling_report(session),
         timing=last.timing,
+        cached_tokens=session.cached or 0,
         draft_model=None if counts is None else counts.draft_model,
         speculation=None if counts is None else counts.body(),
         decisions=session.decided(session.prompt_len, len(session.tokens)),
@@ -64,7 +65,7 @@ async def text_events(
                 if answer is None:
                     yield comment(text.engine.prompt_progress(session))
                     continue
-                last = answer
+                first, last = last is None, answer
                 part = decoder.decode(vocabulary.decode(answer.tokens), final=answer.finish_reason is not None)
                 fused = text.counts is not None
                 new = GenerateTokensEvent(
@@ -73,6 +74,7 @@ async def text_events(
                     text=part,
                     judged=answer.judged if fused else None,
                     accepted=min(answer.accepted, answer.judged) if fused else None,
+                    cached_tokens=(session.cached or 0) if first else 0,
                     decisions=answer.decisions,
                     logprobs=answer.logprobs,
                 )

@@ -52,6 +52,7 @@ class VerifierTexts:
             logprobs=text.logprobs,
             mode="target" if plain else "fused",
             prediction_ids=text.prediction,
+            cache_salt=text.cache_salt,
         ).model_copy(update={"logit_bias": {str(token): bias for token, bias in sampling.logit_bias}})  # it was checked
         return _Text(self._service, self._service.open_text(request, None, caller))
 
@@ -87,6 +88,10 @@ class _Text:
             counts.from_prediction_accepted,
             counts.from_prediction - counts.from_prediction_accepted,
         )
+
+    @property
+    def cached_tokens(self) -> int:
+        return self._text.session.cached or 0
 
     @property
     def prompt_progress(self) -> PromptProgress | None:

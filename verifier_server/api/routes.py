@@ -50,6 +50,7 @@ async def prefill(request: Request) -> Response:
         sampling=sampling_report(session),
         self_continue=session.self_continue,
         timing=answer.timing,
+        cached_tokens=session.cached or 0,
         decisions=answer.decisions,
         logprobs=answer.logprobs,
     )

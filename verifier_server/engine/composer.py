@@ -197,8 +197,11 @@ class Composer:
         part_of = {part.sequence: part for part in parts}
         for part in (part_of[sequence] for sequence in self._queue.in_turns(part_of, lambda sequence: sequence.served)):
             if plan.room and budget > fed and self._ensure_slot(part.sequence):
-                self._slots.share(part.sequence.session)
-                fed += plan.add(part, self._slots[part.sequence.session], budget - fed)
+                session = part.sequence.session
+                self._slots.share(session)
+                if session.cached is None:
+                    session.cached = min(self._slots.held(session), session.prompt_len)
+                fed += plan.add(part, self._slots[session], budget - fed)
         self._left_out = 0 if fed else self._left_out + 1
         plan.holds_chunk = fed > 0
 

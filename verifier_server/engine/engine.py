@@ -84,6 +84,8 @@ class Engine:
 
     def prompt_progress(self, session: Session) -> PromptProgress | None:
         """How much of the session's prompt its slot holds; None: all of it. Thread-safe."""
+        if session.finish_reason is not None:
+            return None
         progress = PromptProgress(min(self._scheduler.slots.held(session), session.prompt_len), session.prompt_len)
         return progress if progress.read < progress.of else None
 

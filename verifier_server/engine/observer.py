@@ -42,5 +42,6 @@ class EngineState:
     slots: int
     slots_in_use: int
     cached_tokens: int  # in all slots
+    kept_tokens: int  # of these, those of texts that have ended
     context_length: int  # tokens that a slot can hold
     evictions: int  # how often a session whose text had not ended has lost its slot to another one

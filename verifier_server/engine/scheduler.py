@@ -50,12 +50,14 @@ class Scheduler:
         max_queue: int = 256,
         batching_window: float = LONGEST,
         pass_ms: Sequence[float] = (),
+        most_kept: int | None = None,
+        one_scope: bool = False,
         observer: EngineObserver = EngineObserver(),
     ) -> None:
         """`max_drafts`: draft tokens in one verify request, at most. `prefill_chunk`: prompt tokens in a pass, at most,
         while other sessions are active. `max_queue`: requests that may wait. `batching_window`: the longest one, as a
         multiple of the time of the pass. `pass_ms`: milliseconds of passes over 1, 2, … tokens; empty if unknown.
-        `observer`: is told of every pass."""
+        `most_kept`, `one_scope`: as for `SlotPool`. `observer`: is told of every pass."""
         self.max_drafts = min(max_drafts, backend.max_batch_tokens - 1)  # a draft is judged in one pass
         self.wake_at: float | None = None  # when to plan again at the latest, even if nothing was submitted
         self.backend = backend
@@ -63,7 +65,7 @@ class Scheduler:
         self._batching_window = batching_window
         self._pass_time = PassTime(pass_ms)
         self._queue = Queue(self.max_drafts, max_queue)
-        self.slots = SlotPool(backend)
+        self.slots = SlotPool(backend, most_kept, one_scope=one_scope)
         self._composer = Composer(backend, self.slots, self._queue, prefill_chunk, self.max_drafts, price(pass_ms))
         self._running: BatchPlan | None = None
         self._passes = 0  # planned so far
@@ -84,14 +86,14 @@ class Scheduler:
         self._queue.forget(session)
         session.gone = True
         if self._running is None or all(part.sequence.session is not session for part in self._running.parts):
-            self.slots.drop(session)  # else `conclude` does, after the pass that is running
+            self.slots.retire(session)  # else `conclude` does, after the pass that is running
         _notify(session)
 
     def replace(self, old: Session, new: Session) -> None:
         """Remove `old` as `forget` does; `new` gets its slot, with the prefix of tokens that both share."""
         self._queue.inherit(old, new)
         if self._running is None and old in self.slots:
-            self.slots.take_over(old, new)
+            self.slots.replace(old, new)
         self.forget(old)
 
     def plan(self, now: float) -> BatchPlan | None:
@@ -129,7 +131,8 @@ class Scheduler:
         for part, rows in zip(plan.parts, brought, strict=True):
             session = part.sequence.session
             if session.gone:
-                self.slots.drop(session)
+                self.slots.fed(session)
+                self.slots.retire(session)
                 continue
             self.slots.fed(session)
             if (run := part.run) is not None:
@@ -171,6 +174,7 @@ class Scheduler:
             slots=self.backend.slots,
             slots_in_use=len(self.slots.owners),
             cached_tokens=self.slots.held_tokens,
+            kept_tokens=self.slots.kept_tokens,
             context_length=self.backend.context_length,
             evictions=self.slots.evictions,
         )
@@ -245,6 +249,8 @@ class Scheduler:
             self._queue.judged(sequence, len(part.fresh), accepted, self._composer.price(session))
             self.slots[session].answers += 1
         self.slots.roll_back(session)
+        if session.finish_reason is not None:
+            self.slots.retire(session)
         self._tell(sequence, len(session.tokens) - position, len(part.fresh), accepted, part.run is None, ended)
         _notify(session)
 

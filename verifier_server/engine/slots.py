@@ -1,13 +1,18 @@
-"""The pool of slots: which session has which slot, which one is evicted for another, how sessions share a prefix."""
+"""The pool of slots: which session has which slot, which one is evicted for another, how texts share a prefix.
+
+When a text has ended, or its session is removed, its slot is kept until another session needs it. Sessions share
+prefixes with kept texts, and with each other, within a scope: the key that owns them and the salt of their request.
+"""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Hashable, Iterable, Set
 from dataclasses import dataclass
 
 from backends.base import Backend
+from backends.prefixes.kept_texts import SHARED_AT_LEAST, KeptText, KeptTexts, can_cut, reusable, shared_length
 from verifier_server.sessions import Session
 
-SHARED_AT_LEAST = 16  # tokens by which a shared prefix must be longer than those the slot already holds
+_TAIL = 128  # tokens of a kept text that are given up, rather than have two slots hold the rest of it
 
 
 @dataclass(slots=True)
@@ -23,8 +28,11 @@ class Slot:
 class SlotPool:
     """The slots of one backend. Used by the engine's thread only, except what is said to be thread-safe."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, backend: Backend, most_kept: int | None = None, *, one_scope: bool = False) -> None:
+        """`most_kept`: tokens of ended texts that are kept; None: as many as the slots hold. `one_scope`: whether
+        sessions share prefixes across keys and salts."""
+        self._backend, self._one_scope = backend, one_scope
+        self._kept = KeptTexts(backend, most_kept)
         self._free = list(reversed(range(backend.slots)))
         self._slots: OrderedDict[Session, Slot] = OrderedDict()  # by owner, the least recently used first
         self.evictions = 0  # how often a session whose text had not ended has lost its slot to another one
@@ -45,7 +53,12 @@ class SlotPool:
     @property
     def held_tokens(self) -> int:
         """How many tokens all slots hold. Thread-safe: `list` copies the slots at once."""
-        return sum(slot.held for slot in list(self._slots.values()))
+        return self._kept.tokens + sum(slot.held for slot in list(self._slots.values()))
+
+    @property
+    def kept_tokens(self) -> int:
+        """How many of these are of texts that have ended. Thread-safe."""
+        return self._kept.tokens
 
     def held(self, session: Session) -> int:
         """How many of the session's tokens its slot holds; 0 without one. Thread-safe."""
@@ -57,20 +70,28 @@ class SlotPool:
         return len(session.tokens) - self.held(session)
 
     def available(self, may_lose: Callable[[Session], bool]) -> int:
-        """How many slots are free or belong to a session that `may_lose` its slot."""
-        return len(self._free) + sum(map(may_lose, self._slots))
+        """How many slots are free, or kept, or belong to a session that `may_lose` its slot."""
+        return len(self._free) + len(self._kept) + sum(map(may_lose, self._slots))
 
     def acquire(self, session: Session, may_lose: Callable[[Session], bool]) -> bool:
-        """Give `session`, which has none, a free slot, or else that of a session that `may_lose` it.
+        """Give `session`, which has none, a free slot, or else that of a kept text, or of a session that `may_lose` it.
 
-        Returns False if there is no such slot.
+        Returns False if there is no such slot. The slot of a kept text that begins like the session's is taken over if
+        little else is in it, or if no copy can be made.
         """
+        alike, common = self._kept.best(session.tokens, self._scope(session))
+        if alike is not None and (not self._backend.can_copy or len(alike.tokens) - common <= _TAIL):
+            return self._continue(alike, session, common)
         if self._free:
             self._slots[session] = Slot(self._free.pop())
             return True
+        if (oldest := self._kept.oldest(other_than=alike)) is not None:
+            return self._continue(oldest, session, 0)
+        if alike is not None:
+            return self._continue(alike, session, common)
         victim = self._victim(may_lose)
         if victim is not None:
-            self.take_over(victim, session)
+            self._take_over(victim, session, whole=False)
         return victim is not None
 
     def evict(self, may_lose: Callable[[Session], bool]) -> Session | None:
@@ -86,23 +107,57 @@ class SlotPool:
         self.evictions += victim is not None and victim.finish_reason is None
         return victim
 
-    def take_over(self, owner: Session, session: Session) -> None:
-        """Give the slot of `owner` to `session`, which has none. A shared prefix of the two stays in the slot."""
-        slot = self._slots.pop(owner)
-        common = _common_prefix(owner.tokens, session.tokens, min(slot.held, len(session.tokens) - 1))
-        if common < SHARED_AT_LEAST or not self._can_cut(slot, common):
-            self._backend.release(slot.number)
-            common = 0
-        self._slots[session] = Slot(slot.number, common)
+    def replace(self, owner: Session, session: Session) -> None:
+        """Give the slot of `owner` to `session`, which has none and goes on with its text: all that both share stays in
+        the slot."""
+        self._take_over(owner, session, whole=True)
+
+    def _take_over(self, owner: Session, session: Session, *, whole: bool) -> None:
+        """Give the slot of `owner` to `session`, with a prefix that both share: if `whole`, to its last token."""
+        slot, common = self._slots.pop(owner), 0
+        if whole:
+            common = shared_length(owner.tokens, session.tokens, min(slot.held, len(session.tokens) - 1))
+            common *= common >= SHARED_AT_LEAST and can_cut(self._backend, slot.number, common)
+        elif self._scope(owner) == self._scope(session):
+            held = owner.tokens, slot.held
+            common = reusable(self._backend, slot.number, *held, session.tokens, SHARED_AT_LEAST - 1)
+        self._begin(session, slot.number, common)
+
+    def _continue(self, text: KeptText, session: Session, common: int) -> bool:
+        """Give the slot of a kept text to `session`, with the first `common` tokens."""
+        self._kept.remove(text)
+        self._begin(session, text.slot, common)
+        return True
+
+    def _begin(self, session: Session, number: int, common: int) -> None:
+        """Make slot `number` that of `session`, whose first `common` tokens it holds."""
+        if not common:
+            self._release(number)
+        self._slots[session] = Slot(number, common)
 
     def drop(self, session: Session) -> None:
         """Free the slot of `session`, if any. Its tokens stay; its KV cache is recomputed when next needed."""
         slot = self._slots.pop(session, None)
         if slot is not None:
-            self._backend.release(slot.number)
+            self._release(slot.number)
             self._free.append(slot.number)
-            for other in self._slots.values():  # where the slot held NaN, clearing it may have emptied others
-                other.held = min(other.held, self._backend.length(other.number))
+
+    def retire(self, session: Session) -> None:
+        """Keep the text of `session`, which has ended or is removed, in its slot while there is room; else free it."""
+        slot = self._slots.pop(session, None)
+        if slot is not None:
+            text = KeptText(slot.number, session.tokens[: slot.held], self._scope(session))
+            for number in self._kept.keep(text):
+                self._release(number)
+                self._free.append(number)
+
+    def _release(self, number: int) -> None:
+        self._backend.release(number)
+        for other in self._slots.values():  # where the slot held NaN, clearing it may have emptied others
+            other.held = min(other.held, self._backend.length(other.number))
+        for lost in self._kept.shrunk():
+            self._backend.release(lost)
+            self._free.append(lost)
 
     def use(self, session: Session) -> None:
         """Note that a pass uses the slot of `session`: it is now the most recently used."""
@@ -117,7 +172,7 @@ class SlotPool:
         """Forget the draft tokens in the slot of `session` that were rejected. Frees the slot if the engine cannot."""
         slot = self._slots[session]
         slot.held = min(slot.held, len(session.tokens) - 1)
-        if not self._can_cut(slot, slot.held):
+        if not can_cut(self._backend, slot.number, slot.held):
             self.drop(session)
 
     def share(self, session: Session) -> None:
@@ -128,27 +183,37 @@ class SlotPool:
         """
         if not self._backend.can_copy:
             return
-        target = self._slots[session]
-        best, source = target.held + SHARED_AT_LEAST - 1, None
+        target, scope = self._slots[session], self._scope(session)
+        kept, best = self._kept.best(session.tokens, scope, target.held)
+        source = None if kept is None else kept.slot
+        best = max(best, target.held + SHARED_AT_LEAST - 1)
         for owner, slot in self._slots.items():
-            length = min(slot.held, len(session.tokens) - 1)  # a token is left to feed
-            # The token after the best prefix so far is compared first: most owners differ there or before.
-            if length > best and owner is not session and owner.tokens[best] == session.tokens[best]:
-                common = _common_prefix(owner.tokens, session.tokens, length)
-                if common > best and self._can_cut(slot, common):
-                    best, source = common, slot
+            if owner is not session and self._scope(owner) == scope:
+                common = reusable(self._backend, slot.number, owner.tokens, slot.held, session.tokens, best)
+                if common > best:
+                    best, source = common, slot.number
         if source is not None:
-            self._backend.copy(source.number, target.number, best)
+            self._backend.copy(source, target.number, best)
             target.held = best
+
+    def _scope(self, session: Session) -> Hashable:
+        """What a session's texts may be shared within."""
+        return None if self._one_scope else (session.place.owner, session.cache_salt)
 
     def check(self) -> Iterable[str]:
         """Describe each inconsistency of the pool, for `Scheduler.check_integrity`."""
         owned = [slot.number for slot in self._slots.values()]
-        if sorted(self._free + owned) != list(range(self._backend.slots)):
-            yield f"the slots {self._free} are free, and sessions have the slots {owned}"
+        kept = [text.slot for text in self._kept]
+        if sorted(self._free + owned + kept) != list(range(self._backend.slots)):
+            yield f"the slots {self._free} are free, {kept} are kept, and sessions have the slots {owned}"
         for number in self._free:
             if length := self._backend.length(number):
                 yield f"slot {number} is free and holds {length} tokens"
+        if self._kept.tokens != sum(len(text.tokens) for text in self._kept):
+            yield f"{self._kept.tokens} tokens are counted as kept"
+        for text in self._kept:
+            if (length := self._backend.length(text.slot)) < len(text.tokens):
+                yield f"slot {text.slot} is kept for {len(text.tokens)} tokens and holds {length}"
         for owner, slot in self._slots.items():
             length = self._backend.length(slot.number)
             if not slot.held <= min(length, len(owner.tokens)):
@@ -156,20 +221,3 @@ class SlotPool:
                     f"session {owner.id} counts {slot.held} of its {len(owner.tokens)} tokens as cached, "
                     f"its slot {slot.number} holds {length}"
                 )
-
-    def _can_cut(self, slot: Slot, length: int) -> bool:
-        """Whether the engine can roll the slot back to `length` tokens, so that a copy can end there."""
-        limit = self._backend.max_rollback
-        return limit is None or self._backend.length(slot.number) - length <= limit
-
-
-def _common_prefix(left: list[int], right: list[int], length: int) -> int:
-    """Length of the common prefix of the first `length` tokens, by bisection over slices: no loop over tokens."""
-    same, end = 0, length
-    while same < end:
-        middle = (same + end + 1) // 2
-        if left[same:middle] == right[same:middle]:
-            same = middle
-        else:
-            end = middle - 1
-    return same

@@ -59,6 +59,7 @@ def make_session(
         logprobs=request.logprobs,
         masks=masks_of(sampling, backend.vocabulary.ends),
         self_continue=self_continue,
+        cache_salt=request.cache_salt,
     )
     if request.committed_ids:
         _check_committed(backend, request.committed_ids, limit - len(ids))

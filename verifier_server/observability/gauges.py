@@ -37,9 +37,10 @@ class VerifierGauges(Collector):
         yield self._gauge("num_requests_running", "Requests in the forward pass under way.", state.running)
         yield self._gauge("num_requests_waiting", "Requests that wait for a forward pass.", state.waiting)
         yield self._gauge("kv_slots", "Slots: sessions whose KV cache can be held at once.", state.slots)
-        yield self._gauge("kv_slots_in_use", "Slots that a session has.", state.slots_in_use)
+        yield self._gauge("kv_slots_in_use", "Slots of texts that have not ended.", state.slots_in_use)
         usage = state.cached_tokens / (state.slots * state.context_length)
         yield self._gauge("kv_cache_usage_perc", "Share of the KV cache that is filled, 0 to 1.", usage)
+        yield self._gauge("kv_kept_tokens", "Tokens of ended texts whose KV cache is kept.", state.kept_tokens)
         yield self._counter("kv_evictions", "Texts under way that lost their slot to another one.", state.evictions)
 
     def _status(self) -> GaugeMetricFamily:

@@ -55,7 +55,7 @@ def test_accepted_tokens_are_counted_by_position(by_key: bool) -> None:
 def test_a_text_has_a_first_token_gaps_and_an_end() -> None:
     metrics = ServiceMetrics(lambda: "m")
     text = metrics.text()
-    text.began(7)
+    text.began(7, 0)
     text.first_token(0.2)
     text.gap(0.01)
     text.gap(0.03)

@@ -144,7 +144,7 @@ def test_closing_a_stream_stops_decoding_and_keeps_the_session_briefly(
 ) -> None:
     monkeypatch.setattr(generator, "GRACE", 0.0)
     backend = Watched()
-    live = serve(backend)
+    live = serve(backend, keep_tokens=0)
     backend.forget()
     with live.client() as client, client.stream("POST", "/generate", json={"prompt": "x", "stream": True}) as response:
         lines = response.iter_lines()
@@ -162,7 +162,7 @@ def test_closing_a_stream_stops_decoding_and_keeps_the_session_briefly(
 
 def test_disconnecting_before_the_reply_stops_decoding(serve: Serve) -> None:
     backend = Watched()
-    live = serve(backend)
+    live = serve(backend, keep_tokens=0)
     backend.forget()
     request = b'POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 15\r\n\r\n{"prompt": "x"}'
     with socket.create_connection(live.address) as connection:

@@ -275,7 +275,7 @@ def test_sessions_are_listed_and_deleted(serve: Serve) -> None:
     listed = {"prompt_len": 12, "total_tokens": 13}
     assert live.http.get("/sessions").json()["sessions"] == [
         {"session_id": "a", **listed, "finish_reason": None, "resident": False, "prompt_read": 0},
-        {"session_id": "b", **listed, "finish_reason": "length", "resident": True, "prompt_read": 12},
+        {"session_id": "b", **listed, "finish_reason": "length", "resident": False, "prompt_read": 12},
     ]
     assert live.http.delete("/sessions/a").status_code == 200
     assert live.http.delete("/sessions/a").status_code == 404

@@ -226,7 +226,7 @@ def test_check_integrity_finds_inconsistencies(bench: Bench, session: Session) -
 
     slot = bench.engine._scheduler.slots[session]
     slot.number = 1
-    broken(r"the slots \[\] are free, and sessions have the slots \[1, 1\]")
+    broken(r"the slots \[\] are free, \[\] are kept, and sessions have the slots \[1, 1\]")
     slot.number = 0
     slot.held += 1
     broken("session session-1 counts 5 of its 5 tokens as cached, its slot 0 holds 4")

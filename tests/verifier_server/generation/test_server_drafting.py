@@ -305,7 +305,7 @@ class Endless(ScriptedBackend):
 def endless(serve: Serve, **given: Any) -> tuple[LiveServer, Endless]:
     """A verifier that drafts for one text at a time."""
     backend = Endless()
-    live = serve(backend, draft=half_right(slots=1), **given)
+    live = serve(backend, draft=half_right(slots=1), keep_tokens=0, **given)
     backend.released.clear()
     return live, backend
 

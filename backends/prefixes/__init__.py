@@ -1,0 +1,1 @@
+"""What texts have in common: prefixes whose KV cache is computed once."""

@@ -1,0 +1,266 @@
+"""The KV cache of texts that have ended: which prompts are read from where they differ, and for whom."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.base import EngineFailure
+from backends.scripted import Script, ScriptedBackend
+from speculation.sampling.sampling import Sampling
+from tests.verifier_server.engine.bench import plain
+from tests.verifier_server.engine.virtual import World, opened
+from verifier_server.sessions import Session
+
+SCRIPT = Script(seed=3)
+SYSTEM = [256, *range(100), *range(100)]  # 201 tokens
+
+
+def make_world(slots: int = 3, *, can_copy: bool = True, step: int = 1, **options: Any) -> World:
+    backend = ScriptedBackend(SCRIPT, slots=slots, context_length=4096, max_batch_tokens=512, can_copy=can_copy)
+    backend.reuse_step = step
+    return World(backend, **options)
+
+
+def ended(world: World, prompt: list[int], *, owner: str = "", salt: str = "", tokens: int = 20) -> Session:
+    """A session whose text has ended after `tokens` tokens, and that was removed."""
+    session = session_of(world, prompt, owner=owner, salt=salt, tokens=tokens)
+    world.ask(session, until_end=True)
+    while session.finish_reason is None:
+        world.run(world.now + 1.0)
+    assert session.tokens[len(prompt) :] == plain(SCRIPT, prompt, tokens), "whatever was kept, the text is the same"
+    world.scheduler.forget(session)
+    return session
+
+
+def session_of(world: World, prompt: list[int], *, owner: str = "", salt: str = "", tokens: int = 20) -> Session:
+    session = world.open(prompt, max_tokens=tokens)
+    session.place.owner, session.cache_salt = owner, salt
+    return session
+
+
+def read(world: World, prompt: list[int], **given: Any) -> int:
+    """How many tokens of a prompt a new text has to read."""
+    before = world.backend.fed
+    session = ended(world, prompt, tokens=1, **given)
+    assert session.cached == len(prompt) - (world.backend.fed - before)
+    return world.backend.fed - before
+
+
+@pytest.mark.parametrize("can_copy", [True, False])
+def test_the_next_turn_of_a_chat_reads_what_is_new(can_copy: bool) -> None:
+    world = make_world(can_copy=can_copy)
+    first = ended(world, SYSTEM)
+    assert read(world, [*first.tokens, 5, 6, 7]) == 1 + 3, "the last token of a text was never fed"
+
+
+@pytest.mark.parametrize("can_copy", [True, False])
+def test_the_same_prompt_again_reads_its_last_token(can_copy: bool) -> None:
+    world = make_world(can_copy=can_copy)
+    ended(world, SYSTEM)
+    assert [read(world, SYSTEM) for _ in range(3)] == [1, 1, 1]
+
+
+def test_ten_turns_are_read_once_in_all() -> None:
+    world = make_world()
+    tokens, before = list(SYSTEM), world.backend.fed
+    for turn in range(10):
+        tokens = [*ended(world, tokens).tokens, turn, turn]
+    assert world.backend.fed - before == len(tokens) - 2 - 1, "each token once, but for the last of the last turn"
+
+
+def test_a_text_that_was_left_is_kept_too() -> None:
+    world = make_world()
+    session = opened(world, SYSTEM)
+    world.scheduler.forget(session)
+    assert read(world, [*session.tokens, 5]) == 1 + 1
+
+
+def test_a_text_removed_in_its_pass_is_kept_too() -> None:
+    world = make_world()
+    session = world.open(SYSTEM)
+    world.ask(session, failed=lambda error: None)
+    world.after(0.01, lambda: world.scheduler.forget(session))
+    world.run(world.now + 1.0)
+    assert read(world, SYSTEM) == 1
+
+
+def test_another_key_or_salt_reads_everything() -> None:
+    """The time to the first token would tell what others wrote."""
+    world = make_world(8)
+    ended(world, SYSTEM, owner="a", salt="1")
+    assert read(world, SYSTEM, owner="b", salt="1") == 201
+    assert read(world, SYSTEM, owner="a", salt="2") == 201
+    assert read(world, SYSTEM, owner="a") == 201
+    assert read(world, SYSTEM, owner="a", salt="1") == 1
+
+
+def test_a_text_under_way_of_another_key_is_not_shared_either() -> None:
+    world = make_world()
+    first = session_of(world, SYSTEM, owner="a", tokens=1000)
+    world.ask(first)
+    world.run(world.now + 1.0)
+    assert read(world, SYSTEM, owner="b") == 201
+    assert read(world, SYSTEM, owner="a") == 1
+
+
+def test_the_slot_of_another_key_is_emptied_when_it_changes_hands() -> None:
+    for kept in (True, False):
+        world = make_world(1)
+        first = session_of(world, SYSTEM, owner="a")
+        world.ask(first, until_end=kept)
+        world.run(world.now + 5.0)
+        assert read(world, SYSTEM, owner="b") == 201
+
+
+def test_the_operator_may_share_across_keys() -> None:
+    world = make_world(one_scope=True)
+    ended(world, SYSTEM, owner="a", salt="1")
+    assert read(world, SYSTEM, owner="b") == 1
+
+
+def test_kept_texts_make_room_the_oldest_first() -> None:
+    world = make_world(3)
+    prompts = [[256, number, *range(50)] for number in range(4)]
+    for prompt in prompts[:3]:
+        ended(world, prompt)
+    opened(world, prompts[3])
+    assert read(world, prompts[1]) == 1
+    assert read(world, prompts[0]) == 52, "it was the oldest"
+
+
+def test_no_session_loses_its_slot_to_a_new_text_while_a_kept_one_is_left() -> None:
+    world = make_world(2)
+    ended(world, SYSTEM)
+    session = opened(world, [256, 7])
+    opened(world, [256, 8])
+    assert world.slot(session) is not None and world.scheduler.slots.evictions == 0
+
+
+def test_another_branch_of_a_chat_leaves_the_first_one() -> None:
+    """Two chats with the same beginning take turns."""
+    world = make_world(3)
+    one = ended(world, SYSTEM, tokens=300)
+    before = world.backend.fed
+    other = ended(world, [*SYSTEM, 9, 9, 9], tokens=300)
+    assert world.backend.fed - before == 3 + 299
+    assert read(world, [*one.tokens, 1]) == 2
+    assert read(world, [*other.tokens, 1]) == 2
+
+
+def test_a_number_of_tokens_is_kept() -> None:
+    world = make_world(8, most_kept=150)
+    for number in range(3):
+        ended(world, [256, number, *range(40)])  # 42 and 19
+    assert world.scheduler.state.kept_tokens == 2 * 61
+    assert read(world, [256, 0, *range(40)]) == 42
+    ended(world, SYSTEM)
+    assert read(world, SYSTEM) == 201, "longer than all that is kept"
+
+
+def test_nothing_is_kept_if_the_operator_says_so() -> None:
+    world = make_world(most_kept=0)
+    ended(world, SYSTEM)
+    assert read(world, SYSTEM) == 201
+    assert [world.backend.length(slot) for slot in range(3)] == [0, 0, 0]
+
+
+def test_engines_with_a_step_reuse_multiples_of_it_and_read_at_least_one() -> None:
+    """Then the passes over the rest have the widths and the places that they would have without reuse."""
+    world = make_world(8, step=64)
+    ended(world, SYSTEM)
+    assert read(world, SYSTEM) == 201 - 128
+    assert read(world, [*SYSTEM[:191], 7]) == 192 - 128
+    assert read(world, [*SYSTEM[:191]]) == 191 - 64
+    assert read(world, [*SYSTEM[:100], *[200] * 100]) == 200 - 64
+
+
+class Overflowing(ScriptedBackend):
+    """Counts a slot as holding NaN once it was told to."""
+
+    def overflow(self, slot: int) -> None:
+        self._overflowed.add(slot)
+
+
+def test_a_text_with_nan_in_its_slot_is_not_kept() -> None:
+    backend = Overflowing(SCRIPT, slots=2, context_length=4096)
+    world = World(backend)
+    session = opened(world, SYSTEM)
+    slot = world.slot(session)
+    assert slot is not None
+    backend.overflow(slot)
+    world.scheduler.forget(session)
+    assert read(world, SYSTEM) == 201
+
+
+class Clearing(Overflowing):
+    """Clearing a slot empties all others, as an engine short of memory may do."""
+
+    def _clear(self, slot: int) -> None:
+        super()._clear(slot)
+        for other in range(self.slots):
+            if other != slot:
+                self._release(other)
+                self._lengths[other] = 0
+
+
+def test_texts_that_the_engine_has_lost_are_kept_no_longer() -> None:
+    backend = Clearing(SCRIPT, slots=3, context_length=4096)
+    world = World(backend)
+    ended(world, SYSTEM)
+    session = opened(world, [256, 9])
+    slot = world.slot(session)
+    assert slot is not None
+    backend.overflow(slot)
+    world.scheduler.forget(session)
+    world.scheduler.check_integrity()
+    assert read(world, SYSTEM) == 201
+
+
+def test_a_failed_pass_keeps_nothing_of_its_slots() -> None:
+    class Failing(ScriptedBackend):
+        fails = False
+
+        def _forward(self, batch: Any) -> Any:
+            if self.fails:
+                raise EngineFailure("a device went away")
+            return super()._forward(batch)
+
+    backend = Failing(SCRIPT, slots=2, context_length=4096)
+    world = World(backend)
+    session = opened(world, SYSTEM)
+    backend.fails = True
+    world.ask(session, failed=lambda error: None)
+    world.run(world.now + 1.0)
+    backend.fails = False
+    world.scheduler.forget(session)
+    assert read(world, SYSTEM) == 201
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(10, 120), st.sampled_from(["", "a", "b"]), st.integers(1, 40)),
+        min_size=1,
+        max_size=12,
+    ),
+    st.booleans(),
+    st.integers(1, 3),
+    st.sampled_from([1, 16]),
+    st.sampled_from([None, 0, 100, 200]),
+)
+def test_texts_are_the_same_whatever_is_kept(
+    asked: list[tuple[int, int, str, int]], can_copy: bool, slots: int, step: int, most: int | None
+) -> None:
+    """Texts that begin alike, one after the other or at once, on any engine; `World` checks the pool each time."""
+    world = make_world(slots, can_copy=can_copy, step=step, most_kept=most)
+    for number, (kind, length, owner, tokens) in enumerate(asked):
+        prompt = [256, *([kind] * 20), *range(length)]
+        session = world.open(prompt, max_tokens=tokens, sampling=Sampling())
+        session.place.owner = owner
+        world.ask(session, until_end=True)
+        if number % 3:
+            world.run(world.now + 5.0)
+            assert session.tokens[len(prompt) :] == plain(SCRIPT, prompt, tokens)
+            world.scheduler.forget(session)
+    world.run(world.now + 30.0)
