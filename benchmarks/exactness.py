@@ -2,14 +2,15 @@
 
 Method. The target continues held-out prompts alone, a token a pass. Then it reads each prompt again and judges drafts
 of 1 to 7 tokens, by turns. A draft is the own text with its last token replaced, so that each pass rolls back: nothing
-but the width of passes can change the text. At last it writes alone once more, over the keys and values of the prompt
-that the first text has left, all but those of its last token. Printed for each file with `deterministic` off and on:
-how many texts of each kind differ, and the gaps in nats, in the own text, between the tokens where they first do.
+but the width of passes can change the text. With longer prompts, it writes alone twice: in an empty cache, then over
+what the first text has left of the prompt, as far as a verifier uses it again. Printed for each file with
+`deterministic` off and on: how many texts of each kind differ, and the gaps in nats, in the own text, between the
+tokens where they first do.
 
     python -m benchmarks.exactness --target Q4.gguf BF16.gguf [--prompts 18] [--tokens 96] [--threads 2]
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from itertools import cycle
 from pathlib import Path
@@ -17,12 +18,14 @@ from pathlib import Path
 import numpy as np
 
 from backends.base import Backend, Entry, LoadOptions, Logits
+from backends.prefixes.kept_texts import reusable
 from backends.registry import load
 from benchmarks.harness.models import held_out_prompts
 from benchmarks.harness.report import Report, options_of
 from models import DEFAULT_TARGET
 
 DRAFTS = (4, 1, 7, 2, 5, 3, 6)  # draft tokens of a pass, by turns
+Place = tuple[int, int] | None  # where a text first differs from another one, and its token there
 
 
 def main() -> None:
@@ -34,41 +37,41 @@ def main() -> None:
             "from": {"default": 0, "help": "leave out the first so many prompts (default: %(default)s)"},
             "tokens": {"default": 96, "help": "of each text (default: %(default)s)"},
             "threads": {"default": 2, "help": "of a pass (default: %(default)s)"},
+            "kind": {"default": ["drafts", "kept"], "help": "texts with drafts, over a kept prompt (default: both)"},
             "setting": {"default": ["default", "deterministic"], "help": "those to measure (default: both)"},
         },
         "llama_cpp",
     )
     report = Report("exactness", options)
     report.line(f"{'target':36} {'setting':14} {'text':12} texts  differ  gaps in nats")
-    prompts = held_out_prompts(options.prompts)[vars(options)["from"] :]
+    kinds = {"drafts": (with_drafts, 4), "kept": (over_kept_prompt, 28)}  # with the lines of their prompts
     for path in map(Path, options.target):
         for setting in options.setting:
             deterministic = setting == "deterministic"
             how = LoadOptions(path, 2, 1024, threads=options.threads, deterministic=deterministic)
             with closing(load("llama_cpp", how)) as backend:
-                found = [gaps(backend, backend.vocabulary.encode(text), options.tokens) for text in prompts]
-            for kind, each in zip(("with drafts", "kept prompt"), zip(*found, strict=True), strict=True):
-                differ = sorted(gap for gap in each if gap is not None)
-                shown = ", ".join(f"{gap:.3f}" for gap in differ)
-                report.line(f"{path.stem:36} {setting:14} {kind:12} {len(each):5}  {len(differ):6}  {shown}")
+                for kind in options.kind:
+                    other, lines = kinds[kind]
+                    prompts = held_out_prompts(options.prompts, lines)[vars(options)["from"] :]
+                    each = [gap(backend, backend.vocabulary.encode(text), options.tokens, other) for text in prompts]
+                    differ = sorted(found for found in each if found is not None)
+                    shown = ", ".join(f"{found:.3f}" for found in differ)
+                    report.line(f"{path.stem:36} {setting:14} {kind:12} {len(each):5}  {len(differ):6}  {shown}")
     report.save()
 
 
-def gaps(backend: Backend, prompt: Sequence[int], count: int) -> tuple[float | None, float | None]:
-    """How far apart, in nats, two tokens are in the own text where another one first differs from it.
+def gap(
+    backend: Backend, prompt: Sequence[int], count: int, other: Callable[[Backend, Sequence[int], Sequence[int]], Place]
+) -> float | None:
+    """How far apart, in nats, two tokens are in the own text, of `count` tokens, where the `other` one first differs.
 
-    The other one is the text with drafts, then the text over a kept prompt. `count`: tokens of each text. None: the
-    texts are equal. Uses slots 0 and 1, and leaves them empty.
+    None: the texts are equal. Uses slots 0 and 1, and leaves them empty.
     """
     rows = _own(backend, prompt, count)
-    own = [int(row.argmax()) for row in rows]
-    kept_differs = _over_kept_prompt(backend, prompt, own)
-    backend.release(1)  # else the next text would lie in other cells
-    drafts_differ = _with_drafts(backend, prompt, own)
-    backend.release(0)
-    both = drafts_differ, kept_differs
-    drafts, kept = (None if each is None else float(rows[each[0]].max() - rows[each[0]][each[1]]) for each in both)
-    return drafts, kept
+    place = other(backend, prompt, [int(row.argmax()) for row in rows])
+    for slot in (0, 1):
+        backend.release(slot)
+    return None if place is None else float(rows[place[0]].max() - rows[place[0]][place[1]])
 
 
 def _own(backend: Backend, prompt: Sequence[int], count: int) -> list[Logits]:
@@ -86,7 +89,7 @@ def _read(backend: Backend, prompt: Sequence[int]) -> Logits:
     return np.array(row)
 
 
-def _with_drafts(backend: Backend, prompt: Sequence[int], own: Sequence[int]) -> tuple[int, int] | None:
+def with_drafts(backend: Backend, prompt: Sequence[int], own: Sequence[int]) -> Place:
     """Where the text with drafts first differs from `own`, and its token there."""
     if (first := int(_read(backend, prompt).argmax())) != own[0]:
         return 0, first
@@ -103,13 +106,15 @@ def _with_drafts(backend: Backend, prompt: Sequence[int], own: Sequence[int]) ->
     return None
 
 
-def _over_kept_prompt(backend: Backend, prompt: Sequence[int], own: Sequence[int]) -> tuple[int, int] | None:
-    """The same for a text of slot 1 over the prompt that slot 0 holds."""
-    backend.copy(0, 1, len(prompt) - 1)
-    for at, before in enumerate([prompt[-1], *own[:-1]]):
-        token = int(backend.extend([Entry(1, len(prompt) - 1 + at, [before], 0)])[0][0].argmax())
-        if token != own[at]:
+def over_kept_prompt(backend: Backend, prompt: Sequence[int], own: Sequence[int]) -> Place:
+    """The same for a text of slot 1 over what slot 0 holds of the prompt."""
+    held = reusable(backend, 0, prompt, len(prompt), prompt, 0)
+    backend.copy(0, 1, held)
+    [[row]] = backend.extend([Entry(1, held, prompt[held:], len(prompt) - held - 1)])
+    for at, expected in enumerate(own):
+        if (token := int(row.argmax())) != expected:
             return at, token
+        [[row]] = backend.extend([Entry(1, len(prompt) + at, [token], 0)])
     return None
 
 

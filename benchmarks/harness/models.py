@@ -22,13 +22,13 @@ def load_drafter(path: Path) -> Backend:
     return load_model("llama_cpp", LoadOptions(context_length=CONTEXT, threads=1), path, BRANCHES)
 
 
-def held_out_prompts(count: int) -> list[str]:
-    """So many prompts of 4 lines, from files that the default pair was not trained on and every Python has."""
+def held_out_prompts(count: int, lines_each: int = 4) -> list[str]:
+    """Prompts of `lines_each` lines, from files that the default pair was not trained on and every Python has."""
     assert HELD_OUT.issuperset(HELD_OUT_FILES)
     library = Path(sysconfig.get_path("stdlib"))
     texts = [(library / name).read_text(encoding="utf-8").splitlines(keepends=True) for name in HELD_OUT_FILES]
     places = [(lines, (part * len(lines)) // 7) for part in range(1, 7) for lines in texts]
-    return ["".join(lines[at : at + 4]) for lines, at in places[:count]]
+    return ["".join(lines[at : at + lines_each]) for lines, at in places[:count]]
 
 
 def agreement(drafter: Drafter, text: Sequence[int], prompt_len: int) -> list[bool]:

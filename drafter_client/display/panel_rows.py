@@ -55,6 +55,7 @@ def columns(stats: Stats) -> tuple[list[LabelledValue], list[LabelledValue]]:
     """The rows about the text, and those about how it was generated."""
     text: list[LabelledValue] = [
         ("prompt", counted(stats.prompt_tokens, "token")),
+        *([("prompt cached", counted(stats.cached_tokens, "token"))] if stats.cached_tokens else []),
         ("generated", counted(stats.generated_tokens, "token")),
         ("ended by", _end(stats)),
         ("TTFT", ttft(stats.ttft_ms, stats.generated_tokens)),

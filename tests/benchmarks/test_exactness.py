@@ -7,7 +7,7 @@ import pytest
 
 from backends.base import Entry, Logits
 from backends.scripted import Script, ScriptedBackend
-from benchmarks.exactness import DRAFTS, gaps
+from benchmarks.exactness import DRAFTS, gap, over_kept_prompt, with_drafts
 
 PROMPT = [256, 5, 6, 7, 8]
 
@@ -36,13 +36,14 @@ class MoreInWidePasses(ScriptedBackend):
 def test_a_text_differs_where_a_wide_pass_prefers_another_token(at: int) -> None:
     wide = [width for width in DRAFTS for _ in range(width)][(at - len(PROMPT)) % sum(DRAFTS)] >= 4
     backend = MoreInWidePasses(at, 1000.0)
-    assert gaps(backend, PROMPT, 40) == (pytest.approx(backend.gap) if wide else None, None)
+    assert gap(backend, PROMPT, 40, with_drafts) == (pytest.approx(backend.gap) if wide else None)
+    assert gap(backend, PROMPT, 40, over_kept_prompt) is None
     assert backend.length(0) == backend.length(1) == 0
 
 
 @pytest.mark.parametrize("more", [0.0, -1.0])
 def test_a_text_does_not_differ_where_no_other_token_is_preferred(more: float) -> None:
-    assert gaps(MoreInWidePasses(len(PROMPT) + 3, more), PROMPT, 40) == (None, None)
+    assert gap(MoreInWidePasses(len(PROMPT) + 3, more), PROMPT, 40, with_drafts) is None
 
 
 def test_a_text_differs_where_the_last_token_of_a_kept_prompt_is_read_otherwise() -> None:
@@ -53,5 +54,8 @@ def test_a_text_differs_where_the_last_token_of_a_kept_prompt_is_read_otherwise(
                 rows[0][0][100] += 1000.0
             return rows
 
-    drafts, kept = gaps(ReadAlone(Script(seed=2), slots=2, max_batch_tokens=64), PROMPT, 8)
-    assert drafts is None and kept is not None and kept > 0
+    backend = ReadAlone(Script(seed=2), slots=2, max_batch_tokens=64)
+    kept = gap(backend, PROMPT, 8, over_kept_prompt)
+    assert gap(backend, PROMPT, 8, with_drafts) is None and kept is not None and kept > 0
+    backend.reuse_step = 2  # so that two tokens are read
+    assert gap(backend, PROMPT, 8, over_kept_prompt) is None

@@ -110,12 +110,12 @@ def test_lines_are_ten_seconds_apart(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_openai_s_streams_say_it_in_comments(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generation, "HEARTBEAT", 0.05)
-    body = {"prompt": PROMPT, "max_tokens": 2, "stream": True}
     with _held() as (backend, verifier):
         app = create_app(Pair(verifier.url, Lookup()), Options(), 1, 1)
         with served(app) as drafter:
             for url in (verifier.url, drafter):
                 backend.go.clear()
+                body = {"prompt": PROMPT, "max_tokens": 2, "stream": True, "cache_salt": url}
                 with httpx.stream("POST", url + "/v1/completions", json=body, timeout=30) as response:
                     comments = []
                     for line in response.iter_lines():
