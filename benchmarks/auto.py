@@ -30,7 +30,7 @@ from benchmarks.harness.texts import Written, by_library, by_turns, rate
 from child_processes.serving import Server, verifier
 from drafter_client import Mode, Options, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
-from drafter_client.draft_sources import Drafting
+from drafter_client.draft_sources import DraftedText, Drafting
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import check_vocabulary
 from drafter_client.metrics.quantile import quantile
@@ -39,9 +39,7 @@ from drafters.draft_model import model_drafter
 from models import DEFAULT_TARGET
 from simulation.paced import Cost, Paced
 from simulation.padded_target import padded_target
-from speculation.acceptance.strategies import Strategy
 from speculation.protocol.service_responses import ModelInfo
-from speculation.sampling.sampling import Sampling
 
 COLD, WARM = "auto cold", "auto warm"
 MODES = (Mode.TARGET, Mode.FUSED, Mode.REMOTE)
@@ -71,10 +69,10 @@ class Loaded:
     def _drafting(self, client: VerifierClient, info: ModelInfo) -> Drafting:
         check_vocabulary(client, self.backend.vocabulary, self.backend.model_name, info)
 
-        def drafter(sampling: Sampling, strategy: Strategy, prompt_len: int) -> Drafter:
+        def drafter(text: DraftedText) -> Drafter:
             for slot in range(self.backend.slots):
                 self.backend.release(slot)
-            return model_drafter(self.backend, sampling, strategy, info.vocabulary.size, prompt_len)
+            return model_drafter(self.backend, text.sampling, text.strategy, info.vocabulary.size, len(text.prompt_ids))
 
         return Drafting(self.backend.model_name, info, self.backend.vocabulary, [drafter], self._drafting)
 

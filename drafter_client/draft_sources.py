@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from backends.base import MOST_SLOTS, Backend, LoadOptions, ModelLoadError
 from backends.machine import cores_to_use, machine_id
@@ -18,17 +18,27 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary, texts_vocabulary
 from drafters.base import Drafter
 from drafters.custom import CheckedDrafter
-from drafters.draft_model import BRANCH_CELLS, model_drafter
+from drafters.draft_model import BRANCH_CELLS
 from drafters.fallback import FallbackDrafter
 from drafters.lookup import NAME, NgramDrafter
 from drafters.shared_engine import SharedEngine
 from drafters.translation import TranslatingDrafter
+from drafters.warm_engine import WarmEngine
 from speculation.acceptance.strategies import Strategy, effective_sampling
 from speculation.protocol.service_responses import ModelInfo
 from speculation.sampling.sampling import Sampling
 
-# Makes the drafter of one text. Its arguments: sampling settings, strategy, and how many tokens the prompt has.
-MakeDrafter = Callable[[Sampling, Strategy, int], Drafter]
+
+class DraftedText(NamedTuple):
+    """A text that a drafter is made for. `cache_salt`: only texts of one salt share what the draft model has read."""
+
+    sampling: Sampling
+    strategy: Strategy
+    prompt_ids: Sequence[int]
+    cache_salt: str
+
+
+MakeDrafter = Callable[[DraftedText], Drafter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,7 @@ class Drafting:
     anew: Callable[[VerifierClient, ModelInfo], "Drafting"]
     looks_up: bool = False  # whether the drafters draft by prompt lookup, so that nothing else has to
     threads: int = 0  # CPU threads that a draft step keeps busy
+    warm: Sequence[WarmEngine] = ()  # the engines of `drafters`, which hold what they drafted for; or none
 
     @property
     def shares_cores(self) -> bool:
@@ -87,7 +98,8 @@ class DraftModel:
         self, backend: Backend, engines: list[Backend], stack: ExitStack, client: VerifierClient, info: ModelInfo
     ) -> Drafting:
         """Check that the loaded model can draft for what the verifier serves. `stack`: closes what is opened."""
-        name, make = backend.model_name, partial(_direct, info.vocabulary.size)
+        name, warm = backend.model_name, [WarmEngine(engine) for engine in engines]
+        drafters: list[MakeDrafter] = [partial(_direct, info.vocabulary.size, engine) for engine in warm]
         try:
             check_vocabulary(client, backend.vocabulary, name, info)
             vocabulary = stack.enter_context(texts_vocabulary(client, backend.vocabulary, info))
@@ -97,31 +109,21 @@ class DraftModel:
                 named = "" if Path(self.path) != DEFAULT_DRAFT else ships
                 raise VocabularyMismatch(f"{error}{named}, or let it draft through text: --translate") from None
             name, vocabulary = f"{name} (translated)", stack.enter_context(closing(RemoteVocabulary(client, info)))
-            make = partial(_translating, vocabulary)
-        drafters = [partial(make, engine) for engine in engines]
+            drafters, warm = [partial(_translating, vocabulary, engine) for engine in warm], []
         anew = partial(self._drafting, backend, engines, stack)
-        return Drafting(name, info, vocabulary, drafters, anew, threads=backend.threads)
+        return Drafting(name, info, vocabulary, drafters, anew, threads=backend.threads, warm=warm)
 
 
-def _direct(vocabulary_size: int, engine: Backend, sampling: Sampling, strategy: Strategy, prompt_len: int) -> Drafter:
+def _direct(vocabulary_size: int, engine: WarmEngine, text: DraftedText) -> Drafter:
     """The drafter of one text, where the draft model has the target's vocabulary (of `vocabulary_size` ids)."""
-    return FallbackDrafter(lambda: model_drafter(_emptied(engine), sampling, strategy, vocabulary_size, prompt_len))
+    sampling, strategy, prompt_ids, salt = text
+    return FallbackDrafter(lambda: engine.drafter(sampling, strategy, vocabulary_size, prompt_ids, salt))
 
 
-def _translating(
-    target: Vocabulary, engine: Backend, sampling: Sampling, strategy: Strategy, _prompt_len: int
-) -> Drafter:
+def _translating(target: Vocabulary, engine: WarmEngine, text: DraftedText) -> Drafter:
     """The drafter of one text, where the draft model has another vocabulary than `target`."""
-    drawn = effective_sampling(strategy, sampling)
-    return FallbackDrafter(lambda: TranslatingDrafter(_emptied(engine), target, drawn, draws=strategy.draws))
-
-
-def _emptied(engine: Backend) -> Backend:
-    """Release the slots of the engine, so that the last text takes no memory from the next one; return the engine."""
-    for slot in range(engine.slots):
-        if engine.length(slot):  # only then, as a release may have to wait for the draft model's pass under way
-            engine.release(slot)
-    return engine
+    drawn = effective_sampling(text.strategy, text.sampling)
+    return FallbackDrafter(lambda: TranslatingDrafter(engine.emptied(), target, drawn, draws=text.strategy.draws))
 
 
 @contextmanager
@@ -143,7 +145,7 @@ class Lookup:
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
         """Ask the verifier for its vocabulary; see `Source.open`."""
-        with _fetching(NAME, lambda _: [lambda *_: NgramDrafter(branches)] * texts, looks_up=True) as drafting:
+        with _fetching(NAME, lambda _: [lambda _: NgramDrafter(branches)] * texts, looks_up=True) as drafting:
             yield drafting(client, client.model())
 
 
@@ -161,8 +163,8 @@ class Custom:
         with _fetching(self.name, lambda vocabulary: [partial(self._drafter, vocabulary)] * texts) as drafting:
             yield drafting(client, client.model())
 
-    def _drafter(self, vocabulary: Vocabulary, sampling: Sampling, _strategy: Strategy, _prompt_len: int) -> Drafter:
-        return CheckedDrafter(self.make(vocabulary, sampling), self.name, vocabulary.size)
+    def _drafter(self, vocabulary: Vocabulary, text: DraftedText) -> Drafter:
+        return CheckedDrafter(self.make(vocabulary, text.sampling), self.name, vocabulary.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,7 @@ class Undrafted:
             yield drafting(client, client.model())
 
 
-def _refuse(*_: object) -> Drafter:
+def _refuse(_: DraftedText) -> Drafter:
     raise BadOption("this pair has no drafter: make it with a draft source")
 
 

@@ -1,11 +1,11 @@
 """`Pair`: a verifier and a drafter, used as one language model by the command line and by programs."""
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
@@ -14,7 +14,7 @@ import httpx
 
 from backends.vocabulary import Vocabulary
 from drafter_client.conversation import Messages, chat_ids, conversation
-from drafter_client.draft_sources import DraftModel, Source, Undrafted
+from drafter_client.draft_sources import DraftedText, Drafting, DraftModel, Source, Undrafted
 from drafter_client.errors import BadOption, BadPrompt, DrafterError, ModelChanged, PairBusy, VocabularyMismatch
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Listener, prompt_reader, to_all
@@ -31,6 +31,8 @@ from drafter_client.options import Mode, Options
 from drafter_client.pairing import Paired, Pairing
 from drafter_client.text_run import TextRun
 from drafter_client.token_ids import foreign_id, prediction_ids
+from drafters.fallback import FallbackDrafter
+from drafters.warm_engine import warmest
 from speculation.errors import BadGateway, SpecPairError
 from speculation.protocol.prompt_progress import PromptProgress
 from speculation.protocol.service_responses import ModelInfo
@@ -111,7 +113,8 @@ class Pair:
         if transport is not None and not isinstance(transport, httpx.BaseTransport):
             raise BadOption(f"transport must be synchronous, such as an httpx.HTTPTransport, not {transport!r}")
         self._clock = clock
-        self._free: SimpleQueue[_TextPlace] = SimpleQueue()
+        self._free: list[_TextPlace] = []
+        self._choosing = threading.Lock()  # guards it
         self._observer, self._on_prompt = observer, on_prompt
         self._generations: WeakSet[Generation] = WeakSet()
         self._closed = False
@@ -128,8 +131,8 @@ class Pair:
                 # Not `client` itself, which may encode prompts while texts are generated.
                 text_client = stack.enter_context(closing(client.another()))
                 text_client.connection.connect()
-                self._free.put(_TextPlace(text_client, number))
-            self._texts = self._free.qsize()
+                self._free.append(_TextPlace(text_client, number))
+            self._texts = len(self._free)
             link_ms, kept = client.least_round_trip_ms(_PINGS), None if memory is None else ModeMemory(Path(memory))
             self._client = client
             self._pairing = stack.enter_context(closing(Pairing(client, drafting, link_ms, kept, clock)))
@@ -299,14 +302,16 @@ class Pair:
     ) -> Run:
         listeners: list[Listener] = [StatsCounter(stats, text).take]
         with ExitStack() as stack:
-            place = stack.enter_context(self._place())
+            place = stack.enter_context(self._place(paired.drafting, text.prompt_ids, options.cache_salt))
             if (on_prompt := self._on_prompt) is not None:
                 listeners.append(prompt_reader(on_prompt))
             if self._observer is not None:
                 listeners.append(stack.enter_context(self._observer.run(stats, options.settings())))
             may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in paired.modes()
-            drawn = options.sampling, options.strategy, len(text.prompt_ids)
-            drafter = paired.drafting.drafters[place.number](*drawn) if may_draft else None
+            drafted = DraftedText(options.sampling, options.strategy, text.prompt_ids, options.cache_salt)
+            drafter = paired.drafting.drafters[place.number](drafted) if may_draft else None
+            if isinstance(drafter, FallbackDrafter):
+                text.read = drafter.begun
             yield from TextRun(
                 place.client,
                 drafter,
@@ -322,14 +327,22 @@ class Pair:
             ).tokens()
 
     @contextmanager
-    def _place(self) -> Generator[_TextPlace, None, None]:
-        try:
-            place = self._free.get_nowait()
-        except Empty:
-            raise PairBusy(
-                f"this pair writes {self._texts} texts at a time: end one, or make the pair with more (texts=…)"
-            ) from None
+    def _place(
+        self, drafting: Drafting, prompt_ids: Sequence[int], cache_salt: str
+    ) -> Generator[_TextPlace, None, None]:
+        """A free place: the one whose draft model need not read the most of the prompt."""
+        with self._choosing:
+            if not self._free:
+                raise PairBusy(
+                    f"this pair writes {self._texts} texts at a time: end one, or make the pair with more (texts=…)"
+                )
+            place = self._free[0]
+            if drafting.warm:
+                engines = [(each, drafting.warm[each.number]) for each in self._free]
+                place = warmest(engines, prompt_ids, cache_salt)
+            self._free.remove(place)
         try:
             yield place
         finally:
-            self._free.put(place)
+            with self._choosing:
+                self._free.append(place)

@@ -40,9 +40,12 @@ class ModelDrafter:
         *,
         draws: bool = False,
         prompt_len: int = 0,
+        begun: tuple[int, int] | None = None,
     ) -> None:
         """`vocabulary_size`: the target's; ids beyond the smaller of the two vocabularies are never drafted.
         `prompt_len`: tokens of the prompt, which some logit processors treat in another way than the rest of the text.
+
+        `begun`: a slot that holds the first tokens of the text, and how many; None: all slots are empty.
 
         `draws`: draw draft tokens with separate noise, from the distribution that is sent along with them, as the
         strategy `probabilistic` requires.
@@ -55,9 +58,23 @@ class ModelDrafter:
         self._fewer_ids = (vocabulary_size or 0) > self._ids
         self.width = backend.slots if backend.can_copy else 1
         self._slots = [_Slot(number, 0) for number in range(self.width)]
+        if begun is not None:
+            self._slots[begun[0]].stem = begun[1]
+        self._text: Sequence[int] = ()  # at the last `expand`
         self._length = 0  # of the text, in tokens, at the last `expand`
         self._base = 0  # position in the text of the first token in the window
         self._calls = 0
+
+    @property
+    def begun(self) -> int:
+        """How many of the first tokens of the text a slot holds."""
+        return max(slot.stem for slot in self._slots)
+
+    @property
+    def remains(self) -> tuple[int, Sequence[int]]:
+        """The slot that holds the most of the text from its first token on, and the tokens that it holds."""
+        slot = max(self._slots, key=lambda slot: slot.stem)
+        return slot.number, self._text[: 0 if self._base else slot.stem]
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
         try:
@@ -110,7 +127,7 @@ class ModelDrafter:
                 accepted = common_prefix(new, slot.tail)
                 slot.stem += accepted
                 slot.tail = slot.tail[accepted:] if accepted == len(new) else []
-        self._length = len(text)
+        self._length, self._text = len(text), text
         if self._processors is not None and self._length >= self._processors.prompt_len:
             self._processors.commit(text)
 
@@ -210,9 +227,14 @@ class ModelDrafter:
 
 
 def model_drafter(
-    backend: Backend, sampling: Sampling, strategy: Strategy, vocabulary_size: int, prompt_len: int
+    backend: Backend,
+    sampling: Sampling,
+    strategy: Strategy,
+    vocabulary_size: int,
+    prompt_len: int,
+    begun: tuple[int, int] | None = None,
 ) -> ModelDrafter:
     """The drafter for a strategy and the session's sampling. `vocabulary_size`: the target's. `prompt_len`: tokens of
-    the prompt."""
+    the prompt. `begun`: as for `ModelDrafter`."""
     drawn = effective_sampling(strategy, sampling)
-    return ModelDrafter(backend, drawn, vocabulary_size, draws=strategy.draws, prompt_len=prompt_len)
+    return ModelDrafter(backend, drawn, vocabulary_size, draws=strategy.draws, prompt_len=prompt_len, begun=begun)

@@ -75,6 +75,11 @@ class Session:
         self.decided_from = self.cursor = len(self.tokens)
 
     @property
+    def scope(self) -> tuple[str, str]:
+        """Within which its KV cache may be used for other texts: the key that owns it, and the salt."""
+        return self.place.owner, self.cache_salt
+
+    @property
     def whole_rows(self) -> bool:
         """Whether judging needs whole rows of logits, and not only their top logits."""
         return self.processors is not None or self.logprobs is not None

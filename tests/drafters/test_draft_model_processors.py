@@ -1,5 +1,7 @@
 """A draft model applies the session's logit processors behind each continuation, wherever its window begins."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -31,7 +33,7 @@ def row_after(sampling: Sampling, output: list[int]) -> Logits:
     return processed.process(row, sampling, PROMPT, output).astype(np.float32)
 
 
-def drafter_of(backend: ScriptedBackend, sampling: Sampling, **more: bool) -> ModelDrafter:
+def drafter_of(backend: ScriptedBackend, sampling: Sampling, **more: Any) -> ModelDrafter:
     return ModelDrafter(backend, sampling, prompt_len=len(PROMPT), **more)
 
 

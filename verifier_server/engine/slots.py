@@ -198,7 +198,7 @@ class SlotPool:
 
     def _scope(self, session: Session) -> Hashable:
         """What a session's texts may be shared within."""
-        return None if self._one_scope else (session.place.owner, session.cache_salt)
+        return None if self._one_scope else session.scope
 
     def check(self) -> Iterable[str]:
         """Describe each inconsistency of the pool, for `Scheduler.check_integrity`."""

@@ -1,15 +1,16 @@
 """The server's draft model: loaded after the target, timed once, shared by the texts of server-side drafting."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
-from backends.base import Backend, BackendError, ModelLoadError, Progress, first_line
+from backends.base import Backend, BackendError, ModelLoadError, OutOfRoom, Progress, first_line
 from backends.registry import load
 from backends.vocabulary import cannot_draft
 from drafters.base import Drafter
-from drafters.draft_model import model_drafter
 from drafters.lookup import NAME, NgramDrafter
 from drafters.shared_engine import SharedEngine
+from drafters.warm_engine import WarmEngine, warmest
 from speculation.acceptance.strategies import Strategy
 from speculation.sampling.sampling import Sampling
 from verifier_server.settings import NGRAM, Settings
@@ -21,13 +22,25 @@ _TIMED = 6  # draft steps that are timed at load
 class DraftModel:
     """Drafts for several texts at once, with a slot for each. Thread-safe, except `close`."""
 
-    def __init__(self, backend: Backend | None, slots: int, vocabulary_size: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        backend: Backend | None,
+        slots: int,
+        vocabulary_size: int,
+        clock: Callable[[], float],
+        most_kept: int | None = None,
+        *,
+        one_scope: bool = False,
+    ) -> None:
         """`backend`: a model with the target's vocabulary of `vocabulary_size` ids; None: drafts are looked up.
 
-        `slots`: how many texts it drafts for at once. `clock`: in seconds.
+        `slots`: how many texts it drafts for at once. `clock`: in seconds. `most_kept`: tokens of texts that have ended
+        that are kept; None: as many as the slots hold. `one_scope`: whether texts of all scopes share what was read.
         """
-        self.slots = slots
+        self.slots, self._most_kept, self._one_scope = slots, most_kept, one_scope
         self._shared = SharedEngine(backend) if backend is not None else None
+        self._free = [] if self._shared is None else [WarmEngine(self._shared.view()) for _ in range(slots)]
+        self._choosing = threading.Lock()  # guards it; the engines that were used longest ago come first
         self._vocabulary_size = vocabulary_size
         self._failed: str | None = None  # why the latest draft step failed
         self.name = NAME if backend is None else backend.model_name
@@ -55,17 +68,40 @@ class DraftModel:
 
     @contextmanager
     def drafter(
-        self, sampling: Sampling, strategy: Strategy = Strategy.COUPLED, prompt_len: int = 0
+        self,
+        sampling: Sampling,
+        strategy: Strategy = Strategy.COUPLED,
+        prompt: Sequence[int] = (),
+        scope: Hashable = None,
     ) -> Iterator[Drafter]:
-        """A drafter for one text, whose prompt has `prompt_len` tokens, while the block runs.
+        """A drafter for one text while the block runs. It begins with what an ended text of the same scope has left of
+        the prompt.
 
         Raises OutOfRoom for more than `slots` at once.
         """
         if self._shared is None:
             yield NgramDrafter()
             return
-        with closing(self._shared.view()) as view:
-            yield model_drafter(view, sampling, strategy, self._vocabulary_size, prompt_len)
+        scope = None if self._one_scope else scope
+        with self._choosing:
+            if not self._free:
+                raise OutOfRoom(f"the draft model drafts for {self.slots} texts at once, and for no more")
+            engine = warmest([(each, each) for each in self._free], prompt, scope)
+            self._free.remove(engine)
+        try:
+            yield engine.drafter(sampling, strategy, self._vocabulary_size, prompt, scope)
+        finally:
+            with self._choosing:
+                self._free.append(engine)
+                self._forget_beyond_what_is_kept()
+
+    def _forget_beyond_what_is_kept(self) -> None:
+        if self._most_kept is not None:
+            kept = sum(engine.held for engine in self._free)
+            for engine in self._free:
+                if kept > self._most_kept:
+                    kept -= engine.held
+                    engine.empty()
 
     def close(self) -> None:
         """Free the model."""
@@ -102,7 +138,8 @@ def load_draft_model(
             differs = cannot_draft(backend.model_name, backend.vocabulary, target.model_name, target.vocabulary)
             if differs is not None:
                 raise ModelLoadError(differs)
-            draft = DraftModel(backend, backend.slots, target.vocabulary.size, clock)
+            kept, one_scope = settings.most_kept(target), settings.share_prefixes
+            draft = DraftModel(backend, backend.slots, target.vocabulary.size, clock, kept, one_scope=one_scope)
         except BackendError as error:
             raise ModelLoadError(DRAFT_MODEL + settings.explained(error, of_draft=True)) from error
         on_failure.pop_all()

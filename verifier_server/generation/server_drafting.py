@@ -225,7 +225,8 @@ class _FusedText:
             always_send=session.strategy.draws,
             now=self._now(),
         )
-        with self.draft.drafter(session.sampling, session.strategy, session.prompt_len) as drafter:
+        prompt = session.tokens[: session.prompt_len]
+        with self.draft.drafter(session.sampling, session.strategy, prompt, session.scope) as drafter:
             while not (self._ended or self.cancelled):
                 now = self._now()
                 in_flight_draft = controller.next_draft(now)

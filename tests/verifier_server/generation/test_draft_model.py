@@ -147,7 +147,7 @@ def test_a_step_is_timed_on_the_given_clock() -> None:
 
 def test_each_text_has_a_slot_that_is_released() -> None:
     backend = ScriptedBackend(SCRIPT, slots=2)
-    draft = DraftModel(backend, 2, 258, lambda: 0.0)
+    draft = DraftModel(backend, 2, 258, lambda: 0.0, most_kept=0)
     with draft.drafter(Sampling()) as one, draft.drafter(Sampling()):
         assert isinstance(one, ModelDrafter) and one.width == 1
         one.expand([256, 1, 2], [[]], False)
@@ -156,6 +156,34 @@ def test_each_text_has_a_slot_that_is_released() -> None:
     assert [backend.length(slot) for slot in range(2)] == [0, 0]
     with draft.drafter(Sampling()):
         pass
+
+
+PROMPT = [256, *range(40)]
+
+
+def read(draft: DraftModel, prompt: list[int], scope: object = "a") -> int:
+    """How many tokens of a prompt the draft model reads."""
+    with draft.drafter(Sampling(), prompt=prompt, scope=scope) as drafter:
+        return drafter.expand(prompt, [[]], False).read
+
+
+def test_the_next_text_of_the_scope_begins_with_what_the_last_one_left() -> None:
+    draft = DraftModel(ScriptedBackend(SCRIPT, slots=3), 3, 258, lambda: 0.0)
+    assert [read(draft, PROMPT), read(draft, [*PROMPT, 1, 2])] == [41, 2]
+    assert [read(draft, PROMPT, "b"), read(draft, PROMPT, "b")] == [41, 1]
+    assert read(draft, [*PROMPT, 1, 2, 3]) == 1, "the other scope has another slot"
+
+
+def test_scopes_are_one_if_the_operator_says_so() -> None:
+    draft = DraftModel(ScriptedBackend(SCRIPT, slots=1), 1, 258, lambda: 0.0, one_scope=True)
+    assert [read(draft, PROMPT, "a"), read(draft, PROMPT, "b")] == [41, 1]
+
+
+def test_the_draft_model_keeps_a_number_of_tokens_the_oldest_text_goes_first() -> None:
+    draft = DraftModel(ScriptedBackend(SCRIPT, slots=3), 3, 258, lambda: 0.0, most_kept=100)
+    prompts = [[number, *range(41)] for number in range(3)]
+    assert [read(draft, prompt) for prompt in prompts] == [42, 42, 42]
+    assert [read(draft, prompt) for prompt in reversed(prompts)] == [1, 1, 42]
 
 
 def test_settings_without_a_draft_model_load_none() -> None:
