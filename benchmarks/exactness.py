@@ -2,10 +2,10 @@
 
 Method. The target continues held-out prompts alone, a token a pass. Then it reads each prompt again and judges drafts
 of 1 to 7 tokens, by turns. A draft is the own text with its last token replaced, so that each pass rolls back: nothing
-but the width of passes can change the text. With longer prompts, it writes alone twice: in an empty cache, then over
-what the first text has left of the prompt, as far as a verifier uses it again. Printed for each file with
-`deterministic` off and on: how many texts of each kind differ, and the gaps in nats, in the own text, between the
-tokens where they first do.
+but the width of passes can change the text. With longer prompts, it writes alone once more over what the first text
+has left of the prompt, as far as a verifier uses it again: in the same slot, or in another one with a copy. Printed for
+each file with `deterministic` off and on: how many texts of each kind differ, and the gaps in nats, in the own text,
+between the tokens where they first do.
 
     python -m benchmarks.exactness --target Q4.gguf BF16.gguf [--prompts 18] [--tokens 96] [--threads 2]
 """
@@ -37,14 +37,18 @@ def main() -> None:
             "from": {"default": 0, "help": "leave out the first so many prompts (default: %(default)s)"},
             "tokens": {"default": 96, "help": "of each text (default: %(default)s)"},
             "threads": {"default": 2, "help": "of a pass (default: %(default)s)"},
-            "kind": {"default": ["drafts", "kept"], "help": "texts with drafts, over a kept prompt (default: both)"},
+            "kind": {"default": ["drafts", "kept", "copied"], "help": "texts to compare (default: all)"},
             "setting": {"default": ["default", "deterministic"], "help": "those to measure (default: both)"},
         },
         "llama_cpp",
     )
     report = Report("exactness", options)
     report.line(f"{'target':36} {'setting':14} {'text':12} texts  differ  gaps in nats")
-    kinds = {"drafts": (with_drafts, 4), "kept": (over_kept_prompt, 28)}  # with the lines of their prompts
+    kinds = {
+        "drafts": (with_drafts, 4),
+        "kept": (over_kept_prompt, 28),
+        "copied": (over_copy, 28),
+    }  # with the lines of their prompts
     for path in map(Path, options.target):
         for setting in options.setting:
             deterministic = setting == "deterministic"
@@ -107,14 +111,27 @@ def with_drafts(backend: Backend, prompt: Sequence[int], own: Sequence[int]) -> 
 
 
 def over_kept_prompt(backend: Backend, prompt: Sequence[int], own: Sequence[int]) -> Place:
-    """The same for a text of slot 1 over what slot 0 holds of the prompt."""
-    held = reusable(backend, 0, prompt, len(prompt), prompt, 0)
-    backend.copy(0, 1, held)
-    [[row]] = backend.extend([Entry(1, held, prompt[held:], len(prompt) - held - 1)])
+    """The same for a text over what slot 0 holds of the prompt."""
+    return _over(backend, 0, prompt, own)
+
+
+def over_copy(backend: Backend, prompt: Sequence[int], own: Sequence[int]) -> Place:
+    """The same for a text of slot 1, over a copy of what slot 0 holds of the prompt."""
+    backend.copy(0, 1, _reused(backend, prompt))
+    return _over(backend, 1, prompt, own)
+
+
+def _reused(backend: Backend, prompt: Sequence[int]) -> int:
+    return reusable(backend, 0, prompt, len(prompt), prompt, 0)
+
+
+def _over(backend: Backend, slot: int, prompt: Sequence[int], own: Sequence[int]) -> Place:
+    held = _reused(backend, prompt)
+    [[row]] = backend.extend([Entry(slot, held, prompt[held:], len(prompt) - held - 1)])
     for at, expected in enumerate(own):
         if (token := int(row.argmax())) != expected:
             return at, token
-        [[row]] = backend.extend([Entry(1, len(prompt) + at, [token], 0)])
+        [[row]] = backend.extend([Entry(slot, len(prompt) + at, [token], 0)])
     return None
 
 

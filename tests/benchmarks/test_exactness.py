@@ -1,13 +1,14 @@
 """The benchmark of exactness notices logits that depend on the width of a pass, and tells how close the tokens were."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from backends.base import Entry, Logits
 from backends.scripted import Script, ScriptedBackend
-from benchmarks.exactness import DRAFTS, gap, over_kept_prompt, with_drafts
+from benchmarks.exactness import DRAFTS, gap, over_copy, over_kept_prompt, with_drafts
 
 PROMPT = [256, 5, 6, 7, 8]
 
@@ -46,16 +47,17 @@ def test_a_text_does_not_differ_where_no_other_token_is_preferred(more: float) -
     assert gap(MoreInWidePasses(len(PROMPT) + 3, more), PROMPT, 40, with_drafts) is None
 
 
-def test_a_text_differs_where_the_last_token_of_a_kept_prompt_is_read_otherwise() -> None:
+@pytest.mark.parametrize(("slot", "other"), [(0, over_kept_prompt), (1, over_copy)])
+def test_a_text_differs_where_the_last_token_of_a_kept_prompt_is_read_otherwise(slot: int, other: Any) -> None:
     class ReadAlone(ScriptedBackend):
         def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
             rows = super()._forward(batch)
-            if batch[0].slot == 1 and batch[0].start == len(PROMPT) - 1:
+            if batch[0].slot == slot and len(batch[0].tokens) == 1 and batch[0].start == len(PROMPT) - 1:
                 rows[0][0][100] += 1000.0
             return rows
 
     backend = ReadAlone(Script(seed=2), slots=2, max_batch_tokens=64)
-    kept = gap(backend, PROMPT, 8, over_kept_prompt)
-    assert gap(backend, PROMPT, 8, with_drafts) is None and kept is not None and kept > 0
+    kept = gap(backend, PROMPT, 8, other)
+    assert kept is not None and kept > 0
     backend.reuse_step = 2  # so that two tokens are read
-    assert gap(backend, PROMPT, 8, over_kept_prompt) is None
+    assert gap(backend, PROMPT, 8, other) is None

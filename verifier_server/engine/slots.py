@@ -12,7 +12,9 @@ from backends.base import Backend
 from backends.prefixes.kept_texts import SHARED_AT_LEAST, KeptText, KeptTexts, can_cut, reusable, shared_length
 from verifier_server.sessions import Session
 
-_TAIL = 128  # tokens of a kept text that are given up, rather than have two slots hold the rest of it
+# Tokens at the end of a kept text that are given up, rather than copy the rest: in its own cells, the same prompt gets
+# the same bits, while a copy goes on in other cells, in whose order attention sums.
+_TAIL = 512
 
 
 @dataclass(slots=True)

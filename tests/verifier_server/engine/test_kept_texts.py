@@ -62,6 +62,21 @@ def test_the_same_prompt_again_reads_its_last_token(can_copy: bool) -> None:
     assert [read(world, SYSTEM) for _ in range(3)] == [1, 1, 1]
 
 
+def test_the_same_prompt_again_is_read_in_the_same_slot() -> None:
+    """So its cells are those of the first time, and attention sums in the same order."""
+    world = make_world()
+    first = session_of(world, SYSTEM, tokens=300)
+    world.ask(first)
+    world.run(world.now + 0.5)
+    slot = world.slot(first)
+    world.ask(first, until_end=True)
+    world.run(world.now + 30.0)
+    again = session_of(world, SYSTEM, tokens=300)
+    world.ask(again)
+    world.run(world.now + 0.5)
+    assert world.slot(again) == slot is not None and again.cached == 200
+
+
 def test_ten_turns_are_read_once_in_all() -> None:
     world = make_world()
     tokens, before = list(SYSTEM), world.backend.fed
@@ -141,10 +156,10 @@ def test_no_session_loses_its_slot_to_a_new_text_while_a_kept_one_is_left() -> N
 def test_another_branch_of_a_chat_leaves_the_first_one() -> None:
     """Two chats with the same beginning take turns."""
     world = make_world(3)
-    one = ended(world, SYSTEM, tokens=300)
+    one = ended(world, SYSTEM, tokens=600)
     before = world.backend.fed
-    other = ended(world, [*SYSTEM, 9, 9, 9], tokens=300)
-    assert world.backend.fed - before == 3 + 299
+    other = ended(world, [*SYSTEM, 9, 9, 9], tokens=600)
+    assert world.backend.fed - before == 3 + 599
     assert read(world, [*one.tokens, 1]) == 2
     assert read(world, [*other.tokens, 1]) == 2
 
