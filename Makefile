@@ -1,6 +1,7 @@
 # make setup   the environment in .venv      make demo   a drafter and a verifier on this machine
 # make test    the tests, in minutes         make lint   formatting, lints, types
-# make test-slow    the long tests: the model pair in every mode, virtual time, terminals, soak and chaos
+# make test-slow    the long tests: the model pair in every mode, virtual time, terminals, soak and chaos; and those of
+#                   properties with many examples
 # make docs    the documentation as a site, in build/site
 # make test-torch   installs PyTorch, and runs the tests that need it; make test-mlx, the same for MLX
 # make test-tnx     runs the neuron_legacy backend on the library's source, interpreted: TNX_SRC names it (CONTRIBUTING.md)
@@ -9,6 +10,9 @@
 # make dist    builds the sdist and the wheel, installs the wheel elsewhere and compares its text with this checkout's
 
 .PHONY: setup demo test test-slow test-torch test-mlx test-tnx test-real lint coverage dist docs
+
+# Tests start many processes and collect many files: to compile the modules anew in each takes a tenth of the time.
+unexport PYTHONDONTWRITEBYTECODE
 
 setup:
 	@scripts/setup
@@ -22,7 +26,7 @@ test:
 
 test-slow:
 	@scripts/setup requirements-dev.txt
-	@.venv/bin/python -m pytest -n logical --dist worksteal -m slow
+	@.venv/bin/python -m pytest -n logical --dist worksteal -m "slow or property" --hypothesis-profile many
 
 test-torch:
 	@scripts/setup requirements-dev.txt

@@ -1,20 +1,30 @@
 """Shared by all tests: reproducible property tests, a private cache folder, and the option --engine."""
 
+import functools
 import importlib.util
 import os
 import signal
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import certifi
 import pytest
 from hypothesis import HealthCheck, settings
 
 from backends.base import DTYPES
+from tests.examples import PROFILES
 
-settings.register_profile(
-    "repo", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.register_profile("few", settings.get_profile("repo"), max_examples=10)  # for `make coverage`
+for profile, count in PROFILES.items():
+    settings.register_profile(
+        profile,
+        max_examples=count,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 settings.load_profile("repo")
 
 ENGINES = {  # the packages that the tests of an engine import
@@ -49,6 +59,21 @@ def _nothing_remembered(_cache_folder_of_its_own: Path) -> None:
     (_cache_folder_of_its_own / "specpair" / "modes.json").unlink(missing_ok=True)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _certificates_are_read_once() -> Iterator[None]:
+    """httpx reads the file of the usual certificates for each client, which takes 25 ms of the processor."""
+    create = ssl.create_default_context
+    usual = os.environ.get("SSL_CERT_FILE") or certifi.where()
+    read_once = functools.cache(lambda: create(cafile=usual))
+
+    def made(*purpose: ssl.Purpose, **files: Any) -> ssl.SSLContext:
+        return read_once() if not purpose and files == {"cafile": usual} else create(*purpose, **files)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl, "create_default_context", made)
+        yield
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--engine", choices=ENGINES, help="run the tests of this engine only; fail if it is not installed")
     # For example: pytest tests/conformance --engine torch --torch-device cuda --torch-dtype bfloat16
@@ -63,6 +88,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background processes with SIGINT ignored
     config.addinivalue_line("markers", "slow: a test of `make test-slow`, not of `make test`")
+    config.addinivalue_line("markers", "property: a test that draws examples, more of them in `make test-slow`")
     config.addinivalue_line("markers", "engine(name): a test that needs more than `make test` installs")
     wanted = config.getoption("--engine")
     missing = [name for name in ENGINES.get(wanted, ()) if importlib.util.find_spec(name) is None]
@@ -72,7 +98,18 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--engine {wanted}: {NEEDED[wanted][1]} (CONTRIBUTING.md)")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With --engine, leave out the files that have no test of an engine: to import all takes long."""
+    if config.getoption("--engine") is None or not collection_path.name.startswith("test_"):
+        return None
+    places = (path for path in (collection_path, collection_path.with_name("conftest.py")) if path.is_file())
+    return None if any("mark.engine(" in path.read_text(encoding="utf-8") for path in places) else True
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("property")
     wanted = config.getoption("--engine")
     if wanted is not None:
         others = [item for item in items if all(mark.args[0] != wanted for mark in item.iter_markers("engine"))]

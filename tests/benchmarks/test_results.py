@@ -64,12 +64,10 @@ def test_options_have_the_types_of_their_defaults() -> None:
     ("module", "package"),
     [
         ("soak", "matplotlib"),
-        ("capacity", "matplotlib"),
-        ("modes", "matplotlib"),
-        ("real_compute", "matplotlib"),
-        ("llama_server", "matplotlib"),
-        ("round_profile", "matplotlib"),
-        ("latency_sweep", "matplotlib"),
+        *(
+            pytest.param(name, "matplotlib", marks=pytest.mark.slow)
+            for name in ("capacity", "modes", "real_compute", "llama_server", "round_profile", "latency_sweep")
+        ),
         ("verify_curve", "torch"),
     ],
 )

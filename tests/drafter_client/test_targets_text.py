@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.base import Logits
@@ -31,6 +31,7 @@ from tests.backends.toy_tokenizer import BEGIN, DIFFERENCES, END, EQUAL, SPLITS,
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.http.fake_transports import Faulty
 from tests.drafter_client.support import Verifier, serving
+from tests.examples import examples
 from tests.openai_api.conftest import served
 
 GREEDY = Options(max_tokens=24)
@@ -140,7 +141,7 @@ PARTS = st.builds(
 )
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.data())
 def test_random_tokenizers_that_differ_in_one_part(verifier: Verifier, data: st.DataObject) -> None:
     """Hypothesis draws the target's tokenizer, which part differs in the draft model, and a text."""

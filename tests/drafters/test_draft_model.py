@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.base import EngineFailure, Entry, Logits, OutOfRoom
@@ -15,6 +15,7 @@ from speculation.acceptance.draft_probs import drawn_from, normalised, propose
 from speculation.drafts.tree import Prediction
 from speculation.sampling.sampling import Sampling, choose
 from tests.drafter_client.support import PROMPT, drafts_of, plain
+from tests.examples import examples
 
 GREEDY, WARM = Sampling(), Sampling(seed=9, temperature=0.8)
 FILTERED = Sampling(seed=3, temperature=1.3, top_k=20, top_p=0.9)
@@ -387,7 +388,7 @@ _FEW = st.integers(0, 3)  # few ids, so that continuations share prefixes
 
 
 @pytest.mark.parametrize(("least", "most"), [(300, 512), (2, 20)], ids=["wide batches", "narrow batches"])
-@settings(max_examples=150)
+@examples(75)
 @given(data=st.data())
 def test_predictions_do_not_depend_on_earlier_calls(least: int, most: int, data: st.DataObject) -> None:
     """Random texts that follow an expanded tail or not; random sets of tails; few slots, small contexts."""

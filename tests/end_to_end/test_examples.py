@@ -3,11 +3,12 @@
 import json
 import os
 import re
+import runpy
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
@@ -31,6 +32,25 @@ def _example(name: str, *arguments: str, **variables: str) -> "subprocess.Comple
     return _run(sys.executable, f"examples/{name}.py", *arguments, **variables)
 
 
+Here = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Here:
+    """Runs an example in this process. Returns its status, what it printed, and its errors."""
+
+    def run(name: str, *arguments: str, **variables: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", [f"examples/{name}.py", *arguments])
+        for variable, value in variables.items():
+            monkeypatch.setenv(variable, value)
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, *capsys.readouterr()
+
+    return run
+
+
 def _simple(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     return _example("simple_client", *arguments, **variables)
 
@@ -39,6 +59,13 @@ def _simple(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[s
 def exact() -> Iterator[Verifier]:
     """A verifier with deterministic logits, so that texts can be compared exactly."""
     with running(Settings(rows=3, context=CONTEXT, threads=1, deterministic=True)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def locked() -> Iterator[Verifier]:
+    """A verifier with a key."""
+    with running(Settings(rows=2, context=CONTEXT, threads=1, api_key="sesame")) as started:
         yield started
 
 
@@ -75,26 +102,25 @@ def test_custom_drafter_drafts_a_repeated_prompt_correctly(exact: Verifier) -> N
 
 @pytest.mark.parametrize("name", ["sync_client", "async_client", "custom_drafter", "simple_client"])
 @pytest.mark.parametrize("arguments", [(), ("http://127.0.0.1:8000",)], ids=["nothing", "no prompt"])
-def test_examples_print_their_usage_without_arguments(name: str, arguments: tuple[str, ...]) -> None:
-    ran = _example(name, *arguments)
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr.startswith(f"usage: {name}.py URL PROMPT") and ran.stderr.count("\n") <= 2
+def test_examples_print_their_usage_without_arguments(here: Here, name: str, arguments: tuple[str, ...]) -> None:
+    status, printed, errors = here(name, *arguments)
+    assert (status, printed) == (2, "")
+    assert errors.startswith(f"usage: {name}.py URL PROMPT") and errors.count("\n") <= 2
 
 
 @pytest.mark.parametrize("name", ["sync_client", "async_client", "custom_drafter", "simple_client"])
-def test_examples_take_the_key_from_the_environment(name: str) -> None:
-    with running(Settings(rows=2, context=CONTEXT, threads=1, api_key="sesame")) as locked:
-        ran = _example(name, locked.url, PROMPTS[1], KEY="sesame")
-        assert (ran.returncode, ran.stderr) == (0, "")
-        ran = _example(name, locked.url, PROMPTS[1], KEY="wrong")
-        assert ran.returncode == 1 and ran.stderr.startswith(f"{name}: ") and ran.stderr.count("\n") == 1
+def test_examples_take_the_key_from_the_environment(here: Here, locked: Verifier, name: str) -> None:
+    status, _, errors = here(name, locked.url, PROMPTS[1], KEY="sesame")
+    assert (status, errors) == (0, "")
+    status, _, errors = here(name, locked.url, PROMPTS[1], KEY="wrong")
+    assert status == 1 and errors.startswith(f"{name}: ") and errors.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["sync_client", "async_client", "custom_drafter"])
-def test_unreachable_verifier_is_reported_in_one_line(name: str) -> None:
-    ran = _example(name, "http://127.0.0.1:9", "import")
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr.startswith(f"{name}: no verifier answers at ") and ran.stderr.count("\n") == 1
+def test_unreachable_verifier_is_reported_in_one_line(here: Here, name: str) -> None:
+    status, printed, errors = here(name, "http://127.0.0.1:9", "import")
+    assert (status, printed) == (1, "")
+    assert errors.startswith(f"{name}: no verifier answers at ") and errors.count("\n") == 1
 
 
 @pytest.mark.parametrize("text", PROMPTS[:4])

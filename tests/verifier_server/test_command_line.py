@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -23,6 +24,21 @@ from tests.verifier_server.engine.bench import plain
 MODULE = [sys.executable, "-m", "verifier_server"]
 ENDLESS = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed), "VERIFIER_CONTEXT": "1000000"}
 UVICORN = [sys.executable, "-m", "uvicorn", "verifier_server.app:app"]
+COMMANDS = {"python -m": MODULE, "uvicorn": UVICORN}
+
+
+def with_each_command(names: str, *values: Any) -> pytest.MarkDecorator:
+    """Parametrizes `command` and `names`: each command with one of the two `values`, and in slow tests with both.
+
+    The code that takes signals and settings is the same for both commands.
+    """
+    cases = []
+    for at, (name, command) in enumerate(COMMANDS.items()):
+        for other, value in enumerate(values):
+            given = value if isinstance(value, tuple) else (value,)
+            marks = () if at == other else pytest.mark.slow
+            cases.append(pytest.param(command, *given, marks=marks, id=f"{name}-{'-'.join(map(str, given))}"))
+    return pytest.mark.parametrize(f"command, {names}", cases)
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -162,8 +178,7 @@ def serving(
         process.communicate()
 
 
-@pytest.mark.parametrize("command", [MODULE, UVICORN], ids=["python -m", "uvicorn"])
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+@with_each_command("ending", signal.SIGINT, signal.SIGTERM)
 def test_verifier_serves_until_a_stop_signal(command: list[str], ending: signal.Signals) -> None:
     settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed)}
     with serving([*command, "--port", "0"], **settings) as (process, http):
@@ -179,8 +194,7 @@ def test_verifier_serves_until_a_stop_signal(command: list[str], ending: signal.
 POLLED = ("/health", "/health/", "/health?now", "/live", "/ready", "/metrics", "/sessions?secret")
 
 
-@pytest.mark.parametrize("command", [MODULE, UVICORN], ids=["python -m", "uvicorn"])
-@pytest.mark.parametrize(("access_log", "lines"), [("no", 0), ("yes", 1)])
+@with_each_command("access_log, lines", ("no", 0), ("yes", 1))
 def test_access_log_leaves_out_who_watches_the_health(command: list[str], access_log: str, lines: int) -> None:
     settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_ACCESS_LOG": access_log}
     with serving([*command, "--port", "0"], subprocess.PIPE, **settings) as (process, http):
@@ -195,7 +209,7 @@ def test_access_log_leaves_out_who_watches_the_health(command: list[str], access
             assert re.fullmatch(r"INFO:     GET /sessions 200, [\d.]+ ms \[request mine\]", line)
 
 
-@pytest.mark.parametrize("command", [MODULE, UVICORN], ids=["python -m", "uvicorn"])
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_every_line_of_a_json_log_is_an_object(command: list[str]) -> None:
     settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_ACCESS_LOG": "yes", "VERIFIER_LOG_FORMAT": "json"}
     with serving([*command, "--port", "0"], **settings) as (process, http):
@@ -216,8 +230,7 @@ def test_every_line_of_a_json_log_is_an_object(command: list[str]) -> None:
         assert datetime.fromisoformat(record["time"]).utcoffset() == timedelta(0)
 
 
-@pytest.mark.parametrize("command", [MODULE, UVICORN], ids=["python -m", "uvicorn"])
-@pytest.mark.parametrize("times", [1, 2])
+@with_each_command("times", 1, 2)
 def test_ctrl_c_with_an_open_stream_prints_no_traceback(command: list[str], times: int) -> None:
     settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed)}
     with serving([*command, "--port", "0"], **settings) as (process, http):
@@ -280,8 +293,7 @@ def test_open_requests_get_shutting_down_with_retry_after() -> None:
         assert "Traceback" not in output and "ERROR" not in output
 
 
-@pytest.mark.parametrize("command", [MODULE, UVICORN], ids=["python -m", "uvicorn"])
-@pytest.mark.parametrize("times", [1, 2])
+@with_each_command("times", 1, 2)
 def test_ctrl_c_while_the_model_loads_prints_no_traceback(command: list[str], times: int) -> None:
     shown, terminal = os.openpty()
     settings = environment(VERIFIER_CONTEXT="256", VERIFIER_THREADS="1")

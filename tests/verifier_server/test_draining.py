@@ -12,10 +12,10 @@ from drafter_client import Lookup, Mode, Options, Outage, Pair, Tokens
 from speculation.errors import ShuttingDown
 from tests.verifier_server.conftest import SCRIPT
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.test_command_line import ENDLESS, MODULE, UVICORN, serving
+from tests.verifier_server.test_command_line import COMMANDS, ENDLESS, MODULE, UVICORN, serving, with_each_command
 
 IDS = [256, 1, 2]
-BOTH = pytest.mark.parametrize("command", [MODULE, UVICORN], ids=["python -m", "uvicorn"])
+BOTH = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 
 
 @contextmanager
@@ -106,8 +106,7 @@ def test_text_that_does_not_end_in_time_gets_an_error() -> None:
         assert "draining took too long" in errors(process)
 
 
-@BOTH
-@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+@with_each_command("second", signal.SIGINT, signal.SIGTERM)
 def test_second_signal_does_not_wait(command: list[str], second: signal.Signals) -> None:
     with ready(command, VERIFIER_DRAIN_SECONDS="1000") as (process, http):
         with http.stream("POST", "/generate", json={"prompt_ids": IDS, "stream": True, "temperature": 1.0}) as written:

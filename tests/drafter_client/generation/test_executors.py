@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.base import Entry, Logits
@@ -40,6 +40,7 @@ from tests.drafter_client.support import (
     target_alone,
     toy_drafter,
 )
+from tests.examples import examples
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left", "no_waiting")
 
@@ -62,7 +63,7 @@ def test_text_equals_target_alone_under_all_mechanisms(
     assert verifier.sessions == 0
 
 
-@settings(max_examples=25)
+@examples(20)
 @given(
     mechanisms=st.builds(Mechanisms, st.just(True), st.integers(1, 4), st.booleans(), st.booleans()),
     length=st.none() | st.integers(0, 8),

@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import END, Script, ScriptedBackend
@@ -34,6 +34,7 @@ from tests.drafter_client.support import (
     serving,
     target_alone,
 )
+from tests.examples import examples
 
 
 @SAMPLINGS
@@ -49,7 +50,7 @@ def test_text_equals_target_alone_with_any_drafter(
     assert run.stats.finish_reason == "length"
 
 
-@settings(max_examples=25)
+@examples(20)
 @given(
     length=st.none() | st.integers(0, 12), rights=st.lists(st.booleans(), max_size=80), confidence=st.floats(0.0, 1.0)
 )

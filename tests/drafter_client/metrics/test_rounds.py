@@ -96,7 +96,7 @@ def test_every_pass_is_counted_once(
     agreement: float,
 ) -> None:
     stats = generate(
-        target, toy_drafter(agreement, sampling), length, mechanisms=mechanisms, **options_of(sampling, 100)
+        target, toy_drafter(agreement, sampling), length, mechanisms=mechanisms, **options_of(sampling, 50)
     ).stats
     check(stats)
     assert (stats.rounds, stats.drafted, stats.sources[TokenSource.TARGET_DECODED]) == (

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -14,6 +14,7 @@ from openai_api.messages.fields import TABLE
 from openai_api.messages.parameters import read_request
 from openai_api.messages.requests import ChatRequest, CompletionRequest
 from speculation.errors import InvalidRequest
+from tests.examples import examples
 
 NAMES = sorted(
     {*CompletionRequest.model_fields, *ChatRequest.model_fields}.union(
@@ -39,7 +40,7 @@ def _refusal(schema: type[ChatRequest | CompletionRequest], body: bytes) -> Inva
     return refused.value
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(st.dictionaries(st.sampled_from(NAMES) | TEXT, VALUES, max_size=5), st.booleans())
 def test_any_object_is_read_or_refused(given: dict[str, Any], chat: bool) -> None:
     whole = ({"messages": MESSAGES} if chat else {"prompt": "x"}) | given

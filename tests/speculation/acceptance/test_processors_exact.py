@@ -19,7 +19,7 @@ from tests.speculation.drafted_decoding import IDS, drafter_row, target_row
 
 PROMPT = [0, 4]
 COUNT = 3
-SEEDS = 1500
+SEEDS = 600
 ENDS = {4}  # the likeliest id behind most others
 SETTINGS = pytest.mark.parametrize("sampling", processed.SETTINGS.values(), ids=processed.SETTINGS)
 

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from speculation.drafts.tree import DraftTree, Prediction, TreeNode
+from tests.examples import examples
 
 END = 9
 
@@ -114,7 +115,7 @@ def test_committed_end_token_does_not_close_the_root() -> None:
     assert tree.is_open(tree.root) and _open(tree) == {(): []}
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(data=st.data())
 def test_tree_equals_a_dictionary_of_tails_to_choices(data: st.DataObject) -> None:
     """The model is a dictionary from tails to first choices and runners-up."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import Script
@@ -14,6 +14,7 @@ from speculation.drafts.tree import Prediction, TreeNode
 from speculation.policy.controller import SpeculationController
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.policy.timing import LatencyModel
+from tests.examples import examples
 from tests.speculation.policy.virtual_pair import Knowing, run
 
 REPEATS = Script(seed=3, support=2)  # so few different continuations that the text soon repeats itself
@@ -92,7 +93,7 @@ def test_path_longer_than_the_limit_is_sent_in_part(width: int) -> None:
     run(Knowing(0.7, width=width, script=script), Mechanisms(), script=script, lookup=True, **world)
 
 
-@settings(max_examples=25)
+@examples(20)
 @given(
     rtt=st.sampled_from([0.2, 5.0, 40.0]),
     draft=st.sampled_from([0.5, 4.0, 30.0, 200.0]),

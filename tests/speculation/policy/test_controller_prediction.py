@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from speculation.drafts.acceptance_model import AcceptanceModel
@@ -15,6 +15,7 @@ from speculation.drafts.tree import TreeNode
 from speculation.policy.controller import SpeculationController
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.policy.timing import LatencyModel
+from tests.examples import examples
 from tests.speculation.policy.virtual_pair import LENGTH, Knowing, run, text
 
 TEXT = text()
@@ -68,7 +69,7 @@ def test_fewer_draft_tokens_are_sent_where_the_verifier_pays_for_them() -> None:
     assert dear.judged < 0.6 * cheap.judged
 
 
-@settings(max_examples=20)
+@examples(12)
 @given(
     rtt=st.sampled_from([0.2, 40.0]),
     draft=st.sampled_from([0.5, 30.0]),

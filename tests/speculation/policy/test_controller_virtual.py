@@ -19,7 +19,7 @@ from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import plain
 from tests.speculation.policy.virtual_pair import Toy
 
-WORLDS, PARTS = 2000, 20
+WORLDS, PARTS, QUICK = 2000, 20, 5  # the first parts are part of `make test`
 MOST_EVENTS = 20_000  # the busiest of these worlds needs a fifth of it
 
 
@@ -140,7 +140,9 @@ def _check(pair: VirtualDrafter, prompt: list[int], expected: list[int]) -> None
     assert 0 <= pair.controller.text.next_draft_ready <= pair.controller.text.mispredicted <= len(expected) - 1
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part", [pytest.param(part, marks=pytest.mark.slow if part >= QUICK else ()) for part in range(PARTS)]
+)
 def test_every_text_is_finished_and_the_targets_in_any_world(part: int) -> None:
     for seed in range(part, WORLDS, PARTS):
         try:

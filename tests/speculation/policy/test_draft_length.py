@@ -6,12 +6,13 @@ from itertools import accumulate
 from operator import mul
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from speculation.policy.draft_length import MAX_AUTO, prospects, worth_sending
 from speculation.policy.rejection_policy import NOT_SOON
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from tests.examples import examples
 
 OVERLAPPED = Mechanisms(in_flight=1, after_recovered=False, self_continue=False)
 PIPELINED = replace(OVERLAPPED, in_flight=6)
@@ -86,7 +87,7 @@ def _rate(
     return tokens / time
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(
     costs=COSTS,
     chances=CHANCES,
@@ -102,7 +103,7 @@ def test_best_length_gives_the_most_tokens_per_second(
     assert rates[found.length] == pytest.approx(max(rates))
 
 
-@settings(max_examples=100)
+@examples(60)
 @given(costs=COSTS, chances=CHANCES)
 def test_drafter_without_cost_drafts_no_less_in_lockstep(costs: Costs, chances: list[float]) -> None:
     found = prospects(costs, chances, LOCKSTEP, 0.0)  # type: ignore[arg-type]
@@ -110,7 +111,7 @@ def test_drafter_without_cost_drafts_no_less_in_lockstep(costs: Costs, chances: 
     assert found.unhurried == costless.length >= found.length
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(costs=COSTS, chances=CHANCES, since=st.integers(0, 20), most=st.integers(0, 20), rate=st.floats(0.0, 1.0))
 def test_sent_count_has_the_greatest_value(
     costs: Costs, chances: list[float], since: int, most: int, rate: float

@@ -112,7 +112,7 @@ def test_the_report_has_the_processors_that_are_on() -> None:
     ],
 )
 def test_only_the_first_fault_of_a_long_list_is_named(model: type[BaseModel], name: str) -> None:
-    """Naming all of them would take seconds."""
+    """Naming all of a million would take seconds."""
     with pytest.raises(ValidationError) as refused:
-        model.model_validate_json(json.dumps({name: [[]] * 100_000}))
+        model.model_validate_json(json.dumps({name: [[]] * 3_000}))
     assert sum(fault["loc"][0] == name for fault in refused.value.errors()) == 1

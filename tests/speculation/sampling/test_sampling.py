@@ -2,15 +2,16 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from speculation.sampling.nucleus import nucleus_size
 from speculation.sampling.sampling import GREEDY_BELOW, Logits, Sampling, choose, choose_reference, choose_two
+from tests.examples import examples
 from tests.speculation.rows import SHAPES, logits_of, rows, samplings, small_rows
 
 
-@settings(max_examples=500)
+@examples(150)
 @given(rows | small_rows, samplings, st.integers(0, 2**20))
 def test_choose_matches_the_definition(row: Logits, sampling: Sampling, position: int) -> None:
     before = row.copy()
@@ -24,7 +25,7 @@ def test_choice_where_rounding_leaves_many_ids_close(seed: int) -> None:
     assert choose(row, sampling, 20) == choose_reference(row, sampling, 20)
 
 
-@settings(max_examples=500)
+@examples(150)
 @given(rows | small_rows, samplings, st.booleans(), st.integers(0, 2**20))
 def test_second_choice_is_the_choice_with_the_first_masked(
     row: Logits, sampling: Sampling, filtered: bool, position: int

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from speculation.sampling.sampling import Logits, Sampling, choose, choose_reference, choose_two, probability
 from speculation.sampling.top_logits import TopLogits
+from tests.examples import examples
 from tests.speculation.rows import (
     SHAPES,
     Device,
@@ -33,7 +34,7 @@ small_filters = st.builds(Sampling, st.integers(0, 2**53 - 1), temperatures, st.
 any_samplings = samplings | small_filters | unfiltered | greedy
 
 
-@settings(max_examples=1500)
+@examples(300)
 @given(any_rows, any_samplings, positions, shares, seeds)
 def test_top_logits_choose_the_token_of_the_definition(
     row: Logits, sampling: Sampling, position: int, share: float, seed: int
@@ -44,7 +45,7 @@ def test_top_logits_choose_the_token_of_the_definition(
     assert device.asked <= 1, "the fetched row is cached"
 
 
-@settings(max_examples=1500)
+@examples(300)
 @given(any_rows, any_samplings, positions, shares, seeds)
 def test_second_choice_is_that_of_the_whole_row(
     row: Logits, sampling: Sampling, position: int, share: float, seed: int
@@ -55,7 +56,7 @@ def test_second_choice_is_that_of_the_whole_row(
     assert choose(top, sampling, position) == choose_reference(row, sampling, position), "the top logits are unchanged"
 
 
-@settings(max_examples=500)
+@examples(150)
 @given(any_rows, unfiltered, positions, shares, seeds)
 def test_probability_is_that_of_the_whole_row(
     row: Logits, sampling: Sampling, position: int, share: float, seed: int
@@ -72,7 +73,7 @@ def test_probability_is_that_of_the_whole_row(
     assert device.asked <= 1
 
 
-@settings(max_examples=1000)
+@examples(300)
 @given(any_rows, any_samplings, positions, shares, seeds, st.floats(-0.99, 0.99))
 def test_a_small_error_of_the_sum_does_not_matter(
     row: Logits, sampling: Sampling, position: int, share: float, seed: int, off: float

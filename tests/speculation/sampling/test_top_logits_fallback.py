@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from speculation.sampling import gumbel, nucleus
 from speculation.sampling.sampling import Logits, Sampling, choose, choose_reference, choose_two
 from speculation.sampling.top_logits import TopLogits
+from tests.examples import examples
 from tests.speculation.rows import Device, device_and_top_logits, logits_of, positions, rows, seeds, shares, unfiltered
 
 
@@ -31,7 +32,7 @@ def test_greedy_fetches_only_where_a_tie_may_lie_outside(n: int, row: list[float
         assert device.asked == asked
 
 
-@settings(max_examples=500)
+@examples(150)
 @given(rows, unfiltered, positions, shares, seeds)
 def test_unfiltered_draw_fetches_where_noise_of_an_id_outside_could_win(
     row: Logits, sampling: Sampling, position: int, share: float, seed: int
@@ -114,7 +115,7 @@ def test_top_k_beyond_the_top_logits_fetches_only_where_the_winner_may_lie_outsi
     assert asked <= 2
 
 
-@settings(max_examples=500)
+@examples(150)
 @given(
     st.builds(logits_of, st.sampled_from(["normal", "ties", "peaked"]), st.integers(1, 3000), seeds),
     st.builds(Sampling, seeds, st.floats(0.3, 3.0), st.just(0), st.floats(0.05, 0.99)),

@@ -35,6 +35,19 @@ sys.exit(main())
 """
 
 
+# Only the model that is named is checked: the tiny one takes seconds with llama.cpp.
+NO_TINY_MODEL = """
+import verifier_server.selftest.tiny_checks as tiny
+tiny._splits_once = lambda *_: True
+"""
+
+ONE_TINY_MODEL = """
+import verifier_server.selftest.tiny_checks as tiny
+variants = tiny._variants
+tiny._variants = lambda *given, **how: list(variants(*given, **how))[:1]
+"""
+
+
 def run(arguments: Sequence[str], folder: Path, lines: str | None = None, **more: str) -> tuple[int, str, str]:
     """Run the command in `folder`. Returns its status, what it printed, and its errors."""
     command = SELFTEST if lines is None else [sys.executable, "-c", CHANGED.format(lines), "selftest"]
@@ -82,7 +95,9 @@ def test_without_a_model_only_the_tiny_one_is_checked(tmp_path: Path) -> None:
 
 def test_engine_that_corrupts_a_slot_fails(tmp_path: Path) -> None:
     """The logits of slot 1 are wrong if it shares a pass."""
-    lines = """
+    lines = (
+        ONE_TINY_MODEL
+        + """
 import backends.llama_cpp.backend as llama
 right = llama.LlamaBackend._forward
 def wrong(self, batch):
@@ -93,6 +108,7 @@ def wrong(self, batch):
     return results
 llama.LlamaBackend._forward = wrong
 """
+    )
     status, printed, _ = run(["--rows", "2", "--context", "256", "--report", "r.txt"], tmp_path, lines)
     report = (tmp_path / "r.txt").read_text()
     found = verdicts(report)
@@ -136,7 +152,7 @@ checks.pass_times = crash
 def test_model_that_cannot_be_loaded_is_a_failure(tmp_path: Path) -> None:
     bad = tmp_path / "bad.gguf"
     bad.write_bytes(b"GGUF and nothing else")
-    status, printed, _ = run(["--model", str(bad), "--report", "r.txt"], tmp_path)
+    status, printed, _ = run(["--model", str(bad), "--report", "r.txt"], tmp_path, NO_TINY_MODEL)
     assert status == 1 and "llama.cpp could not load" in printed
     assert verdicts((tmp_path / "r.txt").read_text())["FAILED"] == ["load"]
 
@@ -251,7 +267,7 @@ def test_report_is_complete_when_the_terminal_is_gone(tmp_path: Path) -> None:
     assert "6 checks in" in (tmp_path / "r.txt").read_text()
 
 
-@pytest.mark.parametrize("closed", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("closed", [*(pytest.param(each, marks=pytest.mark.slow) for each in ((0,), (1,))), (0, 1)])
 def test_closed_streams_are_no_part_of_the_report(tmp_path: Path, closed: tuple[int, ...]) -> None:
     lines = f"import os; [os.close(each) for each in {closed}]; sys.stdout = sys.__stdout__ = None"
     status, _, errors = run([*SCRIPTED, "--report", "r.txt"], tmp_path, lines)
@@ -309,7 +325,7 @@ def test_tiny_model_takes_every_setting_of_serving(tmp_path: Path) -> None:
     assert (small.compile_widths, small.compile_spans) == ((1, 8), (128,))
 
 
-@pytest.mark.parametrize("columns", [60, 100])
+@pytest.mark.parametrize("columns", [60, pytest.param(100, marks=pytest.mark.slow)])
 def test_terminal_shows_lines_that_fit(tmp_path: Path, columns: int) -> None:
     report = str(tmp_path / "r.txt")
     with terminal([*SELFTEST, *SCRIPTED, "--report", report], columns) as shown:
@@ -318,7 +334,9 @@ def test_terminal_shows_lines_that_fit(tmp_path: Path, columns: int) -> None:
         assert shown.coloured and "6 checks in" in shown.text and report in shown.text
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [*(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGINT, signal.SIGHUP)), signal.SIGTERM]
+)
 def test_signal_leaves_a_report_that_says_where(tmp_path: Path, number: signal.Signals) -> None:
     lines = """
 import signal, time

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import Script
 from speculation.acceptance.strategies import common_prefix
 from speculation.sampling.sampling import Sampling
+from tests.examples import examples
 from tests.verifier_server.engine.bench import Asked, Bench, plain
 from verifier_server.sessions import Session
 
@@ -49,7 +50,7 @@ def text_of(number: int, temperature: float) -> list[int]:
     return TEXTS[number, temperature]
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(
     temperature=st.sampled_from([0.0, 0.8]),
     slots=st.integers(1, 4),

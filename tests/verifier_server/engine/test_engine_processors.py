@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.base import Entry, Rows, TopLogitsSpec
@@ -14,6 +14,7 @@ from speculation.sampling.distribution import probabilities
 from speculation.sampling.logprobs import TokenLogprobs, token_logprobs
 from speculation.sampling.processors import LogitProcessor
 from speculation.sampling.sampling import Logits, Sampling
+from tests.examples import examples
 from tests.speculation import processed
 from tests.verifier_server.engine.bench import Bench
 from verifier_server.sessions import Session
@@ -40,7 +41,7 @@ def drafted(bench: Bench, session: Session, seed: int, width: int) -> list[int]:
 
 
 @SETTINGS
-@settings(max_examples=10)
+@examples(10)
 @given(seed=st.integers(0, 2**32 - 1), width=st.integers(0, 6), top_logits=st.booleans())
 def test_drafts_do_not_change_the_text(sampling: Sampling, seed: int, width: int, top_logits: bool) -> None:
     backend = ScriptedBackend(SCRIPT, slots=1, has_top_logits=top_logits)

@@ -5,11 +5,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
 from speculation.sampling.sampling import Sampling
+from tests.examples import examples
 from tests.speculation import chi_square
 from tests.verifier_server.engine.bench import Bench, plain
 
@@ -30,7 +31,7 @@ def through_drafts(sampling: Sampling, agreement: float, width: int, count: int 
     return session.tokens[3:]
 
 
-@settings(max_examples=25)
+@examples(20)
 @given(
     st.integers(0, 2**53 - 1),
     st.sampled_from([0.3, 1.0, 3.0]),

@@ -4,13 +4,14 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from speculation.acceptance.judge import Rule, judge
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import PositionBeyondCommitted, PositionInsidePrompt
 from speculation.sampling.sampling import Logits, Sampling
+from tests.examples import examples
 from verifier_server.engine.requests import check_position, fresh_drafts
 
 PROMPT = (1, 2, 3)
@@ -62,7 +63,7 @@ def plain_decoding(sampling: Sampling, length: int) -> list[int]:
 drafts_sent = st.tuples(st.integers(0, 12), st.integers(0, 8), st.lists(st.integers(0, 6), max_size=5))
 
 
-@settings(max_examples=300)
+@examples(100)
 @given(st.integers(0, 999), st.sampled_from([0.0, 1.0]), st.lists(drafts_sent, max_size=30))
 def test_any_drafts_leave_the_text_of_plain_decoding(
     seed: int, temperature: float, sent: list[tuple[int, int, list[int]]]
