@@ -3,6 +3,7 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import IntEnum
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -183,16 +184,33 @@ class PaddedVocabulary(Vocabulary):
 
 
 def cannot_draft(draft_name: str, draft: Vocabulary, target_name: str, target: Vocabulary) -> str | None:
-    """Why a model with vocabulary `draft` cannot draft for one with vocabulary `target`; None if it can."""
+    """Why a model with vocabulary `draft` cannot draft for one with vocabulary `target`; None if it can.
+
+    It can if every id that both use for text stands for the same bytes, and begin and end ids are equal. Other control
+    tokens may differ, and one vocabulary may use ids that the other one lacks or leaves unused: the verifier rejects
+    drafts of such ids, and nothing else happens.
+    """
     below = min(draft.size, target.size)
-    differs = difference(draft.fingerprint_below(below), target.fingerprint_below(below))
-    if differs is None:
-        return None
-    ours, theirs = (list(zip(each.kinds, each.pieces, strict=True)) for each in (draft, target))
-    for token in range(below):
-        if ours[token] != theirs[token] and Kind.ORDINARY in (draft.kinds[token], target.kinds[token]):
-            return refusal(draft_name, target_name, f"{differs}: {first_difference(draft, token)}")
-    return refusal(draft_name, target_name, differs)
+    ours, theirs = draft.fingerprint_below(below), target.fingerprint_below(below)
+    differs = difference(ours, theirs)
+    if ours.ordinary != theirs.ordinary:
+        token = first_conflict(draft, target)
+        if token is None:
+            differs = difference(ours, replace(theirs, ordinary=ours.ordinary))
+        else:
+            differs = f"{differs}: the first is id {token}, {draft.pieces[token]!r} in the draft model"
+    return None if differs is None else refusal(draft_name, target_name, differs)
+
+
+def first_conflict(draft: Vocabulary, target: Vocabulary) -> int | None:
+    """The first id that one of them uses for text, and the other one for something else; None if there is none."""
+    for token in range(min(draft.size, target.size)):
+        kinds = {draft.kinds[token], target.kinds[token]}
+        if Kind.UNUSED in kinds or Kind.ORDINARY not in kinds:
+            continue
+        if len(kinds) == 2 or draft.pieces[token] != target.pieces[token]:
+            return token
+    return None
 
 
 def refusal(draft_name: str, target_name: str, differs: str) -> str:
@@ -200,16 +218,11 @@ def refusal(draft_name: str, target_name: str, differs: str) -> str:
     return f"{draft_name} cannot draft for {target_name}: {differs}. Choose a draft model of the target's own family"
 
 
-def first_difference(draft: Vocabulary, token: int) -> str:
-    """The end of the reason in `refusal`: it names `token`, the first id whose bytes differ."""
-    return f"the first is id {token}, {draft.pieces[token]!r} in the draft model"
-
-
 def difference(ours: Fingerprint, theirs: Fingerprint) -> str | None:
-    """Say in which way two fingerprints over the same ids are incompatible; None if they are compatible.
+    """Say in which way two fingerprints over the same ids differ; None if they show that one model can draft for the
+    other (see `cannot_draft`). Raises ValueError for different numbers of ids.
 
-    Compatible means: equal bytes for every ordinary token below the smaller size, and equal begin and end ids. Other
-    control tokens may differ: the verifier rejects drafts of them. Raises ValueError for different numbers of ids.
+    If only the ids that one of them leaves unused differ, the fingerprints do not show that.
     """
     if ours.below != theirs.below:
         raise ValueError(f"fingerprints over {ours.below} and {theirs.below} ids cannot be compared")

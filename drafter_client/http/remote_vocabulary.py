@@ -5,7 +5,7 @@ from contextlib import closing, contextmanager
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from backends.vocabulary import Kind, PaddedVocabulary, Part, Vocabulary, difference, first_difference, refusal
+from backends.vocabulary import Kind, PaddedVocabulary, Part, Vocabulary, cannot_draft, difference, refusal
 from drafter_client.errors import BadReply, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import broken_promise, read
@@ -16,7 +16,7 @@ _TOO_OLD = "this verifier is too old to encode texts for a drafter: update it"
 
 
 def check_vocabulary(client: VerifierClient, ours: Vocabulary, name: str, info: ModelInfo | None = None) -> ModelInfo:
-    """The handshake: check that token ids mean the same in the draft model's vocabulary `ours` as in the target's.
+    """The handshake: check that a model with the vocabulary `ours` can draft for the target (see `cannot_draft`).
     Return what the verifier serves.
 
     `name`: of the draft model, for errors. `info`: the result of `client.model`, if it was called before. Raises
@@ -25,25 +25,15 @@ def check_vocabulary(client: VerifierClient, ours: Vocabulary, name: str, info: 
     info = info or client.model()
     below = min(ours.size, info.vocabulary.size)
     theirs = info.vocabulary if info.vocabulary.below == below else client.model(below).vocabulary
-    differs = difference(ours.fingerprint_below(below), theirs)
-    if differs is not None:
-        if ours.fingerprint_below(below).ordinary != theirs.ordinary:
-            differs += f": {_first_difference(client, ours, below)}"
-        raise VocabularyMismatch(refusal(name, info.name, differs))
+    mine = ours.fingerprint_below(below)
+    differs = difference(mine, theirs)
+    refused = None if differs is None else refusal(name, info.name, differs)
+    if mine.ordinary != theirs.ordinary:  # perhaps only in ids that one of the two leaves unused
+        with closing(RemoteVocabulary(client, info)) as target:
+            refused = cannot_draft(name, ours, info.name, target)
+    if refused is not None:
+        raise VocabularyMismatch(refused)
     return info
-
-
-def _first_difference(client: VerifierClient, ours: Vocabulary, below: int) -> str:
-    """Describe the first token id that differs, found by bisection over the fingerprints of the ids below a bound, in
-    about 17 small requests."""
-    same, different = 0, below
-    while different - same > 1:
-        middle = (same + different) // 2
-        if client.model(middle).vocabulary.ordinary == ours.fingerprint_below(middle).ordinary:
-            same = middle
-        else:
-            different = middle
-    return first_difference(ours, same)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from backends.scripted import ByteVocabulary
-from backends.vocabulary import Kind, PaddedVocabulary, Vocabulary, difference
+from backends.vocabulary import Kind, PaddedVocabulary, Vocabulary, cannot_draft, difference
 from speculation.protocol.fingerprint import Fingerprint
 from tests.backends.toy_tokenizer import DIFFERENCES, EQUAL, ToyTokenizer
 
@@ -57,9 +57,21 @@ def test_more_tokens_beyond_the_smaller_size_are_compatible() -> None:
     assert compare(vocabulary(), vocabulary(lambda pieces: pieces.append(b"more"))) is None
 
 
-def test_padding_against_an_ordinary_token_is_incompatible() -> None:
+def test_padding_against_an_ordinary_token_is_compatible() -> None:
+    """Fingerprints cannot show it: the vocabularies do."""
     small, large = vocabulary(padding=1), vocabulary(lambda pieces: pieces.append(b"word"))
-    assert "stand for different bytes" in (compare(small, large) or "")
+    for draft, target in ((small, large), (large, small)):
+        assert "stand for different bytes" in (compare(draft, target) or "")
+        assert cannot_draft("draft", draft, "target", target) is None
+    other = cannot_draft("draft", small, "target", vocabulary(lambda pieces: pieces.append(b"word"), begin=None)) or ""
+    assert "the begin-of-text id is 0 here and None there" in other
+
+
+def test_text_against_a_control_token_is_incompatible() -> None:
+    ours, theirs = vocabulary(padding=1), vocabulary(padding=1)
+    theirs.kinds[3] = Kind.CONTROL
+    for draft, target in ((ours, theirs), (theirs, ours)):
+        assert "the first is id 3, b'b' in the draft model" in (cannot_draft("draft", draft, "target", target) or "")
 
 
 @pytest.mark.parametrize(
@@ -75,13 +87,6 @@ def test_padding_against_an_ordinary_token_is_incompatible() -> None:
 def test_different_bytes_are_incompatible(change: Callable[[list[bytes]], None]) -> None:
     differs = compare(vocabulary(), vocabulary(change)) or ""
     assert differs.startswith("token ids below 7 stand for different bytes")
-
-
-def test_fingerprints_differ_from_the_first_different_id_on() -> None:
-    """So the drafter can find the first difference by bisection."""
-    ours, theirs = vocabulary(), vocabulary(lambda pieces: pieces.__setitem__(5, b"\xe7"))
-    same = [ours.fingerprint_below(n).ordinary == theirs.fingerprint_below(n).ordinary for n in range(8)]
-    assert same == [True] * 6 + [False] * 2
 
 
 def test_different_end_ids_are_incompatible() -> None:

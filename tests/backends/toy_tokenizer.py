@@ -25,6 +25,7 @@ class Parts:
     role_kind: Kind = Kind.CONTROL
     whole: str = "<think>"  # a token of text that is found whole
     is_whole: bool = True
+    filler: bool = False  # whether the id of that token is left unused
     padding: int = 0
     begin: int | None = BEGIN
     ends: frozenset[int] = frozenset({END})
@@ -41,13 +42,14 @@ class ToyTokenizer(Vocabulary):
     def __init__(self, parts: Parts = Parts()) -> None:
         self.parts = parts
         pieces = [*(bytes([each]) for each in range(256)), b"<begin>", b"<end>"]
-        pieces += [parts.role.encode(), parts.whole.encode()]
-        kinds = [Kind.ORDINARY] * 256 + [Kind.CONTROL] * 2 + [parts.role_kind, Kind.ORDINARY]
+        pieces += [parts.role.encode(), b"[PAD259]" if parts.filler else parts.whole.encode()]
+        kinds = [Kind.ORDINARY] * 256 + [Kind.CONTROL] * 2
+        kinds += [parts.role_kind, Kind.UNUSED if parts.filler else Kind.ORDINARY]
         pieces += [*parts.words, *(b"[PAD%d]" % each for each in range(parts.padding))]
         kinds += [Kind.ORDINARY] * len(parts.words) + [Kind.UNUSED] * parts.padding
         super().__init__(pieces, kinds, parts.begin, parts.ends)
         self._ids = {piece: token for token, piece in enumerate(pieces) if token < 256 or token > WHOLE}
-        self._whole = {parts.whole: WHOLE} if parts.is_whole else {}
+        self._whole = {parts.whole: WHOLE} if parts.is_whole and not parts.filler else {}
         self._control = {pieces[token].decode(): token for token in (BEGIN, END, ROLE) if kinds[token] == Kind.CONTROL}
 
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
@@ -79,6 +81,8 @@ DIFFERENCES = {
     "control token is text": replace(Parts(), role_kind=Kind.ORDINARY),
     "name of a whole token": replace(Parts(), whole="<thought>"),
     "token is not found whole": replace(Parts(), is_whole=False),
+    "a filler for a whole token": replace(Parts(), filler=True),
+    "a filler for a control token": replace(Parts(), role="[PAD258]", role_kind=Kind.UNUSED),
     "another word": replace(Parts(), words=(*_WORDS[:-1], b"ba")),
     "a word less": replace(Parts(), words=_WORDS[:-1]),
     "a word more": replace(Parts(), words=(*_WORDS, b"more")),

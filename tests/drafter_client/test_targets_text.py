@@ -27,7 +27,7 @@ from drafter_client.errors import VocabularyMismatch
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary
 from drafter_client.serve.app import create_app
-from tests.backends.toy_tokenizer import BEGIN, DIFFERENCES, END, EQUAL, SPLITS, Parts, ToyTokenizer
+from tests.backends.toy_tokenizer import BEGIN, DIFFERENCES, END, EQUAL, SPLITS, WHOLE, Parts, ToyTokenizer
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.http.fake_transports import Faulty
 from tests.drafter_client.support import Verifier, serving
@@ -128,8 +128,9 @@ PARTS = st.builds(
     ).map(tuple),
     role=st.sampled_from(["<|user|>", "[INST]", "<u>"]),
     whole=st.sampled_from(["<think>", "\n\n\n", "   ", "[x]"]),
-    role_kind=st.sampled_from([Kind.CONTROL, Kind.ORDINARY]),
+    role_kind=st.sampled_from([Kind.CONTROL, Kind.ORDINARY, Kind.UNUSED]),
     is_whole=st.booleans(),
+    filler=st.booleans(),
     padding=st.integers(0, 2),
     begin=st.sampled_from([BEGIN, None]),
     ends=st.sampled_from([frozenset({END}), frozenset({END, BEGIN})]),
@@ -158,6 +159,7 @@ def test_random_tokenizers_that_differ_in_one_part(verifier: Verifier, data: st.
             assert part not in {
                 "padding",
                 "is_whole",
+                "filler",
                 "adds_begin",
                 "space_before",
                 "composes",
@@ -200,10 +202,22 @@ def by_endpoints(url: str) -> tuple[str, str]:
     return raw["text"], chat["message"]["content"]
 
 
+@pytest.mark.parametrize("what", ["space before texts", "a filler for a whole token", "a word less"])
 @pytest.mark.parametrize("by", [by_pair, by_async_pair, by_serve, by_lookup])
-def test_each_way_to_a_text_gives_the_targets(verifier: Verifier, by: Callable[[str], tuple[str, str]]) -> None:
-    with loading(DIFFERENCES["space before texts"]):
+def test_each_way_to_a_text_gives_the_targets(
+    verifier: Verifier, by: Callable[[str], tuple[str, str]], what: str
+) -> None:
+    with loading(DIFFERENCES[what]):
         assert by(verifier.url) == by_endpoints(verifier.url)
+
+
+def test_a_token_that_the_draft_model_leaves_unused_is_written(verifier: Verifier) -> None:
+    """The draft model reads it as what fills its id, proposes that id too, and its other draft tokens are accepted."""
+    with loading(DIFFERENCES["a filler for a whole token"]), Pair(verifier.url, MODEL) as pair:
+        text = pair.generate("the 123", Options(max_tokens=60, lockstep=True, draft_n=3, lookup=False)).read()
+    assert WHOLE in text.token_ids and "<think>" in text.text
+    assert text.token_ids == written(verifier, prompt="the 123", max_tokens=60)[1]
+    assert text.stats.acceptance_rate == 1.0
 
 
 def test_the_command_line_gives_the_targets_text(verifier: Verifier, drafter: Command) -> None:

@@ -51,11 +51,13 @@ def test_a_foreign_vocabulary_is_refused_with_the_first_different_id(verifier: V
     )
 
 
-def test_the_first_different_id_is_found_with_few_requests(verifier: Verifier) -> None:
-    foreign = _bytes_but(pieces=_pieces_with(100, b"foreign"))
-    with closing(Faulty()) as transport, pytest.raises(VocabularyMismatch):
-        check_vocabulary(VerifierClient(verifier.url, transport=transport), foreign, "draft")
-    assert len(transport.asked) <= 1 + 9  # 258 ids by bisection
+@pytest.mark.parametrize("filler", [False, True])
+def test_the_vocabulary_is_fetched_only_where_fingerprints_differ(verifier: Verifier, filler: bool) -> None:
+    """Ids that the draft model leaves unused are no difference."""
+    kinds = [Kind.UNUSED if filler and token == 100 else kind for token, kind in enumerate(ByteVocabulary().kinds)]
+    with closing(Faulty()) as transport:
+        check_vocabulary(VerifierClient(verifier.url, transport=transport), _bytes_but(kinds=kinds), "draft")
+        assert transport.asked == ["/model", *(["/vocabulary"] if filler else [])]
 
 
 @pytest.mark.parametrize(
