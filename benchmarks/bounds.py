@@ -12,7 +12,8 @@ resident set: when idle, at its peak during the case, and two seconds after.
     keys               20 bodies at once, each with 25,000 parameters that there are not
     texts              20 bodies of 4 MB at once: one long text
     longest prompts    100 prompts as long as the context may hold by their bytes
-    choices            8 requests of 128 texts each
+    choices            1,024 choices: 8 requests of 128 texts each, sent again while there is no place
+    unread streams     8 streams of 128 texts each, up to 200 tokens long, that nobody reads
     slow readers       100 connections that ask for the vocabulary ten times each, and read nothing
 
 python -m benchmarks.bounds [--ends verifier drafter] [--cases heads ids …] [--save]
@@ -25,7 +26,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import repeat
 from pathlib import Path
@@ -140,31 +141,43 @@ def _endless(first: bytes, more: bytes, url: str) -> None:
         list(pool.map(send, range(4)))
 
 
-def _at_once(count: int, path: str, body: Callable[[], bytes], url: str) -> None:
-    """Send so many requests at once, and wait for the replies."""
+def _at_once(count: int, path: str, body: Callable[[], bytes], url: str, *, again: bool = False) -> None:
+    """Send so many requests at once, and wait for the replies. `again`: try again while there is no place."""
     content = body()
 
     def send(_: int) -> None:
         connection = http.client.HTTPConnection(*_address(url), timeout=120)
         with suppress(OSError, http.client.HTTPException):
-            connection.request("POST", path, content, {"Content-Type": "application/json"})
-            connection.getresponse().read()
+            while True:
+                connection.request("POST", path, content, {"Content-Type": "application/json"})
+                reply = connection.getresponse()
+                reply.read()
+                if not (again and reply.status == 503):
+                    break
+                time.sleep(_EVERY)
         connection.close()
 
     with ThreadPoolExecutor(count) as pool:
         list(pool.map(send, range(count)))
 
 
-def _slow_readers(url: str) -> None:
-    held = []
-    for _ in range(100):
-        connection = socket.create_connection(_address(url))
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 10)
-        held.append(connection)
-    time.sleep(_SECONDS)
-    for connection in held:
-        connection.close()
+def _unread(count: int, seconds: float, request: Callable[[], bytes], url: str) -> None:
+    """Send `request` on so many connections, and read nothing."""
+    sent = request()
+    with ExitStack() as stack:
+        for _ in range(count):
+            connection = stack.enter_context(socket.socket())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect(_address(url))
+            connection.sendall(sent)
+        time.sleep(seconds)
+
+
+def _stream() -> bytes:
+    asked = {"prompt": "def main(", "max_tokens": 200, "n": 128, "temperature": 0.8, "stream": True}
+    body = json.dumps(asked).encode()
+    head = f"POST {_COMPLETIONS} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def _prompt(text: str) -> bytes:
@@ -198,8 +211,11 @@ CASES: dict[str, Callable[[str], None]] = {
     "keys": partial(_at_once, 20, _COMPLETIONS, _keys),
     "texts": partial(_at_once, 20, _COMPLETIONS, lambda: _prompt(_TEXT * (_MEGABYTES // len(_TEXT) - 10))),
     "longest prompts": partial(_at_once, 100, _COMPLETIONS, lambda: _prompt(_TEXT * 1500)),
-    "choices": partial(_at_once, 8, _COMPLETIONS, _choices),
-    "slow readers": _slow_readers,
+    "choices": partial(_at_once, 8, _COMPLETIONS, _choices, again=True),
+    "unread streams": partial(_unread, 8, 4 * _SECONDS, _stream),
+    "slow readers": partial(
+        _unread, 100, _SECONDS, lambda: b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 10
+    ),
     "nothing": lambda _: time.sleep(_SECONDS),
 }
 
