@@ -190,10 +190,11 @@ class _Preparation:
     def close(self) -> tuple[int, int]:
         """Close the executor, if there is one. Returns the bytes that it sent and received."""
         # Not begun: what the connection sends next may be another request, or Ctrl-C came while the thread started.
-        if self._prepared.cancel():
+        cancelled = self._prepared.cancel()
+        if self._thread is not None and self._thread.is_alive():  # one that was cancelled ends at once
+            self._thread.join()
+        if cancelled:
             return 0, 0
-        assert self._thread is not None
-        self._thread.join()
         if self._prepared.exception() is not None:
             return 0, 0
         executor = self._prepared.result().executor

@@ -187,8 +187,14 @@ def test_an_async_pair_lives_on_too(address: Address) -> None:
 
 
 @EACH_MODE
-@pytest.mark.parametrize("status", [502, 503, 504])
-@pytest.mark.parametrize("after", [0, 30])
+@pytest.mark.parametrize(
+    ("status", "after"),
+    [
+        (502, 0),
+        (503, 30),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((502, 30), (503, 0), (504, 0), (504, 30))),
+    ],
+)
 def test_a_proxy_without_its_verifier_is_an_outage(address: Address, mode: Mode, status: int, after: int) -> None:
     """In the middle of a text, and when its first request is sent."""
     outages: list[Outage] = []

@@ -1,0 +1,33 @@
+"""What is made beside the prefill is left behind by nobody."""
+
+import threading
+
+from drafter_client.generation.executors import Executor
+from drafter_client.generation.start import _Preparation
+from drafter_client.generation.text_session import TextSession
+
+
+def test_a_thread_that_has_not_begun_its_work_is_waited_for() -> None:
+    """Ctrl-C may come before it has run."""
+    held, made, joins = threading.Event(), list[bool](), list[float | None]()
+
+    def make() -> Executor:
+        made.append(True)
+        raise AssertionError("nothing is made any more")
+
+    class Thread(threading.Thread):
+        def run(self) -> None:
+            assert held.wait(20)
+            preparation._run()
+
+        def join(self, timeout: float | None = None) -> None:
+            joins.append(timeout)
+            held.set()
+            super().join(timeout)
+
+    preparation = _Preparation(make, [1], TextSession([1]), True, None)
+    preparation._thread = Thread(daemon=True)
+    preparation._thread.start()
+    assert preparation.close() == (0, 0)
+    held.set()
+    assert joins == [None] and not made and not preparation._thread.is_alive()
