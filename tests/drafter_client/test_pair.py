@@ -440,7 +440,7 @@ class TableDrafter:
 
 
 def test_custom_drafter_is_used(verifier: Verifier) -> None:
-    options, made = Options(max_tokens=60, seed=3, temperature=0.8, lockstep=True, lookup=False), []
+    options, made = Options(max_tokens=60, seed=3, temperature=0.8, lockstep=True, draft_n=3, lookup=False), []
     table = [*_ids(PROMPT), *_expected(options)]
 
     def make(vocabulary: Vocabulary, sampling: object) -> Drafter:
