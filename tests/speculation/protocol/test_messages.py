@@ -45,6 +45,7 @@ def test_all_fields_are_accepted() -> None:
         "logit_bias": {"15": -100, "3": 2.5},
         "seed": 2**53 - 1,
         "committed_ids": [7],
+        "cache_salt": "mine",
         "strategy": "deterministic",
         "self_continue": True,
         "explain": True,
