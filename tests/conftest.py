@@ -102,14 +102,22 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """With --engine, leave out the files that have no test of an engine: to import all takes long."""
     if config.getoption("--engine") is None or not collection_path.name.startswith("test_"):
         return None
-    places = (path for path in (collection_path, collection_path.with_name("conftest.py")) if path.is_file())
-    return None if any("mark.engine(" in path.read_text(encoding="utf-8") for path in places) else True
+    return None if _names_engines(collection_path) else True
+
+
+@functools.cache
+def _names_engines(file: Path) -> bool:
+    """Whether the mark `engine` is in a file of tests, or in the conftest.py beside it."""
+    places = (path for path in (file, file.with_name("conftest.py")) if path.is_file())
+    return any("mark.engine(" in path.read_text(encoding="utf-8") for path in places)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker("property")
+        if item.get_closest_marker("engine") is not None and not _names_engines(item.path):
+            raise pytest.UsageError(f"{item.path}: write pytest.mark.engine(…) in this file, so that --engine finds it")
     wanted = config.getoption("--engine")
     if wanted is not None:
         others = [item for item in items if all(mark.args[0] != wanted for mark in item.iter_markers("engine"))]
