@@ -82,6 +82,7 @@ def test_refusal_of_another_vocabulary_names_the_translate_flag(
     verifier: Verifier, drafter: Command, twins: Twins
 ) -> None:
     flags = ["--verifier", verifier.url, "--prompt", "def main():", "--max-tokens", "20", "--threads", "1"]
+    flags += ["--mode", "remote"]  # so short a text may be written without drafts in mode auto
     refused = drafter(*flags, "--draft-model", str(twins["smaller"]))
     assert refused.status == 1
     assert "smaller cannot draft for stdlib-target-q8_0" in refused.err
