@@ -1,5 +1,7 @@
 """Sources of drafts: a draft model with the target's vocabulary or another one, prompt lookup, or a custom drafter."""
 
+import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -7,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from backends.base import MOST_SLOTS, Backend, LoadOptions, ModelLoadError
+from backends.base import MOST_SLOTS, Backend, LoadOptions, ModelLoadError, first_line
 from backends.machine import cores_to_use, machine_id
 from backends.registry import load
 from backends.shipped_models import DEFAULT_DRAFT
@@ -21,12 +23,15 @@ from drafters.custom import CheckedDrafter
 from drafters.draft_model import BRANCH_CELLS
 from drafters.fallback import FallbackDrafter
 from drafters.lookup import NAME, NgramDrafter
+from drafters.pass_times import PassTimes, pass_times
 from drafters.shared_engine import SharedEngine
 from drafters.translation import TranslatingDrafter
 from drafters.warm_engine import WarmEngine
 from speculation.acceptance.strategies import Strategy, effective_sampling
 from speculation.protocol.service_responses import ModelInfo
 from speculation.sampling.sampling import Sampling
+
+_log = logging.getLogger("specpair.drafter")
 
 
 class DraftedText(NamedTuple):
@@ -55,6 +60,7 @@ class Drafting:
     looks_up: bool = False  # whether the drafters draft by prompt lookup, so that nothing else has to
     threads: int = 0  # CPU threads that a draft step keeps busy
     warm: Sequence[WarmEngine] = ()  # the engines of `drafters`, which hold what they drafted for; or none
+    times: PassTimes | None = None  # of the draft model; None: it has to be timed in a text, or there is none
 
     @property
     def shares_cores(self) -> bool:
@@ -91,14 +97,22 @@ class DraftModel:
                 raise BadOption(f"texts is {texts}: a draft model holds {MOST_SLOTS} at a time, or fewer")
             branches = min(branches, MOST_SLOTS // texts)
             backend = load_model(self.backend, self.engine, Path(self.path), branches, texts, self.progress)
+            times = _timed(backend)
             engines = stack.enter_context(_lent(backend, texts))
-            yield self._drafting(backend, engines, stack, client, client.model())
+            yield self._drafting(backend, times, engines, stack, client, client.model())
 
     def _drafting(
-        self, backend: Backend, engines: list[Backend], stack: ExitStack, client: VerifierClient, info: ModelInfo
+        self,
+        backend: Backend,
+        times: PassTimes | None,
+        engines: list[Backend],
+        stack: ExitStack,
+        client: VerifierClient,
+        info: ModelInfo,
     ) -> Drafting:
         """Check that the loaded model can draft for what the verifier serves. `stack`: closes what is opened."""
         name, warm = backend.model_name, [WarmEngine(engine) for engine in engines]
+        step_times = times
         drafters: list[MakeDrafter] = [partial(_direct, info.vocabulary.size, engine) for engine in warm]
         try:
             check_vocabulary(client, backend.vocabulary, name, info)
@@ -110,8 +124,18 @@ class DraftModel:
                 raise VocabularyMismatch(f"{error}{named}, or let it draft through text: --translate") from None
             name, vocabulary = f"{name} (translated)", stack.enter_context(closing(RemoteVocabulary(client, info)))
             drafters, warm = [partial(_translating, vocabulary, engine) for engine in warm], []
-        anew = partial(self._drafting, backend, engines, stack)
-        return Drafting(name, info, vocabulary, drafters, anew, threads=backend.threads, warm=warm)
+            step_times = None  # a step may take several passes
+        anew = partial(self._drafting, backend, times, engines, stack)
+        return Drafting(name, info, vocabulary, drafters, anew, threads=backend.threads, warm=warm, times=step_times)
+
+
+def _timed(backend: Backend) -> PassTimes | None:
+    """The times of a loaded draft model's passes; None if its engine fails, which each text reports by itself."""
+    try:
+        return pass_times(backend, time.perf_counter)
+    except Exception as error:
+        _log.warning("the draft model could not be timed: %s", first_line(error))
+        return None
 
 
 def _direct(vocabulary_size: int, engine: WarmEngine, text: DraftedText) -> Drafter:

@@ -107,6 +107,7 @@ class Pairing:
                 self._clock(),
                 None if predicted else self._memory,
                 predicted=predicted,
+                times=drafting.times,
                 shares_cores=drafting.shares_cores,
             )
             probe = LatencyProbe(self._client.another(), selection, self._clock)

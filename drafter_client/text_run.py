@@ -19,7 +19,7 @@ from drafter_client.pairing import Paired, Pairing
 from drafters.base import Drafter
 from drafters.fallback import FallbackDrafter
 from speculation.errors import FusedUnavailable, InvalidRequest, PromptTooLong, TokenOutOfRange, TooManyDrafts
-from speculation.policy.schedule import IN_TURNS, LOCKSTEP, Mechanisms
+from speculation.policy.schedule import LOCKSTEP, Mechanisms, mechanisms_of
 from speculation.protocol.identity import continues
 
 _MOST_CHANGES = 3  # of the verifier's identity in one text: more are those of several verifiers at one address
@@ -65,7 +65,7 @@ class TextRun:
 
     def _automatic(self) -> Run:
         selection, probe = self.paired.selections[self.prediction is not None]
-        if self.drafter is not None:
+        if self.drafter is not None and self.paired.drafting.times is None:
             selection.time_draft_steps(self.drafter, self.text.prompt_ids, self.clock)
         begin, text, options = self._begin, self.text, self.options
         try:
@@ -157,8 +157,11 @@ class TextRun:
         if options.lockstep_only:
             return LOCKSTEP
         drafting = self.paired.drafting
-        usual = IN_TURNS if drafting.shares_cores else Mechanisms()
-        return replace(usual, self_continue=drafting.info.self_continue)
+        return mechanisms_of(
+            shares_cores=drafting.shares_cores,
+            self_continue=drafting.info.self_continue,
+            may_change_mode=self.options.mode is Mode.AUTO,
+        )
 
     def _served(self, client: VerifierClient, options: Options) -> Run:
         request = options.request() | {"mode": str(options.mode)}

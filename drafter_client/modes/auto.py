@@ -23,7 +23,7 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.metrics.token_source import TokenSource
 from drafter_client.modes.selection import ModeSelection
-from drafter_client.options import Options
+from drafter_client.options import Mode, Options
 from speculation.policy.mode_measurement import WARM_UP
 
 Run = Generator[Committed, None, None]
@@ -53,7 +53,8 @@ def automatic(
         clients = cycle([client, stack.enter_context(closing(client.another()))])
         thread = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="connecting"))
         probe()
-        next_mode = selection.next(options.max_tokens)
+        read = 0  # tokens of the text that the drafter on this machine has read
+        next_mode = selection.next(options.max_tokens, None, 0, len(text.known))
         current = next(clients)
         while text.finish_reason is None and not text.stop.is_set():
             mode, spare = next_mode, next(clients)
@@ -71,7 +72,9 @@ def automatic(
                     yield committed
                     probe()
                     # Called once for both uses: measurements of other texts may change the answer at any time.
-                    next_mode = selection.next(options.max_tokens - len(text.tokens), mode, written)
+                    read = len(text.known) if mode is Mode.REMOTE else read
+                    left, unread = options.max_tokens - len(text.tokens), len(text.known) - read
+                    next_mode = selection.next(left, mode, written, unread)
                     if next_mode is not mode and bounds.finish_reason(text.known) is None:
                         break
                     asked = clock()  # the time that the reader of the text takes does not count

@@ -8,6 +8,7 @@ from drafter_client.modes.memory import ModeMemory, Setting
 from drafter_client.options import Mode
 from drafters.base import Drafter
 from drafters.lookup import NAME as LOOKUP
+from drafters.pass_times import PassTimes
 from speculation.policy.mode_estimate import PRIOR_LOOKUP, PRIOR_PREDICTION, PairLatencies
 from speculation.policy.mode_measurement import ModeMeasurement
 from speculation.policy.mode_selector import ModeSelector, links_differ
@@ -35,12 +36,14 @@ class ModeSelection:
         memory: ModeMemory | None = None,
         *,
         predicted: bool = False,
+        times: PassTimes | None = None,
         shares_cores: bool = False,
     ) -> None:
         """`modes`: the available ones. `info`: the verifier's `/model`. `draft`: name of the drafter on this machine.
         `link_ms`: the present round trip. `memory`: measurements of earlier runs; None: nothing is remembered.
         `predicted`: whether the texts have predictions, from which the verifier drafts without a draft model, too.
-        `shares_cores`: whether the drafter and the verifier need the same cores of this machine."""
+        `times`: of the draft model's passes; None: not known. `shares_cores`: whether the drafter and the verifier need
+        the same cores of this machine."""
         self._lock = threading.Lock()
         first = info.pass_ms[0] if info.pass_ms else 0.0
         self._setting = Setting(info.name, info.engine, first, draft, info.draft_model)
@@ -62,7 +65,8 @@ class ModeSelection:
                 link_ms,
                 served_draft_ms=0.0 if predicted and info.draft_model is None else info.draft_pass_ms,
                 self_continue=info.self_continue,
-                shares_cores=shares_cores,
+                draft_ms=None if times is None else times.token_ms,
+                read_ms=(0.0 if times is None else times.read_ms) if shares_cores else None,
             ),
             names,
             priors,
@@ -84,13 +88,14 @@ class ModeSelection:
                 with self._lock:
                     self._selector.drafts_in(milliseconds)
 
-    def next(self, left: int, mode: Mode | None = None, written: int = 0) -> Mode:
+    def next(self, left: int, mode: Mode | None = None, written: int = 0, unread: int = 0) -> Mode:
         """The mode of the next stretch of a text that may have `left` more tokens.
 
-        `mode`: the mode of its last `written` tokens; None: the text begins.
+        `mode`: the mode of its last `written` tokens; None: the text begins. `unread`: tokens of the text and its
+        prompt that the drafter on this machine has not read.
         """
         with self._lock:
-            return Mode(self._selector.next(left, mode, written))
+            return Mode(self._selector.next(left, mode, written, unread))
 
     @property
     def fastest(self) -> Mode | None:

@@ -80,8 +80,6 @@ class SpeculationController:
         self.known = self.text.known
         self.finished = False  # its own, as the server and the simulation have no `TextSession` that knows
         self.mechanisms = mechanisms
-        # A draft step takes time from a verifier that self-continues, too.
-        self._in_turns = mechanisms.self_continue and not mechanisms.overlap
         self._always_send = always_send
         self._limit, self._width, self._length = limit, width, DraftLength(length, max_drafts)
         self._latencies = latencies
@@ -371,7 +369,7 @@ class SpeculationController:
     def _nodes_to_expand(self, now: float) -> list[TreeNode]:
         """The tree nodes that the next draft step expands, the likeliest first; empty: no draft step pays."""
         if self._timeline.waits(now) or not self._prospects.overlap:
-            rests = self._in_turns and not self._length.best and not self._timeline.waits(now)
+            rests = self.mechanisms.same_cores and not self._length.best and not self._timeline.waits(now)
             plan = None if rests else self._plan(now)
             if plan is not None and plan.more:
                 return [self.text.tip(self._tree.main())]
@@ -408,7 +406,7 @@ class SpeculationController:
         if not self._tree.is_open(self._tree.root):
             return False
         draft, verify, patience = self._latencies.draft(), self._latencies.verify(0), float(_SHADOW)
-        if self._in_turns and _READS * draft > _SHADOW_SHARE * verify:
+        if self.mechanisms.same_cores and _READS * draft > _SHADOW_SHARE * verify:
             return False
         if self._timeline.waits(now):  # drafting keeps a waiting verifier idle
             patience = max(patience, _SHADOW * draft / (0.16 * verify))

@@ -9,13 +9,13 @@ An acceptance rate here is the share of accepted ones among compared draft token
 target's choice. Draft tokens behind a rejected one are not.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import exp, sqrt
 from typing import NamedTuple
 
 from speculation.policy.draft_length import MAX_AUTO, prospects
-from speculation.policy.schedule import IN_TURNS, LOCKSTEP, Mechanisms
+from speculation.policy.schedule import LOCKSTEP, mechanisms_of
 from speculation.policy.timing import LatencyModel
 
 TARGET, FUSED, REMOTE = "target", "fused", "remote"  # as the protocol names them
@@ -47,7 +47,9 @@ class PairLatencies:
     draft_ms: float | None = None  # a step of the drafter's draft model; None: not known
     served_draft_ms: float | None = None  # a step of the server's draft model; None: not known
     self_continue: bool = True  # whether the verifier may self-continue in mode `remote`
-    shares_cores: bool = False  # whether draft steps and passes take turns in mode `remote`, on the same cores
+    # Where draft steps and passes take turns in mode `remote`, on the same cores: what a token of the text takes that
+    # the draft model has to read before it drafts. None: the ends share no cores, and reading keeps nobody waiting.
+    read_ms: float | None = None
 
     def knows(self, mode: str) -> bool:
         """Whether all times that determine the rate of `mode` are known."""
@@ -103,7 +105,12 @@ def estimate(mode: str, machines: PairLatencies, acceptance: AcceptanceEstimate)
 
 def spread(mode: str, machines: PairLatencies) -> float:
     """Logarithm of the factor by which an estimate may be off for other reasons than the acceptance rate."""
-    return _SPREAD[mode] if machines.knows(mode) else _SPREAD_ASSUMED
+    return _SPREAD[_alike(mode, machines)] if machines.knows(mode) else _SPREAD_ASSUMED
+
+
+def _alike(mode: str, machines: PairLatencies) -> str:
+    """The mode whose measured figures hold for `mode`: on shared cores, `remote` drafts and verifies in turns, too."""
+    return FUSED if mode == REMOTE and machines.read_ms is not None else mode
 
 
 def rate(mode: str, machines: PairLatencies, acceptance_rate: float) -> float:
@@ -123,8 +130,9 @@ def _rate(mode: str, machines: PairLatencies, steps: int) -> float:
     mechanisms = LOCKSTEP
     if mode == REMOTE:
         latencies.exchanged(machines.link_ms, 0.0, 0.0)
-        usual = IN_TURNS if machines.shares_cores else Mechanisms()
-        mechanisms = replace(usual, self_continue=machines.self_continue)
+        mechanisms = mechanisms_of(
+            shares_cores=machines.read_ms is not None, self_continue=machines.self_continue, may_change_mode=True
+        )
     chances = [(steps / _STEPS) ** drafts for drafts in range(MAX_AUTO + 2)]
-    reached = _REACHED[mode] * prospects(latencies, chances, mechanisms, _PREPARED).rate
+    reached = _REACHED[_alike(mode, machines)] * prospects(latencies, chances, mechanisms, _PREPARED).rate
     return 1e3 * (max(reached, 1.0 / latencies.verify(0)) if mechanisms.self_continue else reached)

@@ -16,6 +16,7 @@ from math import exp, log, sqrt
 
 from speculation.policy.mode_estimate import (
     REMOTE,
+    TARGET,
     AcceptanceEstimate,
     PairLatencies,
     RateEstimate,
@@ -58,6 +59,7 @@ class ModeSelector:
     measured_by_mode: dict[str, ModeMeasurement] = field(default_factory=dict)
     written: float = 0.0  # tokens over this link since the last trial of a mode
     _acceptances: dict[str, AcceptanceEstimate] = field(default_factory=dict)  # by draft model
+    _unread: int = 0  # as `next` was told
     _trial: tuple[str, str] | None = None  # the mode on trial, and the mode with the best estimate
     # By mode: `_ratio` of the remembered measurement, and the measurement since.
     _checks: dict[str, tuple[float, ModeMeasurement]] = field(default_factory=dict)
@@ -75,17 +77,22 @@ class ModeSelector:
         measurement = self._measurement(best)
         return best if len(self.modes) == 1 or (measurement.is_turn and not measurement.remembered) else None
 
-    def next(self, left: int, mode: str | None = None, written: int = 0) -> str:
+    def next(self, left: int, mode: str | None = None, written: int = 0, unread: int = 0) -> str:
         """The mode for the next stretch of a text that may have `left` more tokens.
 
-        `mode`: the mode of its last `written` tokens; None: the text begins.
+        `mode`: the mode of its last `written` tokens; None: the text begins. `unread`: tokens of the text, its prompt
+        included, that the draft model on the drafter's machine would have to read in mode `remote`.
         """
         if len(self.modes) == 1:
             return self.modes[0]
+        self._unread = unread
         if mode is None:
             return self._first(left)
+        trial = self._trial
         if written < _SOONEST or self._is_on_trial(mode):
             return mode
+        if trial is not None and trial[0] == mode and self._was_better(trial[1], mode, left):
+            return trial[1]
         others = [each for each in self.modes if each != mode]
         faster = [each for each in others if self._pays(each, mode, left)]
         if faster:
@@ -178,13 +185,28 @@ class ModeSelector:
         clear = _CLEAR_AT_BEST if known and not self._measurement(best).is_turn else _CLEAR
         if best != usual and clear * self._seconds(best, left) < self._seconds(usual, left):
             return best
+        if not known:
+            return usual if usual != TARGET else self._start_trial(self._worth_trying(usual, left), usual)
         for other in self.modes:
-            if known and other != usual and self._could_win(other, usual):
+            if other != usual and self._could_win(other, usual):
                 rate_now, then = self._estimates[usual].likely, self._estimates[other].likely
-                lost = min(left, _TRIAL) * max(0.0, rate_now / then - 1.0) + rate_now * self._change_seconds()
+                seconds = self._change_seconds() + self._begins(other)
+                lost = min(left, _TRIAL) * max(0.0, rate_now / then - 1.0) + rate_now * seconds
                 if lost <= _TRIALS * self.written:
                     return self._start_trial(other, usual)
         return usual
+
+    def _worth_trying(self, usual: str, left: int) -> str:
+        """The mode that drafts and should begin a text of at most `left` tokens although nothing was measured and its
+        estimate is below that of the target alone, since it may be much faster; `usual` if there is none.
+
+        A trial at the beginning saves a change of the mode, and the text gains in its whole length.
+        """
+        others = (each for each in self.modes if each != usual and self._could_win(each, usual))
+        return next(
+            (each for each in others if self._gains(each, usual, left) > self._change_seconds() + self._begins(each)),
+            usual,
+        )
 
     def _start_trial(self, other: str, usual: str) -> str:
         """Start a trial of `other`, although `usual` has the better estimate; none if they are the same. Return it."""
@@ -202,10 +224,20 @@ class ModeSelector:
         self._trial = None
         return False
 
+    def _was_better(self, usual: str, tried: str, left: int) -> bool:
+        """Whether a trial that is over leads back to `usual`: by a smaller margin than other changes need, as `tried`
+        began as the one with the lower estimate."""
+        return self._change_seconds() + self._seconds(usual, left) < self._seconds(tried, left)
+
     def _seconds(self, mode: str, left: int) -> float:
         """Estimated seconds for `left` tokens from the beginning of a stretch on."""
-        begins = _BEGINS * self.machines.link_ms if mode == REMOTE else 0.0
-        return begins / 1e3 + left / self._estimates[mode].likely
+        return self._begins(mode) + left / self._estimates[mode].likely
+
+    def _begins(self, mode: str) -> float:
+        """Seconds that a stretch in `mode` loses at its beginning."""
+        if mode != REMOTE:
+            return 0.0
+        return (_BEGINS * self.machines.link_ms + self._unread * (self.machines.read_ms or 0.0)) / 1e3
 
     def _pays(self, other: str, mode: str, left: int) -> bool:
         """Whether `other` should take over from `mode`."""
@@ -218,9 +250,14 @@ class ModeSelector:
         """Whether a text with `left` more tokens repays a trial of `other`, which may gain nothing."""
         if not self._measurement(mode).is_turn or not self._could_win(other, mode):
             return False
-        now, then, change = self._estimates[mode], self._estimates[other], self._change_seconds()
-        lost = TURN * max(0.0, 1.0 / then.likely - 1.0 / now.likely) + 2.0 * change
-        return _HOPE * left * (1.0 / now.likely - 1.0 / then.high) > lost
+        return self._gains(other, mode, left) > 2.0 * self._change_seconds() + self._begins(other)
+
+    def _gains(self, other: str, mode: str, left: int) -> float:
+        """Seconds that a trial of `other` may be expected to gain in a text with `left` more tokens, without what it
+        takes to change the mode."""
+        now, then = self._estimates[mode], self._estimates[other]
+        lost = TURN * max(0.0, 1.0 / then.likely - 1.0 / now.likely)
+        return _HOPE * left * (1.0 / now.likely - 1.0 / then.high) - lost
 
     def _could_win(self, other: str, mode: str) -> bool:
         """Whether a trial of `other` could show that it is clearly faster than `mode`."""
@@ -239,8 +276,9 @@ class ModeSelector:
 
     def _high(self, mode: str) -> float:
         """The upper bound of the mode's tokens per second, for which a trial may pay."""
-        prior = estimate(mode, self.machines, self._acceptance(mode))
-        return self._estimates[mode].high if self._ratio(mode) >= 1.0 else prior.likely
+        if self._ratio(mode) >= 1.0:
+            return self._estimates[mode].high
+        return estimate(mode, self.machines, self._acceptance(mode)).likely
 
     def _change_seconds(self) -> float:
         """Seconds that a change of mode costs: requests are sent, and the models of the other mode read the text."""
@@ -259,11 +297,16 @@ class ModeSelector:
         acceptance, measurement = self._acceptance(mode), self._measurement(mode)
         prior = estimate(mode, self.machines, acceptance)
         if measurement.tokens < ENOUGH:
-            return prior
+            return RateEstimate(*(self._slowed(mode) * each for each in prior))
         likely = self._ratio(mode) * prior.likely
         unknown = self._unknown(mode)
         low, high = ((bound / prior.likely) ** unknown for bound in (prior.low, prior.high))
         return RateEstimate(likely * low, likely, likely * high)
+
+    def _slowed(self, mode: str) -> float:
+        """Factor for a mode that was not measured: on the same cores, what slows the target alone slows `remote`."""
+        same_cores = mode == REMOTE and self.machines.read_ms is not None
+        return min(1.0, self._ratio(TARGET)) if same_cores and TARGET in self.modes else 1.0
 
     def _ratio(self, mode: str) -> float:
         """The measured rate as a multiple of the rate estimated for the acceptance rate during the measurement."""

@@ -1,6 +1,6 @@
 """The mechanisms that drafter and verifier may use together, and the schedule that results."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
@@ -12,11 +12,24 @@ class Mechanisms:
     in_flight: int = 6  # most verify requests in flight at once
     after_recovered: bool = True  # prepare drafts behind likely recovered tokens
     self_continue: bool = True  # the verifier decodes by itself while it waits for drafts
+    same_cores: bool = False  # a draft step takes time from the verifier, whether that waits or not
 
 
 LOCKSTEP = Mechanisms(overlap=False, in_flight=1, after_recovered=False, self_continue=False)
 # Where both ends compute on the same cores: drafting beside a pass would slow both, and in part be thrown away.
-IN_TURNS = Mechanisms(overlap=False, in_flight=1, after_recovered=False)
+IN_TURNS = Mechanisms(overlap=False, in_flight=1, after_recovered=False, same_cores=True)
+
+
+def mechanisms_of(*, shares_cores: bool, self_continue: bool, may_change_mode: bool) -> Mechanisms:
+    """What drafter and verifier use in mode `remote`.
+
+    `shares_cores`: both compute on the same cores. `self_continue`: the verifier offers it. `may_change_mode`: where
+    drafts do not pay, mode `auto` takes mode `target`. So on shared cores it needs no self-continuation, which would
+    run beside a draft step and make that take twice as long.
+    """
+    if not shares_cores:
+        return Mechanisms(self_continue=self_continue)
+    return replace(IN_TURNS, self_continue=self_continue and not may_change_mode)
 
 
 class Schedule(Enum):

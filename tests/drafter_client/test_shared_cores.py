@@ -1,13 +1,25 @@
-"""A drafter notices that its draft model and the verifier's passes need the same cores of one machine."""
+"""A drafter notices that its draft model and the verifier's passes need the same cores, and times its draft model."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from backends.base import first_line
 from backends.machine import cores_to_use, machine_id
-from backends.scripted import ByteVocabulary
+from backends.scripted import ByteVocabulary, ScriptedBackend
+from drafter_client import DraftModel, Mode, Options, Pair, text_run
 from drafter_client.draft_sources import Drafting
+from drafter_client.generation.start import speculate
+from drafter_client.modes.selection import ModeSelection
+from drafters.pass_times import PassTimes
+from speculation.policy.schedule import IN_TURNS, Mechanisms
 from tests.drafter_client.http.bodies import model_info
+from tests.drafter_client.support import Verifier
 
 CORES = cores_to_use()
+TOY = DraftModel(Path("1"), "scripted")
 
 
 @pytest.mark.parametrize(
@@ -39,3 +51,45 @@ def test_cores_that_suffice_for_both_ends_are_not_shared(monkeypatch: pytest.Mon
     assert not Drafting(
         "draft", info, ByteVocabulary(), [], lambda *_: pytest.fail("nothing has changed"), threads=2
     ).shares_cores
+
+
+@pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.AUTO])
+def test_on_shared_cores_auto_drafts_without_self_continuation(
+    verifier: Verifier, mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[Mechanisms] = []
+
+    def speculated(*given: Any, mechanisms: Mechanisms, **how: Any) -> Any:
+        used.append(mechanisms)
+        return speculate(*given, mechanisms=mechanisms, **how)
+
+    monkeypatch.setattr(text_run, "speculate", speculated)
+    monkeypatch.setattr(Drafting, "shares_cores", True)
+    monkeypatch.setattr(ModeSelection, "next", lambda *_, **__: Mode.REMOTE)
+    with Pair(verifier.url, TOY) as pair:
+        assert len(pair.generate("a", Options(max_tokens=20, mode=mode)).read().token_ids) == 20
+    assert used == [replace(IN_TURNS, self_continue=mode is Mode.REMOTE)]
+
+
+def test_a_draft_model_is_timed_when_it_is_loaded(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that `auto` knows before the first text what a draft costs."""
+    monkeypatch.setattr("drafter_client.draft_sources.pass_times", lambda *_: PassTimes(12.5, 3.5))
+    for shared, read_ms in ((False, None), (True, 3.5)):
+        monkeypatch.setattr(Drafting, "shares_cores", shared)
+        with Pair(verifier.url, TOY) as pair:
+            machines = pair.paired.selection._selector.machines
+            assert (machines.draft_ms, machines.read_ms) == (12.5, read_ms)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA error: an illegal memory access\nmore")], ids=repr)
+def test_a_draft_model_that_cannot_be_timed_does_not_keep_a_pair_from_being_made(
+    verifier: Verifier, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(ScriptedBackend, "_forward", fail)
+    with Pair(verifier.url, TOY) as pair:
+        assert pair.paired.drafting.times is None
+    told = [record.getMessage() for record in caplog.records if record.name == "specpair.drafter"]
+    assert told == [f"the draft model could not be timed: {first_line(error)}"]

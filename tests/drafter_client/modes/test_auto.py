@@ -303,15 +303,21 @@ def test_selection_is_asked_once_for_each_stretch() -> None:
     """Another text may change the selection at any time; two runs of one mode would share a drafter."""
     world = World(lambda _, mode: 10.0)
     answers = iter([Mode.REMOTE, Mode.REMOTE, Mode.TARGET, Mode.REMOTE, Mode.TARGET])
+    unread_in: list[tuple[Mode | None, int]] = []  # by mode: tokens that the drafter here has not read
 
     class Alternating(ModeSelection):
-        def next(self, left: int, mode: Mode | None = None, written: int = 0) -> Mode:
+        def next(self, left: int, mode: Mode | None = None, written: int = 0, unread: int = 0) -> Mode:
+            unread_in.append((mode, unread))
             return next(answers, Mode.TARGET)
 
     stats, _ = _write(world, 40, Alternating(MODES, INFO, "draft", 1.0, 0.0))
     modes = [turn.mode for turn in stats.turns]
     assert modes == [Mode.REMOTE, Mode.TARGET, Mode.REMOTE, Mode.TARGET]
     assert world.most_open == 1
+    (begin, prompt), *others = unread_in
+    assert begin is None and prompt > 0, "at the beginning, the prompt"
+    assert all((unread == 0) == (mode is Mode.REMOTE) for mode, unread in others)
+    assert [unread for mode, unread in others if mode is Mode.TARGET][-1] > 20
 
 
 def test_probes_of_several_texts_are_counted_once() -> None:

@@ -1,12 +1,13 @@
 """Where both ends compute on the same cores: draft steps and passes take turns, and a useless drafter rests."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from speculation.drafts.node_selection import DraftStep
 from speculation.policy.controller import SpeculationController
-from speculation.policy.schedule import IN_TURNS, LOCKSTEP
+from speculation.policy.schedule import IN_TURNS, LOCKSTEP, Mechanisms, mechanisms_of
 from speculation.policy.verifier_timeline import InFlightDraft
 from tests.speculation.policy.virtual_pair import Knowing, run
 
@@ -58,3 +59,20 @@ def test_a_useless_drafter_that_costs_next_to_nothing_is_tried_now_and_then() ->
     course = run(Knowing(0.1), IN_TURNS, **PASSES, draft=0.5).course
     assert course.steps > 20
     assert course.tokens_per_second > 0.97e3 / STEP
+
+
+def test_without_self_continuation_a_useless_drafter_rests_as_well() -> None:
+    """So mode `auto` drafts on shared cores."""
+    in_auto = mechanisms_of(shares_cores=True, self_continue=True, may_change_mode=True)
+    assert in_auto == replace(IN_TURNS, self_continue=False)
+    assert run(Knowing(0.1), in_auto, **PASSES, draft=DEAR).course.steps < 12
+    assert run(Knowing(0.1), LOCKSTEP, **PASSES, draft=DEAR).course.steps > 12, "on other cores, it is tried again"
+
+
+@pytest.mark.parametrize("self_continue", [False, True])
+def test_what_the_ends_use_depends_on_cores_and_verifier(self_continue: bool) -> None:
+    how = {"self_continue": self_continue}
+    for may_change_mode in (False, True):
+        apart = mechanisms_of(shares_cores=False, may_change_mode=may_change_mode, **how)
+        assert apart == Mechanisms(self_continue=self_continue)
+    assert mechanisms_of(shares_cores=True, may_change_mode=False, **how) == replace(IN_TURNS, **how)

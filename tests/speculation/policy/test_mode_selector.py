@@ -252,3 +252,49 @@ def test_another_link_starts_over_from_estimates_and_memory() -> None:
     measurement = ModeMeasurement(100.0, 1.0, 75.0, 100.0, remembered=True)
     selector.begin(60.0, {REMOTE: measurement, FUSED: replace(measurement, seconds=2.0)})
     assert selector.next(128) == REMOTE
+
+
+# Both ends on the same two cores: passes of a real pair over 1, 2, … tokens, with weights in 4 bits and in bfloat16.
+FOUR_BITS = tuple(34.0 + 22.0 * more for more in range(17))
+BFLOAT16 = (70.0, 114.0, 127.0, 141.0, *(147.0 + 9.0 * more for more in range(13)))
+HERE = [REMOTE, TARGET]
+
+
+def _on_shared_cores(pass_ms: tuple[float, ...]) -> ModeSelector:
+    return ModeSelector(HERE, PairLatencies(pass_ms, 0.5, draft_ms=22.0, read_ms=4.6), {REMOTE: "draft"})
+
+
+@pytest.mark.parametrize("tokens", [16, 128, 2000])
+def test_where_no_draft_can_pay_none_is_tried(tokens: int) -> None:
+    """A draft token and its place in a pass take longer than a step of the target."""
+    selector = _on_shared_cores(FOUR_BITS)
+    assert selector.next(tokens, unread=20) == TARGET
+    assert _write(selector, {REMOTE: 20.0, TARGET: 29.0}, tokens) == {TARGET: tokens}
+
+
+def test_drafts_that_may_pay_begin_a_text_that_repays_to_try_them() -> None:
+    assert _on_shared_cores(BFLOAT16).next(128, unread=20) == REMOTE
+    assert _on_shared_cores(BFLOAT16).next(24, unread=20) == TARGET, "so short a text repays no trial"
+    assert _on_shared_cores(BFLOAT16).next(128, unread=800) == TARGET, "the draft model would have to read for long"
+    good = _write(_on_shared_cores(BFLOAT16), {REMOTE: 22.0, TARGET: 14.3}, share=0.95)
+    assert good == {REMOTE: 128}
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6])
+def test_drafts_that_do_not_pay_are_left_as_soon_as_that_is_seen(share: float) -> None:
+    by_mode = _write(_on_shared_cores(BFLOAT16), {REMOTE: 11.0, TARGET: 14.3}, share=share)
+    assert by_mode[REMOTE] <= 16 and list(by_mode) == [REMOTE, TARGET]
+
+
+def test_a_change_to_the_draft_model_counts_what_it_has_to_read() -> None:
+    for unread, mode in ((0, REMOTE), (2000, TARGET)):
+        selector = _on_shared_cores(BFLOAT16)
+        selector.add_measurement(TARGET, 40, 40 / 14.3)
+        selector.add_measurement(REMOTE, 40, 40 / 20.0, 38, 40)
+        assert selector.next(200, TARGET, 40, unread) == mode
+
+
+def test_other_work_on_shared_cores_does_not_make_drafts_look_better() -> None:
+    """It slows the target alone, and would slow drafts and their verification as much."""
+    selector = _on_shared_cores(FOUR_BITS)
+    assert _write(selector, {REMOTE: 10.0, TARGET: 15.0}, 1000) == {TARGET: 1000}
