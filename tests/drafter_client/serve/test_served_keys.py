@@ -139,3 +139,22 @@ def test_page_of_another_origin_cannot_start_a_text(verifier: Verifier) -> None:
     with drafter(verifier, KeyStore(), origins=Origins(("https://app.example",), "x")) as (http, _):
         allowed = http.post("/v1/completions", content=body, headers=headers)
         assert (allowed.status_code, allowed.headers["access-control-allow-origin"]) == (200, "https://app.example")
+
+
+def test_its_keys_share_no_prefix_though_the_verifier_knows_one_key(tmp_path: Path, verifier: Verifier) -> None:
+    """Nor do they share what the draft model has read: the time to the first token would tell what others wrote."""
+    keys = tmp_path / "keys.toml"
+    for name in ("one", "two"):
+        key_file.add(keys, StoredKey(name, digest_of(name), Limits(), admin=False))
+    prompt = PROMPT * 12
+
+    def cached(key: str, **options: Any) -> int:
+        reply = complete(http, key, prompt=prompt, **options)
+        assert reply.status_code == 200, reply.text
+        return int(reply.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    with drafter(verifier, KeyStore(None, keys)) as (http, _):
+        assert cached("one") == 0
+        assert cached("two") == 0
+        assert cached("one") == cached("two") == len(prompt)
+        assert cached("one", cache_salt="another") == 0
