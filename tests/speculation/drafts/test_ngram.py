@@ -72,10 +72,13 @@ def test_prediction_followed_the_longest_indexed_match(text: list[int], tail: li
             whole[at] for at in range(size, len(whole)) if at <= len(text) and whole[at - size : at] == whole[-size:]
         }
         assert found.token in follow
-        behind_last: set[int | None] = {
-            whole[at] for at in range(1, len(whole)) if at <= len(text) and whole[at - 1] == whole[-1]
-        }
-        assert found.runner_up in (behind_last - {found.token} or {None})
+        behind_latest: set[int | None] = set()  # behind the latest four places of each n-gram
+        for size in (4, 3, 2, 1):
+            places = [
+                at for at in range(size, len(whole)) if at <= len(text) and whole[at - size : at] == whole[-size:]
+            ]
+            behind_latest |= {whole[at] for at in places[-4:]}
+        assert found.runner_up in (behind_latest - {found.token} or {None})
         assert 0.0 < found.confidence < 1.0
 
 
