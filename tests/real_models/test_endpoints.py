@@ -97,3 +97,18 @@ def test_texts_written_at_once_are_those_written_alone(ends: tuple[httpx.Client,
     with ThreadPoolExecutor(2) as threads:
         together = list(threads.map(lambda body: asked(ends[1], "/v1/chat/completions", body), bodies))
     assert together == alone
+
+
+def test_the_next_turn_is_warm_and_its_text_that_of_a_cold_one(ends: tuple[httpx.Client, httpx.Client]) -> None:
+    for number, end in enumerate(ends):
+        first = {**CHAT, "temperature": 0, "cache_salt": f"warm {number}"}
+        answer = asked(end, "/v1/chat/completions", first)["message"]
+        messages = [*CHAT["messages"], answer, {"role": "user", "content": "And enumerate?"}]  # type: ignore[misc]
+        replies = [
+            end.post("/v1/chat/completions", json={**first, "messages": messages, "cache_salt": salt})
+            for salt in (first["cache_salt"], f"cold {number}")
+        ]
+        warm, cold = (reply.raise_for_status().json() for reply in replies)
+        assert warm["choices"] == cold["choices"]
+        cached = [reply["usage"]["prompt_tokens_details"]["cached_tokens"] for reply in (warm, cold)]
+        assert cached[0] > warm["usage"]["prompt_tokens"] / 2 and cached[1] == 0
