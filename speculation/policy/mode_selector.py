@@ -186,7 +186,8 @@ class ModeSelector:
         if best != usual and clear * self._seconds(best, left) < self._seconds(usual, left):
             return best
         if not known:
-            return usual if usual != TARGET else self._start_trial(self._worth_trying(usual, left), usual)
+            tried = self._worth_trying(usual, left) if usual == TARGET and self.machines.read_ms is not None else usual
+            return self._start_trial(tried, usual)
         for other in self.modes:
             if other != usual and self._could_win(other, usual):
                 rate_now, then = self._estimates[usual].likely, self._estimates[other].likely
@@ -200,7 +201,8 @@ class ModeSelector:
         """The mode that drafts and should begin a text of at most `left` tokens although nothing was measured and its
         estimate is below that of the target alone, since it may be much faster; `usual` if there is none.
 
-        A trial at the beginning saves a change of the mode, and the text gains in its whole length.
+        A trial at the beginning saves a change of the mode, and the text gains in its whole length. This is for shared
+        cores: elsewhere the verifier decodes by itself while no draft pays, so no estimate is below the target's.
         """
         others = (each for each in self.modes if each != usual and self._could_win(each, usual))
         return next(
@@ -304,9 +306,8 @@ class ModeSelector:
         return RateEstimate(likely * low, likely, likely * high)
 
     def _slowed(self, mode: str) -> float:
-        """Factor for a mode that was not measured: on the same cores, what slows the target alone slows `remote`."""
-        same_cores = mode == REMOTE and self.machines.read_ms is not None
-        return min(1.0, self._ratio(TARGET)) if same_cores and TARGET in self.modes else 1.0
+        """Factor for a mode that was not measured: what slows the target alone slows its passes in other modes, too."""
+        return min(1.0, self._ratio(TARGET)) if mode != TARGET and TARGET in self.modes else 1.0
 
     def _ratio(self, mode: str) -> float:
         """The measured rate as a multiple of the rate estimated for the acceptance rate during the measurement."""

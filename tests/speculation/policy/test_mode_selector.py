@@ -298,3 +298,10 @@ def test_other_work_on_shared_cores_does_not_make_drafts_look_better() -> None:
     """It slows the target alone, and would slow drafts and their verification as much."""
     selector = _on_shared_cores(FOUR_BITS)
     assert _write(selector, {REMOTE: 10.0, TARGET: 15.0}, 1000) == {TARGET: 1000}
+
+
+@pytest.mark.parametrize("read_ms", [None, 0.05], ids=["cores of its own", "shared cores"])
+def test_a_target_as_fast_as_a_round_begins_alone(read_ms: float | None) -> None:
+    """As the one that ships, whose draft model takes 0.3 ms a token."""
+    small = PairLatencies(tuple(1.0 + 0.2 * more for more in range(17)), 0.3, draft_ms=0.3, read_ms=read_ms)
+    assert ModeSelector(HERE, small, {REMOTE: "draft"}).next(128, unread=20) == TARGET
