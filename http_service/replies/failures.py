@@ -6,6 +6,7 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from http_service.observability.request_context import HEADER, current
 from http_service.openapi.operation import ErrorForm
@@ -44,6 +45,9 @@ class Failures:
             known = RequestError(str(error.detail))
         reply = error_reply(known, self._form_of(_path(request)).body(known), error.status_code)
         reply.headers.update(error.headers or {})
+        if error.status_code == 405:
+            allowed = {*_methods(request), *filter(None, reply.headers.get("Allow", "").split(", "))}
+            reply.headers["Allow"] = ", ".join(sorted(allowed))
         return reply
 
     async def faulty(self, request: Request, error: Exception) -> Response:
@@ -54,6 +58,12 @@ class Failures:
         if (context := current()) is not None:  # this reply is sent outside of `ObservedRequests`
             reply.headers[HEADER.decode()] = context.request_id
         return reply
+
+
+def _methods(request: Request) -> set[str]:
+    """The methods that are possible on the path of a request, each of which may have a route of its own."""
+    found = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+    return {method for route in found for method in getattr(route, "methods", None) or ()}
 
 
 def _path(request: Request) -> str:
