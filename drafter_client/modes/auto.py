@@ -54,7 +54,7 @@ def automatic(
         thread = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="connecting"))
         probe()
         read = 0  # tokens of the text that the drafter on this machine has read
-        next_mode = selection.next(options.max_tokens, None, 0, len(text.known))
+        next_mode = selection.next(bounds.tokens - len(text.known), None, 0, len(text.known))
         current = next(clients)
         while text.finish_reason is None and not text.stop.is_set():
             mode, spare = next_mode, next(clients)
@@ -73,7 +73,7 @@ def automatic(
                     probe()
                     # Called once for both uses: measurements of other texts may change the answer at any time.
                     read = len(text.known) if mode is Mode.REMOTE else read
-                    left, unread = options.max_tokens - len(text.tokens), len(text.known) - read
+                    left, unread = bounds.tokens - len(text.known), len(text.known) - read
                     next_mode = selection.next(left, mode, written, unread)
                     if next_mode is not mode and bounds.finish_reason(text.known) is None:
                         break
