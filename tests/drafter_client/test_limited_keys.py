@@ -47,7 +47,7 @@ def test_text_goes_on_when_the_limit_allows_it(tmp_path: Path, monkeypatch: pyte
 
 def test_second_text_waits_until_the_first_is_paid_back(tmp_path: Path) -> None:
     path = keys(tmp_path, limited=Limits(tokens_per_second=50))
-    options = Options(max_tokens=60, temperature=0.8, seed=3)
+    options = Options(max_tokens=60, temperature=0.8, seed=3, mode=Mode.REMOTE)
     with serving(keys_file=path) as verifier, Pair(verifier.url, TOY, api_key="limited") as pair:
         texts = {pair.generate("def f(x):", options).read().text for _ in range(2)}
         sample = verifier.service.metrics.registry.get_sample_value

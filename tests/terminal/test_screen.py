@@ -17,6 +17,7 @@ from verifier_server.settings import Settings
 
 CONTROL = "\x1b"
 PROMPT = ["--prompt", "def f(x):", "--max-tokens", "90", "--seed", "1", "--threads", "1"]
+REMOTE = ["--mode", "remote"]  # in which draft tokens are certain
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals and /proc as on Linux")
 
 
@@ -28,7 +29,7 @@ def exact() -> Iterator[Verifier]:
 
 
 def _command(exact: Verifier, *more: str) -> list[str]:
-    return python("-m", "drafter_client", "--verifier", exact.url, *PROMPT, *more)
+    return python("-m", "drafter_client", "--verifier", exact.url, *PROMPT, *REMOTE, *more)
 
 
 def _piped(exact: Verifier, *more: str) -> "subprocess.CompletedProcess[str]":

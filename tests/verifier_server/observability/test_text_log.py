@@ -39,7 +39,7 @@ def test_each_text_has_one_line_however_it_was_asked_for(
     live.post("/generate", {"prompt": PROMPT, "max_tokens": 8, "mode": "fused", "session_id": "fused"})
     opened = live.post("/prefill", {"prompt": PROMPT, "max_tokens": 6, "session_id": "drafts"})
     live.post("/verify", {"session_id": "drafts", "position": opened["total_tokens"], "draft_tokens": text[1:6]})
-    live.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 24, "stop": chr(text[at]), "temperature": 0})
+    live.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 400, "stop": chr(text[at]), "temperature": 0})
     live.post("/prefill", {"prompt": PROMPT, "max_tokens": 6, "session_id": "left"})
     live.http.delete("/sessions/left", headers={"X-Session-Id": "left"})
     live.http.delete("/sessions/drafts", headers={"X-Session-Id": "drafts"})
