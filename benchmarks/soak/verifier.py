@@ -113,12 +113,13 @@ class Books(logging.Handler):
         self._keeping = self._keeping or asyncio.create_task(self.keep())
         service, engine = self._service, self._service.engine
         backend, queue = engine.backend, engine._scheduler._queue
+        used = sum(bool(backend.length(slot)) for slot in range(backend.slots))
         held = {
             "checks": self._checks,
             "sessions": len(service.sessions),
             "sequences": len(queue._sequences),
             "waiting": sum(len(each.requests) for each in list(queue.active)),  # the engine changes it meanwhile
-            "slots": sum(bool(backend.length(slot)) for slot in range(backend.slots)),
+            "slots": used - len(engine._scheduler.slots._kept),  # those of texts that have ended are kept
             "tasks": len(asyncio.all_tasks()),
             "fault": self._fault or engine.failure,
         }

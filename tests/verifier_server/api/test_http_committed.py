@@ -316,7 +316,8 @@ def test_later_request_takes_over_a_running_text(serve: Serve, mode: str, path: 
     until(live, lambda: live.service.texts.under_way == 0)
     assert finish(live, "s", len(PROMPT) + len(known)) == TEXT[len(known) :]
     live.service.engine.check_integrity()
-    assert [draft.length(row) for row in range(2)] == [0, 0], "no draft slot is in use any more"
+    drafting = live.service.loader.loaded().drafting
+    assert drafting is not None and len(drafting.draft._free) == 2, "no drafter is in use any more"
 
 
 def test_racing_requests_for_one_session_all_return_its_text(live: LiveServer) -> None:
