@@ -43,7 +43,7 @@ def _show(wanted_ms: float, max_tokens: int) -> int:
         f"neurons it writes the same text, but takes {cost:.0f} ms a step here."
     )
     with verifier(model=target, threads=1, rows=2, context=1024) as server:
-        command = ["-m", "drafter_client", "--verifier", server.url, "--threads", "1", "--baseline"]
+        command = ["-m", "drafter_client", "--mode", "remote", "--verifier", server.url, "--threads", "1", "--baseline"]
         command += ["--draft-model", str(DEFAULT_TWIN), "--prompt", PROMPT, "--max-tokens", str(max_tokens)]
         command += ["--temperature", TEMPERATURE, "--seed", SEED]
         _say(f"the drafter is the same model in 4 bits, the text is sampled at temperature {TEMPERATURE}")
