@@ -257,7 +257,7 @@ def test_a_verifier_that_failed_to_load_is_reported_with_its_reason(drafter: Com
     )
 
 
-@pytest.mark.parametrize("flags", [["--lockstep"], []], ids=["lockstep", "overlapped"])
+@pytest.mark.parametrize("flags", [["--lockstep"], ["--mode", "remote"]], ids=["lockstep", "overlapped"])
 def test_after_a_draft_engine_failure_the_target_writes_the_rest(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch, flags: list[str]
 ) -> None:
