@@ -39,7 +39,7 @@ class KeptTexts:
 
     def keep(self, text: KeptText) -> list[int]:
         """Keep a text if there is room, the oldest ones making place. Returns the slots that are no longer needed."""
-        useless = len(text.tokens) < SHARED_AT_LEAST + self._backend.reuse_step
+        useless = len(text.tokens) <= SHARED_AT_LEAST
         if useless or len(text.tokens) > self._most or self._backend.has_overflowed(text.slot):
             return [text.slot]
         self._texts[text] = None
@@ -72,6 +72,20 @@ class KeptTexts:
                 if common > best:
                     found, best = text, common
         return (found, best) if found is not None else (None, 0)
+
+    def nearest(self, tokens: Sequence[int], scope: Hashable) -> KeptText | None:
+        """The kept text that begins most like `tokens` and has little else; None: there is none.
+
+        Where nothing of it can be reused, as `Backend.reuse_step` asks for more, a text like it still gets the same
+        bits again in its place: an engine may sum in the order of its memory.
+        """
+        found, best = None, SHARED_AT_LEAST - 1
+        for text in self._texts:
+            if text.scope == scope:
+                common = shared_length(text.tokens, tokens, min(len(text.tokens), len(tokens)))
+                if common > best and len(text.tokens) - common <= 2 * self._backend.reuse_step:
+                    found, best = text, common
+        return found
 
     def shrunk(self) -> list[int]:
         """Forget texts that the engine no longer holds whole, as after clearing NaN. Returns their slots."""

@@ -84,6 +84,8 @@ class SlotPool:
         alike, common = self._kept.best(session.tokens, self._scope(session))
         if alike is not None and (not self._backend.can_copy or len(alike.tokens) - common <= _TAIL):
             return self._continue(alike, session, common)
+        if alike is None and (nearest := self._kept.nearest(session.tokens, self._scope(session))) is not None:
+            return self._continue(nearest, session, 0)
         if self._free:
             self._slots[session] = Slot(self._free.pop())
             return True

@@ -279,3 +279,22 @@ def test_texts_are_the_same_whatever_is_kept(
             assert session.tokens[len(prompt) :] == plain(SCRIPT, prompt, tokens)
             world.scheduler.forget(session)
     world.run(world.now + 30.0)
+
+
+def test_a_short_prompt_again_has_the_same_slot_though_nothing_of_it_is_reused() -> None:
+    world = make_world(4, step=64)
+    prompt = [256, *range(30)]
+    ended(world, [255, *range(40)])
+    ended(world, prompt)
+    session = session_of(world, prompt)
+    world.ask(session)
+    world.run(world.now + 0.5)
+    assert (world.slot(session), session.cached) == (1, 0)
+    world.scheduler.check_integrity()
+
+
+def test_a_long_text_keeps_its_slot_from_a_short_one_that_begins_like_it() -> None:
+    world = make_world(4, step=64)
+    long = ended(world, SYSTEM, tokens=100)
+    ended(world, [*SYSTEM[:30], 7])
+    assert read(world, [*long.tokens, 1]) < 64 + 64
