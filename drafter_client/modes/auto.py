@@ -53,8 +53,8 @@ def automatic(
         clients = cycle([client, stack.enter_context(closing(client.another()))])
         thread = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="connecting"))
         probe()
-        read = 0  # tokens of the text that the drafter on this machine has read
-        next_mode = selection.next(bounds.tokens - len(text.known), None, 0, len(text.known))
+        read = text.read  # tokens of the text that the drafter on this machine has read
+        next_mode = selection.next(bounds.tokens - len(text.known), None, 0, len(text.known) - read)
         current = next(clients)
         while text.finish_reason is None and not text.stop.is_set():
             mode, spare = next_mode, next(clients)

@@ -125,7 +125,7 @@ def _selection(
     return ModeSelection(modes, info, "draft", world.link(0.0), world.now, mode_memory)
 
 
-def _begin(world: World, tokens: int, selection: ModeSelection, client: Any = None) -> tuple[Stats, Run]:
+def _begin(world: World, tokens: int, selection: ModeSelection, client: Any = None, read: int = 0) -> tuple[Stats, Run]:
     stats, options = Stats(mode=Mode.AUTO), Options(max_tokens=tokens, mode=Mode.AUTO)
     bounds = ResponseBounds("http://v", 1000, len(PROMPT) + tokens, frozenset({END}))
 
@@ -133,7 +133,7 @@ def _begin(world: World, tokens: int, selection: ModeSelection, client: Any = No
         if selection.probe_is_due(world.now):
             selection.probed(world.link(world.now), world.now)
 
-    client, text, tell = client or Connection(), TextSession(PROMPT), StatsCounter(stats).take
+    client, text, tell = client or Connection(), TextSession(PROMPT, read=read), StatsCounter(stats).take
 
     def begin(connection: Any, how: Options) -> Run:
         world.used.append(connection)
@@ -318,6 +318,21 @@ def test_selection_is_asked_once_for_each_stretch() -> None:
     assert begin is None and prompt > 0, "at the beginning, the prompt"
     assert all((unread == 0) == (mode is Mode.REMOTE) for mode, unread in others)
     assert [unread for mode, unread in others if mode is Mode.TARGET][-1] > 20
+
+
+def test_what_the_drafter_has_left_of_the_prompt_need_not_be_read() -> None:
+    told: list[int] = []
+
+    class Recording(ModeSelection):
+        def next(self, left: int, mode: Mode | None = None, written: int = 0, unread: int = 0) -> Mode:
+            told.append(unread)
+            return Mode.TARGET
+
+    for read in (0, len(PROMPT) - 1):
+        _, run = _begin(World(lambda _, mode: 10.0), 4, Recording(MODES, INFO, "draft", 1.0, 0.0), read=read)
+        with closing(run):
+            next(run)
+    assert told[0] == len(PROMPT) and told[1] == 1
 
 
 def test_probes_of_several_texts_are_counted_once() -> None:
