@@ -31,7 +31,6 @@ from drafter_client.options import Mode, Options
 from drafter_client.pairing import Paired, Pairing
 from drafter_client.text_run import TextRun
 from drafter_client.token_ids import foreign_id, prediction_ids
-from drafters.fallback import FallbackDrafter
 from drafters.warm_engine import warmest
 from speculation.errors import BadGateway, SpecPairError
 from speculation.protocol.prompt_progress import PromptProgress
@@ -310,8 +309,8 @@ class Pair:
             may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in paired.modes()
             drafted = DraftedText(options.sampling, options.strategy, text.prompt_ids, options.cache_salt)
             drafter = paired.drafting.drafters[place.number](drafted) if may_draft else None
-            if isinstance(drafter, FallbackDrafter):
-                text.read = drafter.begun
+            if drafter is not None and paired.drafting.warm:
+                text.read = paired.drafting.warm[place.number].begun
             yield from TextRun(
                 place.client,
                 drafter,

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 
 from backends.base import first_line
 from drafters.base import Drafter, Expansion
-from drafters.draft_model import ModelDrafter
 from drafters.errors import DrafterError
 from speculation.drafts.tree import Prediction
 from speculation.errors import SpecPairError
@@ -20,12 +19,10 @@ class FallbackDrafter:
         """`make` creates the drafter, which may fail, too. Raises SpecPairError and DrafterError of `make`."""
         self.failure: str | None = None  # the engine's error, in one line
         self.width = 1
-        self.begun = 0  # how many of the first tokens of the text need not be read
         self._drafter: Drafter | None = None
         try:
-            self._drafter = drafter = make()
-            self.width = drafter.width
-            self.begun = drafter.begun if isinstance(drafter, ModelDrafter) else 0
+            self._drafter = make()
+            self.width = self._drafter.width
         except Exception as error:
             self._fail(error)
 

@@ -29,6 +29,11 @@ class WarmEngine:
         """How many tokens of the last text it holds."""
         return 0 if self._last is None else len(self._last.remains[1])
 
+    @property
+    def begun(self) -> int:
+        """How many of the first tokens of its text need not be read; 0 where no drafter could be made."""
+        return 0 if self._last is None else self._last.begun
+
     def shared(self, prompt: Sequence[int], scope: Hashable) -> int:
         """How many tokens of a prompt it need not read."""
         if self._last is None or scope != self._scope:
