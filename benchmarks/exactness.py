@@ -44,11 +44,8 @@ def main() -> None:
     )
     report = Report("exactness", options)
     report.line(f"{'target':36} {'setting':14} {'text':12} texts  differ  gaps in nats")
-    kinds = {
-        "drafts": (with_drafts, 4),
-        "kept": (over_kept_prompt, 28),
-        "copied": (over_copy, 28),
-    }  # with the lines of their prompts
+    # How the other text is written, and the lines of its prompts.
+    kinds = {"drafts": (with_drafts, 4), "kept": (over_kept_prompt, 28), "copied": (over_copy, 28)}
     for path in map(Path, options.target):
         for setting in options.setting:
             deterministic = setting == "deterministic"

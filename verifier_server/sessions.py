@@ -75,6 +75,11 @@ class Session:
         self.decided_from = self.cursor = len(self.tokens)
 
     @property
+    def cached_tokens(self) -> int:
+        """Tokens of its prompt that were not read, as a slot held them; 0 before it is read."""
+        return self.cached or 0
+
+    @property
     def scope(self) -> tuple[str, str]:
         """Within which its KV cache may be used for other texts: the key that owns it, and the salt."""
         return self.place.owner, self.cache_salt

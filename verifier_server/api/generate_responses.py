@@ -30,7 +30,7 @@ def summary(text: GeneratedText, last: Answer) -> GenerateResponse:
         mode="target" if counts is None else "fused",
         sampling=sampling_report(session),
         timing=last.timing,
-        cached_tokens=session.cached or 0,
+        cached_tokens=session.cached_tokens,
         draft_model=None if counts is None else counts.draft_model,
         speculation=None if counts is None else counts.body(),
         decisions=session.decided(session.prompt_len, len(session.tokens)),
@@ -74,7 +74,7 @@ async def text_events(
                     text=part,
                     judged=answer.judged if fused else None,
                     accepted=min(answer.accepted, answer.judged) if fused else None,
-                    cached_tokens=(session.cached or 0) if first else 0,
+                    cached_tokens=session.cached_tokens if first else 0,
                     decisions=answer.decisions,
                     logprobs=answer.logprobs,
                 )

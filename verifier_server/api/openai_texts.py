@@ -91,7 +91,7 @@ class _Text:
 
     @property
     def cached_tokens(self) -> int:
-        return self._text.session.cached or 0
+        return self._text.session.cached_tokens
 
     @property
     def prompt_progress(self) -> PromptProgress | None:

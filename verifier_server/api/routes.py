@@ -50,7 +50,7 @@ async def prefill(request: Request) -> Response:
         sampling=sampling_report(session),
         self_continue=session.self_continue,
         timing=answer.timing,
-        cached_tokens=session.cached or 0,
+        cached_tokens=session.cached_tokens,
         decisions=answer.decisions,
         logprobs=answer.logprobs,
     )

@@ -81,10 +81,11 @@ class SlotPool:
         Returns False if there is no such slot. The slot of a kept text that begins like the session's is taken over if
         little else is in it, or if no copy can be made.
         """
-        alike, common = self._kept.best(session.tokens, self._scope(session))
+        scope = self._scope(session)
+        alike, common = self._kept.best(session.tokens, scope)
         if alike is not None and (not self._backend.can_copy or len(alike.tokens) - common <= _TAIL):
             return self._continue(alike, session, common)
-        if alike is None and (nearest := self._kept.nearest(session.tokens, self._scope(session))) is not None:
+        if alike is None and (nearest := self._kept.nearest(session.tokens, scope)) is not None:
             return self._continue(nearest, session, 0)
         if self._free:
             self._slots[session] = Slot(self._free.pop())
@@ -95,7 +96,7 @@ class SlotPool:
             return self._continue(alike, session, common)
         victim = self._victim(may_lose)
         if victim is not None:
-            self._take_over(victim, session, whole=False)
+            self._take_over(victim, session)
         return victim is not None
 
     def evict(self, may_lose: Callable[[Session], bool]) -> Session | None:
@@ -114,16 +115,16 @@ class SlotPool:
     def replace(self, owner: Session, session: Session) -> None:
         """Give the slot of `owner` to `session`, which has none and goes on with its text: all that both share stays in
         the slot."""
-        self._take_over(owner, session, whole=True)
+        slot = self._slots.pop(owner)
+        common = shared_length(owner.tokens, session.tokens, min(slot.held, len(session.tokens) - 1))
+        stays = common >= SHARED_AT_LEAST and can_cut(self._backend, slot.number, common)
+        self._begin(session, slot.number, common if stays else 0)
 
-    def _take_over(self, owner: Session, session: Session, *, whole: bool) -> None:
-        """Give the slot of `owner` to `session`, with a prefix that both share: if `whole`, to its last token."""
-        slot, common = self._slots.pop(owner), 0
-        if whole:
-            common = shared_length(owner.tokens, session.tokens, min(slot.held, len(session.tokens) - 1))
-            common *= common >= SHARED_AT_LEAST and can_cut(self._backend, slot.number, common)
-        elif self._scope(owner) == self._scope(session):
-            held = owner.tokens, slot.held
+    def _take_over(self, victim: Session, session: Session) -> None:
+        """Give the slot of `victim` to `session`, with a prefix that both share within their scope."""
+        slot, common = self._slots.pop(victim), 0
+        if self._scope(victim) == self._scope(session):
+            held = victim.tokens, slot.held
             common = reusable(self._backend, slot.number, *held, session.tokens, SHARED_AT_LEAST - 1)
         self._begin(session, slot.number, common)
 

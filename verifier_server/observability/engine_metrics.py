@@ -49,7 +49,7 @@ class EngineMetrics(EngineObserver):
         if not first:
             text.gap(since)
         else:
-            text.began(session.prompt_len, session.cached or 0)
+            text.began(session.prompt_len, session.cached_tokens)
             if session.decided_from == session.prompt_len:  # else its first tokens were committed elsewhere
                 text.first_token(since)
         if judged:
