@@ -12,7 +12,6 @@ and, from its middle on, the second. Rates count prompts.
 import argparse
 import json
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -86,7 +85,7 @@ def _change(report: Report, url: str, options: argparse.Namespace) -> None:
         there = link.enter_context(relay(url, first))
         with Pair(there, _draft(options)) as pair:
             chosen = Options(max_tokens=options.change_tokens, mode=Mode.AUTO, seed=5)
-            generation = pair.generate(held_out_prompts(1)[0], chosen)
+            generation = pair.generate(held_out_prompts(1)[0], chosen.cold())
             written, settled = 0, None
             for event in generation:
                 if isinstance(event, Tokens):
@@ -96,7 +95,7 @@ def _change(report: Report, url: str, options: argparse.Namespace) -> None:
                     link.close()  # cuts all connections, as when a laptop leaves the house
                     link.enter_context(relay(url, second, port=urlsplit(there).port or 0))
             stats, fastest = generation.stats, pair.fastest
-            alone = pair.generate(generation.prompt_ids, replace(generation.options, mode=Mode.TARGET)).read()
+            alone = pair.generate(generation.prompt_ids, generation.options.in_mode(Mode.TARGET).cold()).read()
     turns = ", ".join(f"{turn.mode} {turn.tokens}" for turn in stats.turns)
     same = common_prefix(stats.token_ids, alone.token_ids)
     rest = "" if same == len(alone.token_ids) else ", then another after a near-tie"

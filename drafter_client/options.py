@@ -196,6 +196,11 @@ class Options:
         """These options in another mode; without a prediction where nothing drafts."""
         return replace(self, mode=mode, prediction=None if mode is Mode.TARGET else self.prediction)
 
+    def cold(self) -> "Options":
+        """These options with a salt of their own: for a text that is measured, and must not find what another one has
+        read of its prompt."""
+        return replace(self, cache_salt=secrets.token_hex(16))
+
     @property
     def lockstep_only(self) -> bool:
         """Whether this text is generated in lockstep, as requested or as the strategy requires."""

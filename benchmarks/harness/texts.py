@@ -1,6 +1,7 @@
 """Texts written through a verifier: by its target alone, or by the pair. Both are timed in the same way."""
 
 import random
+import secrets
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -67,6 +68,7 @@ def timed(began: float, arrived: Sequence[tuple[float, Sequence[int]]], stats: S
 
 def alone(client: VerifierClient, prompt: list[int], request: dict[str, Any]) -> Written:
     """The target alone (`/generate`), streamed. `request`: max_tokens, temperature, seed."""
+    request = _cold(request)
     began = time.perf_counter()
     with released(client, TextSession(prompt)) as text:
         events = client.generate(text, request)
@@ -78,11 +80,16 @@ def paired(
     client: VerifierClient, drafter: Drafter, prompt: list[int], request: dict[str, Any], info: ModelInfo, **how: Any
 ) -> Written:
     """The pair, in mode remote. `how`: the keyword arguments of `speculate`."""
-    stats, began = Stats(), time.perf_counter()
+    request, stats, began = _cold(request), Stats(), time.perf_counter()
     with released(client, TextSession(prompt)) as text:
         run = speculate(client, drafter, text, request, info, StatsCounter(stats).take, time.perf_counter, **how)
         arrived = [(time.perf_counter(), [token for token, _ in committed.tokens]) for committed in run]
     return timed(began, arrived, stats)
+
+
+def _cold(request: dict[str, Any]) -> dict[str, Any]:
+    """`request` with a salt of its own, as `Options.cold`."""
+    return request | {"cache_salt": secrets.token_hex(16)}
 
 
 @dataclass(frozen=True)
@@ -107,8 +114,8 @@ class Writer:
 
 
 def by_library(pair: Pair, prompt: str | Sequence[int], options: Options) -> Written:
-    """The text that a program gets from the library, in any mode."""
-    stats = pair.generate(prompt, options).read().stats
+    """The text that a program gets from the library, in any mode, over a prompt that was not read before."""
+    stats = pair.generate(prompt, options.cold()).read().stats
     return Written(stats.token_ids, stats.ttft_ms, (stats.total_ms - stats.ttft_ms) / 1e3, stats)
 
 

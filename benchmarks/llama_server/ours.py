@@ -30,7 +30,8 @@ def pairs(target: Path, drafters: Mapping[str, Path]) -> Iterator[dict[str, Pair
 def write(pair: Pair, mode: Mode, tokens: int, temperature: float, prompt: list[int], seed: int) -> Written:
     """The text that follows a prompt. Times end when a program that reads the text has the tokens."""
     began = time.perf_counter()
-    generation = pair.generate(prompt, Options(max_tokens=tokens, temperature=temperature, seed=seed, mode=mode))
+    wanted = Options(max_tokens=tokens, temperature=temperature, seed=seed, mode=mode)
+    generation = pair.generate(prompt, wanted.cold())
     arrived = [
         (time.perf_counter(), [token.id for token in event.tokens]) for event in generation if isinstance(event, Tokens)
     ]

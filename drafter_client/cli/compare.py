@@ -122,7 +122,7 @@ def _measure(
 
 
 def _write(pair: Pair, way: Way, ids: list[int], options: Options) -> Stats:
-    chosen = replace(options.in_mode(way.mode), draft_n=way.draft_n)
+    chosen = replace(options.in_mode(way.mode).cold(), draft_n=way.draft_n)
     with pair.generate(ids, chosen) as generation:
         return generation.read().stats
 

@@ -25,7 +25,7 @@ def run_draft(options: argparse.Namespace) -> int:
     with pair_of(options) as pair:
         check_draft_n(pair, options)
         ids = prompt_ids(pair, prompt, options.chat, options.system)
-        generation = pair.generate(ids, chosen)
+        generation = pair.generate(ids, chosen.cold() if options.baseline else chosen)
 
         piece = generation.piece if options.verbose else None
         readout = Readout(as_json=options.json, stream=options.stream, stats=options.stats, piece=piece)
@@ -33,7 +33,7 @@ def run_draft(options: argparse.Namespace) -> int:
         def measure() -> None:
             if options.baseline:
                 readout.busy("measuring the target alone")
-                alone = pair.generate(ids, generation.options.in_mode(Mode.TARGET)).read().stats
+                alone = pair.generate(ids, generation.options.in_mode(Mode.TARGET).cold()).read().stats
                 same = options.strategy in DRAFTER_INVARIANT
                 generation.stats.baseline = Baseline.of(alone, generation.stats.token_ids if same else None)
 
