@@ -82,7 +82,9 @@ def test_a_drafted_text_is_counted(serve: Serve) -> None:
 def test_texts_that_the_verifier_generates_are_counted(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT), draft=ScriptedBackend(SCRIPT))
     for mode in ("target", "fused"):
-        live.post("/generate", {"prompt_ids": IDS, "max_tokens": 8, "mode": mode})
+        live.post(
+            "/generate", {"prompt_ids": IDS, "max_tokens": 8, "mode": mode, "draft_n": 3 if mode == "fused" else None}
+        )
     assert value(live, "request_success_total", finished_reason="length") == 2
     assert value(live, "generation_tokens_total") == 16 and value(live, "time_to_first_token_seconds_count") == 2
     drafted = value(live, "spec_decode_num_draft_tokens_total")

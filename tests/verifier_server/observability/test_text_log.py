@@ -36,7 +36,7 @@ def test_each_text_has_one_line_however_it_was_asked_for(
     text = plain(SCRIPT, IDS, 24)
     at = next(at for at in range(8, 24) if text[at] < 128 and text[at] not in text[:at])
     live.post("/generate", {"prompt": PROMPT, "max_tokens": 8, "session_id": "alone"})
-    live.post("/generate", {"prompt": PROMPT, "max_tokens": 8, "mode": "fused", "session_id": "fused"})
+    live.post("/generate", {"prompt": PROMPT, "max_tokens": 8, "mode": "fused", "draft_n": 3, "session_id": "fused"})
     opened = live.post("/prefill", {"prompt": PROMPT, "max_tokens": 6, "session_id": "drafts"})
     live.post("/verify", {"session_id": "drafts", "position": opened["total_tokens"], "draft_tokens": text[1:6]})
     live.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 400, "stop": chr(text[at]), "temperature": 0})

@@ -125,7 +125,7 @@ def test_replies_with_a_failed_draft_model_match_the_document(serve: Serve) -> N
     draft = Failing(SCRIPT)
     live = serve(ScriptedBackend(SCRIPT), draft=draft)
     draft.ready = True
-    text = live.post("/generate", {"prompt": "x", "max_tokens": 12, "mode": "fused"})
+    text = live.post("/generate", {"prompt": "x", "max_tokens": 12, "mode": "fused", "draft_n": 3})
     assert "went away" in checked(responses.GenerateResponse, text)["speculation"]["draft_failure"]
     assert "went away" in reply(live.http.get("/health"), service_responses.HealthResponse)["draft_model_failure"]
 
