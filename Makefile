@@ -21,56 +21,56 @@ demo: setup
 	@.venv/bin/python -m examples.demo
 
 test:
-	@scripts/setup requirements-dev.txt
+	@scripts/setup requirements/dev.txt
 	@.venv/bin/python -m pytest -n logical --dist worksteal -m "not slow"
 
 test-slow:
-	@scripts/setup requirements-dev.txt
+	@scripts/setup requirements/dev.txt
 	@.venv/bin/python -m pytest -n logical --dist worksteal -m "slow or property" --hypothesis-profile many
 
 test-torch:
-	@scripts/setup requirements-dev.txt
-	@scripts/setup requirements-torch.txt
+	@scripts/setup requirements/dev.txt
+	@scripts/setup requirements/torch.txt
 	@.venv/bin/python -m pytest -n logical --dist worksteal --engine torch
 
 test-mlx:
-	@scripts/setup requirements-dev.txt
-	@scripts/setup requirements-mlx.txt
+	@scripts/setup requirements/dev.txt
+	@scripts/setup requirements/mlx.txt
 	@.venv/bin/python -m pytest --engine mlx
 
 test-tnx:
 	@test -d "$(TNX_SRC)/transformers_neuronx" || \
 		{ echo "test-tnx: TNX_SRC is '$(TNX_SRC)', expected is the folder src of transformers-neuronx: see CONTRIBUTING.md" >&2; exit 1; }
-	@scripts/setup requirements-dev.txt
-	@scripts/setup requirements-torch.txt
+	@scripts/setup requirements/dev.txt
+	@scripts/setup requirements/torch.txt
 	@TNX_SRC="$(abspath $(TNX_SRC))" .venv/bin/python -m pytest -n logical --dist worksteal --engine tnx
 
 REAL_MODELS ?= .cache/real_models
 test-real:
-	@scripts/setup requirements-dev.txt
+	@scripts/setup requirements/dev.txt
 	@REAL_MODELS="$(abspath $(REAL_MODELS))" .venv/bin/python -m pytest --engine real
 
 # With few examples, and without the tests that take longest under coverage: `make test` runs all of them, and what they
 # add to the branches taken is little.
 coverage:
-	@scripts/setup requirements-dev.txt
+	@scripts/setup requirements/dev.txt
 	@.venv/bin/python -m pytest -n logical --dist worksteal -m "not slow" tests/speculation --hypothesis-profile few \
 		--ignore-glob "*/test_controller_*.py" --ignore-glob "*/test_top_logits_*.py" \
 		--ignore-glob "*_exact.py" --ignore-glob "*_statistics.py" \
 		--cov speculation --cov-branch --cov-report term:skip-covered --cov-fail-under 95
 
 lint:
-	@scripts/setup requirements-dev.txt
+	@scripts/setup requirements/dev.txt
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/mypy
 
 # Not --quiet: then MkDocs does not count its warnings, and a broken link passes.
 docs:
-	@scripts/setup requirements-docs.txt
+	@scripts/setup requirements/docs.txt
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build
 	@echo "docs: build/site/index.html"
 
 dist:
-	@scripts/setup requirements-dev.txt
+	@scripts/setup requirements/dev.txt
 	@.venv/bin/python scripts/release_check.py

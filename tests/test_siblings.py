@@ -68,5 +68,5 @@ def test_extras_are_named_by_file_in_a_checkout_and_by_name_beside_a_wheel(tmp_p
     names = set(extras["optional-dependencies"])
     assert names == {"torch", "mlx", "plots"}
     for name in names:
-        assert installing(name) == f"{sys.executable} -m pip install -r requirements-{name}.txt"
+        assert installing(name) == f"{sys.executable} -m pip install -r requirements/{name}.txt"
         assert installing(name, tmp_path) == f"{sys.executable} -m pip install 'specpair[{name}]'"

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from backends.base import ModelLoadError
 
-REQUIREMENTS: Final = "requirements-neuron.txt"  # trn2 and trn3, through torch
-LEGACY_REQUIREMENTS: Final = "requirements-neuron-legacy.txt"  # trn1 and inf2, through transformers-neuronx
+REQUIREMENTS: Final = "requirements/neuron.txt"  # trn2 and trn3, through torch
+LEGACY_REQUIREMENTS: Final = "requirements/neuron-legacy.txt"  # trn1 and inf2, through transformers-neuronx
 
 _COMPILER: Final = "neuronx-cc"
 _DISTRIBUTIONS: Final = ("transformers-neuronx", "torch-neuronx", "neuronx-cc", "libneuronxla", "nki")

@@ -150,7 +150,7 @@ def _check_taken(model: Any, checkpoint: Checkpoint, programs: Programs, dtype: 
         if has != asked:
             raise ModelLoadError(
                 f"transformers-neuronx did not take {name}: it has {has}, asked for was {asked}. This backend is "
-                "written for 0.13: see requirements-neuron-legacy.txt"
+                "written for 0.13: see requirements/neuron-legacy.txt"
             )
     has = (float(model.config.rope_theta), _rope_type(model.config.rope_scaling or {}))
     asked = (checkpoint.rope_theta, _rope_type(_rope(checkpoint.config)))

@@ -14,7 +14,7 @@ from gguf import GGUFWriter
 from backends.llama_cpp.vocabulary import read_gguf_vocabulary
 from backends.vocabulary import Part, Vocabulary
 
-pytest.importorskip("tokenizers", reason="needs the extra in requirements-torch.txt")
+pytest.importorskip("tokenizers", reason="needs the extra in requirements/torch.txt")
 
 from backends.hugging_face.vocabulary import read_vocabulary  # noqa: E402 - as above
 

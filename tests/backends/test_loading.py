@@ -86,7 +86,7 @@ def test_missing_library_names_the_install_command(name: str, monkeypatch: pytes
         if not hasattr(sys.modules[ours], "__path__"):  # a package would come back without its modules
             monkeypatch.delitem(sys.modules, ours)
     message = refusal(LoadOptions(), name).replace("mlx.core", "mlx")  # Python names one or the other
-    install = f"{sys.executable} -m pip install -r requirements-{name}.txt"
+    install = f"{sys.executable} -m pip install -r requirements/{name}.txt"
     assert message == f"the {name} backend needs {name}, which is not installed: {install}"
 
 

@@ -17,7 +17,7 @@ from backends.registry import load
 from models.export import export_hf
 from tests.models.conftest import TinyModel, reference_logits, tiny_tokenizer
 
-pytest.importorskip("mlx_lm", reason="needs the extra in requirements-mlx.txt")
+pytest.importorskip("mlx_lm", reason="needs the extra in requirements/mlx.txt")
 
 import mlx.core as mx  # noqa: E402 - it needs the extra
 from mlx.utils import tree_map  # noqa: E402

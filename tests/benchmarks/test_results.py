@@ -81,7 +81,7 @@ runpy.run_module("benchmarks.{module}", run_name="__main__")
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert (ran.returncode, ran.stdout) == (2, "")
     [line] = ran.stderr.splitlines()
-    assert line.startswith("not installed: ") and package in line and " -m pip install -r requirements-" in line
+    assert line.startswith("not installed: ") and package in line and " -m pip install -r requirements/" in line
 
 
 def test_a_page_names_every_measurement() -> None:

@@ -6,7 +6,7 @@ exactly these:
 * torch_neuronx: what writes HLO (`program`), and `torch.ops.neuron` and `torch.classes.neuron` (`device`);
 * libneuronxla and neuronxcc: the compiler. It runs in this process, where the library would start others;
 * transformers' reading of config.json: version 5 has moved the rotary positions' entries, see
-  requirements-neuron-legacy.txt.
+  requirements/neuron-legacy.txt.
 
 All else is the library's own code: its checks, its padding, the programs that it writes, what it puts where in the
 memory of each core, and the order in which it does so.

@@ -17,7 +17,7 @@ from models.gguf_file import read_gguf, write_gguf
 from models.huggingface import SPLIT_PATTERN
 from tests.models.conftest import TinyModel
 
-pytest.importorskip("tokenizers", reason="needs the extra in requirements-torch.txt")
+pytest.importorskip("tokenizers", reason="needs the extra in requirements/torch.txt")
 
 from backends.hugging_face.vocabulary import HfVocabulary, read_chat_template, read_vocabulary  # noqa: E402 - as above
 

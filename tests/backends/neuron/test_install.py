@@ -18,7 +18,7 @@ from backends.neuron.install import (
 from tests.paths import ROOT
 
 MARK = "WRONG PACKAGE. Please install the package from Neuron Repository - pip.repos.neuron.amazonaws.com"
-INSTALL = "run `pip install -r requirements-neuron-legacy.txt`, which names AWS's own package index"
+INSTALL = "run `pip install -r requirements/neuron-legacy.txt`, which names AWS's own package index"
 # Versions of the public index's placeholders.
 PLACEHOLDERS = {
     "transformers-neuronx": (0, 1),
@@ -71,7 +71,7 @@ def test_compiler_placeholder_is_detected_without_an_import(site: Path) -> None:
         refuse_placeholders(REQUIREMENTS)
     assert str(caught.value) == (
         "torch-neuronx 1.0, neuronx-cc 1.0.post1: an empty placeholder from the public package index, not the Neuron "
-        "SDK: run `pip install -r requirements-neuron.txt`, which names AWS's own package index"
+        "SDK: run `pip install -r requirements/neuron.txt`, which names AWS's own package index"
     )
 
 
@@ -133,7 +133,7 @@ def test_placeholders_do_not_satisfy_the_requirements(name: str) -> None:
     ("name", "repeated", "but_for"),
     [
         (LEGACY_REQUIREMENTS, "requirements.txt", {"numpy", "llama-cpp-python"}),
-        (REQUIREMENTS, "requirements-torch.txt", {"torch"}),
+        (REQUIREMENTS, "requirements/torch.txt", {"torch"}),
     ],
 )
 def test_requirement_lists_repeat_the_lists_they_cannot_include(name: str, repeated: str, but_for: set[str]) -> None:
@@ -141,7 +141,7 @@ def test_requirement_lists_repeat_the_lists_they_cannot_include(name: str, repea
 
 
 def test_base_requirements_need_nothing_of_the_sdk() -> None:
-    needed = {package(line) for name in ("requirements.txt", "requirements-dev.txt") for line in lines(name)}
+    needed = {package(line) for name in ("requirements.txt", "requirements/dev.txt") for line in lines(name)}
     assert not needed & {*PLACEHOLDERS, "torch", "transformers"}
 
 

@@ -164,6 +164,6 @@ def test_failing_build_is_reported(load: Load, library: Any, monkeypatch: pytest
 def test_missing_library_names_the_install_command(tiny: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers_neuronx", None)  # as if it were not installed
     with pytest.raises(
-        ModelLoadError, match=r"transformers_neuronx is not installed: run `pip install -r requirements-n"
+        ModelLoadError, match=r"transformers_neuronx is not installed: run `pip install -r requirements/n"
     ):
         registry.load("neuron_legacy", LoadOptions(model=tiny.folder))

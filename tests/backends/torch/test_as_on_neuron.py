@@ -20,8 +20,8 @@ from backends.trial.random_batches import random_batches
 from speculation.sampling.top_logits import TopLogits
 from tests.models.conftest import TinyModel
 
-torch = pytest.importorskip("torch", reason="needs the extra in requirements-torch.txt")
-pytest.importorskip("transformers", reason="needs the extra in requirements-torch.txt")
+torch = pytest.importorskip("torch", reason="needs the extra in requirements/torch.txt")
+pytest.importorskip("transformers", reason="needs the extra in requirements/torch.txt")
 
 from torch._dynamo import register_backend, reset  # noqa: E402 - they need the extra
 from torch._dynamo.backends.common import aot_autograd  # noqa: E402

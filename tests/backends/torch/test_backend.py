@@ -20,8 +20,8 @@ from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from models.export import export_hf
 from tests.models.conftest import TinyModel, tiny_tokenizer
 
-torch = pytest.importorskip("torch", reason="needs the extra in requirements-torch.txt")
-transformers = pytest.importorskip("transformers", reason="needs the extra in requirements-torch.txt")
+torch = pytest.importorskip("torch", reason="needs the extra in requirements/torch.txt")
+transformers = pytest.importorskip("transformers", reason="needs the extra in requirements/torch.txt")
 
 from backends.torch import load as torch_load  # noqa: E402
 from backends.torch.backend import TorchBackend  # noqa: E402

@@ -12,8 +12,8 @@ from backends.base import LoadOptions, ModelLoadError
 from backends.compilation import folder_of
 from tests.paths import ROOT
 
-pytest.importorskip("torch", reason="needs the extra in requirements-torch.txt")
-pytest.importorskip("transformers", reason="needs the extra in requirements-torch.txt")
+pytest.importorskip("torch", reason="needs the extra in requirements/torch.txt")
+pytest.importorskip("transformers", reason="needs the extra in requirements/torch.txt")
 
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir  # noqa: E402 - it needs the extra
 

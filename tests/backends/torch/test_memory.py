@@ -10,8 +10,8 @@ import pytest
 from backends.base import LoadOptions, ModelLoadError
 from tests.models.conftest import TinyModel
 
-torch = pytest.importorskip("torch", reason="needs the extra in requirements-torch.txt")
-pytest.importorskip("transformers", reason="needs the extra in requirements-torch.txt")
+torch = pytest.importorskip("torch", reason="needs the extra in requirements/torch.txt")
+pytest.importorskip("transformers", reason="needs the extra in requirements/torch.txt")
 
 from backends.torch import backend as torch_backend  # noqa: E402 - they need the extra
 from backends.torch import memory  # noqa: E402

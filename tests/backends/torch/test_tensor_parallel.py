@@ -24,8 +24,8 @@ from backends.trial.random_batches import random_batches
 from tests.models.conftest import TinyModel, tiny_tokenizer
 from tests.paths import ROOT
 
-torch = pytest.importorskip("torch", reason="needs the extra in requirements-torch.txt")
-transformers = pytest.importorskip("transformers", reason="needs the extra in requirements-torch.txt")
+torch = pytest.importorskip("torch", reason="needs the extra in requirements/torch.txt")
+transformers = pytest.importorskip("transformers", reason="needs the extra in requirements/torch.txt")
 
 from backends.torch import backend as torch_backend  # noqa: E402
 from backends.torch import follower_team, tensor_parallel  # noqa: E402

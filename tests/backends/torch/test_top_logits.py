@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from backends.base import TOP_LOGITS_COUNT, TopLogitsSpec
 from speculation.sampling.top_logits import TopLogits
 
-torch = pytest.importorskip("torch", reason="needs the extra in requirements-torch.txt")
+torch = pytest.importorskip("torch", reason="needs the extra in requirements/torch.txt")
 
 from backends.torch.cache import LayerShape, SlotCache  # noqa: E402 - it needs the extra
 from backends.torch.top_logits import greatest_of, select_top_logits, warm  # noqa: E402

@@ -139,7 +139,7 @@ def test_report_without_matplotlib_prints_to_the_terminal_only(
     assert report(f"{tmp_path}") == 0
     written = capsys.readouterr()
     assert "acceptance by depth" in written.out
-    install = f"{sys.executable} -m pip install -r requirements-plots.txt"
+    install = f"{sys.executable} -m pip install -r requirements/plots.txt"
     assert written.err == f"drafter: PNGs need matplotlib: {install}\n"
     with pytest.raises(TraceError, match="PNGs need matplotlib"):  # asked for by name
         report(f"{tmp_path}", "--png", "mine.png")

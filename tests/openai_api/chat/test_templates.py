@@ -19,7 +19,7 @@ from openai_api.chat.prompt import chat_parts
 from openai_api.chat.template import Renderer
 from speculation.errors import InvalidRequest
 
-pytest.importorskip("transformers", reason="needs the extra in requirements-torch.txt")
+pytest.importorskip("transformers", reason="needs the extra in requirements/torch.txt")
 
 from jinja2 import TemplateError  # noqa: E402 - as above
 from tokenizers import Tokenizer  # noqa: E402
