@@ -68,7 +68,7 @@ lint:
 # Not --quiet: then MkDocs does not count its warnings, and a broken link passes.
 docs:
 	@scripts/setup requirements/docs.txt
-	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build
 	@echo "docs: build/site/index.html"
 
 dist:

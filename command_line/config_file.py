@@ -77,7 +77,7 @@ def _text(path: Path, table: str, key: str, value: Any, keys: Collection[str]) -
     where = f"{path} [{table}] {key}"
     if key not in keys:
         meant = nearest(key, keys)
-        hint = "docs/reference/settings.md lists them" if meant is None else f"did you mean {meant}?"
+        hint = f"'{table} --help' lists them" if meant is None else f"did you mean {meant}?"
         raise SettingsError(f"{where}: no such setting; {hint}")
     if isinstance(value, bool):
         return str(value).lower()

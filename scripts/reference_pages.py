@@ -1,14 +1,8 @@
-"""Writes the pages of docs/reference that are made from the code: REST, OpenAI's fields, settings, command line.
-
-    .venv/bin/python -m scripts.reference_pages
-
-A test compares the pages with what this makes.
-"""
+"""The pages of the documentation site that are made from the code: REST, OpenAI's fields, settings, command line."""
 
 import argparse
 import json
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from command_line.parser import Parser, Switch, flag
@@ -26,10 +20,8 @@ from verifier_server.commands import compile_command, selftest_command
 from verifier_server.flags import Address, flags_parser
 from verifier_server.settings import Settings
 
-FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
-_MADE = "<!-- Made by scripts/reference_pages.py: change the code, not this page. -->\n\n"
 Json = dict[str, Any]
-_COMMANDS: tuple[tuple[str, Callable[[], Parser]], ...] = (
+COMMANDS: tuple[tuple[str, Callable[[], Parser]], ...] = (
     ("drafter", commands.drafter_parser),
     ("drafter serve", commands.serve_parser),
     ("drafter solo", commands.solo_parser),
@@ -47,7 +39,7 @@ def rest() -> str:
     """Every endpoint of the OpenAPI document, then every error and every object that a body is made of."""
     whole = document()
     text = [
-        _MADE + "# REST reference\n\n"
+        "# REST reference\n\n"
         "The endpoints and their bodies, from the OpenAPI document that a verifier serves as `/openapi.json`, and as a "
         "page to try them out at `/docs`. The [walk through the interface](../rest.md) has an example of each, and the "
         "rules that they follow.\n"
@@ -65,7 +57,7 @@ def rest() -> str:
 def settings() -> str:
     """Every setting of both ends, as a variable of the environment, as a key of the file, and as a flag."""
     text = [
-        _MADE + "# Settings\n\n"
+        "# Settings\n\n"
         "A flag overrides its variable, a variable its key in `specpair.toml`, and a key the default. "
         "[Settings](../service.md#settings) says how they go together. `verifier --print-config` and "
         "`drafter --print-config` show each value and where it came from.\n\n"
@@ -82,7 +74,7 @@ def settings() -> str:
         "[Command line](command-line.md) has the meaning of each, and its default.\n\n"
         "| key | variable | flag | commands |\n|---|---|---|---|"
     ]
-    commands_of = {name: [action.dest for action in make().actions()] for name, make in _COMMANDS[:4]}
+    commands_of = {name: [action.dest for action in make().actions()] for name, make in COMMANDS[:4]}
     for name in NAMES.settings:
         having = ", ".join(f"`{command}`" for command, flags in commands_of.items() if name in flags)
         text.append(f"{_names('drafter', name)} | {having} |")
@@ -96,11 +88,11 @@ def _names(table: str, name: str) -> str:
 def command_line() -> str:
     """Every flag of the commands."""
     text = [
-        _MADE + "# Command line\n\n"
+        "# Command line\n\n"
         "Without an activated `.venv`, `drafter` is `.venv/bin/python -m drafter_client`, and `verifier` is "
         "`.venv/bin/python -m verifier_server`. `--help` prints the same."
     ]
-    for command, make in _COMMANDS:
+    for command, make in COMMANDS:
         text += ["", f"## {command}", "", *_flags(make())]
     text += ["", "Its other flags are its [settings](settings.md)."]
     return "\n".join(text) + "\n"
@@ -110,7 +102,7 @@ def openai_fields() -> str:
     """What becomes of each field of an object in a request to OpenAI's endpoints."""
     schemas = document()["components"]["schemas"]
     text = [
-        _MADE + "# Fields of OpenAI's requests\n\n"
+        "# Fields of OpenAI's requests\n\n"
         "What [OpenAI's endpoints](../openai.md) of both ends do with each field. A field that is not listed is taken "
         f"if it is {_values(EMPTY)}, which ask for nothing. Otherwise the reply is a 400 that names the field: to "
         "ignore it would give another text than the one that was asked for.",
@@ -143,12 +135,13 @@ def _values(values: Iterable[object]) -> str:
     return " or ".join(f"`{json.dumps(value)}`" for value in values)
 
 
-PAGES = {"rest.md": rest, "openai-fields.md": openai_fields, "settings.md": settings, "command-line.md": command_line}
-
-
-def main() -> None:
-    for name, make in PAGES.items():
-        (FOLDER / name).write_text(make(), encoding="utf-8")
+# By their paths in docs, where no file of such a name lies.
+PAGES = {
+    "reference/rest.md": rest,
+    "reference/openai-fields.md": openai_fields,
+    "reference/settings.md": settings,
+    "reference/command-line.md": command_line,
+}
 
 
 def _operation(operation: Json) -> Iterator[str]:
@@ -275,7 +268,3 @@ def _code(value: object) -> str:
 def _cell(text: str) -> str:
     """A text that fits into a cell of a table."""
     return " ".join(text.split()).replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    main()

@@ -94,7 +94,7 @@ def test_relative_path_is_relative_to_the_file(write: Write, tmp_path: Path, mon
         ("[server]\nrows = 3", " [server]: no such table; the tables are [verifier] or [drafter]"),
         ("[verifier]\nrowz = 3", " [verifier] rowz: no such setting; did you mean rows?"),
         ("[verifier]\nkey = 3", " [verifier] key: no such setting; did you mean api_key?"),
-        ("[verifier]\nzebra = 3", " [verifier] zebra: no such setting; docs/reference/settings.md lists them"),
+        ("[verifier]\nzebra = 3", " [verifier] zebra: no such setting; 'verifier --help' lists them"),
         ("[verifier]\nrows = [3]", ' [verifier] rows: several values are written as text, with commas: "1,8,32"'),
         ("[verifier]\nrows.most = 3", " [verifier] rows: must be text, a number, true or false"),
         ("[verifier]\nrows = 2026-11-23", " [verifier] rows: must be text, a number, true or false"),

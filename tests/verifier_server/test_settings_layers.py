@@ -124,7 +124,7 @@ def test_address_in_the_file_is_for_the_program_alone(file: Path, caplog: pytest
         ('api_key = ""', "api_key: is empty, it should have at least 1 character"),
         ('api_key = "two words"', "api_key: a header can carry letters, digits and signs of ASCII only, and no spaces"),
         ("draft_rows = 2", "draft_rows: there is no draft model: set draft_model, too"),
-        ("verifier = 2", "verifier: no such setting; docs/reference/settings.md lists them"),
+        ("verifier = 2", "verifier: no such setting; 'verifier --help' lists them"),
     ],
 )
 def test_error_in_the_file_names_its_key(file: Path, line: str, words: str) -> None:

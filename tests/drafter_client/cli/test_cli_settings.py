@@ -203,7 +203,7 @@ def test_relative_model_in_the_file_is_beside_the_file(file: Path) -> None:
         ('lookup = "perhaps"', "lookup: Input should be a valid boolean, unable to interpret input"),
         ('strategy = "threshold"', "strategy = threshold: give the probability above which a draft token is accepted"),
         ('draft-model = "m"', "draft-model: no such setting; did you mean draft_model?"),
-        ('prompt = "x"', "prompt: no such setting; docs/reference/settings.md lists them"),
+        ('prompt = "x"', "prompt: no such setting; 'drafter --help' lists them"),
     ],
 )
 def test_error_in_the_file_names_its_key(drafter: Command, file: Path, line: str, complaint: str) -> None:
