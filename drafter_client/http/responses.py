@@ -158,9 +158,8 @@ class ResponseBounds:
     identity: str = ""
 
     def check_identity(self, identity: str) -> None:
-        """Raise ModelChanged if a response that begins or resumes the text bears another identity. An older verifier
-        tells none."""
-        if identity and self.identity and identity != self.identity:
+        """Raise ModelChanged if a response that begins or resumes the text bears another identity."""
+        if self.identity and identity != self.identity:
             raise ModelChanged(f"the verifier at {self.url} serves another model than before")
 
     def finish_reason(self, text: list[int]) -> str | None:

@@ -46,7 +46,7 @@ class PrefillResponse(TimedResponse):
     total_tokens: TotalTokens
     finish_reason: OrNotYet
     model: Model
-    identity: Identity = ""  # of an older verifier
+    identity: Identity
     vocabulary: Annotated[Fingerprint, FROM_OBJECT]
     sampling: SamplingReport
     self_continue: Annotated[bool, Field(description="Whether the verifier decodes on by itself while it waits.")]
@@ -203,7 +203,7 @@ class GenerateOpenEvent(Response):
     session_id: SessionId
     prompt_len: PromptLength
     position: Position
-    identity: Identity = ""  # of an older verifier
+    identity: Identity
     sampling: SamplingReport
 
 

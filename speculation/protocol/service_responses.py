@@ -80,7 +80,7 @@ class ModelInfo(Response):
     """The served model and its limits."""
 
     name: Annotated[Name, Field(alias="model", description="The target model.")]
-    identity: Identity = ""  # of an older verifier
+    identity: Identity
     engine: Annotated[Name, Field(alias="backend", description="The backend that runs it.")]
     context_length: Annotated[Count, Field(ge=1, description="Most tokens of a session, the prompt's included.")]
     rows: Annotated[Count, Field(ge=1, description="KV slots: sessions whose KV cache is held at a time.")]

@@ -111,7 +111,7 @@ def spread_ids(ids: NDArray[np.integer]) -> NDArray[np.uint32]:
 
 
 def _permute(x: NDArray[np.uint32], key: int, scratch: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """`_mix` in place over an array, with a second key word between its two multiplies."""
+    """`_permute_one` in place over an array."""
     np.right_shift(x, np.uint32(16), out=scratch)
     np.bitwise_xor(x, scratch, out=x)
     np.multiply(x, np.uint32(_M1), out=x)

@@ -39,7 +39,7 @@ END: dict[str, Any] = {
     "sampling": body(SAMPLING),
     "timing": {"queue_ms": 1.0, "forward_ms": 20.0, "sessions": 1},
 }
-OPEN = {"session_id": "s", "prompt_len": len(PROMPT), "sampling": body(SAMPLING)}
+OPEN = {"session_id": "s", "prompt_len": len(PROMPT), "identity": "", "sampling": body(SAMPLING)}
 
 
 class Streaming(httpx.MockTransport):

@@ -27,6 +27,7 @@ def model_info(**changed: Any) -> ModelInfo:
     vocabulary: Fingerprint = ByteVocabulary().fingerprint
     info: dict[str, Any] = {
         "name": "honest",
+        "identity": "",
         "engine": "scripted",
         "context_length": 1024,
         "rows": 4,
@@ -57,6 +58,7 @@ def prefilled(prompt_ids: list[int], tokens: list[int], known: int = 0, **change
         "total_tokens": position + len(tokens),
         "finish_reason": None,
         "model": "honest",
+        "identity": "",
         "vocabulary": ByteVocabulary().fingerprint,
         "sampling": SAMPLING,
         "self_continue": False,
