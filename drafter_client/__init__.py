@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from drafter_client.generation.generation import Event, Finished, Generation, Token, Tokens
     from drafter_client.http.outages import Outage
     from drafter_client.metrics.statistics import Stats
-    from drafter_client.metrics.token_source import TokenSource
     from drafter_client.modes.memory import memory_file
     from drafter_client.options import Mode, Options
     from drafter_client.pair import Observer, Pair
     from drafter_client.trace.writer import TraceFolder
     from drafters.base import Drafter, Expansion
     from speculation.acceptance.strategies import Strategy
+    from speculation.acceptance.token_source import TokenSource
     from speculation.drafts.tree import Prediction
     from speculation.errors import SpecPairError
     from speculation.protocol.service_responses import ModelInfo
@@ -93,7 +93,7 @@ _HOMES = {
     "Mode": "drafter_client.options",
     "ModelInfo": "speculation.protocol.service_responses",
     "Options": "drafter_client.options",
-    "TokenSource": "drafter_client.metrics.token_source",
+    "TokenSource": "speculation.acceptance.token_source",
     "Observer": "drafter_client.pair",
     "Outage": "drafter_client.http.outages",
     "Pair": "drafter_client.pair",

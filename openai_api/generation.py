@@ -204,7 +204,7 @@ class TextsOfRequest:
         counts = [text.counts for text in self._texts]
         places = max((len(each.accepted_per_position) for each in counts), default=0)
         return SpecDecode(
-            num_drafts=sum(each.drafts for each in counts),
+            num_drafts=sum(each.drafts_judged for each in counts),
             num_draft_tokens=sum(each.drafted for each in counts),
             num_accepted_tokens=sum(each.accepted for each in counts),
             num_accepted_tokens_per_pos=[

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
-from openai_api.texts import DraftCounts, End, Events, Piece
+from openai_api.texts import End, Events, Piece
+from speculation.acceptance.round_counts import RoundCounts
 from speculation.counted import counted
 from speculation.errors import Overloaded, SpecPairError
 from speculation.protocol.prompt_progress import PromptProgress
@@ -116,7 +117,7 @@ class TextInPlace:
         self._closed = False
 
     @property
-    def counts(self) -> DraftCounts:
+    def counts(self) -> RoundCounts:
         return self._text.counts
 
     @property

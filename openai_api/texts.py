@@ -1,12 +1,13 @@
 """What the endpoints need of a source of texts: a request with token ids, and the tokens as they are committed."""
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
 
 from backends.vocabulary import Vocabulary
+from speculation.acceptance.round_counts import RoundCounts
 from speculation.errors import SpecPairError
 from speculation.protocol.prompt_progress import PromptProgress
 from speculation.protocol.response_fields import FinishReason
@@ -45,18 +46,6 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class DraftCounts:
-    """What became of the draft tokens of a text."""
-
-    drafts: int = 0  # of which the target judged at least one token
-    drafted: int = 0  # draft tokens that were judged
-    accepted: int = 0
-    accepted_per_position: list[int] = field(default_factory=list)
-    prediction_accepted: int = 0  # of the draft tokens from the client's prediction
-    prediction_rejected: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class End:
     """The end of a text: always the last event."""
 
@@ -78,7 +67,7 @@ class Events(Protocol):
     """The events of one text. Iterating raises the SpecPairError that ends it early."""
 
     @property
-    def counts(self) -> DraftCounts:
+    def counts(self) -> RoundCounts:
         """Those of the text so far."""
 
     @property

@@ -11,6 +11,7 @@ from functools import partial
 from drafters.base import Drafter
 from simulation.virtual_time import Network, World, or_raise
 from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.token_source import SELF_CONTINUED
 from speculation.drafts.ngram import NgramIndex
 from speculation.drafts.node_selection import DraftStep
 from speculation.drafts.predicted_output import PredictedOutput
@@ -152,7 +153,7 @@ class VirtualDrafter:
         """Put newly committed tokens on the session's stream. Called by the verifier."""
         position, tokens = self._heard, self.session.tokens[self._heard :]
         finished = self.session.finish_reason is not None
-        target_decoded_ms = self.session.target_decoded_ms if len(self.session.target_decoded_bounds) % 2 else None
+        target_decoded_ms = self.session.target_decoded_ms if self.session.marks[-1:] == [SELF_CONTINUED] else None
         self._heard += len(tokens)
         if tokens:
             self._stream(lambda: self._streamed_to(position, tokens, finished, target_decoded_ms))
@@ -181,8 +182,7 @@ class VirtualDrafter:
         assert self.controller is not None
         now = 1e3 * self._world.now
         self.course.judged += answer.judged
-        if answer.judged:
-            self.course.accepted += max(0, answer.accepted - (len(in_flight_draft.drafts) - answer.judged))
+        self.course.accepted += 0 if answer.round is None else answer.round.accepted
         self.controller.answered(
             in_flight_draft, answer.judged, answer.queue_ms, answer.forward_ms, now, answer.sessions
         )

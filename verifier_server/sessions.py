@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from speculation.acceptance.explain import Decision
 from speculation.acceptance.judge import Rule
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
+from speculation.acceptance.token_source import ELSEWHERE, TokenSource
 from speculation.protocol.response_fields import FinishReason
 from speculation.sampling.logprobs import TokenLogprobs
 from speculation.sampling.processors import LogitProcessor, TextProcessors, text_processors
@@ -54,8 +55,7 @@ class Session:
     # Changed by the engine's thread only.
     finish_reason: FinishReason | None = None
     cached: int | None = None  # tokens of its prompt that a slot held when the engine began to read it; None: not yet
-    # Positions at which ranges of target-decoded tokens begin, end, begin, …
-    target_decoded_bounds: list[int] = field(default_factory=list)
+    marks: list[str] = field(default_factory=list)  # where each token committed here came from (`token_source`)
     target_decoded_ms: float = 0.0  # milliseconds of the pass that decoded the last target-decoded token
     drafted: int = 0  # draft tokens that were judged
     accepted: int = 0  # and those that were accepted
@@ -123,26 +123,29 @@ class Session:
         self,
         tokens: list[int],
         ends: AbstractSet[int],
-        target_decoded: bool = False,
+        marks: Sequence[str],
         forward_ms: float = 0.0,
         decisions: Sequence[Decision] = (),
         logprobs: Sequence[TokenLogprobs] = (),
     ) -> None:
         """Append `tokens`, up to the limit; the text ends there, or with one of the end tokens `ends`.
 
-        `target_decoded`: whether they come from a self-continuation step. `forward_ms`: milliseconds of the pass that
-        they come from. `decisions`, `logprobs`: one for each token, if the session keeps them.
+        `marks`: where each of them came from. `forward_ms`: milliseconds of the pass that they come from. `decisions`,
+        `logprobs`: one for each token, if the session keeps them.
         """
         room = self.limit - len(self.tokens)
         if self.decisions is not None:
             self.decisions.extend(decisions[:room])  # before the tokens, since other threads read meanwhile
         self.token_logprobs.extend(logprobs[:room])
-        if target_decoded:
+        if TokenSource.of(marks[-1]) is TokenSource.TARGET_DECODED:
             self.target_decoded_ms = forward_ms
-        if target_decoded != (len(self.target_decoded_bounds) % 2 == 1):
-            self.target_decoded_bounds.append(len(self.tokens))  # also before the tokens
+        self.marks.extend(marks[:room])
         self.tokens.extend(tokens[:room])
         self._end(ends)
+
+    def marks_of(self, position: int, end: int) -> list[str]:
+        """Where each token from `position` to before `end` came from."""
+        return [each or ELSEWHERE for each in self._each(self.marks, position, end)]
 
     def decided(self, position: int, end: int) -> list[Decision | None] | None:
         """The decisions on the tokens from `position` to before `end`; None: not asked for.

@@ -3,10 +3,10 @@
 from drafter_client.display.values import share, size, ttft, unit
 from drafter_client.metrics.pace import Pace
 from drafter_client.metrics.statistics import SOLO, Stats
-from drafter_client.metrics.token_source import TokenSource
 from drafter_client.metrics.waits import NETWORK, OTHER, PREFILL, QUEUE, VERIFY, fitted
 from drafter_client.options import Mode
 from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.token_source import TokenSource
 from speculation.counted import counted
 from speculation.policy.schedule import Schedule
 from speculation.terminal_text import one_line

@@ -3,7 +3,6 @@
 from drafter_client.generation import events
 from drafter_client.generation.text_session import TextSession
 from drafter_client.metrics.statistics import SOLO, Stats, Turn
-from drafter_client.metrics.token_source import TokenSource
 from drafter_client.metrics.waits import DRAFTING, PREFILL, VERIFY, exchange
 from drafter_client.options import Mode
 
@@ -20,7 +19,6 @@ class StatsCounter:
         self._begun = False
         self._attempt = 0.0  # milliseconds on the run's clock: the begin of the last attempt
         self._last = 0.0  # and when the last tokens came, or the text began
-        self._first = 0  # position of the first token
         self._stretch: StatsCounter | None = None  # in mode auto
 
     def take(self, event: events.RunEvent, now: float) -> None:
@@ -35,6 +33,8 @@ class StatsCounter:
                 stats.times.drafting += event.took
                 stats.draft_steps_ms.append(event.took)
                 stats.spans.append((DRAFTING, now - event.took, now))
+            case events.Sent():
+                stats.drafts_sent += 1
             case events.Answered():
                 self._count_answer(event, now)
             case events.Streamed():
@@ -42,9 +42,6 @@ class StatsCounter:
                     stats.spans.append((VERIFY, now - event.forward_ms, now))
             case events.Committed():
                 self._count_tokens(event, now)
-            case events.SourcesChanged(changes):
-                for change in changes:
-                    stats.token_sources[change.position - self._first] = change.source
             case events.Began():
                 self._attempt = now
                 if not self._begun:
@@ -90,21 +87,9 @@ class StatsCounter:
             stats.mode = event.mode
 
     def _count_answer(self, event: events.Answered, now: float) -> None:
-        stats, response, in_flight_draft = self._stats, event.response, event.in_flight_draft
-        stats.drafts_sent += 1
-        stats.rounds += response.ran
-        if response.judged:
-            count = len(in_flight_draft.drafts)
-            first, accepted = response.recorded(count), response.judged_accepted(count)
-            stats.draft(response.judged, accepted)
-            found = [True] * count if stats.looks_up else in_flight_draft.looked_up
-            stats.looked_up += sum(found[first : first + response.judged])
-            stats.looked_up_accepted += sum(found[first : first + accepted])
-            predicted = in_flight_draft.from_prediction[first : first + response.judged]
-            stats.prediction_accepted += sum(predicted[:accepted])
-            stats.prediction_rejected += sum(predicted[accepted:])
+        stats, response = self._stats, event.response
         stats.times.verify += response.forward_ms
-        self._exchanged(VERIFY, in_flight_draft.sent_at, now, response.queue_ms, response.forward_ms)
+        self._exchanged(VERIFY, event.in_flight_draft.sent_at, now, response.queue_ms, response.forward_ms)
 
     def _exchanged(self, part: str, sent: float, now: float, queue_ms: float, forward_ms: float) -> None:
         """Count the times of a request but for its pass, and what the text waited for."""
@@ -116,9 +101,7 @@ class StatsCounter:
     def _count_tokens(self, event: events.Committed, now: float) -> None:
         stats, count = self._stats, len(event.tokens)
         stats.prompt_progress = None
-        sources = [source for _, source in event.tokens]
         if count and not stats.token_ids:
-            self._first = event.position
             stats.ttft_ms = now - stats.began_ms
             if stats.mode == SOLO:
                 stats.times.prefill = stats.ttft_ms
@@ -128,15 +111,15 @@ class StatsCounter:
         stats.token_ids += [token for token, _ in event.tokens]
         stats.decisions += event.decisions or ()
         stats.logprobs += event.logprobs or ()
-        stats.token_sources += sources
+        stats.token_sources += [source for _, source in event.tokens]
         stats.mispredicted += event.mispredicted
         stats.next_draft_ready += event.next_draft_ready
         if event.schedule is not None:
             stats.schedules[event.schedule] += count
-        if event.judged is not None:
-            stats.rounds += 1
-            stats.drafts_sent += 1
-            stats.draft(event.judged, sources.count(TokenSource.ACCEPTED))
+        for each in event.rounds:
+            stats.count(each._replace(looked_up=[True] * each.judged) if stats.looks_up else each)
+        if stats.mode == Mode.FUSED:
+            stats.drafts_sent += len(event.rounds)
 
     def _count_served(self, event: events.Served, now: float) -> None:
         """Take over the verifier's summary of a text that it generated. All times that it does not report are the

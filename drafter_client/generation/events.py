@@ -1,11 +1,12 @@
 """What happens while a text is generated: one class for each event, and those who listen to them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from drafter_client.metrics.token_source import SourceChange, TokenSource
 from drafters.base import Expansion
 from speculation.acceptance.explain import Decision
+from speculation.acceptance.round_counts import JudgedRound
+from speculation.acceptance.token_source import TokenSource
 from speculation.policy.schedule import Schedule
 from speculation.policy.verifier_timeline import InFlightDraft
 from speculation.protocol.prompt_progress import PromptProgress
@@ -99,7 +100,7 @@ class Streamed(RunEvent):
 
     position: int
     tokens: list[int]
-    target_decoded: bool  # whether the tokens come from self-continuation
+    sources: list[str]  # where each token came from, as a mark of `token_source`
     finish_reason: str | None
     forward_ms: float | None = None  # milliseconds of the verifier pass of the last token, if it was self-continuation
     decisions: list[Decision | None] | None = None  # one for each token, if requested
@@ -115,12 +116,12 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Committed(RunEvent):
-    """Committed tokens in order from `position` on, each id with its token source as known by now.
+    """Committed tokens in order from `position` on, each id with its token source.
 
     `decisions`, `logprobs`: one for each token, if requested. `schedule`: that of the pair, where a verify request or
     the event stream brought them. `mispredicted`: whether one of them is another than the drafter had predicted, and
-    `next_draft_ready`, whether the next draft was ready all the same. `judged`: in mode `fused`, how many draft tokens
-    the verifier pass judged; None: it was no pass over a draft.
+    `next_draft_ready`, whether the next draft was ready all the same. `rounds`: those that committed the tokens, but
+    for the prefill's pass and self-continuation.
     """
 
     position: int
@@ -129,15 +130,8 @@ class Committed(RunEvent):
     schedule: Schedule | None = None
     mispredicted: bool = False
     next_draft_ready: bool = False
-    judged: int | None = None
+    rounds: Sequence[JudgedRound] = ()
     logprobs: list[TokenLogprobs] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SourcesChanged(RunEvent):
-    """The final sources of these tokens differ from those reported when they were committed."""
-
-    changes: list[SourceChange]
 
 
 @dataclass(frozen=True, slots=True)

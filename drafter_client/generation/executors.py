@@ -273,10 +273,10 @@ class ThreadedExecutor:
         try:
             for event in client.stream(self._session_id, self._position):
                 if isinstance(event, StreamEnd):
-                    self._report(Streamed(self._position, [], False, event.finish_reason))
+                    self._report(Streamed(self._position, [], [], event.finish_reason))
                     return True
                 self._position = event.position + len(event.tokens)
-                how = event.target_decoded, None, event.forward_ms, event.decisions, event.logprobs
+                how = event.sources, None, event.forward_ms, event.decisions, event.logprobs
                 self._report(Streamed(event.position, event.tokens, *how))
         except ConnectionLost:
             if self._position == began:

@@ -11,17 +11,17 @@ from backends.vocabulary import Vocabulary
 from drafter_client.generation.events import Committed
 from drafter_client.generation.text_session import TextSession
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import TokenSource
 from drafter_client.options import Options
 from openai_api.decoded_text import DecodedText
 from speculation.acceptance.explain import Decision
+from speculation.acceptance.token_source import TokenSource
 from speculation.sampling.logprobs import TokenLogprobs
 
 
 class Token(NamedTuple):
     """A committed token. `text`: the characters that it completes, which may be none.
 
-    `source`: the token source as known when the token was committed; `Stats.sources` counts the final sources.
+    `source`: where it came from.
     `decision`: why the token was committed; None without `Options.explain`. `logprobs`: its log probability, and those
     of the likeliest tokens; None without `Options.logprobs`.
     """

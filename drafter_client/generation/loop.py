@@ -1,19 +1,19 @@
 """The loop of one text: feeds events to the controller and runs the actions it returns."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from drafter_client.generation import events
 from drafter_client.generation.executors import Executor
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.responses import STREAM, Asked, Details, ResponseBounds
-from drafter_client.metrics.token_source import SourceChange, TokenSources
 from speculation.acceptance.explain import Decision
-from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.round_counts import JudgedRound
+from speculation.acceptance.strategies import common_prefix
+from speculation.acceptance.token_source import TokenSource, rounds
 from speculation.policy.controller import SpeculationController
-
-_LAST_RESPONSES = 2.0  # seconds to wait for each response; they arrive with the end of the text unless the link fails
+from speculation.policy.verifier_timeline import InFlightDraft
 
 
 class GenerationLoop:
@@ -31,14 +31,12 @@ class GenerationLoop:
         bounds: ResponseBounds,
         tell: events.Listener,
         clock: Callable[[], float],
-        strategy: Strategy,
         asked: Asked,
     ) -> None:
         """`controller`: appends to `text.known`. `clock`: returns seconds. `asked`: what the request that opened the
         session has asked to be told of each token."""
         self._text, self._controller, self._executor = text, controller, executor
         self._bounds, self._tell, self._clock, self._asked = bounds, tell, clock, asked
-        self._sources = TokenSources(text.known, controller.drafts_in_flight, accepts=strategy is not Strategy.GREEDY)
         # The drafter's probability of each draft token that was sent, by position and token; empty unless explained.
         self._confidence: dict[tuple[int, int | None], float] = {}
         self._untold: list[tuple[events.RunEvent, float]] = []  # each with its time; see `_tell_all`
@@ -72,24 +70,11 @@ class GenerationLoop:
         self._acted = self._executor.wait(None if wake is None else max(0.0, wake - now) / 1e3)
 
     def settle(self) -> None:
-        """After the end of the text, wait for the responses to drafts that show the source of its last tokens.
-
-        Other responses are not waited for. The wait is about a round trip, and bounded: the verifier runs no more
-        passes for this text. Raises an earlier error of one of the executor's threads.
-        """
-        while self._failure is None and self._awaits_responses() and self._executor.wait(_LAST_RESPONSES):
-            pass
+        """Ignore later events: the text has ended. Raises an earlier error of one of the executor's threads."""
         with self._lock:
             self._over = True
-            if self._failure is None:
-                self._amend(self._sources.close(), 1e3 * self._clock())
-                self._tell_all()
         if self._failure is not None:
             raise self._failure
-
-    def _awaits_responses(self) -> bool:
-        with self._lock:
-            return not self._over and self._sources.awaits_responses
 
     def react(self, event: events.Completion) -> bool:
         """Handle an event and run the actions that are due after it. Returns whether to wake the caller's thread.
@@ -107,7 +92,8 @@ class GenerationLoop:
     def _react(self, event: events.Completion, now: float) -> bool:
         try:
             if self._text.finish_reason is not None:
-                self._handle_late(event, now)
+                if isinstance(event, events.Answered):  # a late one, which counts for the times
+                    self._count(event, now)
                 return True
             self._handle(event, now)
             if self._text.finish_reason is not None:
@@ -150,7 +136,8 @@ class GenerationLoop:
                 self._bounds.check("/verify", in_flight_draft.position, response.tokens)
                 details = self._bounds.details("/verify", self._asked, response.tokens, response)
                 self._count(event, now)
-                self._commit(in_flight_draft.position, response.tokens, response.finish_reason, details, now)
+                brought = in_flight_draft.position, response.tokens, response.finish_reason, details
+                self._commit(*brought, now, in_flight_draft)
             case events.Streamed():
                 self._bounds.check(STREAM, event.position, event.tokens)
                 asked = self._asked if event.tokens else Asked()
@@ -158,40 +145,44 @@ class GenerationLoop:
                 self._untold.append((event, now))
                 if event.forward_ms is not None:
                     self._controller.self_continued(event.forward_ms)
-                self._take_source(event, now)
                 self._commit(event.position, event.tokens, event.finish_reason, details, now)
             case events.Failed(error):
                 raise error
 
-    def _handle_late(self, event: events.Completion, now: float) -> None:
-        """Handle an event after the end of the text, which can only decide token sources; errors no longer matter."""
-        match event:
-            case events.Answered():
-                self._count(event, now)
-            case events.Streamed():
-                self._take_source(event, now)
-            case events.Failed():
-                self._over = True
-
     def _count(self, event: events.Answered, now: float) -> None:
-        """Take in a response, but for its tokens, and decide the sources of those that its verifier pass committed."""
-        response, in_flight_draft = event.response, event.in_flight_draft
+        """Take in a response, but for its tokens."""
+        response = event.response
         self._controller.answered(
-            in_flight_draft, response.judged, response.queue_ms, response.forward_ms, now, response.sessions
+            event.in_flight_draft, response.judged, response.queue_ms, response.forward_ms, now, response.sessions
         )
         self._untold.append((event, now))
-        drafts, end = len(in_flight_draft.drafts), in_flight_draft.position + len(response.tokens)
-        recorded = in_flight_draft.position + response.recorded(drafts)
-        accepted = response.judged_accepted(drafts)
-        self._amend(self._sources.answered(in_flight_draft, recorded, accepted, end, response.unjudged), now)
 
-    def _take_source(self, event: events.Streamed, now: float) -> None:
-        if event.target_decoded:
-            self._amend(self._sources.target_decoded(event.position, len(event.tokens)), now)
+    def _rounds(self, start: int, marks: list[str], answered: InFlightDraft | None) -> Iterator[JudgedRound]:
+        """The rounds that committed the last tokens of the text, from position `start` on, with these marks.
 
-    def _amend(self, changes: list[SourceChange], now: float) -> None:
-        if changes:
-            self._untold.append((events.SourcesChanged(changes), now))
+        `answered`: the draft whose response brought them. Of the drafts in flight, the judged one is the first that
+        holds what was judged.
+        """
+        text = self._text.known
+        in_flight = [*([] if answered is None else [answered]), *self._controller.drafts_in_flight]
+        for first, accepted, judged in rounds(marks):
+            at = start + first
+            reach = at + accepted
+            draft = next(
+                (
+                    each
+                    for each in in_flight
+                    if each.position <= at
+                    and at + judged <= each.end
+                    and common_prefix(text[each.position : reach], each.drafts) == reach - each.position
+                ),
+                None,
+            )
+            if draft is None:  # its response was lost, for example
+                yield JudgedRound(judged, accepted)
+            else:
+                part = slice(at - draft.position, at - draft.position + judged)
+                yield JudgedRound(judged, accepted, draft.looked_up[part], draft.from_prediction[part], draft)
 
     def _with_confidence(self, start: int, decisions: list[Decision]) -> list[Decision]:
         """The decisions on the tokens from position `start` on. Where the drafter's probability `q` is missing, it is
@@ -209,21 +200,25 @@ class GenerationLoop:
         finish_reason: str | None,
         details: Details,
         now: float,
+        answered: InFlightDraft | None = None,
     ) -> None:
-        """Add those of the committed tokens from `position` on that are new to the text."""
+        """Add those of the committed tokens from `position` on that are new to the text. `answered`: the draft whose
+        response brought them; None: the event stream did."""
         start, learnt = len(self._text.known), self._controller.text
         mispredicted, ready = learnt.mispredicted, learnt.next_draft_ready
         new = self._controller.committed(position, tokens, finish_reason is not None, now)
         if new:
+            marks = details.marks[-len(new) :]
             decisions = None if details.decisions is None else details.decisions[-len(new) :]
             logprobs = None if details.logprobs is None else details.logprobs[-len(new) :]
             committed = events.Committed(
                 start,
-                list(zip(new, self._sources.provisional(start, len(new)), strict=True)),
+                [(token, TokenSource.of(mark)) for token, mark in zip(new, marks, strict=True)],
                 None if decisions is None else self._with_confidence(start, decisions),
                 self._controller.schedule,
                 mispredicted=learnt.mispredicted > mispredicted,
                 next_draft_ready=learnt.next_draft_ready > ready,
+                rounds=list(self._rounds(start, marks, answered)),
                 logprobs=logprobs,
             )
             self._text.unread.append(committed)

@@ -8,9 +8,10 @@ from drafter_client.generation.events import Began, Committed, Ended, Listener, 
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import Asked, ResponseBounds, broken_promise, expect
-from drafter_client.metrics.token_source import TokenSource
+from speculation.acceptance.round_counts import JudgedRound
+from speculation.acceptance.token_source import TokenSource, rounds
 from speculation.protocol.prompt_progress import PromptProgress
-from speculation.protocol.responses import GenerateOpenEvent, GenerateResponse, GenerateTokensEvent
+from speculation.protocol.responses import GenerateOpenEvent, GenerateResponse
 
 _PATH = "/generate"
 
@@ -62,9 +63,14 @@ def served(
             new = event.tokens
             bounds.check(_PATH, position, new)
             details = bounds.details(_PATH, asked, new, event)
-            judged = event.judged if position > prefilled else None
-            tokens = _with_sources(where, event)
-            committed = Committed(position, tokens, details.decisions, judged=judged, logprobs=details.logprobs)
+            fused = event.judged is not None and position > prefilled
+            committed = Committed(
+                position,
+                list(zip(new, map(TokenSource.of, details.marks), strict=True)),
+                details.decisions,
+                rounds=[JudgedRound(each.judged, each.accepted) for each in rounds(details.marks)] if fused else (),
+                logprobs=details.logprobs,
+            )
             if position == prefilled:
                 tell(PromptCached(event.cached_tokens), now)
             text.known += new
@@ -77,13 +83,3 @@ def served(
         now = 1e3 * clock()
         tell(Served(summary), now)
         tell(Ended(text.finish_reason, traffic.sent - sent_before, traffic.received - received_before), now)
-
-
-def _with_sources(where: str, event: GenerateTokensEvent) -> list[tuple[int, TokenSource]]:
-    """The tokens of a verifier pass with their sources: accepted draft tokens, then a recovered or a bonus token."""
-    accepted, judged = event.accepted or 0, event.judged or 0  # none where nothing was drafted
-    if accepted > len(event.tokens):
-        raise broken_promise(where, f"accepted is {accepted}, not 0 to {len(event.tokens)}")
-    last = TokenSource.RECOVERED if judged > accepted else TokenSource.BONUS
-    sources = [TokenSource.ACCEPTED] * accepted + [last] * (len(event.tokens) - accepted)
-    return list(zip(event.tokens, sources, strict=True))

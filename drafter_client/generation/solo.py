@@ -6,7 +6,7 @@ from backends.base import Backend, Entry, top_logits_spec
 from drafter_client.errors import BadOption, BadPrompt
 from drafter_client.generation.events import Began, Committed, Ended, Listener, PromptRead
 from drafter_client.generation.text_session import TextSession
-from drafter_client.metrics.token_source import TokenSource
+from speculation.acceptance.token_source import TokenSource
 from speculation.protocol.prompt_progress import PromptProgress
 from speculation.sampling.processors import masks_of, text_processors
 from speculation.sampling.sampling import Sampling, choose

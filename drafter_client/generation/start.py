@@ -14,9 +14,9 @@ from drafter_client.generation.loop import GenerationLoop
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import Asked, ResponseBounds
-from drafter_client.metrics.token_source import first_sources
 from drafters.base import Drafter
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
+from speculation.acceptance.token_source import TokenSource
 from speculation.drafts.ngram import NgramIndex
 from speculation.drafts.predicted_output import PredictedOutput
 from speculation.errors import SpecPairError
@@ -128,13 +128,13 @@ def speculate(
             always_send=strategy.draws,
             now=now,
         )
-        sources = first_sources(len(opened.tokens))
+        sources = map(TokenSource.of, details.marks)
         tokens = list(zip(opened.tokens, sources, strict=True))
         first = Committed(len(known), tokens, details.decisions, logprobs=details.logprobs)
         tell(Opened(opened, 1e3 * asked), now)
         tell(PromptCached(opened.cached_tokens), now)
         tell(first, now)
-        run = GenerationLoop(text, controller, prepared.executor, bounds, tell, clock, strategy, asked_for)
+        run = GenerationLoop(text, controller, prepared.executor, bounds, tell, clock, asked_for)
         prepared.executor.open(text.session_id, len(text.known), run.react)
         if opened.tokens:
             yield first

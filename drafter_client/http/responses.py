@@ -12,6 +12,7 @@ from pydantic_core import from_json
 
 from drafter_client.errors import BadReply, ModelChanged
 from speculation.acceptance.explain import Decision
+from speculation.acceptance.token_source import ELSEWHERE
 from speculation.protocol.response_fields import Response
 from speculation.protocol.responses import (
     GenerateOpenEvent,
@@ -130,14 +131,21 @@ class Asked(NamedTuple):
 
 
 class Details(NamedTuple):
-    """What is told of tokens besides their ids: lists with one entry for each token; None if it was not asked for."""
+    """What is told of tokens besides their ids: lists with one entry for each token; None if it was not asked for.
 
+    `marks`: where each token came from (see `speculation.acceptance.token_source`).
+    """
+
+    marks: list[str]
     decisions: list[Decision] | None = None
     logprobs: list[TokenLogprobs] | None = None
 
 
 class HasDetails(Protocol):
     """A response, or an event of a stream, that tells more of its tokens. An entry of None: not known."""
+
+    @property
+    def sources(self) -> list[str]: ...
 
     @property
     def decisions(self) -> Sequence[Decision | None] | None: ...
@@ -171,7 +179,11 @@ class ResponseBounds:
     def details(self, path: str, asked: Asked, tokens: list[int], response: HasDetails) -> Details:
         """What a response says of `tokens`. Raises BadReply if something that was requested is missing, or is on other
         tokens."""
+        sources = response.sources
+        if len(sources) != len(tokens) or ELSEWHERE in sources:
+            raise broken_promise(self.url + path, "sources is not one letter for each token, of this session")
         return Details(
+            sources,
             self._on(path, "decisions", asked.decisions, tokens, response.decisions),
             self._on(path, "logprobs", asked.logprobs, tokens, response.logprobs),
         )

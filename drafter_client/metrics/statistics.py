@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 from drafter_client.metrics.pace import Pace
 from drafter_client.metrics.quantile import quantile
-from drafter_client.metrics.token_source import TokenSource
 from drafter_client.metrics.waits import DRAFTING, NETWORK, PREFILL, QUEUE, VERIFY, Span, fitted, partition
 from speculation.acceptance.explain import Decision
+from speculation.acceptance.round_counts import RoundCounts
+from speculation.acceptance.token_source import TokenSource
 from speculation.policy.schedule import Schedule
 from speculation.protocol.prompt_progress import PromptProgress
 from speculation.protocol.response_fields import STOP_STRING
@@ -58,7 +59,7 @@ class Turn(NamedTuple):
 
 
 @dataclass(slots=True)
-class Stats:
+class Stats(RoundCounts):
     """Counters and times of one run. `StatsCounter` fills them, and nothing that decides reads them.
 
     `token_ids` is a list of its own, not that of `TextSession`: statistics report what they were told, and outlive the
@@ -74,17 +75,8 @@ class Stats:
     token_ids: list[int] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)  # one for each token, if requested by `explain`
     logprobs: list[TokenLogprobs] = field(default_factory=list)  # one for each token, if requested by `logprobs`
-    rounds: int = 0  # verify requests that the verifier ran its model for, each with a pass of its own
-    drafts_sent: int = 0  # verify requests answered, including drafts that were out of date
-    drafted: int = 0  # draft tokens that the target judged
-    accepted: int = 0  # of the judged draft tokens, those accepted
-    drafts_judged: int = 0  # drafts of which the target judged at least one token
-    accepted_per_position: list[int] = field(default_factory=list)  # accepted ones by their place in the judged part
-    looked_up: int = 0  # of the judged draft tokens, those looked up, in the text or in the prediction
-    looked_up_accepted: int = 0  # of these, those accepted
+    drafts_sent: int = 0  # verify requests sent, including drafts that were out of date on arrival
     prediction_tokens: int | None = None  # tokens of the client's prediction of the text; None: there is none
-    prediction_accepted: int = 0  # draft tokens from it that were accepted
-    prediction_rejected: int = 0  # and those that were rejected
     looks_up: bool = False  # whether all draft tokens are looked up in the text
     token_sources: list[TokenSource] = field(default_factory=list)  # one for each token
     mispredicted: int = 0  # committed tokens that the drafter had not predicted
@@ -112,15 +104,6 @@ class Stats:
     failed: bool = False  # whether an error ended the text
     draft_failure: str | None = None  # why drafting ended before the text did: the draft engine's error
 
-    def draft(self, judged: int, accepted: int) -> None:
-        """Count a draft of which the target judged `judged` tokens, and accepted the first `accepted`."""
-        self.drafted += judged
-        self.accepted += accepted
-        self.drafts_judged += judged > 0
-        self.accepted_per_position += [0] * (accepted - len(self.accepted_per_position))
-        for place in range(accepted):
-            self.accepted_per_position[place] += 1
-
     def cut(self, tokens: int) -> None:
         """Note that a stop string ended the text after `tokens` tokens, and forget those that came behind it."""
         self.finish_reason, self.stopped = "stop", True
@@ -146,16 +129,6 @@ class Stats:
     def generated_tokens(self) -> int:
         """Tokens of the text so far, without the prompt."""
         return len(self.token_ids)
-
-    @property
-    def acceptance_rate(self) -> float | None:
-        """Accepted / drafted, 0 to 1; None before a draft token was judged."""
-        return self.accepted / self.drafted if self.drafted else None
-
-    @property
-    def mean_acceptance_length(self) -> float | None:
-        """Tokens per round, 1 + accepted / rounds; None before the first round."""
-        return 1 + self.accepted / self.rounds if self.rounds else None
 
     @property
     def tokens_per_second(self) -> float | None:

@@ -21,9 +21,9 @@ from drafter_client.generation.events import Began, Committed, Ended, Listener
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ResponseBounds
-from drafter_client.metrics.token_source import TokenSource
 from drafter_client.modes.selection import ModeSelection
 from drafter_client.options import Mode, Options
+from speculation.acceptance.token_source import TokenSource
 from speculation.policy.mode_measurement import WARM_UP
 
 Run = Generator[Committed, None, None]

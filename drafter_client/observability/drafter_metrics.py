@@ -8,7 +8,6 @@ from drafter_client.generation import events
 from drafter_client.generation.events import Listener
 from drafter_client.http.outages import Outage
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import TokenSource
 from http_service.observability.metrics import ServiceMetrics, TextMetrics
 from http_service.observability.request_context import current
 
@@ -93,8 +92,6 @@ class _TextCounter:
         response, draft = event.response, event.in_flight_draft
         took = now - draft.sent_at - response.queue_ms - response.forward_ms
         self._metrics.exchanged(max(0.0, took) / 1e3)
-        if response.judged:
-            self._text.draft(response.judged, response.judged_accepted(len(draft.drafts)))
 
     def _count_tokens(self, event: events.Committed, now: float) -> None:
         if not event.tokens:
@@ -106,6 +103,6 @@ class _TextCounter:
             self._text.began(self._prompt_tokens, self._cached_tokens)
             self._text.first_token((now - self._began) / 1e3)
         self._last = now
-        if event.judged:
-            accepted = sum(source is TokenSource.ACCEPTED for _, source in event.tokens)
-            self._text.draft(event.judged, accepted)
+        for each in event.rounds:
+            if each.judged:
+                self._text.draft(each.judged, each.accepted)

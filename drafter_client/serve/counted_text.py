@@ -2,7 +2,7 @@
 
 from http_service.keys.access import Caller
 from http_service.keys.accounts import Accounts
-from openai_api.texts import DraftCounts
+from speculation.acceptance.round_counts import RoundCounts
 
 
 class CountedText:
@@ -20,7 +20,7 @@ class CountedText:
         self._account.count(self._clock(), prompt=self._prompt_tokens, generated=tokens)
         self._prompt_tokens = 0
 
-    def end(self, counts: DraftCounts) -> None:
+    def end(self, counts: RoundCounts) -> None:
         """End the text. May be called again. `counts`: what became of its draft tokens."""
         if not self._ended:
             self._ended = True

@@ -37,7 +37,8 @@ from http_service.keys.access import Caller
 from http_service.keys.gate import Gate
 from http_service.long_bodies import RequestBodies
 from http_service.observability.text_lines import INTERRUPT, EndedText
-from openai_api.texts import DraftCounts, End, Piece, Target, TextRequest
+from openai_api.texts import End, Piece, Target, TextRequest
+from speculation.acceptance.round_counts import RoundCounts
 from speculation.errors import (
     BadGateway,
     EngineError,
@@ -159,9 +160,9 @@ class _Text:
         self._work: asyncio.Future[None] | None = None  # the thread; None: it has not begun
 
     @property
-    def counts(self) -> DraftCounts:
+    def counts(self) -> RoundCounts:
         generation = self._generation
-        return DraftCounts() if generation is None else _counts(generation.stats)
+        return RoundCounts() if generation is None else generation.stats
 
     @property
     def cached_tokens(self) -> int:
@@ -261,14 +262,3 @@ def reported(error: SpecPairError | DrafterError | BackendError) -> SpecPairErro
 def _piece(event: Tokens) -> Piece:
     logprobs = [token.logprobs for token in event.tokens if token.logprobs is not None]
     return Piece([token.id for token in event.tokens], logprobs or None)
-
-
-def _counts(stats: Stats) -> DraftCounts:
-    return DraftCounts(
-        stats.drafts_judged,
-        stats.drafted,
-        stats.accepted,
-        list(stats.accepted_per_position),
-        prediction_accepted=stats.prediction_accepted,
-        prediction_rejected=stats.prediction_rejected,
-    )

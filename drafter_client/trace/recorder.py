@@ -4,12 +4,15 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from drafter_client.generation import events
-from drafter_client.metrics.token_source import TokenSource
+from speculation.acceptance.round_counts import JudgedRound
+from speculation.acceptance.token_source import TokenSource
 from speculation.policy.verifier_timeline import InFlightDraft
 
 _DIGITS = 4  # decimals of milliseconds: clocks have no finer resolution
 _OF_RESPONSE = ("judged", "accepted", "ran", "looked_up", "rtt_ms", "network_ms", "queue_ms", "forward_ms")
-_UNANSWERED = dict.fromkeys((*_OF_RESPONSE, "arrived_ms", "committed"))
+_UNANSWERED: dict[str, Any] = dict.fromkeys((*_OF_RESPONSE, "arrived_ms", "committed"))
+
+_NOT_RUN: dict[str, Any] = {"judged": 0, "accepted": 0, "ran": False, "looked_up": 0}
 
 E = TypeVar("E", bound=events.RunEvent)
 
@@ -41,9 +44,14 @@ class Recorder:
                     records[in_flight_draft] = self._request(len(records) + 1, event, draft_ms) | _UNANSWERED
                     draft_ms = 0.0
                 case events.Answered(in_flight_draft):
+                    if records[in_flight_draft]["ran"] is None:  # else its tokens have come by the event stream
+                        records[in_flight_draft] |= _NOT_RUN
                     records[in_flight_draft] |= self._response(event, now, known)
                 case events.Committed(position, tokens):
                     known = position + len(tokens)
+                    for each in event.rounds:
+                        if isinstance(each.request, InFlightDraft):
+                            records[each.request] |= _judged(each)
         return list(records.values())
 
     def _request(self, number: int, sent: events.Sent, draft_ms: float) -> dict[str, Any]:
@@ -64,12 +72,8 @@ class Recorder:
 
     def _response(self, answered: events.Answered, now: float, known: int) -> dict[str, Any]:
         draft, response = answered.in_flight_draft, answered.response
-        first, rtt = response.recorded(len(draft.drafts)), now - draft.sent_at
+        rtt = now - draft.sent_at
         return {
-            "judged": response.judged,
-            "accepted": response.judged_accepted(len(draft.drafts)),
-            "ran": response.ran,
-            "looked_up": sum(draft.looked_up[first : first + response.judged]) if response.judged else 0,
             "rtt_ms": round(rtt, _DIGITS),
             "network_ms": round(max(0.0, rtt - response.queue_ms - response.forward_ms), _DIGITS),
             "queue_ms": response.queue_ms,
@@ -80,9 +84,6 @@ class Recorder:
 
     def tokens(self) -> list[dict[str, Any]]:
         """A record for each committed token: the columns of `tokens.csv` except `run`."""
-        final = {
-            change.position: change.source for event, _ in self._all(events.SourcesChanged) for change in event.changes
-        }
         return [
             {
                 "position": at,
@@ -92,8 +93,7 @@ class Recorder:
                 "committed_ms": self._since_began(now),
             }
             for committed, now in self._all(events.Committed)
-            for at, (token, provisional) in enumerate(committed.tokens, committed.position)
-            for source in (final.get(at, provisional),)
+            for at, (token, source) in enumerate(committed.tokens, committed.position)
         ]
 
     def prefills(self) -> list[dict[str, float]]:
@@ -131,3 +131,7 @@ class Recorder:
 
     def _since_began(self, at: float) -> float:
         return round(at - next((now for _, now in self._all(events.Began)), 0.0), _DIGITS)
+
+
+def _judged(each: JudgedRound) -> dict[str, Any]:
+    return {"judged": each.judged, "accepted": each.accepted, "ran": True, "looked_up": sum(each.looked_up)}

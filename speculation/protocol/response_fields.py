@@ -2,11 +2,22 @@
 
 from typing import Annotated, Any, Literal, Protocol, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetPydanticSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetPydanticSchema,
+    PlainSerializer,
+    WithJsonSchema,
+)
 from pydantic_core import CoreSchema
 
 from speculation.acceptance.explain import Decision
 from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.token_source import PATTERN, split
 from speculation.protocol.sampling_fields import (
     FrequencyPenalty,
     LogitBias,
@@ -57,6 +68,17 @@ def _of_object(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
 
 # Lets a strict model make a dataclass of an object of JSON that was parsed before. The dataclass's fields stay strict.
 FROM_OBJECT = GetPydanticSchema(_of_object)
+Sources = Annotated[
+    list[str],
+    BeforeValidator(lambda given: split(given) if isinstance(given, str) else given),
+    PlainSerializer("".join),
+    WithJsonSchema({"type": "string", "pattern": PATTERN}),
+    Field(
+        description="Where each token came from, a letter each. a: an accepted draft token; r: recovered, in place of "
+        "a rejected one; b: bonus, after the draft or without one; t: target-decoded, by self-continuation; -: it came "
+        "with the request. An x behind a letter: a further draft token that the same pass judged, in vain."
+    ),
+]
 Decisions = Annotated[
     list[Annotated[Decision, FROM_OBJECT] | None] | None,
     Field(

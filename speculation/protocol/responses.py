@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
+from speculation.acceptance.token_source import Round, last_round
 from speculation.errors import SpecPairError
 from speculation.protocol.fingerprint import Fingerprint
 from speculation.protocol.messages import SessionId
@@ -28,6 +29,7 @@ from speculation.protocol.response_fields import (
     Reason,
     Response,
     SamplingReport,
+    Sources,
     TimedResponse,
     Timing,
     Tokens,
@@ -52,6 +54,7 @@ class PrefillResponse(TimedResponse):
     self_continue: Annotated[bool, Field(description="Whether the verifier decodes on by itself while it waits.")]
     timing: Timing
     cached_tokens: CachedTokens = 0
+    sources: Sources
     decisions: Decisions = None
     logprobs: Logprobs = None
 
@@ -70,6 +73,7 @@ class VerifyResponse(TimedResponse):
     ] = 0
     tokens: Annotated[Tokens, Field(description="Committed tokens from `position` on.")]
     preds: Annotated[Tokens, Field(description="The target's choices at these positions.")]
+    sources: Sources
     decisions: Decisions = None
     logprobs: Logprobs = None
     total_tokens: TotalTokens
@@ -85,23 +89,10 @@ class VerifyResponse(TimedResponse):
         """Whether the target ran for this request: not if its draft was out of date, or contained in a longer one."""
         return self.judged > 0 or self.forward_ms > 0.0
 
-    def recorded(self, drafts: int) -> int:
-        """How many of `tokens` had been committed before this request's pass: all of them if it had none.
-
-        `drafts`: how many draft tokens the request had. Before the judged ones are those that had been committed, and
-        after them only the unjudged ones, since none is sent for positions beyond the end of the text.
-        """
-        if self.judged:
-            return drafts - self.unjudged - self.judged
-        return len(self.tokens) - self.ran
-
-    def judged_accepted(self, drafts: int) -> int:
-        """How many of the judged draft tokens were accepted. `drafts`: how many draft tokens the request had.
-
-        `accepted` may count more: draft tokens that had been committed before, and one that was not judged and equals
-        the target's token after the judged ones.
-        """
-        return min(max(0, self.accepted - self.recorded(drafts)), self.judged)
+    @property
+    def round(self) -> Round | None:
+        """The pass of the request itself: its place among `tokens`, and its draft tokens; None: there was none."""
+        return last_round(self.sources) if self.ran else None
 
 
 class ErrorDetail(Response):
@@ -188,6 +179,7 @@ class GenerateResponse(TimedResponse):
     cached_tokens: CachedTokens = 0
     draft_model: Annotated[Name | None, Field(description="In mode fused.")] = None
     speculation: Annotated[Speculation | None, Field(description="In mode fused.")] = None
+    sources: Sources
     decisions: Decisions = None
     logprobs: Logprobs = None
 
@@ -212,6 +204,7 @@ class GenerateTokensEvent(Response):
 
     position: Position
     tokens: Tokens
+    sources: Sources
     text: Annotated[str, Field(description="The text that the tokens complete; a character comes with its last token.")]
     judged: Annotated[Count | None, Field(description="In mode fused: draft tokens that the model ran.")] = None
     accepted: Annotated[Count | None, Field(description="In mode fused: how many of them were accepted.")] = None
@@ -225,6 +218,7 @@ class StreamedTokens(Response):
 
     position: Position
     tokens: Tokens
+    sources: Sources
     target_decoded: Annotated[
         bool,
         Field(alias="own", description="Whether the verifier committed them without a draft: self-continuation."),

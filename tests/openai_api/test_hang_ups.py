@@ -19,7 +19,8 @@ from drafter_client.serve.app import create_app
 from openai_api import generation, running
 from openai_api.messages.formats import ChatFormat
 from openai_api.places import Places, TextInPlace
-from openai_api.texts import DraftCounts, End, Events, Piece
+from openai_api.texts import End, Events, Piece
+from speculation.acceptance.round_counts import RoundCounts
 from tests.openai_api.conftest import served
 from tests.verifier_server.conftest import LiveServer, settings
 from verifier_server.api import openai_texts
@@ -145,7 +146,7 @@ def test_nothing_is_left_of_a_hundred_clients_that_hang_up_at_once(kind: str) ->
 class _Text:
     """A text of these events; without an end it goes on for ever."""
 
-    counts = DraftCounts()
+    counts = RoundCounts()
     cached_tokens = 0
     prompt_progress = None
 

@@ -40,7 +40,7 @@ class Desk:
 
         def make(name: str) -> Session:
             made = Session(name, [1, 2], 2, Sampling(), Strategy.COUPLED, 10, self_continue=self_continue)
-            made.commit([3], set())
+            made.commit([3], set(), ["b"])
             return made
 
         return self.table.open(f"s{self._opened}", Caller("", client, client), "request", make)

@@ -43,7 +43,7 @@ def empty(name: str, prompt: int = 1) -> Session:
 def session(name: str, prompt: int = 1) -> Session:
     """A session with its first token."""
     made = empty(name, prompt)
-    made.commit([3], set())
+    made.commit([3], set(), ["b"])
     return made
 
 
@@ -169,7 +169,7 @@ def test_a_prefill_without_a_token_leaves_no_session() -> None:
         table.sessions.latest(ANYONE)
     again = table.sessions.open("a", ANYONE, "another request", empty)
     with table.sessions.in_use(again):
-        again.commit([3], {9})
+        again.commit([3], {9}, ["b"])
     assert table.sessions.all() == [again]
 
 
@@ -201,7 +201,7 @@ def test_a_replacing_session_takes_over_latest_and_no_second_place() -> None:
         resumed = table.sessions.open("a", Caller("", "me", "me"), "resumed", ahead)
         assert resumed is not held
         with table.sessions.in_use(resumed):
-            resumed.commit([6], set())
+            resumed.commit([6], set(), ["b"])
     assert set(table.sessions.all()) == {resumed, other}
     assert table.latest("me") is resumed
     assert table.removed == []
@@ -253,8 +253,9 @@ def test_commit_ends_the_text_at_an_end_token_or_the_limit(
     tokens: list[int], committed: list[int], reason: str | None
 ) -> None:
     made = Session("a", [1, 2], 2, Sampling(), Strategy.COUPLED, 10)
-    made.commit(tokens, {9})
+    made.commit(tokens, {9}, ["b"] * len(tokens))
     assert (made.tokens[2:], made.finish_reason) == (committed, reason)
+    assert len(made.marks) == len(committed)
 
 
 def test_a_session_is_the_latest_of_a_bounded_number_of_callers() -> None:

@@ -33,6 +33,7 @@ def summary(text: GeneratedText, last: Answer) -> GenerateResponse:
         cached_tokens=session.cached_tokens,
         draft_model=None if counts is None else counts.draft_model,
         speculation=None if counts is None else counts.body(),
+        sources=session.marks_of(session.prompt_len, len(session.tokens)),
         decisions=session.decided(session.prompt_len, len(session.tokens)),
         logprobs=session.logprobs_of(session.prompt_len, len(session.tokens)),
     )
@@ -67,13 +68,14 @@ async def text_events(
                     continue
                 first, last = last is None, answer
                 part = decoder.decode(vocabulary.decode(answer.tokens), final=answer.finish_reason is not None)
-                fused = text.counts is not None
+                fused, ran = text.counts is not None, answer.round
                 new = GenerateTokensEvent(
                     position=answer.position,
                     tokens=answer.tokens,
                     text=part,
                     judged=answer.judged if fused else None,
-                    accepted=min(answer.accepted, answer.judged) if fused else None,
+                    accepted=ran.accepted if fused and ran is not None else None,
+                    sources=answer.marks,
                     cached_tokens=session.cached_tokens if first else 0,
                     decisions=answer.decisions,
                     logprobs=answer.logprobs,

@@ -8,7 +8,8 @@ from starlette.requests import Request
 
 from backends.vocabulary import Vocabulary
 from http_service.keys.access import Caller
-from openai_api.texts import DraftCounts, End, Piece, Target, TextRequest
+from openai_api.texts import End, Piece, Target, TextRequest
+from speculation.acceptance.round_counts import RoundCounts
 from speculation.errors import SpecPairError
 from speculation.protocol.messages import GenerateRequest
 from speculation.protocol.prompt_progress import PromptProgress
@@ -76,18 +77,8 @@ class _Text:
         self._answers: Answers | None = None  # None: it has not begun
 
     @property
-    def counts(self) -> DraftCounts:
-        counts = self._text.counts
-        if counts is None:
-            return DraftCounts()
-        return DraftCounts(
-            counts.drafts,
-            counts.drafted,
-            counts.accepted,
-            list(counts.per_position),
-            counts.from_prediction_accepted,
-            counts.from_prediction - counts.from_prediction_accepted,
-        )
+    def counts(self) -> RoundCounts:
+        return self._text.counts or RoundCounts()
 
     @property
     def cached_tokens(self) -> int:

@@ -51,6 +51,7 @@ async def prefill(request: Request) -> Response:
         self_continue=session.self_continue,
         timing=answer.timing,
         cached_tokens=session.cached_tokens,
+        sources=answer.marks,
         decisions=answer.decisions,
         logprobs=answer.logprobs,
     )
@@ -224,6 +225,7 @@ def _verified(answer: Answer) -> responses.VerifyResponse:
         unjudged=answer.unjudged,
         tokens=answer.tokens,
         preds=answer.tokens,
+        sources=answer.marks,
         decisions=answer.decisions,
         logprobs=answer.logprobs,
         total_tokens=answer.total_tokens,

@@ -1,14 +1,15 @@
 """Server-sent events: their encoding, and the stream of a session's committed tokens."""
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import groupby
 
 from starlette import responses
 from starlette.types import Receive, Scope, Send
 
 from http_service.replies.event_stream import HEADERS, HEARTBEAT, MEDIA_TYPE, comment
+from speculation.acceptance.token_source import SELF_CONTINUED
 from speculation.errors import SpecPairError, UnknownSession
 from speculation.protocol.response_fields import Response
 from speculation.protocol.responses import ErrorResponse, StreamedTokens, StreamEnd
@@ -105,18 +106,14 @@ class CommittedStream(responses.Response):
     def _tokens(self) -> Iterator[bytes]:
         """Events with the tokens committed since the last call; target-decoded tokens have events of their own."""
         session, total = self._session, len(self._session.tokens)
-        while self._sent < total:
-            passed = bisect_right(session.target_decoded_bounds, self._sent)  # boundaries at or before the next token
-            end = (
-                min(total, session.target_decoded_bounds[passed])
-                if passed < len(session.target_decoded_bounds)
-                else total
-            )
-            tokens = session.tokens[self._sent : end]
-            target_decoded = passed % 2 == 1  # `target_decoded_bounds` alternates between their beginnings and ends
+        marks = session.marks_of(self._sent, total)
+        for target_decoded, run in groupby(marks, SELF_CONTINUED.__eq__):
+            sources = list(run)
+            end = self._sent + len(sources)
             streamed = StreamedTokens(
                 position=self._sent,
-                tokens=tokens,
+                tokens=session.tokens[self._sent : end],
+                sources=sources,
                 target_decoded=target_decoded,
                 forward_ms=round(session.target_decoded_ms, 3) if target_decoded else None,
                 decisions=session.decided(self._sent, end),

@@ -196,8 +196,8 @@ class Queue:
                 yield f"session {session.id} was removed and is still known"
             if sequence.requests and sequence not in self._active:
                 yield f"session {session.id} waits and does not count as active"
-            if session.target_decoded_bounds != sorted(set(session.target_decoded_bounds)):
-                yield f"session {session.id}: its ranges of target-decoded tokens overlap"
+            if session.decided_from + len(session.marks) != len(session.tokens):
+                yield f"session {session.id}: the sources of its tokens are not one each"
         waiting = Counter(each.client for each in self._sequences.values() for _ in each.requests)
         if waiting != self._waiting:
             yield f"requests of clients wait: {dict(waiting)}, counted: {dict(self._waiting)}"

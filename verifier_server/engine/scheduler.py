@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from backends.base import Backend, BackendError, EngineFailure, Rows
 from speculation.acceptance.explain import Decision, explain
 from speculation.acceptance.judge import judge
+from speculation.acceptance.token_source import SELF_CONTINUED, marks_of
 from speculation.errors import EngineError, Overloaded, SpecPairError
 from speculation.sampling.logprobs import TokenLogprobs, token_logprobs
 from speculation.sampling.processors import ProcessedRows
@@ -235,23 +236,23 @@ class Scheduler:
         logprobs: list[TokenLogprobs] = []
         if session.logprobs is not None:
             logprobs = [token_logprobs(row, token, session.logprobs) for row, token in zip(rows, tokens, strict=False)]
+        accepted = [ruling.accepted for ruling in rulings]
         session.commit(
             tokens,
             ends,
-            target_decoded=part.run is None,
+            marks_of(accepted, len(part.fresh)) if part.run is not None else [SELF_CONTINUED],
             forward_ms=1e3 * (ended - began),
             decisions=decisions,
             logprobs=logprobs,
         )
-        accepted = sum(ruling.accepted for ruling in rulings)
         if part.run is not None:
             sequence.judged_at = ended
-            self._queue.judged(sequence, len(part.fresh), accepted, self._composer.price(session))
+            self._queue.judged(sequence, len(part.fresh), sum(accepted), self._composer.price(session))
             self.slots[session].answers += 1
         self.slots.roll_back(session)
         if session.finish_reason is not None:
             self.slots.retire(session)
-        self._tell(sequence, len(session.tokens) - position, len(part.fresh), accepted, part.run is None, ended)
+        self._tell(sequence, len(session.tokens) - position, len(part.fresh), sum(accepted), part.run is None, ended)
         _notify(session)
 
     def _tell(

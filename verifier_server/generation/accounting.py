@@ -15,15 +15,10 @@ class Accounting:
     def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts
 
-    def answered(self, session: Session, answer: Answer, drafts: int | None = None) -> None:
-        """Count what has happened in `session` up to an answer. Each answer is to be told once.
-
-        `drafts`: how many draft tokens the request had; None: those of its draft that were new.
-        """
-        # Those committed before are not counted again, and a bonus token may equal a draft token that was not judged.
-        before = 0 if drafts is None else drafts - answer.judged - answer.unjudged
-        accepted = min(max(0, answer.accepted - before), answer.judged)
-        self._count(session, answer.total_tokens, answer.judged, accepted)
+    def answered(self, session: Session, answer: Answer) -> None:
+        """Count what has happened in `session` up to an answer. Each answer is to be told once."""
+        ran = answer.round
+        self._count(session, answer.total_tokens, answer.judged, 0 if ran is None else ran.accepted)
 
     def over(self, session: Session) -> None:
         """Count the tokens that came after the last answer: the session is removed."""

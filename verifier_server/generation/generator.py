@@ -91,7 +91,7 @@ class Generator:
         self._sessions.use(session)
         position = session.prompt_len + len(request.committed_ids)
         if request.mode == "fused" and drafting is not None:
-            counts = DraftCounts(drafting.draft.name, predicted=prediction is not None)
+            counts = DraftCounts(draft_model=drafting.draft.name, predicted=prediction is not None)
             start = partial(drafting.start, engine, session, request.draft_n, counts, position, prediction=prediction)
             text = GeneratedText(engine, session, position, start, counts)
         else:

@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from backends.base import BackendError
 from drafters.base import Drafter
 from speculation.acceptance.draft_probs import Weights
+from speculation.acceptance.round_counts import JudgedRound, RoundCounts
 from speculation.drafts.ngram import NgramIndex
 from speculation.drafts.predicted_output import PredictedOutput
 from speculation.errors import InternalError, SpecPairError
@@ -32,52 +33,28 @@ _log = logging.getLogger("specpair.verifier")
 
 
 @dataclass(slots=True)
-class DraftCounts:
+class DraftCounts(RoundCounts):
     """Draft statistics of one text. Counted by its thread, read after its last answer."""
 
-    draft_model: str
+    draft_model: str = ""
     predicted: bool = False  # whether the request has a prediction of the text
-    rounds: int = 0  # passes after the one that prefilled the prompt
-    drafts: int = 0  # drafts of which a token was judged
-    drafted: int = 0  # draft tokens that were judged
-    accepted: int = 0
-    looked_up: int = 0  # judged draft tokens that were looked up, in text or prediction, not drafted by the model
-    looked_up_accepted: int = 0
-    from_prediction: int = 0  # judged draft tokens from the prediction
-    from_prediction_accepted: int = 0
     drafting_ms: float = 0.0  # milliseconds spent on draft steps
-    per_position: list[int] = field(default_factory=list)  # accepted draft tokens at each place in the draft
     failure: str | None = None  # why drafting ended before the text did
-
-    def round(self, answer: Answer, looked_up: Sequence[bool] = (), from_prediction: Sequence[bool] = ()) -> None:
-        """Count a round. `looked_up`, `from_prediction`: for each token of the draft, whether it was looked up, and
-        whether in the prediction."""
-        self.rounds += 1
-        self.drafts += answer.judged > 0
-        self.drafted += answer.judged
-        accepted = min(answer.accepted, answer.judged)  # a bonus token may equal a draft token that was not judged
-        self.accepted += accepted
-        self.looked_up += sum(looked_up[: answer.judged])
-        self.looked_up_accepted += sum(looked_up[:accepted])
-        self.from_prediction += sum(from_prediction[: answer.judged])
-        self.from_prediction_accepted += sum(from_prediction[:accepted])
-        self.per_position += [0] * (accepted - len(self.per_position))
-        for place in range(accepted):
-            self.per_position[place] += 1
 
     def body(self) -> Speculation:
         """The statistics, as in replies."""
+        rate, length = self.acceptance_rate, self.mean_acceptance_length
         return Speculation(
             rounds=self.rounds,
             drafted=self.drafted,
             accepted=self.accepted,
-            acceptance_rate=round(self.accepted / self.drafted, 4) if self.drafted else None,
-            mean_acceptance_length=round(1 + self.accepted / self.rounds, 3) if self.rounds else None,
-            accepted_per_position=self.per_position,
+            acceptance_rate=None if rate is None else round(rate, 4),
+            mean_acceptance_length=None if length is None else round(length, 3),
+            accepted_per_position=self.accepted_per_position,
             looked_up=self.looked_up,
             looked_up_accepted=self.looked_up_accepted,
-            prediction_accepted=self.from_prediction_accepted if self.predicted else None,
-            prediction_rejected=self.from_prediction - self.from_prediction_accepted if self.predicted else None,
+            prediction_accepted=self.prediction_accepted if self.predicted else None,
+            prediction_rejected=self.prediction_rejected if self.predicted else None,
             drafting_ms=round(self.drafting_ms, 3),
             draft_failure=self.failure,
         )
@@ -236,7 +213,7 @@ class _FusedText:
                 self._ask(in_flight_draft.drafts, in_flight_draft.probs or ())
                 answer = self._answer()
                 ended = answer.finish_reason is not None
-                self.counts.round(answer, in_flight_draft.looked_up, in_flight_draft.from_prediction)
+                self._count(answer, in_flight_draft.looked_up, in_flight_draft.from_prediction)
                 now = self._now()
                 controller.answered(
                     in_flight_draft, answer.judged, answer.queue_ms, answer.forward_ms, now, answer.sessions
@@ -258,8 +235,14 @@ class _FusedText:
         while not (self._ended or self.cancelled):
             self._ask()
             answer = self._answer()
-            self.counts.round(answer)
+            self._count(answer)
             yield answer
+
+    def _count(self, answer: Answer, looked_up: Sequence[bool] = (), from_prediction: Sequence[bool] = ()) -> None:
+        """Count a round. `looked_up`, `from_prediction`: for each token of its draft."""
+        ran, judged = answer.round, answer.judged
+        if ran is not None:
+            self.counts.count(JudgedRound(judged, ran.accepted, looked_up[:judged], from_prediction[:judged]))
 
     def _ask(self, drafts: Sequence[int] = (), proposals: Sequence[Weights] = (), admitted: bool = True) -> None:
         """Send a draft to the engine. Raises InvalidRequest if the text was cancelled.

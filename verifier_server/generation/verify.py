@@ -34,7 +34,7 @@ class Verifying:
         """
         with self._sessions.in_use(session):
             answer = await self._client.answer(engine, _engine_request(engine, request, session), receive)
-        self._accounting.answered(session, answer, len(request.draft_tokens))
+        self._accounting.answered(session, answer)
         _move_cursor(request, session, answer)
         return answer
 
@@ -52,7 +52,7 @@ class Verifying:
         results = [next(answers) if isinstance(each, Request) else each for each in prepared]
         for request, each, result in zip(requests, prepared, results, strict=True):
             if isinstance(request, messages.VerifyRequest) and isinstance(each, Request) and isinstance(result, Answer):
-                self._accounting.answered(each.session, result, len(each.drafts))
+                self._accounting.answered(each.session, result)
                 _move_cursor(request, each.session, result)
         return results
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from drafter_client.display.panel import legend, show, show_main
 from drafter_client.display.panel_rows import bars, headline, hints
 from drafter_client.metrics.statistics import Baseline, Stats, Turn, WaitTimes
-from drafter_client.metrics.token_source import TokenSource
+from speculation.acceptance.token_source import TokenSource
 from speculation.policy.schedule import Schedule
 
 

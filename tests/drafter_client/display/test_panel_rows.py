@@ -3,17 +3,19 @@
 import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.display.panel_rows import headline
 from drafter_client.generation.counting import StatsCounter
-from drafter_client.generation.events import Answered, Began, Committed
+from drafter_client.generation.events import Answered, Began, Committed, Sent
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import SOLO, Baseline, Stats
-from drafter_client.metrics.token_source import TokenSource
 from drafters.draft_model import ModelDrafter
+from speculation.acceptance.round_counts import JudgedRound
+from speculation.acceptance.token_source import TokenSource
 from speculation.policy.schedule import Schedule
 from speculation.policy.verifier_timeline import InFlightDraft
 from speculation.sampling.sampling import Sampling
@@ -93,63 +95,58 @@ def test_bytes_are_those_of_one_run(client: VerifierClient) -> None:
     assert 0 < second.bytes_received < client.connection.traffic.received / 2
 
 
-def _round(stats: Stats, drafts: int, judged: int, accepted: int, forward_ms: float = 40.0) -> Stats:
-    """Count the response at 160 ms to a draft sent at 100 ms."""
+def _round(stats: Stats, judged: int, accepted: int, forward_ms: float = 40.0, **found: Any) -> Stats:
+    """Count the response at 160 ms to a draft sent at 100 ms, and the round of its tokens."""
+    count, draft = StatsCounter(stats).take, InFlightDraft(10, [0] * judged, 100.0, 0.0)
     response = verified([0] * (accepted + 1), accepted, judged, queue_ms=5.0, forward_ms=forward_ms)
-    StatsCounter(stats).take(Answered(InFlightDraft(10, [0] * drafts, 100.0, 0.0), response), 160.0)
+    count(Sent(draft, Schedule.LOCKSTEP), 100.0)
+    count(Answered(draft, response), 160.0)
+    rounds = [] if response.round is None else [JudgedRound(judged, accepted, **found)]
+    count(Committed(10, [], rounds=rounds), 160.0)
     return stats
 
 
-@pytest.mark.parametrize(
-    ("drafts", "judged", "accepted", "counted"),
-    [
-        (4, 4, 4, (1, 4, 4)),
-        (4, 4, 1, (1, 4, 1)),
-        (7, 3, 5, (1, 3, 1)),  # the first four were committed before, and judged for an earlier draft
-        (7, 3, 7, (1, 3, 3)),
-        (0, 0, 0, (1, 0, 0)),  # an empty draft asks for a plain step
-    ],
-)
-def test_every_position_is_counted_once(drafts: int, judged: int, accepted: int, counted: tuple[int, ...]) -> None:
-    stats = _round(Stats(), drafts, judged, accepted)
-    assert (stats.rounds, stats.drafted, stats.accepted) == counted
+@pytest.mark.parametrize(("judged", "accepted"), [(4, 4), (4, 1), (3, 1), (3, 3), (0, 0)])
+def test_every_position_is_counted_once(judged: int, accepted: int) -> None:
+    stats = _round(Stats(), judged, accepted)
+    assert (stats.rounds, stats.drafted, stats.accepted) == (1, judged, accepted)
     assert stats.drafts_sent == 1
 
 
 @pytest.mark.parametrize(
-    ("judged", "accepted", "counted"), [(4, 4, (2, 2)), (4, 3, (2, 1)), (4, 0, (2, 0)), (1, 1, (1, 0)), (0, 4, (0, 0))]
+    ("found", "accepted", "counted"),
+    [
+        ([False, False, True, True], 4, (2, 2)),
+        ([False, False, True, True], 3, (2, 1)),
+        ([False, False, True, True], 0, (2, 0)),
+        ([True], 0, (1, 0)),
+    ],
 )
 def test_looked_up_drafts_are_counted_where_they_are_judged(
-    judged: int, accepted: int, counted: tuple[int, int]
+    found: list[bool], accepted: int, counted: tuple[int, int]
 ) -> None:
-    stats = Stats()
-    in_flight_draft = InFlightDraft(10, [0] * 4, 100.0, 0.0, looked_up=[False, False, True, True])
-    response = verified([0] * (accepted + 1), accepted, judged, queue_ms=5.0, forward_ms=40.0)
-    StatsCounter(stats).take(Answered(in_flight_draft, response), 160.0)
+    stats = _round(Stats(), len(found), accepted, looked_up=found)
     assert (stats.looked_up, stats.looked_up_accepted) == counted
 
 
 def test_draft_tokens_from_a_prediction_are_counted_where_they_are_judged() -> None:
-    stats = Stats()
-    found = [False, True, True, True, True]
-    in_flight_draft = InFlightDraft(10, [0] * 5, 100.0, 0.0, looked_up=found, from_prediction=found)
-    StatsCounter(stats).take(Answered(in_flight_draft, verified([0] * 4, 3, 4, queue_ms=5.0, forward_ms=40.0)), 160.0)
-    assert (stats.prediction_accepted, stats.prediction_rejected) == (2, 2), "the first had been committed before"
+    found = [True, True, True, True]
+    stats = _round(Stats(), 4, 2, looked_up=found, from_prediction=found)
+    assert (stats.prediction_accepted, stats.prediction_rejected) == (2, 2)
 
 
 def test_a_lookup_drafter_counts_all_its_drafts_as_looked_up() -> None:
-    stats = _round(Stats(looks_up=True), 4, 3, 2)
+    stats = _round(Stats(looks_up=True), 3, 1)
     assert (stats.drafted, stats.accepted, stats.looked_up, stats.looked_up_accepted) == (3, 1, 3, 1)
 
 
-@pytest.mark.parametrize(("drafts", "accepted"), [(4, 4), (4, 1), (0, 0)])
-def test_a_draft_answered_from_the_record_is_no_round(drafts: int, accepted: int) -> None:
-    stats = _round(Stats(), drafts, 0, accepted, forward_ms=0.0)
+def test_a_draft_answered_from_the_record_is_no_round() -> None:
+    stats = _round(Stats(), 0, 0, forward_ms=0.0)
     assert (stats.drafts_sent, stats.rounds, stats.drafted, stats.accepted) == (1, 0, 0, 0)
 
 
 def test_network_time_is_what_the_verifier_does_not_report() -> None:
-    times = _round(_round(Stats(), 4, 4, 4), 4, 4, 4, forward_ms=90.0).times
+    times = _round(_round(Stats(), 4, 4), 4, 4, forward_ms=90.0).times
     assert (times.queue, times.verify, times.network) == (10.0, 130.0, 60.0 - 45.0)
 
 

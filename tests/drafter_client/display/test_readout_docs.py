@@ -4,7 +4,7 @@ import re
 
 from drafter_client.display.panel_rows import bars, columns, couples, lines
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import TokenSource
+from speculation.acceptance.token_source import TokenSource
 from speculation.policy.schedule import Schedule
 from tests.drafter_client.display.test_panel import everything
 from tests.paths import ROOT

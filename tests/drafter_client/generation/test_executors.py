@@ -18,9 +18,9 @@ from drafter_client.generation.events import Completion, Drafted
 from drafter_client.generation.executors import ThreadedExecutor
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import TokenSource
 from drafters.base import Expansion
 from drafters.draft_model import ModelDrafter
+from speculation.acceptance.token_source import TokenSource
 from speculation.drafts.node_selection import DraftStep
 from speculation.policy.schedule import Mechanisms, Schedule
 from speculation.sampling.sampling import Sampling

@@ -11,11 +11,11 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.errors import BadReply, StrategyRefused
 from drafter_client.http.client import VerifierClient
-from drafter_client.metrics.token_source import TokenSource
 from drafters.base import Drafter
 from drafters.draft_model import ModelDrafter
 from drafters.lookup import NgramDrafter
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
+from speculation.acceptance.token_source import TokenSource
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.distribution import probabilities
 from speculation.sampling.sampling import Sampling

@@ -18,7 +18,7 @@ from drafter_client.http.health import Health
 from drafter_client.http.outages import Outages
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import TokenSource
+from speculation.acceptance.token_source import TokenSource
 from speculation.errors import EngineError, InternalError, ModelLoading, Overloaded, SessionConflict, UnknownSession
 from speculation.protocol.responses import PrefillResponse
 from tests.drafter_client.http.bodies import body, prefilled

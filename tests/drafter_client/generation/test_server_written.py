@@ -19,14 +19,14 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.http.transport import VerifierTransport
 from drafter_client.metrics.statistics import Baseline, Stats
-from drafter_client.metrics.token_source import TokenSource
 from drafter_client.trace.recorder import Recorder
+from speculation.acceptance.token_source import TokenSource
 from speculation.protocol.responses import Speculation
 from tests.drafter_client.http.bodies import SAMPLING, body
 from tests.drafter_client.http.fake_transports import streamed
 from tests.drafter_client.support import PROMPT, Ticks, Verifier, plain
 
-SOME = {"tokens": [5], "text": "x"}
+SOME = {"tokens": [5], "sources": "b", "text": "x"}
 END: dict[str, Any] = {
     "token_ids": [5, 5],
     "finish_reason": "length",
@@ -37,6 +37,7 @@ END: dict[str, Any] = {
     "model": "honest",
     "mode": "target",
     "sampling": body(SAMPLING),
+    "sources": "bb",
     "timing": {"queue_ms": 1.0, "forward_ms": 20.0, "sessions": 1},
 }
 OPEN = {"session_id": "s", "prompt_len": len(PROMPT), "identity": "", "sampling": body(SAMPLING)}
@@ -197,8 +198,8 @@ def test_summary_of_a_resumed_text_covers_the_whole_text() -> None:
 def test_statistics_of_server_side_drafting_are_taken_over() -> None:
     events: list[tuple[float, str, Any]] = [
         (0.5, "tokens", SOME | {"judged": 0, "accepted": 0}),
-        (0.5, "tokens", SOME | {"tokens": [1, 2, 3], "judged": 4, "accepted": 2}),
-        (0.5, "tokens", SOME | {"tokens": [4, 6], "judged": 1, "accepted": 1}),
+        (0.5, "tokens", SOME | {"tokens": [1, 2, 3], "sources": "aarx", "judged": 4, "accepted": 2}),
+        (0.5, "tokens", SOME | {"tokens": [4, 6], "sources": "ab", "judged": 1, "accepted": 1}),
     ]
     speculation = Speculation(
         rounds=2,

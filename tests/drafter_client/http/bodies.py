@@ -6,6 +6,7 @@ from typing import Any
 
 from backends.scripted import ByteVocabulary
 from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.token_source import marks_of
 from speculation.protocol.fingerprint import Fingerprint
 from speculation.protocol.response_fields import FinishReason, Response, SamplingReport, Timing
 from speculation.protocol.responses import PrefillResponse, VerifyResponse
@@ -63,6 +64,7 @@ def prefilled(prompt_ids: list[int], tokens: list[int], known: int = 0, **change
         "sampling": SAMPLING,
         "self_continue": False,
         "timing": TIMING,
+        "sources": ["b"] * len(tokens),
     }
     return PrefillResponse(**opened | changed)
 
@@ -79,7 +81,8 @@ def verified(
     forward_ms: float = 1.5,
     sessions: int = 1,
 ) -> VerifyResponse:
-    """The response to a verify request."""
+    """The response to a verify request, which brings its own pass only."""
+    sources = marks_of([True] * accepted + [False] * (len(tokens) - accepted), judged) if tokens else []
     return VerifyResponse(
         position=position,
         accepted=accepted,
@@ -87,6 +90,7 @@ def verified(
         unjudged=unjudged,
         tokens=list(tokens),
         preds=list(tokens),
+        sources=sources,
         total_tokens=position + len(tokens),
         finish_reason=finish_reason,
         timing=Timing(queue_ms=queue_ms, forward_ms=forward_ms, sessions=sessions),

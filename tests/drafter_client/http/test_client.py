@@ -321,7 +321,9 @@ def test_a_stream_yields_the_committed_tokens_from_a_position_on(verifier: Verif
         text += client.verify(opened.session_id, 4, []).tokens
         for position in (2, 4):
             assert list(client.stream(opened.session_id, position)) == [
-                StreamedTokens(position=position, tokens=text[position - 2 :], target_decoded=False),
+                StreamedTokens(
+                    position=position, tokens=text[position - 2 :], sources=["b"] * (5 - position), target_decoded=False
+                ),
                 StreamEnd(total_tokens=2 + len(text), finish_reason="length"),
             ]
         with pytest.raises(PositionBeyondCommitted):
@@ -344,7 +346,12 @@ def test_an_error_in_the_stream_is_raised(verifier: Verifier) -> None:
     with closing(VerifierClient(verifier.url)) as client, pytest.raises(RequestError, match="vocabulary"):
         list(client.generate(TextSession([999_999]), {}))
     client, _, _ = _client(
-        streamed([("tokens", {"position": 1, "tokens": [1], "text": "a"}), ("error", Overloaded("full").body())])
+        streamed(
+            [
+                ("tokens", {"position": 1, "tokens": [1], "sources": "b", "text": "a"}),
+                ("error", Overloaded("full").body()),
+            ]
+        )
     )
     with pytest.raises(Overloaded, match="full"):
         list(client.generate(TextSession([1]), {}))

@@ -251,7 +251,15 @@ def test_progress_that_is_no_share_is_refused() -> None:
 
 
 def _pushed(position: int, tokens: Any, **more: Any) -> tuple[str, Any]:
-    return "tokens", {"position": position, "tokens": tokens, "own": True, "forward_ms": 1.0, **more}
+    sources = "t" * len(tokens) if isinstance(tokens, list) else ""
+    return "tokens", {
+        "position": position,
+        "tokens": tokens,
+        "sources": sources,
+        "own": True,
+        "forward_ms": 1.0,
+        **more,
+    }
 
 
 def _end(total: Any, reason: Any) -> tuple[str, Any]:
@@ -264,6 +272,7 @@ STREAMS = [
     *(([_pushed(value, [65])], "position should ") for value in NOT_COUNTS),
     ([_pushed(10, [])], "tokens is empty"),
     *(([_pushed(10, value)], r"tokens(\.0)? should ") for value in NOT_IDS),
+    *(([_pushed(10, [65], sources=value)], "sources ") for value in [None, 1, "q", "x", "a b"]),
     *(([_pushed(10, [65], own=value)], "own should be a valid boolean") for value in [None, 1]),
     *(([_pushed(10, [65], forward_ms=value)], "forward_ms should ") for value in NOT_TIMES[1:]),
     ([_pushed(10, [65]), _end(100, "length")], "total_tokens is 100 where 11 is due"),
@@ -284,7 +293,9 @@ def test_every_wrong_event_is_named(events: list[tuple[str, Any]], words: str) -
 def test_an_honest_stream_is_read_to_its_end() -> None:
     client = VerifierClient("http://v", transport=Pretender({}, iter([_pushed(10, [65, 66]), _end(12, "stop")])))
     told = client.stream("s", 10)
-    assert next(told) == StreamedTokens(position=10, tokens=[65, 66], target_decoded=True, forward_ms=1.0)
+    assert next(told) == StreamedTokens(
+        position=10, tokens=[65, 66], sources=["t", "t"], target_decoded=True, forward_ms=1.0
+    )
     assert next(told) == StreamEnd(total_tokens=12, finish_reason="stop")
 
 
@@ -375,6 +386,7 @@ BOUNDS = ResponseBounds("http://v", 258, 1000)
 class Told(NamedTuple):
     """A response that tells more of its tokens."""
 
+    sources: list[str]
     decisions: list[Decision | None] | None = None
     logprobs: list[TokenLogprobs | None] | None = None
 
@@ -382,22 +394,25 @@ class Told(NamedTuple):
 def test_decisions_and_logprobs_are_on_the_tokens() -> None:
     on_65, on_66 = (Decision(token, 0.5, None, None, None, None, "own") for token in (65, 66))
     of_65, of_66 = (TokenLogprobs(token, -0.5, [(token, -0.5)]) for token in (65, 66))
-    told = Told([on_65, on_66], [of_65, of_66])
+    told = Told(["a", "b"], [on_65, on_66], [of_65, of_66])
     for asked in (Asked(), Asked(True, True)):
-        assert BOUNDS.details("/verify", asked, [65, 66], told) == ([on_65, on_66], [of_65, of_66])
-    assert BOUNDS.details("/verify", Asked(), [65], Told()) == (None, None)
+        assert BOUNDS.details("/verify", asked, [65, 66], told) == (["a", "b"], [on_65, on_66], [of_65, of_66])
+    assert BOUNDS.details("/verify", Asked(), [65], Told(["r"])) == (["r"], None, None)
+    for marks in ([], ["b"], ["b", "-"], ["a", "a", "b"]):
+        with pytest.raises(BadReply, match=r"^http://v/verify: sources is not one letter for each token, of this"):
+            BOUNDS.details("/verify", Asked(), [65, 66], Told(marks))
     orders: list[list[int | None]] = [[0], [1, 0], [0, 1, 1], [0, None], []]
     for order in orders:
         decisions = [None if at is None else (on_65, on_66)[at] for at in order]
         with pytest.raises(BadReply, match=r"^http://v/verify: decisions are not on the tokens: is it a verifier\?$"):
-            BOUNDS.details("/verify", Asked(), [65, 66], Told(decisions))
+            BOUNDS.details("/verify", Asked(), [65, 66], Told(["a", "b"], decisions))
         logprobs = [None if at is None else (of_65, of_66)[at] for at in order]
         with pytest.raises(BadReply, match=r"^http://v/verify: logprobs are not on the tokens: is it a verifier\?$"):
-            BOUNDS.details("/verify", Asked(), [65, 66], Told(None, logprobs))
+            BOUNDS.details("/verify", Asked(), [65, 66], Told(["a", "b"], None, logprobs))
     with pytest.raises(BadReply, match=r"^http://v/verify: decisions are missing, and were asked for: is it"):
-        BOUNDS.details("/verify", Asked(decisions=True), [65], Told())
+        BOUNDS.details("/verify", Asked(decisions=True), [65], Told(["b"]))
     with pytest.raises(BadReply, match=r"^http://v/verify: logprobs are missing, and were asked for: is it"):
-        BOUNDS.details("/verify", Asked(logprobs=True), [65], Told([on_65]))
+        BOUNDS.details("/verify", Asked(logprobs=True), [65], Told(["b"], [on_65]))
 
 
 def test_what_a_request_asks_to_be_told() -> None:

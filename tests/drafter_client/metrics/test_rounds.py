@@ -12,10 +12,10 @@ from backends.scripted import END, Script, ScriptedBackend
 from drafter_client.errors import ConnectionLost
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import TokenSource
 from drafters.draft_model import ModelDrafter
 from simulation.paced import Cost, Paced
 from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.token_source import TokenSource
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.protocol.responses import StreamedTokens, StreamEnd, VerifyResponse
 from speculation.sampling.sampling import Sampling

@@ -17,12 +17,13 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import TokenSource
 from drafter_client.modes.auto import Run, automatic
 from drafter_client.modes.latency_probe import LatencyProbe
 from drafter_client.modes.memory import ModeMemory
 from drafter_client.modes.selection import ModeSelection
 from drafters.base import Expansion
+from speculation.acceptance.round_counts import JudgedRound
+from speculation.acceptance.token_source import TokenSource
 from speculation.drafts.tree import Prediction
 from speculation.protocol.fingerprint import Fingerprint
 from speculation.protocol.service_responses import ModelInfo
@@ -75,7 +76,7 @@ class World:
     def commit(self, text: TextSession, tell: Listener) -> Committed:
         """Commit the next token, by a verifier pass over no draft token."""
         position = len(text.known)
-        committed = Committed(position, [(self.token(position), TokenSource.BONUS)], judged=0)
+        committed = Committed(position, [(self.token(position), TokenSource.BONUS)], rounds=[JudgedRound(0, 0)])
         text.known.append(self.token(position))
         tell(committed, 1e3 * self.now)
         return committed

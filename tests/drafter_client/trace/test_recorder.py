@@ -11,14 +11,14 @@ from drafter_client.generation.events import (
     Committed,
     Drafted,
     Sent,
-    SourcesChanged,
     Streamed,
     to_all,
 )
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import SourceChange, TokenSource
 from drafter_client.trace.recorder import Recorder
 from drafters.base import Expansion
+from speculation.acceptance.round_counts import JudgedRound
+from speculation.acceptance.token_source import TokenSource
 from speculation.drafts.tree import Prediction
 from speculation.policy.schedule import Schedule
 from speculation.policy.verifier_timeline import InFlightDraft
@@ -35,7 +35,8 @@ def rounds(draw: st.DrawFn) -> list[tuple[InFlightDraft, VerifyResponse, float]]
     for _ in range(draw(st.integers(0, 12))):
         found = draw(st.lists(st.booleans(), max_size=8))
         count = len(found)
-        judged, accepted = draw(st.integers(0, count)), draw(st.integers(0, count))
+        judged = draw(st.integers(0, count))
+        accepted = draw(st.integers(0, judged))
         sent = draw(MS)
         in_flight_draft = InFlightDraft(10, [7] * count, sent, 0.0, looked_up=found, confidence=[0.5] * count)
         response = verified(
@@ -57,6 +58,11 @@ def test_records_add_up_with_the_statistics(answers: list, random: object, steps
     random.shuffle(answers)  # type: ignore[attr-defined]
     for in_flight_draft, response, now in answers:
         tell(Answered(in_flight_draft, response), now)
+        if (ran := response.round) is not None:
+            judged = JudgedRound(
+                ran.judged, ran.accepted, in_flight_draft.looked_up[: ran.judged], request=in_flight_draft
+            )
+            tell(Committed(10, [], rounds=[judged]), now)
     rows = recorder.rounds()
     assert sum(row["ran"] for row in rows) == stats.rounds
     assert len(rows) == stats.drafts_sent
@@ -81,10 +87,10 @@ def test_times_count_from_the_begin_of_the_run() -> None:
     in_flight_draft = InFlightDraft(10, [5, 6], 1010.0, 0.0, looked_up=[False, True], confidence=[0.5, 0.25])
     tell(Sent(in_flight_draft, Schedule.LOCKSTEP), 1010.0)
     tell(Answered(in_flight_draft, verified([5, 9], 1, 2, queue_ms=4.0, forward_ms=6.0)), 1030.0)
-    tell(Committed(10, [(5, TokenSource.ACCEPTED), (9, TokenSource.RECOVERED)]), 1030.0)
-    tell(Streamed(12, [8], True, None, 5.0), 1044.0)
-    tell(Committed(12, [(8, TokenSource.BONUS)]), 1044.0)
-    tell(SourcesChanged([SourceChange(12, TokenSource.BONUS, TokenSource.TARGET_DECODED)]), 1044.0)
+    judged = JudgedRound(2, 1, [False, True], request=in_flight_draft)
+    tell(Committed(10, [(5, TokenSource.ACCEPTED), (9, TokenSource.RECOVERED)], rounds=[judged]), 1030.0)
+    tell(Streamed(12, [8], ["t"], None, 5.0), 1044.0)
+    tell(Committed(12, [(8, TokenSource.TARGET_DECODED)]), 1044.0)
     assert recorder.prefills() == []
     assert recorder.steps() == [{"began_ms": 5.0, "ended_ms": 8.0, "read": 4, "width": 2, "drafts": [5, 6]}]
     assert recorder.rounds() == [

@@ -4,6 +4,7 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
+from speculation.acceptance import token_source
 from speculation.acceptance.explain import Decision, Verdict
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import Overloaded
@@ -69,7 +70,8 @@ DECIDED: dict[str, Any] = {
     "decisions": st.none() | st.lists(st.none() | DECISIONS, max_size=3),
     "logprobs": st.none() | st.lists(st.none() | LOGPROBS, max_size=3),
 }
-TOKENS: dict[str, Any] = {"position": COUNTS, "tokens": IDS}
+MARKS = st.from_regex(token_source.PATTERN, fullmatch=True).map(token_source.split)
+TOKENS: dict[str, Any] = {"position": COUNTS, "tokens": IDS, "sources": MARKS}
 ENDED = st.none() | REASONS
 VERIFIED = st.builds(
     responses.VerifyResponse,
@@ -130,6 +132,7 @@ RESPONSES: dict[str, st.SearchStrategy[response_fields.Response]] = {
         timing=TIMINGS,
         draft_model=st.none() | NAMES,
         speculation=st.none() | SPECULATION,
+        sources=MARKS,
         **DECIDED,
     ),
     "text's tokens": st.builds(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.token_source import marks_of
 from speculation.errors import InvalidRequest
 from speculation.protocol import messages, response_fields, responses, service_responses
 from speculation.sampling.sampling import Sampling
@@ -38,37 +39,34 @@ def test_a_request_is_built_as_the_verifier_reads_it() -> None:
         messages.build(messages.PrefillRequest, {"prompt": "a", "top_k": 1.5})
 
 
-def verified(tokens: int, accepted: int, judged: int, unjudged: int, forward_ms: float) -> responses.VerifyResponse:
+def verified(marks: list[str], judged: int, forward_ms: float) -> responses.VerifyResponse:
     return responses.VerifyResponse(
         position=10,
-        accepted=accepted,
+        accepted=0,
         judged=judged,
-        unjudged=unjudged,
-        tokens=[7] * tokens,
-        preds=[7] * tokens,
-        total_tokens=10 + tokens,
+        tokens=[7] * len(marks),
+        preds=[7] * len(marks),
+        sources=marks,
+        total_tokens=10 + len(marks),
         finish_reason=None,
         timing=response_fields.Timing(queue_ms=0.5, forward_ms=forward_ms, sessions=1),
     )
 
 
-@given(st.integers(0, 5), st.integers(1, 5), st.integers(0, 3), st.data())
-def test_response_tells_recorded_tokens_from_judged_ones(
-    recorded: int, judged: int, unjudged: int, data: st.DataObject
-) -> None:
+@given(st.integers(0, 5), st.integers(1, 5), st.data())
+def test_response_tells_recorded_tokens_from_judged_ones(recorded: int, judged: int, data: st.DataObject) -> None:
     accepted = data.draw(st.integers(0, judged))
-    response = verified(recorded + accepted + 1, recorded + accepted, judged, unjudged, 1.5)
-    drafts = recorded + judged + unjudged
-    assert response.ran and response.recorded(drafts) == recorded
-    assert response.judged_accepted(drafts) == accepted
+    earlier = data.draw(st.sampled_from(["t" * recorded, "b" * recorded, ("a" * recorded)[1:] + "b" * (recorded > 0)]))
+    own = marks_of([True] * accepted + [False], judged)
+    response = verified([*earlier, *own], judged, 1.5)
+    assert response.ran and response.round == (recorded, accepted, judged)
 
 
-@given(st.integers(1, 5), st.integers(0, 5))
-def test_response_without_judged_drafts_has_at_most_one_new_token(tokens: int, drafts: int) -> None:
-    from_record, decoded = verified(tokens, 0, 0, 0, 0.0), verified(tokens, 0, 0, 0, 1.5)
-    assert (from_record.ran, from_record.recorded(drafts)) == (False, tokens)
-    assert (decoded.ran, decoded.recorded(drafts)) == (True, tokens - 1)
-    assert from_record.judged_accepted(drafts) == decoded.judged_accepted(drafts) == 0
+@given(st.integers(1, 5))
+def test_response_without_judged_drafts_has_at_most_one_new_token(tokens: int) -> None:
+    from_record, decoded = verified(["b"] * tokens, 0, 0.0), verified(["b"] * tokens, 0, 1.5)
+    assert (from_record.ran, from_record.round) == (False, None)
+    assert (decoded.ran, decoded.round) == (True, (tokens - 1, 0, 0))
 
 
 def test_names_are_made_safe_for_a_terminal() -> None:

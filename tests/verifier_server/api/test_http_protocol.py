@@ -130,6 +130,7 @@ def test_prefill_reply_has_all_fields(server: LiveServer) -> None:
             "noise": "gumbel-1",
         },
         "self_continue": False,
+        "sources": "b",
     }
 
 
@@ -147,6 +148,7 @@ def test_verify_reply_has_all_fields(server: LiveServer) -> None:
         "judged": 5,
         "tokens": TEXT[1:5],
         "preds": TEXT[1:5],
+        "sources": "aaarx",
         "total_tokens": 17,
         "finish_reason": None,
     }

@@ -38,7 +38,8 @@ def tokens_of(found: Sequence[Event], start: int) -> list[int]:
     tokens: list[int] = []
     for name, data in found:
         assert name == "tokens"
-        assert data.keys() == {"position", "tokens", "own"} | ({"forward_ms"} if data["own"] else set())
+        assert len(data["sources"].replace("x", "")) == len(data["tokens"])
+        assert data.keys() == {"position", "tokens", "sources", "own"} | ({"forward_ms"} if data["own"] else set())
         assert data["position"] == start + len(tokens)
         assert data["tokens"]
         tokens += data["tokens"]
@@ -76,15 +77,18 @@ def test_stream_sends_every_commit_until_the_end(live: LiveServer) -> None:
         assert (response.headers["cache-control"], response.headers["x-accel-buffering"]) == ("no-cache", "no")
         assert "content-length" not in response.headers
         stream = read(response)
-        assert next(stream) == ("tokens", {"position": 3, "tokens": TEXT[:1], "own": False}), (
+        assert next(stream) == ("tokens", {"position": 3, "tokens": TEXT[:1], "sources": "b", "own": False}), (
             "the tokens committed before"
         )
         verify(live, 4, TEXT[1:4])
-        assert next(stream) == ("tokens", {"position": 4, "tokens": TEXT[1:5], "own": False})
+        assert next(stream) == ("tokens", {"position": 4, "tokens": TEXT[1:5], "sources": "aaab", "own": False})
         verify(live, 8, [0])
-        assert next(stream) == ("tokens", {"position": 8, "tokens": TEXT[5:6], "own": False})
+        assert next(stream) == ("tokens", {"position": 8, "tokens": TEXT[5:6], "sources": "r", "own": False})
         verify(live, 9, TEXT[6:40])
-        assert next(stream) == ("tokens", {"position": 9, "tokens": TEXT[6:20], "own": False})
+        assert next(stream) == (
+            "tokens",
+            {"position": 9, "tokens": TEXT[6:20], "sources": "a" * 13 + "b", "own": False},
+        )
         assert list(stream) == [("end", {"total_tokens": 23, "finish_reason": "length"})], "then the stream is closed"
 
 
@@ -93,14 +97,17 @@ def test_stream_starts_at_the_given_position(live: LiveServer, start: int) -> No
     verify(live, 4, TEXT[1:5])  # 9 tokens are committed
     with live.client() as client, client.stream("GET", f"/sessions/s/stream/?from={start}") as response:
         stream = read(response)
-        assert next(stream) == ("tokens", {"position": start, "tokens": TEXT[start - 3 : 6], "own": False})
+        assert next(stream) == (
+            "tokens",
+            {"position": start, "tokens": TEXT[start - 3 : 6], "sources": "baaaab"[start - 3 :], "own": False},
+        )
 
 
 def test_stream_from_the_end_waits_for_the_next_commit(live: LiveServer) -> None:
     with live.client() as client, client.stream("GET", "/sessions/s/stream?from=4") as response:
         wait_until_watched(live, 1)
         verify(live, 4, [])
-        assert next(read(response)) == ("tokens", {"position": 4, "tokens": TEXT[1:2], "own": False})
+        assert next(read(response)) == ("tokens", {"position": 4, "tokens": TEXT[1:2], "sources": "b", "own": False})
 
 
 @pytest.mark.parametrize("position", [3, 23])
@@ -170,7 +177,7 @@ def test_several_readers_are_independent(live: LiveServer) -> None:
         with live.client() as leaving, leaving.stream("GET", "/sessions/s/stream?from=4") as other:
             wait_until_watched(live, 2)
             verify(live, 4, TEXT[1:3])
-            first = ("tokens", {"position": 4, "tokens": TEXT[1:4], "own": False})
+            first = ("tokens", {"position": 4, "tokens": TEXT[1:4], "sources": "aab", "own": False})
             assert next(read(other)) == first
         wait_until_watched(live, 1)
         stream = read(response)
@@ -227,7 +234,7 @@ def test_slow_reader_blocks_nothing_and_gets_merged_events(serve: Serve) -> None
         connection.sendall(b"GET /sessions/s/stream?from=4 HTTP/1.0\r\n\r\n")
         wait_until_watched(live, 1)
         for _ in range(commits):
-            session.commit([7] * width, frozenset())
+            session.commit([7] * width, frozenset(), ["b"] * width)
             for watcher in session.watchers:
                 watcher()
             live.service.engine_client.deliver()
@@ -258,10 +265,10 @@ def test_target_decoded_tokens_have_their_own_events(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT))
     live.post("/prefill", {"session_id": "s", "prompt_ids": PROMPT_IDS})
     session = live.service.sessions.get("s")
-    session.commit(TEXT[1:4], frozenset(), target_decoded=True)
-    session.commit(TEXT[4:6], frozenset(), target_decoded=True)
-    session.commit(TEXT[6:8], frozenset())
-    session.commit(TEXT[8:9], frozenset(), target_decoded=True)
+    session.commit(TEXT[1:4], frozenset(), ["t"] * 3)
+    session.commit(TEXT[4:6], frozenset(), ["t"] * 2)
+    session.commit(TEXT[6:8], frozenset(), ["a", "b"])
+    session.commit(TEXT[8:9], frozenset(), ["t"])
     for start, expected in (
         (3, [(3, 1, False), (4, 5, True), (9, 2, False), (11, 1, True)]),
         (6, [(6, 3, True), (9, 2, False), (11, 1, True)]),

@@ -59,7 +59,7 @@ def test_it_continues_from_the_first_token_at_once() -> None:
     world.run(world.now + 10.5 * STEP)
     assert continuation_times(world, 0.0)[0] == pytest.approx(world.plans[0][0] + linear(world.plans[0][1]))
     assert session.tokens[3:] == TEXT[:11]
-    assert session.target_decoded_bounds == [4]
+    assert session.marks == ["b", *["t"] * 10]
     assert all(plan.tokens == 1 for _, plan in world.plans[1:])
 
 
@@ -230,14 +230,14 @@ def test_late_drafts_are_compared_with_target_decoded_tokens() -> None:
     assert (fed(plan), continued(plan)) == ({session.id: 4}, [])
 
 
-def test_ranges_of_target_decoded_tokens_are_recorded() -> None:
+def test_the_source_of_each_token_is_recorded() -> None:
     world = make_world()
     session = opened(world)
     world.run(world.now + 2.5 * STEP)  # 3 tokens are committed, the 4th is being decoded
     world.ask(session, 4, TEXT[1:6])
     world.run(world.now + 1.6 * STEP)
     assert session.tokens[3:] == TEXT[:7]
-    assert session.target_decoded_bounds == [4, 7], "three target-decoded, two accepted, one bonus token"
+    assert "".join(session.marks) == "btttaab", "three target-decoded, two accepted, one bonus token"
 
 
 class Failing(ScriptedBackend):

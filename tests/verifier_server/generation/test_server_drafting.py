@@ -486,7 +486,7 @@ def test_the_wait_for_a_slot_of_the_draft_model_counts_as_queueing() -> None:
     last: list[SimpleQueue[Answer | SpecPairError]] = [SimpleQueue(), SimpleQueue()]
     for number, results in enumerate(last):
         session = Session(str(number), [256, 1], 2, WARM, Strategy.COUPLED, 12)
-        fusion.start(engine, session, 2, DraftCounts(""), 2, results.put)
+        fusion.start(engine, session, 2, DraftCounts(), 2, results.put)
     now[0] = 7.0
     engine.start()  # the first text started at once, and waited for the engine
     waited = []
@@ -515,7 +515,7 @@ def test_a_client_with_many_texts_does_not_block_another_client() -> None:
     clients = [*["many"] * 4, "one"]
     for number, client in enumerate(clients):
         session = Session(str(number), [256, number], 2, WARM, Strategy.COUPLED, 12, place=Place(client=client))
-        fusion.start(engine, session, 2, DraftCounts(""), 2, lambda result, client=client: report(client, result))  # type: ignore[misc]
+        fusion.start(engine, session, 2, DraftCounts(), 2, lambda result, client=client: report(client, result))  # type: ignore[misc]
     engine.start()
     order = [ended.get(timeout=20) for _ in clients]
     engine.stop()
@@ -540,7 +540,7 @@ def test_stopping_ends_running_and_waiting_texts() -> None:
 
     for number in range(2):
         session = Session(str(number), [256, 1], 2, WARM, Strategy.COUPLED, 1_000_000)
-        fusion.start(engine, session, 2, DraftCounts(""), 2, lambda result, number=number: report(number, result))  # type: ignore[misc]
+        fusion.start(engine, session, 2, DraftCounts(), 2, lambda result, number=number: report(number, result))  # type: ignore[misc]
     assert started.wait(20)
     engine.stop()
     fusion.stop()

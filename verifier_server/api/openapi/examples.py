@@ -29,6 +29,7 @@ _VERIFIED = {
     "judged": 3,
     "tokens": [13, 222, 19],
     "preds": [13, 222, 19],
+    "sources": "aar",
     "total_tokens": 8,
     "finish_reason": None,
     "timing": _TIMING,
@@ -44,6 +45,7 @@ _TEXT = {
     "mode": "target",
     "sampling": _SAMPLING | {"seed": 7, "temperature": 0.8},
     "timing": _TIMING,
+    "sources": "bbbbbb",
 }
 _OPENED = {
     "session_id": "text-1",
@@ -106,6 +108,7 @@ _RESPONSES: dict[str, Json] = {  # by schema
         "sampling": _SAMPLING,
         "self_continue": False,
         "timing": _TIMING,
+        "sources": "b",
     },
     "VerifyResponse": _VERIFIED,
     "BatchResponse": {"results": [_VERIFIED, UnknownSession("no session c").body()]},
@@ -147,12 +150,12 @@ _RESPONSES: dict[str, Json] = {  # by schema
 _EVENTS: dict[str, tuple[tuple[str, str], ...]] = {  # by path: event names and data of one stream
     "/generate": (
         ("open", json.dumps(_OPENED, separators=(",", ":"))),
-        ("tokens", '{"position":4,"tokens":[798,13,774],"text":"string, text"}'),
-        ("tokens", '{"position":7,"tokens":[13,222,1021],"text":", 100"}'),
+        ("tokens", '{"position":4,"tokens":[798,13,774],"sources":"bbb","text":"string, text"}'),
+        ("tokens", '{"position":7,"tokens":[13,222,1021],"sources":"bbb","text":", 100"}'),
         ("end", json.dumps(_TEXT, separators=(",", ":"))),
     ),
     "/sessions/{session_id}/stream": (
-        ("tokens", '{"position":5,"tokens":[13,222,19],"own":true,"forward_ms":1.1}'),
+        ("tokens", '{"position":5,"tokens":[13,222,19],"sources":"ttt","own":true,"forward_ms":1.1}'),
         ("end", '{"total_tokens":8,"finish_reason":"length"}'),
     ),
 }
