@@ -18,13 +18,9 @@ from command_line.objects import keep_loaded_objects
 from http_service.connections.app import App
 from http_service.head_requests import HeadRequests
 from http_service.hosts import Hosts, read_hosts
-from http_service.keys.gate import GatedRequests
 from http_service.observability import logs
-from http_service.observability.observed_requests import ObservedRequests
-from http_service.observability.routes import Routes
-from http_service.openapi import docs_page
+from http_service.observability.health import StateEndpoints
 from http_service.origins import Origins, read_origins
-from http_service.pages import KnownHosts, add_cors
 from http_service.shutdown import stop_signals
 from openai_api.endpoints import Endpoints
 from verifier_server.api import entrance, operations
@@ -83,23 +79,20 @@ def create_app(
             if service.loader.failure is not None and after_failure is not None:  # the loader has logged the failure
                 after_failure()
 
-    app = App(document.TITLE, lifespan)
-    app.state.service = service = Service(settings, backend, clock, draft)
-    keyed = service.gate.access.keyed
-    app.openapi = lambda: document.document(keyed)  # type: ignore[method-assign]
+    service = Service(settings, backend, clock, draft)
+    gate = service.gate
+    app = App(document.TITLE, lifespan, lambda: document.document(gate.access.keyed))
+    app.state.service = service
     endpoints = Endpoints(VerifierTexts(service))
-    operations.add_to(app, endpoints)
     service.texts_full = lambda: endpoints.places.full
-    docs_page.add_to(app)
+    registry, metrics_open = service.metrics.registry, settings.metrics_open
+    state = StateEndpoints(gate, registry, service.condition, lambda: (service.health(), {}), metrics_open)
+    operations.add_to(app, state, endpoints)
     app.add_middleware(HeadRequests)
     entrance.add_to(app, stopping=lambda: service.stopping)
     origins = Origins(read_origins(settings.cors_origins), settings.key("cors_origins"))
-    app.add_middleware(GatedRequests, gate=service.gate, origins=origins)
-    add_cors(app, origins)
     hosts = Hosts(read_hosts(settings.allowed_hosts), settings.key("allowed_hosts"))
-    app.add_middleware(KnownHosts, access=service.gate.access, hosts=hosts)
-    routes = Routes([*(operation.path for operation in operations.OPERATIONS), "/docs", "/openapi.json"])
-    app.add_middleware(ObservedRequests, metrics=service.metrics, routes=routes, access_log=settings.access_log)
+    app.add_layers(gate, origins, hosts, service.metrics, operations.OPERATIONS, settings.access_log)
     return app
 
 

@@ -11,11 +11,8 @@ from backends.base import Backend
 from backends.machine import machine_id
 from backends.vocabulary import Part
 from http_service.draining import Draining
-from http_service.keys.access import ANYONE, Access, Caller
-from http_service.keys.accounts import Accounts
+from http_service.keys.access import ANYONE, VERIFIER, Caller
 from http_service.keys.gate import Gate
-from http_service.keys.key_file import KeyFileError
-from http_service.keys.key_store import KeyStore
 from http_service.long_bodies import RequestBodies
 from http_service.observability.health import Condition
 from http_service.observability.metrics import ServiceMetrics
@@ -41,7 +38,7 @@ from verifier_server.observability.gauges import VerifierGauges
 from verifier_server.observability.text_log import log_text
 from verifier_server.session_table import SessionTable
 from verifier_server.sessions import Session
-from verifier_server.settings import Settings, SettingsError
+from verifier_server.settings import Settings
 
 GRACE = 2.0  # seconds that requests have to finish when the process is told to stop
 
@@ -61,14 +58,10 @@ class Service:
         Raises SettingsError for a file of keys that cannot be read.
         """
         self.settings = settings
-        key = settings.api_key
-        try:
-            keys = KeyStore(None if key is None else key.get_secret_value(), settings.keys_file)
-        except KeyFileError as error:
-            raise SettingsError(f"{settings.key('keys_file')}: {error}") from None
-        accounts = Accounts()
-        self.gate = Gate(Access(keys, settings.insecure), accounts)
-        self.accounting = Accounting(accounts)
+        self.gate = Gate.of(
+            settings.api_key, settings.keys_file, settings.insecure, VERIFIER, settings.key("keys_file")
+        )
+        self.accounting = Accounting(self.gate.accounts)
         self.engine_client = EngineClient()
         self.metrics = ServiceMetrics(self._model_name, by_key=settings.metrics_by_key)
         self.draining = Draining(settings.drain_seconds, lambda: self.sessions.text_under_way())

@@ -11,11 +11,8 @@ from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.serve.app import create_app
 from http_service.hosts import Hosts, read_hosts
-from http_service.keys.access import DRAFTER, Access
-from http_service.keys.accounts import Accounts
+from http_service.keys.access import DRAFTER
 from http_service.keys.gate import Gate
-from http_service.keys.key_file import KeyFileError
-from http_service.keys.key_store import KeyStore
 from http_service.listening import bind_sockets, configured, serve, shown_address
 from http_service.observability import logs
 from http_service.observability.metrics import ServiceMetrics
@@ -29,7 +26,9 @@ def run_serve(options: argparse.Namespace) -> int:
     """Serve until stopped. Returns the exit status: 1 when the port is in use, or a file of keys cannot be read."""
     logs.configure(options.log_format)
     try:
-        gate = _gate(options)
+        gate = Gate.of(
+            options.serve_key, options.keys_file, options.insecure, DRAFTER, options.settings.key("keys_file")
+        )
         sockets = bind_sockets(options.host, options.port)
     except SettingsError as error:
         print(f"drafter: {error}", file=sys.stderr)
@@ -80,13 +79,3 @@ def _tell_settled_mode(pair: Pair, chosen: Options) -> None:
     """Log that the options leave mode `auto` no choice, where that is so."""
     if chosen.mode is Mode.AUTO and chosen.one_mode is not None:
         _log.warning("mode auto is %s for all texts: %s is asked for", pair.settled_mode(chosen), chosen.one_mode)
-
-
-def _gate(options: argparse.Namespace) -> Gate:
-    """The keys and whom they admit. Raises SettingsError for a file of keys that cannot be read."""
-    key = options.serve_key
-    try:
-        keys = KeyStore(None if key is None else key.get_secret_value(), options.keys_file)
-    except KeyFileError as error:
-        raise SettingsError(f"{options.settings.key('keys_file')}: {error}") from None
-    return Gate(Access(keys, options.insecure, DRAFTER), Accounts())

@@ -11,29 +11,24 @@ from fastapi import FastAPI
 from drafter_client.options import Options
 from drafter_client.pair import Pair
 from drafter_client.serve import operations
-from drafter_client.serve.state import StateEndpoints
 from drafter_client.serve.texts import RETRY_AFTER, PairTexts
 from drafter_client.serve.watch import PAUSE, VerifierWatch
 from http_service.connections.app import App
 from http_service.draining import Draining
 from http_service.head_requests import HeadRequests
 from http_service.hosts import Hosts
-from http_service.keys.access import DRAFTER, Access
-from http_service.keys.accounts import Accounts
-from http_service.keys.gate import Gate, GatedRequests
-from http_service.keys.key_store import KeyStore
-from http_service.observability.health import Condition
+from http_service.keys.access import DRAFTER
+from http_service.keys.gate import Gate
+from http_service.observability.health import Condition, StateEndpoints
 from http_service.observability.metrics import ServiceMetrics
-from http_service.observability.observed_requests import ObservedRequests
-from http_service.observability.routes import Routes
-from http_service.openapi import docs_page, operation
+from http_service.openapi import operation
 from http_service.origins import Origins
-from http_service.pages import KnownHosts, add_cors
 from http_service.replies.failures import Failures
 from http_service.shutdown import stop_signals
 from http_service.trailing_slash import TrailingSlash
 from openai_api.endpoints import Endpoints
 from openai_api.messages.errors import form_of
+from speculation.protocol.service_responses import HealthResponse
 
 MOST_BYTES = 4 * 1024 * 1024  # of a request's body
 _log = logging.getLogger("specpair.drafter")
@@ -61,7 +56,7 @@ def create_app(
     that it answers to without a key, beside its machine's own. `look_every`: seconds between looks at the verifier. The
     pair is closed with the application.
     """
-    passed = gate or Gate(Access(KeyStore(), names=DRAFTER), Accounts())
+    passed = gate or Gate.of(None, None, False, DRAFTER)
     counted = metrics or ServiceMetrics(lambda: pair.target.name)
 
     @asynccontextmanager
@@ -92,24 +87,25 @@ def create_app(
             return Condition("model_mismatch", RETRY_AFTER)
         return Condition("overloaded", 1) if endpoints.places.full else Condition("ready")
 
+    def health() -> tuple[HealthResponse, dict[str, str]]:
+        found = condition()
+        if found.status == "draining":
+            return HealthResponse(status="draining"), found.headers
+        if found.status in ("ready", "overloaded"):
+            return HealthResponse(status="ready", model=pair.target.name), {}
+        return HealthResponse(status=found.status, model=pair.target.name, reason=why(pair)), found.headers
+
     draining = Draining(drain, lambda: inf if endpoints.places.taken + endpoints.places.waiting else 0.0)
     source = PairTexts(pair, options, texts, queue, MOST_BYTES, draining, passed)
     endpoints = Endpoints(source)
     endpoints.places.on_leave = draining.changed
-    app = App(operations.TITLE, lifespan)
-    app.openapi = lambda: operations.document(passed.access.keyed)  # type: ignore[method-assign]
-    state = StateEndpoints(lambda: pair.target.name, condition, lambda: why(pair), passed, counted.registry)
+    app = App(operations.TITLE, lifespan, lambda: operations.document(passed.access.keyed))
     operation.add_to(app, operations.OPENAI_OPERATIONS, endpoints)
-    operation.add_to(app, operations.STATE, state)
-    docs_page.add_to(app)
+    operation.add_to(app, operations.STATE, StateEndpoints(passed, counted.registry, condition, health))
     Failures("drafter", form_of).add_to(app)
     app.add_middleware(HeadRequests)
     app.add_middleware(TrailingSlash)
-    app.add_middleware(GatedRequests, gate=passed, origins=origins)
-    add_cors(app, origins)
-    app.add_middleware(KnownHosts, access=passed.access, hosts=hosts or Hosts())
-    known = Routes([*(each.path for each in operations.SERVICE.operations), "/docs", "/openapi.json"])
-    app.add_middleware(ObservedRequests, metrics=counted, routes=known, access_log=access_log)
+    app.add_layers(passed, origins, hosts or Hosts(), counted, operations.SERVICE.operations, access_log)
     return app
 
 

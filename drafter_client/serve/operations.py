@@ -2,7 +2,6 @@
 
 from functools import cache
 
-from drafter_client.serve.state import StateEndpoints
 from http_service.openapi import document as built
 from http_service.openapi import state
 from http_service.openapi.document import Examples
@@ -33,14 +32,7 @@ _TEXTS: Errors = (
     *(errors.EngineError, errors.Overloaded, errors.ShuttingDown, errors.VerifierAway, errors.ModelMismatch),
     errors.TargetChanged,
 )
-STATE = state_operations(
-    StateEndpoints.get_health,
-    StateEndpoints.get_live,
-    StateEndpoints.get_ready,
-    StateEndpoints.get_metrics,
-    StateEndpoints.get_usage,
-    _ALWAYS,
-)
+STATE = state_operations(_ALWAYS)
 OPENAI_OPERATIONS = openai_operations(_ALWAYS, _BODY, _TEXTS)
 
 SERVICE = built.Service(

@@ -1,10 +1,16 @@
 """The gate that every request passes: it admits callers, holds the keys to their limits, and refuses foreign pages."""
 
+from pathlib import Path
+
+from pydantic import SecretStr
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from http_service.keys.access import Access, Caller
+from command_line.errors import SettingsError
+from http_service.keys.access import Access, Caller, ServiceNames
 from http_service.keys.accounts import Account, Accounts, Usage
+from http_service.keys.key_file import KeyFileError
+from http_service.keys.key_store import KeyStore
 from http_service.observability.request_context import note_key
 from http_service.origins import Origins
 from http_service.replies.error_reply import error_reply
@@ -20,6 +26,18 @@ class Gate:
 
     def __init__(self, access: Access, accounts: Accounts) -> None:
         self.access, self.accounts = access, accounts
+
+    @classmethod
+    def of(
+        cls, key: SecretStr | None, file: Path | None, insecure: bool, names: ServiceNames, setting: str = "keys_file"
+    ) -> "Gate":
+        """The gate of a service with these settings. `setting`: the name of the setting `file`, for errors. Raises
+        SettingsError for a file of keys that cannot be read."""
+        try:
+            keys = KeyStore(None if key is None else key.get_secret_value(), file)
+        except KeyFileError as error:
+            raise SettingsError(f"{setting}: {error}") from None
+        return cls(Access(keys, insecure, names), Accounts())
 
     def admit(self, request: Request) -> Caller:
         """The caller of a request. Raises Unauthorized and Forbidden.

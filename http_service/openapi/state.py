@@ -1,16 +1,11 @@
 """The operations on the state of a service that both services have: for orchestrators, Prometheus and clients."""
 
-from collections.abc import Awaitable, Callable
-
-from starlette.responses import Response
-
+from http_service.observability.health import StateEndpoints
 from http_service.openapi.document import RETRY_AFTER
 from http_service.openapi.operation import Errors, Json, Operation
 from http_service.openapi.schemas import PREFIX
 from speculation.errors import InternalError
 from speculation.protocol.service_responses import HealthResponse, LiveResponse, ReadyResponse, UsageResponse
-
-Endpoint = Callable[..., Awaitable[Response]]
 
 METRICS = (  # `/metrics`, in part
     "# HELP specpair_num_requests_waiting Requests that wait for a forward pass.\n"
@@ -41,15 +36,13 @@ UNHEALTHY: dict[str, Json] = {  # `/health` with status 503
 }
 
 
-def state_operations(
-    health: Endpoint, live: Endpoint, ready: Endpoint, metrics: Endpoint, usage: Endpoint, always: Errors
-) -> tuple[Operation, ...]:
-    """The operations with these endpoints. `always`: errors of any request that needs a key."""
+def state_operations(always: Errors) -> tuple[Operation, ...]:
+    """The operations, whose endpoints are methods. `always`: errors of any request that needs a key."""
     return (
         Operation(
             "GET",
             "/health",
-            health,
+            StateEndpoints.get_health,
             "operation",
             HealthResponse,
             (InternalError,),
@@ -69,7 +62,7 @@ def state_operations(
         Operation(
             "GET",
             "/live",
-            live,
+            StateEndpoints.get_live,
             "operation",
             LiveResponse,
             (InternalError,),
@@ -79,7 +72,7 @@ def state_operations(
         Operation(
             "GET",
             "/ready",
-            ready,
+            StateEndpoints.get_ready,
             "operation",
             ReadyResponse,
             (InternalError,),
@@ -91,8 +84,8 @@ def state_operations(
                 }
             },
         ),
-        Operation("GET", "/metrics", metrics, "operation", None, always, text=METRICS),
-        Operation("GET", "/usage", usage, "operation", UsageResponse, always),
+        Operation("GET", "/metrics", StateEndpoints.get_metrics, "operation", None, always, text=METRICS),
+        Operation("GET", "/usage", StateEndpoints.get_usage, "operation", UsageResponse, always),
     )
 
 

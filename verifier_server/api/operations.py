@@ -2,9 +2,11 @@
 
 from fastapi import FastAPI
 
+from http_service.observability.health import StateEndpoints
 from http_service.openapi import operation
 from http_service.openapi.operation import Errors, Json, Operation
 from http_service.openapi.state import state_operations
+from openai_api.endpoints import Endpoints
 from openai_api.operations import openai_operations
 from speculation import errors
 from speculation.protocol import messages, responses, service_responses
@@ -131,9 +133,6 @@ _OWN = (
         service_responses.VocabularyResponse,
         (*_ALWAYS, *_MODEL),
     ),
-    *state_operations(
-        routes.get_health, routes.get_live, routes.get_ready, routes.get_metrics, routes.get_usage, _ALWAYS
-    ),
     Operation(
         "GET",
         "/sessions",
@@ -162,10 +161,12 @@ _OWN = (
     ),
 )
 OPENAI = openai_operations((*_ALWAYS, *_MODEL), _BODY, _ENGINE)
-OPERATIONS = (*_OWN, *OPENAI)
+STATE = state_operations(_ALWAYS)
+OPERATIONS = (*_OWN, *STATE, *OPENAI)
 
 
-def add_to(app: FastAPI, openai_endpoints: object) -> None:
-    """Register every endpoint but `/verify`, which `entrance` serves. `openai_endpoints`: an `Endpoints`."""
+def add_to(app: FastAPI, state: StateEndpoints, openai_endpoints: Endpoints) -> None:
+    """Register every endpoint but `/verify`, which `entrance` serves."""
     operation.add_to(app, (each for each in _OWN if each.endpoint is not routes.verify))
+    operation.add_to(app, STATE, state)
     operation.add_to(app, OPENAI, openai_endpoints)

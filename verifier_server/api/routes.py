@@ -3,22 +3,18 @@
 import ipaddress
 from functools import partial
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from http_service.keys.access import Caller
-from http_service.observability import exposition, health
 from http_service.observability.request_context import note_session
 from http_service.replies.event_stream import HEADERS, HEARTBEAT, MEDIA_TYPE
 from http_service.replies.json_reply import JsonReply
 from speculation.errors import (
-    Forbidden,
     ImplicitSessionRefused,
     InvalidRequest,
     SessionMismatch,
     SpecPairError,
-    Unauthorized,
 )
 from speculation.protocol import messages, response_fields, responses, service_responses
 from verifier_server.api.generate_responses import sampling_report, summary, text_events
@@ -106,44 +102,6 @@ async def stream_session(request: Request) -> Response:
     return CommittedStream(service, session, position)
 
 
-async def get_health(request: Request) -> Response:
-    """Whether the model is ready; 503 while it loads (with its progress) or drains, and after a failure.
-
-    It needs no key. A caller that other endpoints would refuse gets only this, and the reason in `access`.
-    """
-    try:
-        told = admitted(request)[0].health()
-    except (Unauthorized, Forbidden) as error:
-        whole = _service(request).health()
-        told = service_responses.HealthResponse(
-            status=whole.status,
-            progress=whole.progress,
-            access="forbidden" if isinstance(error, Forbidden) else "unauthorized",
-            reason="its log says why" if whole.status == "failed" else None,
-        )
-    return _json(told, status=200 if told.status == "ready" else 503)
-
-
-async def get_live(request: Request) -> Response:
-    """Whether the process works: 503 only when it has failed for good and should be restarted. It needs no key."""
-    return _orchestrated(health.live(_service(request).condition()))
-
-
-async def get_ready(request: Request) -> Response:
-    """Whether it takes new texts: 503 while it loads, is overloaded or drains, and after a failure. It needs no key."""
-    return _orchestrated(health.ready(_service(request).condition()))
-
-
-async def get_metrics(request: Request) -> Response:
-    """Metrics in the text format of Prometheus. With VERIFIER_METRICS_OPEN they need no key."""
-    service = _service(request)
-    if not service.settings.metrics_open:
-        admitted(request)
-    # In a thread, since many keys make many series, and verify requests must not wait for them.
-    written = await run_in_threadpool(exposition.exposition, service.metrics.registry)
-    return Response(written, media_type=exposition.MEDIA_TYPE)
-
-
 async def get_model(request: Request) -> Response:
     """The model: limits, costs, vocabulary fingerprints (`?below=N`: of the first N ids), chat template."""
     service, _ = admitted(request)
@@ -192,12 +150,6 @@ def _info(service: Service, session: Session, session_id: str | None) -> service
         resident=service.engine.is_resident(session),
         prompt_read=session.prompt_len if unread is None else unread.read,
     )
-
-
-async def get_usage(request: Request) -> Response:
-    """What was done for the caller's key since the start. For a key of an admin: for each key that was used."""
-    service, caller = admitted(request)
-    return _json(service.gate.usage(caller))
 
 
 async def delete_session(request: Request) -> Response:
@@ -291,10 +243,5 @@ def _allow_implicit(request: Request) -> None:
         )
 
 
-def _json(reply: response_fields.Response, session: Session | None = None, status: int = 200) -> Response:
-    headers = None if session is None else {SESSION_HEADER: session.id}
-    return JsonReply(reply.body(), status, headers)
-
-
-def _orchestrated(reply: health.Reply) -> Response:
-    return JsonReply(reply.body.body(), reply.http_status, reply.headers)
+def _json(reply: response_fields.Response, session: Session | None = None) -> Response:
+    return JsonReply(reply.body(), headers=None if session is None else {SESSION_HEADER: session.id})

@@ -1,9 +1,9 @@
 """The metrics that both ends have: names, labels, and what each method counts."""
 
 import pytest
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from http_service.observability.exposition import exposition
 from http_service.observability.metrics import ServiceMetrics
 
 
@@ -33,7 +33,7 @@ def test_keys_are_counted_apart_only_if_asked_for() -> None:
     together.text("ada").tokens(3)
     together.text("bob").tokens(4)
     assert value(together, "generation_tokens_total") == 7
-    assert "ada" not in exposition(together.registry).decode()
+    assert "ada" not in generate_latest(together.registry).decode()
 
 
 @pytest.mark.parametrize("by_key", [False, True])
@@ -81,6 +81,6 @@ def test_two_applications_share_nothing_and_prometheus_can_read_both() -> None:
     one, other = ServiceMetrics(lambda: 'a "name"\n'), ServiceMetrics(lambda: "m")
     one.text().tokens(1)
     assert value(other, "generation_tokens_total") is None
-    families = list(text_string_to_metric_families(exposition(one.registry).decode()))
+    families = list(text_string_to_metric_families(generate_latest(one.registry).decode()))
     [tokens] = [each for each in families if each.name == "specpair_generation_tokens"]
     assert tokens.samples[0].labels == {"model_name": 'a "name"\n'}
