@@ -23,12 +23,11 @@ async def read_body(
     request: Request,
     limit: int,
     patience: float,
-    slowest: float = SLOWEST,
     before_long: Callable[[int], Awaitable[None]] | None = None,
 ) -> bytes:
     """Read the body of a request, and unpack it if it is compressed.
 
-    It may have up to `limit` bytes, sent and unpacked, and take up to `patience` seconds plus one for each `slowest`
+    It may have up to `limit` bytes, sent and unpacked, and take up to `patience` seconds plus one for each `SLOWEST`
     bytes read. `before_long` is called with the size that a body may have, before more than `LONG` bytes of it are read
     or unpacked. Raises what it raises, BodyTooLarge, RequestTimeout, UnsupportedEncoding, and InvalidRequest if the
     connection was closed before the body was complete, or the body cannot be unpacked.
@@ -61,11 +60,11 @@ async def read_body(
                     await before_long(int(declared) if declared.isdigit() and not packed else limit)
                     before_long, waited = None, loop.time() - wait_began
                 if more:
-                    deadline.reschedule(began + waited + patience + len(body) / slowest)
+                    deadline.reschedule(began + waited + patience + len(body) / SLOWEST)
     except TimeoutError:
         raise RequestTimeout(
             f"the body was not complete after {loop.time() - began:.1f} s ({len(body)} bytes had come): send it in "
-            f"{patience:g} s, or at {slowest / 1024:g} KiB a second"
+            f"{patience:g} s, or at {SLOWEST / 1024:g} KiB a second"
         ) from None
     if not packed:
         return bytes(body)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -38,19 +38,13 @@ class _Prompt:
 class Endpoints:
     """The endpoints as methods, which raise SpecPairError. Close them with the application."""
 
-    def __init__(
-        self,
-        source: TextSource,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        """`clock`: in seconds. `now`: the time in seconds since 1970."""
-        self._source, self._clock, self._now = source, clock, now
-        self._began = int(now())
+    def __init__(self, source: TextSource) -> None:
+        self._source = source
+        self._began = int(time.time())
         self._renderer = Renderer()
         # Of its own, since a template may take long: the shared threads have to encode the prompts of others.
         self._rendering = ThreadPoolExecutor(1, thread_name_prefix="template")
-        self.places = Places(source.most_texts, source.most_waiting, clock)
+        self.places = Places(source.most_texts, source.most_waiting, time.monotonic)
 
     def close(self) -> None:
         """End the process that renders chat templates."""
@@ -70,7 +64,7 @@ class Endpoints:
 
     async def complete(self, request: Request) -> Response:
         """Continue one or several prompts: JSON, or server-sent events with `stream`."""
-        began, caller = self._clock(), self._source.admit(request)
+        began, caller = time.monotonic(), self._source.admit(request)
         message = await self._read(CompletionRequest, request)
         given = message.prompts()
         names = ["prompt"] if len(given) == 1 else [f"prompt.{at}" for at in range(len(given))]
@@ -89,7 +83,7 @@ class Endpoints:
 
     async def chat(self, request: Request) -> Response:
         """Answer a conversation: JSON, or server-sent events with `stream`."""
-        began, caller = self._clock(), self._source.admit(request)
+        began, caller = time.monotonic(), self._source.admit(request)
         message = await self._read(ChatRequest, request)
 
         async def texts() -> TextsOfRequest:
@@ -210,7 +204,7 @@ class Endpoints:
             message.continuous_usage,
         )
         texts = await self._open(wanted, caller)
-        return TextsOfRequest(order, texts, began, self._clock, int(self._now()))
+        return TextsOfRequest(order, texts, began, int(time.time()))
 
     async def _open(self, wanted: Sequence[TextRequest], caller: object) -> list[TextInPlace]:
         places = self.places.enter(len(wanted))

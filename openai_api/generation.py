@@ -1,6 +1,7 @@
 """One request for texts: its choices as they grow, and the replies that are made of them."""
 
 import json
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -47,11 +48,9 @@ class Order:
 class TextsOfRequest:
     """Generates the texts of one request, and makes its reply or its chunks."""
 
-    def __init__(
-        self, order: Order, texts: Sequence[Events], began: float, clock: Callable[[], float], created: int
-    ) -> None:
-        """`began`: when the request came, on `clock`, in seconds. `created`: the time in seconds since 1970."""
-        self._order, self._texts, self._began, self._clock = order, texts, began, clock
+    def __init__(self, order: Order, texts: Sequence[Events], began: float, created: int) -> None:
+        """`began`: when the request came, of `time.monotonic`. `created`: the time in seconds since 1970."""
+        self._order, self._texts, self._began = order, texts, began
         self._outputs = [Output(order.vocabulary, order.stops) for _ in texts]
         self._common = {
             "id": order.format.id_prefix + uuid.uuid4().hex,
@@ -147,7 +146,7 @@ class TextsOfRequest:
                 delta = output.end()
                 reason = "stop" if output.stopped else event.finish_reason
             else:
-                self._first = self._clock() if self._first is None else self._first
+                self._first = time.monotonic() if self._first is None else self._first
                 delta = output.take(event)
                 if output.stopped:
                     reason = "stop"
@@ -182,7 +181,7 @@ class TextsOfRequest:
         return {"timings": self._timings(), "spec_decode": self._spec_decode()}
 
     def _timings(self) -> Timings:
-        now, generated = self._clock(), sum(output.count for output in self._outputs)
+        now, generated = time.monotonic(), sum(output.count for output in self._outputs)
         first = now if self._first is None else self._first
         prompt_ms, predicted_ms = 1e3 * (first - self._began), 1e3 * (now - first)
         counts, cached = [text.counts for text in self._texts], self._cached_tokens

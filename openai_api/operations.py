@@ -1,6 +1,6 @@
 """OpenAI's endpoints as operations, which both services register and describe in their OpenAPI documents."""
 
-from http_service.openapi.operation import Errors, Operation
+from http_service.openapi.operation import BODY, Errors, Operation
 from openai_api.endpoints import Endpoints
 from openai_api.messages import replies, requests
 from openai_api.messages.errors import FORM
@@ -9,12 +9,12 @@ from speculation import errors
 _PROMPT: Errors = (errors.UnknownModel, errors.EmptyPrompt, errors.PromptTooLong, errors.TokenOutOfRange)
 
 
-def openai_operations(always: Errors, body: Errors, texts: Errors) -> tuple[Operation, ...]:
+def openai_operations(always: Errors, texts: Errors) -> tuple[Operation, ...]:
     """The operations; their endpoints are methods of `Endpoints`.
 
-    The arguments are errors of the service: `always` of any request, `body` of reading a body, `texts` of a text.
+    The arguments are errors of the service: `always` of any request, `texts` of a text.
     """
-    asked = (*always, *body, *_PROMPT, *texts)
+    asked = (*always, *BODY, *_PROMPT, *texts)
     return (
         Operation(
             "POST",

@@ -15,15 +15,15 @@ from models.gguf_file import Field, Gguf, read_gguf, write_gguf
 _TOKENS = "tokenizer.ggml."
 
 
-def renumbered(source: Path, destination: Path, *, size: int | None = None, seed: int = 1) -> None:
+def renumbered(source: Path, destination: Path, *, size: int | None = None) -> None:
     """Write the byte-level model of `source` with its first `size` tokens (None: all) under new ids.
 
-    The ids are drawn with `seed`. Only the first 258 tokens keep theirs.
+    The ids are drawn. Only the first 258 tokens keep theirs.
     """
     model = read_gguf(source)
     count = len(model.fields[_TOKENS + "tokens"].value)
     first = 258  # begin, end and the bytes, by which every text can be encoded
-    others = np.random.default_rng(seed).permutation(np.arange(first, size or count)).tolist()
+    others = np.random.default_rng(1).permutation(np.arange(first, size or count)).tolist()
     write_gguf(_with_tokens(model, [*range(first), *others]), destination)
 
 

@@ -6,7 +6,7 @@ interpreter (`make test-tnx`).
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from backends.compilation import Compilation, folder_of
 from backends.finite import overflowed
 from backends.hugging_face.folder import model_name
 from backends.neuron.artefacts import Artefacts, forget_failures, keep_in
-from backends.neuron.chips import Chip, this_chip
+from backends.neuron.chips import this_chip
 from backends.neuron.cores import claim
 from backends.neuron.install import LEGACY_REQUIREMENTS, import_neuron
 from backends.neuron.memory import CoreMemory
@@ -44,9 +44,7 @@ class NeuronLegacyBackend(Backend):
     name = "neuron_legacy"
     can_copy = False
 
-    def __init__(
-        self, options: LoadOptions, progress: Progress | None = None, *, find_chip: Callable[[], Chip] = this_chip
-    ) -> None:
+    def __init__(self, options: LoadOptions, progress: Progress | None = None) -> None:
         """Compile and load the model `options.model`; `progress` gets the share done, 0 to 1. Raises ModelLoadError."""
         report = progress or (lambda fraction: None)
         _check_options(options)
@@ -72,7 +70,7 @@ class NeuronLegacyBackend(Backend):
         self._passes: Passes | None = None
         self._lost: str | None = None  # the reason if no pass can run any more
         try:
-            self.devices = CORES.reserve(self, sizes, find_chip(), options.tensor_parallel)
+            self.devices = CORES.reserve(self, sizes, this_chip(), options.tensor_parallel)
             self.kv_bytes = sizes.kv_bytes(self.devices)
             claim(self.devices)
             neuron = import_neuron("transformers_neuronx", LEGACY_REQUIREMENTS)

@@ -5,7 +5,7 @@ from functools import cache
 from http_service.openapi import document as built
 from http_service.openapi import state
 from http_service.openapi.document import Examples
-from http_service.openapi.operation import Errors, Json
+from http_service.openapi.operation import ALWAYS, Errors, Json
 from http_service.openapi.state import state_operations
 from openai_api.openapi import schemas
 from openai_api.openapi.examples import EXAMPLES as OPENAI
@@ -20,20 +20,12 @@ Every path works with and without a trailing slash, and HEAD works where GET doe
 (`Content-Encoding: gzip` or `deflate`). An unknown path is a 404 (`not_found`), another method a 405
 (`method_not_allowed`, with the header Allow). All errors have one shape, and each has a stable `code`."""
 
-_ALWAYS: Errors = (
-    *(errors.Unauthorized, errors.Forbidden, errors.ForeignHost, errors.ForeignOrigin, errors.HeadTooLarge),
-    errors.InternalError,
-)
-_BODY: Errors = (
-    *(errors.BodyTooLarge, errors.UnsupportedEncoding, errors.InvalidRequest, errors.RequestTimeout),
-    errors.RateLimited,
-)
 _TEXTS: Errors = (
     *(errors.EngineError, errors.Overloaded, errors.ShuttingDown, errors.VerifierAway, errors.ModelMismatch),
     errors.TargetChanged,
 )
-STATE = state_operations(_ALWAYS)
-OPENAI_OPERATIONS = openai_operations(_ALWAYS, _BODY, _TEXTS)
+STATE = state_operations(ALWAYS)
+OPENAI_OPERATIONS = openai_operations(ALWAYS, _TEXTS)
 
 SERVICE = built.Service(
     title=TITLE,

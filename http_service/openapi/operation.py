@@ -10,10 +10,19 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from starlette.responses import Response
 
+from speculation import errors
 from speculation.errors import SpecPairError
 
 Json = dict[str, Any]
 Errors = tuple[type[SpecPairError], ...]
+ALWAYS: Errors = (
+    *(errors.Unauthorized, errors.Forbidden, errors.ForeignHost, errors.ForeignOrigin, errors.HeadTooLarge),
+    errors.InternalError,
+)  # errors of any request that needs a key
+BODY: Errors = (
+    *(errors.BodyTooLarge, errors.UnsupportedEncoding, errors.InvalidRequest, errors.RequestTimeout),
+    errors.RateLimited,
+)  # errors of any request with a body
 
 
 class ErrorForm(NamedTuple):

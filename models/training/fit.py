@@ -65,15 +65,14 @@ def fit(
         report(step + 1, value.item())
 
 
-def schedule(step: int, steps: int, *, warm_up: int = 50, decay: float = 0.6, floor: float = 0.02) -> float:
+def schedule(step: int, steps: int) -> float:
     """The learning rate at a step of ``steps``, as a share of the peak rate.
 
-    It rises linearly over ``warm_up`` steps (at most a tenth of all), stays at 1, and falls linearly to ``floor`` over
-    the last ``decay`` (a share) of the steps.
+    It rises linearly over 50 steps (at most a tenth of all), stays at 1, and falls linearly to 0.02 over the last
+    0.6 of the steps.
     """
-    warm_up = max(1, min(warm_up, steps // 10))
-    left = (steps - step) / max(1.0, decay * steps)
-    return min((step + 1) / warm_up, 1.0, floor + (1 - floor) * left)
+    left = (steps - step) / max(1.0, 0.6 * steps)
+    return min((step + 1) / max(1, min(50, steps // 10)), 1.0, 0.02 + 0.98 * left)
 
 
 def cross_entropy(predicted: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:

@@ -180,7 +180,7 @@ async def _never() -> generation.TextsOfRequest:
 def _chat_events(text: Events) -> AsyncIterator[bytes]:
     vocabulary = ScriptedBackend(SLOW).vocabulary
     order = generation.Order(ChatFormat(vocabulary, False), "a model", vocabulary, [], 1, 1, False, False)
-    return generation.TextsOfRequest(order, [text], 0.0, lambda: 0.0, 0).events(_never)
+    return generation.TextsOfRequest(order, [text], 0.0, 0).events(_never)
 
 
 def test_a_client_that_hangs_up_before_the_first_token_leaves_its_place() -> None:

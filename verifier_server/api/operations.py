@@ -4,7 +4,7 @@ from fastapi import FastAPI
 
 from http_service.observability.health import StateEndpoints
 from http_service.openapi import operation
-from http_service.openapi.operation import Errors, Json, Operation
+from http_service.openapi.operation import ALWAYS, BODY, Errors, Json, Operation
 from http_service.openapi.state import state_operations
 from openai_api.endpoints import Endpoints
 from openai_api.operations import openai_operations
@@ -13,14 +13,7 @@ from speculation.protocol import messages, responses, service_responses
 from verifier_server.api import routes
 
 _MODEL: Errors = (errors.ModelLoading, errors.ModelFailed)  # errors while there is no model
-_ALWAYS: Errors = (
-    *(errors.Unauthorized, errors.Forbidden, errors.ForeignHost, errors.ForeignOrigin, errors.HeadTooLarge),
-    *(errors.InternalError, errors.ShuttingDown),
-)
-_BODY: Errors = (
-    *(errors.BodyTooLarge, errors.UnsupportedEncoding, errors.InvalidRequest, errors.RequestTimeout),
-    errors.RateLimited,
-)
+_ALWAYS: Errors = (*ALWAYS, errors.ShuttingDown)
 _PROMPT: Errors = (errors.EmptyPrompt, errors.PromptTooLong, errors.TokenOutOfRange)
 _ENGINE: Errors = (errors.EngineError, errors.Overloaded)
 _SESSION = "$response.body#/session_id"
@@ -41,7 +34,7 @@ _OWN = (
         "speculation",
         responses.PrefillResponse,
         (
-            *(*_ALWAYS, *_BODY, *_PROMPT, *_MODEL, *_ENGINE),
+            *(*_ALWAYS, *BODY, *_PROMPT, *_MODEL, *_ENGINE),
             *(errors.SessionMismatch, errors.SessionConflict, errors.UnknownSession, errors.OverlapRefused),
         ),
         request=messages.PrefillRequest,
@@ -55,7 +48,7 @@ _OWN = (
         "speculation",
         responses.VerifyResponse,
         (
-            *(*_ALWAYS, *_BODY, *_MODEL, *_ENGINE, errors.SessionMismatch, errors.UnknownSession),
+            *(*_ALWAYS, *BODY, *_MODEL, *_ENGINE, errors.SessionMismatch, errors.UnknownSession),
             *(errors.TokenOutOfRange, errors.TooManyDrafts, errors.OverlapRefused, errors.PositionInsidePrompt),
             *(errors.PositionBeyondCommitted, errors.ImplicitSessionRefused, errors.SelfContinueRefused),
         ),
@@ -68,7 +61,7 @@ _OWN = (
         routes.verify_batch,
         "speculation",
         responses.BatchResponse,
-        (*_ALWAYS, *_BODY, *_MODEL),
+        (*_ALWAYS, *BODY, *_MODEL),
         request=messages.BatchRequest,
     ),
     Operation(
@@ -95,7 +88,7 @@ _OWN = (
         "texts",
         responses.GenerateResponse,
         (
-            *(*_ALWAYS, *_BODY, *_PROMPT, *_MODEL, *_ENGINE, errors.FusedUnavailable),
+            *(*_ALWAYS, *BODY, *_PROMPT, *_MODEL, *_ENGINE, errors.FusedUnavailable),
             *(errors.SessionMismatch, errors.SessionConflict, errors.UnknownSession),
         ),
         request=messages.GenerateRequest,
@@ -113,7 +106,7 @@ _OWN = (
         routes.tokenize,
         "model",
         service_responses.TokenizeResponse,
-        (*_ALWAYS, *_BODY, *_MODEL, errors.PromptTooLong),
+        (*_ALWAYS, *BODY, *_MODEL, errors.PromptTooLong),
         request=messages.TokenizeRequest,
     ),
     Operation(
@@ -160,7 +153,7 @@ _OWN = (
         parameters=("session_id",),
     ),
 )
-OPENAI = openai_operations((*_ALWAYS, *_MODEL), _BODY, _ENGINE)
+OPENAI = openai_operations((*_ALWAYS, *_MODEL), _ENGINE)
 STATE = state_operations(_ALWAYS)
 OPERATIONS = (*_OWN, *STATE, *OPENAI)
 

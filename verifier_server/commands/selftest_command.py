@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from argparse import ArgumentTypeError
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -122,11 +122,11 @@ def _run(report: Report, settings: Settings, folder: Path) -> int:
     return report.finish()
 
 
-def _secrets(settings: Settings, variables: Mapping[str, str] = os.environ) -> list[str]:
+def _secrets(settings: Settings) -> list[str]:
     """What must not be in the report: the verifier's keys, and other programs' from the environment."""
     values = [getattr(settings, name) for name in Settings.secrets()]
     ours = [value.get_secret_value() for value in values if isinstance(value, SecretStr)]
-    others = [value for name, value in variables.items() if names_secret(name)]
+    others = [value for name, value in os.environ.items() if names_secret(name)]
     return ours + [value for value in others if len(value) >= _KEY]
 
 

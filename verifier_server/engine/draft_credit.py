@@ -17,6 +17,7 @@ MAXIMUM = 64.0  # credit that a session can save up: the most it can waste once 
 PER_ACCEPTED = 4.0  # credit earned by an accepted draft token
 PER_PASS = 0.125  # credit earned by every pass, so that a drafter that has improved is noticed
 FULL_PRICE_SHARE = 0.02  # a draft token costs 1 if it lengthens a one-token pass by at least this share
+_MOST_CLIENTS = 1024  # clients that are remembered, those judged most recently
 
 
 class DraftCredit:
@@ -38,9 +39,7 @@ class DraftCredit:
 class ClientCredit:
     """Remembers how much credit the latest judged session of each client had left."""
 
-    def __init__(self, clients: int = 1024) -> None:
-        """`clients`: how many clients are remembered, those judged most recently."""
-        self._most = clients
+    def __init__(self) -> None:
         self._left: OrderedDict[str, float] = OrderedDict()
 
     def draft_credit(self, client: str) -> DraftCredit:
@@ -52,7 +51,7 @@ class ClientCredit:
         if client:
             self._left[client] = draft_credit.credit
             self._left.move_to_end(client)
-            if len(self._left) > self._most:
+            if len(self._left) > _MOST_CLIENTS:
                 self._left.popitem(last=False)
 
 

@@ -35,9 +35,9 @@ class ClientTurns:
 class FairPool:
     """Threads that take their work from `ClientTurns`."""
 
-    def __init__(self, threads: int, prefix: str) -> None:
+    def __init__(self, threads: int) -> None:
         self._turns = ClientTurns()
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=prefix)
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="fused")
 
     def submit(self, client: str, work: Callable[[], None]) -> None:
         """Have a thread do `work` when it is the turn of `client`."""

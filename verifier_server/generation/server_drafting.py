@@ -73,7 +73,7 @@ class ServerDrafting:
         self.draft = draft
         self._pass_ms, self._clock, self._deliver = pass_ms, clock, deliver
         self._experience = Experience()
-        self._threads = FairPool(draft.slots, "fused")
+        self._threads = FairPool(draft.slots)
 
     def start(
         self,

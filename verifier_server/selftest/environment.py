@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -34,29 +34,29 @@ _COMMAND = re.compile(r"command|args|cmd", re.IGNORECASE)  # in the name of an e
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-def environment(variables: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Iterator[str]:
-    """Lines about this machine. `root`: the folder that holds /proc and /sys."""
+def environment() -> Iterator[str]:
+    """Lines about this machine."""
     yield f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     yield f"specpair {distribution.installed()}{_revision()}, Python {platform.python_version()} ({sys.executable})"
-    system = _first(root / "etc/os-release", r'PRETTY_NAME="?([^"]*)')
+    system = _first("/etc/os-release", r'PRETTY_NAME="?([^"]*)')
     yield f"{platform.platform()}, {system or 'no os-release'}"
-    processor = _first(root / "proc/cpuinfo", r"model name\s*:\s*(.*)") or platform.processor() or platform.machine()
+    processor = _first("/proc/cpuinfo", r"model name\s*:\s*(.*)") or platform.processor() or platform.machine()
     yield f"{processor}, {cores()} cores"
-    memory = _first(root / "proc/meminfo", r"MemTotal:\s*(\d+)")
+    memory = _first("/proc/meminfo", r"MemTotal:\s*(\d+)")
     total = "" if memory is None else f" of {int(memory) / 2**20:.1f}"
     yield f"{available_bytes() / 2**30:.1f}{total} GiB of memory available"
-    machine = _first(root / "sys/devices/virtual/dmi/id/product_name", "(.+)")
-    driver = _first(root / "sys/module/neuron/version", "(.+)")
+    machine = _first("/sys/devices/virtual/dmi/id/product_name", "(.+)")
+    driver = _first("/sys/module/neuron/version", "(.+)")
     yield f"machine: {machine or 'unknown'}; neuron driver: {driver or 'none'}"
     yield ""
     for name in PACKAGES:
         yield f"{name:22} {_installed(name) or '-'}"
     yield ""
-    for name in sorted(variables):
+    for name in sorted(os.environ):
         if name.startswith("NEURON_"):
-            yield f"{name}={'(hidden)' if names_secret(name) else variables[name]}"
+            yield f"{name}={'(hidden)' if names_secret(name) else os.environ[name]}"
     for command in _PROGRAMS:
-        yield from _output(command, variables.get("PATH", os.defpath))
+        yield from _output(command, os.environ.get("PATH", os.defpath))
 
 
 def _revision() -> str:
@@ -74,10 +74,10 @@ def _installed(name: str) -> str | None:
         return None
 
 
-def _first(path: Path, pattern: str) -> str | None:
+def _first(path: str, pattern: str) -> str | None:
     """The first group of the first line of a file that matches; None if there is none."""
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return None
     return next((found[1].strip() for line in lines if (found := re.match(pattern, line))), None)

@@ -7,7 +7,7 @@ from verifier_server.generation.fair_pool import FairPool
 
 
 def test_clients_take_turns_and_each_keeps_its_order() -> None:
-    pool, started, unblock, done = FairPool(1, "test"), Event(), Event(), list[str]()
+    pool, started, unblock, done = FairPool(1), Event(), Event(), list[str]()
 
     def block() -> None:
         started.set()
