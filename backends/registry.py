@@ -15,7 +15,7 @@ _MODULES = {
     "scripted": "backends.scripted",
 }
 
-_EXTRAS = ("torch", "mlx")  # engines whose packages are an extra of the same name
+_EXTRAS = {"llama_cpp": "llama", "torch": "torch", "mlx": "mlx"}  # of pyproject.toml, with the packages of an engine
 
 # Engines that compile a model into programs, some of them on some devices only. Their modules have a
 # `compiles(options)` and a `programs_folder(options)`, too.
@@ -69,5 +69,5 @@ def _module(name: str) -> ModuleType:
         if name not in _EXTRAS:
             raise
         raise ModelLoadError(
-            f"the {name} backend needs {error.name}, which is not installed: {installing(name)}"
+            f"the {name} backend needs {error.name}, which is not installed: {installing(_EXTRAS[name])}"
         ) from error

@@ -1,22 +1,31 @@
-"""Starts a program so that Ctrl-C during its imports ends it at once and silently.
+"""Starts a program so that Ctrl-C during its imports ends it at once and silently, and a missing package in one line.
 
 Python's own handler would raise KeyboardInterrupt within an import and print a traceback. Therefore each entry module
 is small: it imports this module first, which then imports the program itself.
 """
 
 import signal
+import sys
 from importlib import import_module
+
+from specpair.extras import MissingExtra, extras_named
 
 _default_action = False  # whether `die_by_interrupts` gave SIGINT the system's default action
 
 
-def run(program: str) -> int:
-    """Import the module `program` and call its `main`. Returns the exit status.
+def run(program: str, name: str) -> int:
+    """Import the module `program` and call its `main`. Returns the exit status: 1 if a package of an extra is missing.
 
-    `main` has to call `catch_interrupts` once it is ready for KeyboardInterrupt.
+    `name`: the program's, to stand before the error. `main` has to call `catch_interrupts` once it is ready for
+    KeyboardInterrupt.
     """
     die_by_interrupts()
-    status: int = import_module(program).main()
+    try:
+        with extras_named():
+            status: int = import_module(program).main()
+    except MissingExtra as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 1
     return status
 
 

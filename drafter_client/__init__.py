@@ -17,6 +17,7 @@ The source of drafts is a `DraftModel`, a `Lookup`, or a `Drafter` of your own, 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from specpair.extras import extras_named
 from specpair.siblings import import_siblings
 
 import_siblings()
@@ -115,4 +116,5 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(_HOMES[name]), name)
+        with extras_named():
+            return getattr(import_module(_HOMES[name]), name)

@@ -7,7 +7,7 @@ from command_line import start
 
 def main() -> int:
     """Run the command line and return its exit status."""
-    return start.run("drafter_client.cli.program")
+    return start.run("drafter_client.cli.program", "drafter")
 
 
 if __name__ == "__main__":

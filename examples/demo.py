@@ -7,7 +7,7 @@ from command_line import start
 
 def main() -> int:
     """Run the demo. Returns the exit status."""
-    return start.run("examples.demo_program")
+    return start.run("examples.demo_program", "demo")
 
 
 if __name__ == "__main__":

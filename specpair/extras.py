@@ -1,13 +1,46 @@
-"""How to install what a part of the program needs in addition: from a checkout, or beside a wheel."""
+"""What to install where a package is missing: the extra of pyproject.toml that has it."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _FOLDER = Path(__file__).resolve().parent.parent
+EXTRAS = {  # the modules that each extra brings; what all parts need is no extra
+    "client": ("httpx", "httpcore", "socksio"),
+    "server": (
+        *("fastapi", "fastapi_offline", "starlette", "uvicorn", "httptools", "uvloop"),
+        *("prometheus_client", "jinja2"),
+    ),
+    "llama": ("llama_cpp", "gguf"),
+    "torch": ("torch", "transformers", "tokenizers", "safetensors", "accelerate"),
+    "mlx": ("mlx", "mlx_lm"),
+    "plots": ("matplotlib",),
+}
+
+
+class MissingExtra(ModuleNotFoundError):
+    """A package of an extra is not installed. The message says how to install it."""
+
+
+@contextmanager
+def extras_named() -> Iterator[None]:
+    """In this context, the import of a package that an extra would bring raises MissingExtra, if it is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        for extra, modules in EXTRAS.items():
+            if missing in modules:
+                raise MissingExtra(f"{missing} is not installed: {installing(extra)}", name=missing) from error
+        raise
 
 
 def installing(extra: str, folder: Path = _FOLDER) -> str:
-    """The command that installs an extra of pyproject.toml. `folder`: where the packages lie; a checkout has a file of
-    requirements for each extra there, which may differ from those of a wheel."""
+    """The command that installs an extra. `folder`: where the packages lie; a checkout has exact versions there."""
     file = f"requirements/{extra}.txt"
-    return f"{sys.executable} -m pip install " + (f"-r {file}" if (folder / file).is_file() else f"'specpair[{extra}]'")
+    if (folder / file).is_file():
+        what = f"-r {file}"
+    else:
+        what = f"-e '.[{extra}]'" if (folder / "requirements.txt").is_file() else f"'specpair[{extra}]'"
+    return f"{sys.executable} -m pip install {what}"

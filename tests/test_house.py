@@ -25,7 +25,7 @@ BELOW = {
     "http_service": {"speculation", "command_line"},
     "drafters": {"backends", "speculation"},
     "backends": {"speculation", "specpair"},
-    "command_line": set(),
+    "command_line": {"specpair"},
     "speculation": set(),
     "models": {"backends"},
     "specpair": set(),

@@ -3,13 +3,11 @@
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
 from scripts.release_check import packages
-from specpair.extras import installing
 from specpair.siblings import SHARED
 from tests.paths import ROOT
 
@@ -61,12 +59,3 @@ def test_a_program_that_has_imported_another_one_is_told(folder: Path) -> None:
     ran = _ran(folder, "-c", program)
     assert ran.returncode == 1
     assert "ImportError: the module 'drafters' of this program, " in ran.stderr and "rename it" in ran.stderr
-
-
-def test_extras_are_named_by_file_in_a_checkout_and_by_name_beside_a_wheel(tmp_path: Path) -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["dynamic"]
-    names = set(extras["optional-dependencies"])
-    assert names == {"torch", "mlx", "plots"}
-    for name in names:
-        assert installing(name) == f"{sys.executable} -m pip install -r requirements/{name}.txt"
-        assert installing(name, tmp_path) == f"{sys.executable} -m pip install 'specpair[{name}]'"

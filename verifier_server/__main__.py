@@ -7,7 +7,7 @@ from command_line import start
 
 def main() -> int:
     """Run the verifier. Returns the exit status."""
-    return start.run("verifier_server.program")
+    return start.run("verifier_server.program", "verifier")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from backends.base import DTYPES, LoadOptions, ModelLoadError, first_line
 from backends.hugging_face.folder import FOLDER, check_folder
 from backends.hugging_face.vocabulary import read_chat_template, read_vocabulary
 from backends.vocabulary import Vocabulary
+from specpair.extras import installing
 
 # The type of `load_model`: path, options, device, number type -> the model. Raises ModelLoadError.
 Reader = Callable[[Path | None, LoadOptions, torch.device, torch.dtype], Any]
@@ -62,6 +64,12 @@ def find_dtype(name: str | None, device: torch.device) -> torch.dtype:
 def source_of(path: Path | None) -> dict[str, Any]:
     """Arguments of `from_pretrained` for a folder in Hugging Face layout or a GGUF file. Raises ModelLoadError."""
     if path is not None and os.path.isfile(path):  # unlike Path.is_file, it accepts names that no file can have
+        for name in ("gguf", "llama_cpp"):  # for weights, for the vocabulary
+            if find_spec(name) is None:
+                raise ModelLoadError(
+                    f"a GGUF file is read with {name}, too, which is not installed: {installing('llama')}; "
+                    "a folder of safetensors does without it"
+                )
         return {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
     return {"pretrained_model_name_or_path": check_folder(path, "torch", reads=_READS)}
 

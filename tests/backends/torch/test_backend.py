@@ -18,6 +18,7 @@ from backends.registry import load
 from backends.trial.random_batches import random_batches
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from models.export import export_hf
+from specpair.extras import installing
 from tests.models.conftest import TinyModel, tiny_tokenizer
 
 torch = pytest.importorskip("torch", reason="needs the extra in requirements/torch.txt")
@@ -297,6 +298,16 @@ def test_invalid_options_are_refused_with_the_reason(
         pytest.skip("CUDA is available here")
     with pytest.raises(ModelLoadError, match=words):
         load("torch", replace(OPTIONS, **{"model": folders["llama"], **changes}))
+
+
+def test_gguf_file_without_llama_cpp_is_refused_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backends.torch.read_model.find_spec", lambda name: None if name == "llama_cpp" else name)
+    with pytest.raises(ModelLoadError) as caught:
+        load("torch", LoadOptions(DEFAULT_DRAFT))
+    assert str(caught.value) == (
+        f"a GGUF file is read with llama_cpp, too, which is not installed: {installing('llama')}; a folder of "
+        "safetensors does without it"
+    )
 
 
 def test_path_without_a_model_is_refused_with_the_reason(tmp_path: Path, folders: dict[str, Path]) -> None:

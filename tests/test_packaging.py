@@ -1,0 +1,185 @@
+"""What is installed: ranges in pyproject.toml, exact versions in the lists of requirements, extras named in errors."""
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from specpair.extras import EXTRAS, MissingExtra, extras_named, installing
+from tests.paths import ROOT
+from tests.test_house import PACKAGES
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+RANGES = {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
+BOTH_ENDS = {"numpy", "pydantic", "pydantic_core", "pydantic_settings", "rich"}  # modules of what is no extra
+LISTS = ["requirements.txt", *sorted(f"requirements/{path.name}" for path in (ROOT / "requirements").iterdir())]
+PINNED = [each for each in LISTS if "neuron" not in each]  # Neuron's packages need other versions beside them
+
+
+def _pins(file: str) -> list[Requirement]:
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
+    return [Requirement(line.partition("#")[0]) for line in lines if line and line[0] not in "#-"]
+
+
+def _version(pin: Requirement) -> str:
+    """The one version that a pin allows."""
+    [exact] = pin.specifier
+    assert exact.operator == "==" and not exact.version.endswith("*"), pin
+    return exact.version
+
+
+def _names(lists: list[str]) -> set[str]:
+    return {Requirement(line).name for extra in lists for line in RANGES[extra]}
+
+
+@pytest.mark.parametrize("file", PINNED)
+def test_pinned_versions_are_exact_and_satisfy_the_ranges(file: str) -> None:
+    ranges = [Requirement(line) for lines in RANGES.values() for line in lines]
+    outside = [
+        f"{pin}: pyproject.toml has {each}"
+        for pin in _pins(file)
+        for each in ranges
+        if each.name == pin.name and not each.specifier.contains(_version(pin))
+    ]
+    assert not outside, "\n".join(outside)
+
+
+def test_every_range_has_a_lower_and_an_upper_bound_and_an_exact_version() -> None:
+    pinned = {pin.name for file in PINNED for pin in _pins(file)}
+    assert _names([extra for extra in RANGES if extra != "all"]) - pinned == set()
+    for lines in RANGES.values():
+        for each in map(Requirement, lines):
+            assert each.name == PROJECT["name"] or {bound.operator for bound in each.specifier} in ({">=", "<"}, {"=="})
+
+
+def test_a_package_has_one_exact_version_in_all_lists() -> None:
+    versions: dict[str, set[str]] = {}
+    for file in PINNED:
+        for pin in _pins(file):
+            versions.setdefault(pin.name, set()).add(_version(pin))
+    assert {name: found for name, found in versions.items() if len(found) > 1} == {}
+
+
+def test_all_is_what_make_setup_installs() -> None:
+    [line] = RANGES["all"]
+    assert Requirement(line).extras == {"client", "server", "llama"}
+    assert _names(["", *Requirement(line).extras]) == {pin.name for pin in _pins("requirements.txt")}
+
+
+@pytest.mark.parametrize("extra", ["torch", "mlx", "plots"])
+def test_a_list_of_its_own_has_what_the_extra_has(extra: str) -> None:
+    assert _names([extra]) <= {pin.name for pin in _pins(f"requirements/{extra}.txt")}
+
+
+def test_what_the_packages_import_comes_with_an_extra_or_with_both_ends() -> None:
+    known = {*sys.stdlib_module_names, *PACKAGES, *BOTH_ENDS}.union(*EXTRAS.values())
+    unknown = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        for name in _imported(path)
+        if name.partition(".")[0] not in known
+    ]
+    assert not unknown, "\n".join(unknown)
+
+
+def _imported(path: Path) -> set[str]:
+    tree = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    names = {alias.name for node in tree if isinstance(node, ast.Import) for alias in node.names}
+    return names | {node.module for node in tree if isinstance(node, ast.ImportFrom) and node.module}
+
+
+def test_modules_of_an_extra_are_those_of_its_packages() -> None:
+    """A module has the name of its package, or of one that the package brings."""
+    brought = {"llama_cpp": "llama-cpp-python", "socksio": "httpx"}
+    assert set(EXTRAS) == set(RANGES) - {"", "all"}
+    for extra, modules in EXTRAS.items():
+        assert {brought.get(module, module.replace("_", "-")) for module in modules} <= _names([extra])
+
+
+def test_extras_are_named_by_file_in_a_checkout_and_by_name_beside_a_wheel(tmp_path: Path) -> None:
+    for name in EXTRAS:
+        listed = name in ("torch", "mlx", "plots")
+        here = f"-r requirements/{name}.txt" if listed else f"-e '.[{name}]'"
+        assert installing(name) == f"{sys.executable} -m pip install {here}"
+        assert installing(name, tmp_path) == f"{sys.executable} -m pip install 'specpair[{name}]'"
+
+
+def test_missing_package_of_an_extra_is_named_with_it_and_others_are_not() -> None:
+    with pytest.raises(MissingExtra) as caught, extras_named():
+        raise ModuleNotFoundError("No module named 'fastapi.openapi'", name="fastapi.openapi")
+    assert str(caught.value) == f"fastapi is not installed: {installing('server')}"
+    other = ModuleNotFoundError("No module named 'zebra'", name="zebra")
+    with pytest.raises(ModuleNotFoundError) as passed, extras_named():
+        raise other
+    assert passed.value is other
+
+
+BLOCKED = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {missing}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def _ran(folder: Path, missing: set[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python as if the packages of the extras `missing` were not installed."""
+    modules = {module for extra in missing for module in EXTRAS[extra]}
+    (folder / "sitecustomize.py").write_text(BLOCKED.format(missing=modules), encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("installed", "arguments"),
+    [
+        ("client", "-m drafter_client --help"),
+        ("client", "-m drafter_client --backend ngram --print-config"),
+        ("client", "-c 'import drafter_client; drafter_client.Pair, drafter_client.Lookup, drafter_client.AsyncPair'"),
+        ("server", "-m verifier_server --print-config"),
+        ("server", "-m verifier_server key --help"),
+        ("server", "-c 'import verifier_server.app, verifier_server.commands.selftest_command'"),
+        ("client server", "-m drafter_client serve --help"),
+        ("client server", "-c 'import drafter_client.cli.serve, drafter_client.serve.app'"),
+    ],
+)
+def test_each_end_gets_by_with_its_own_extra(tmp_path: Path, installed: str, arguments: str) -> None:
+    ran = _ran(tmp_path, set(EXTRAS) - set(installed.split()), *shlex.split(arguments))
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("installed", "arguments", "message"),
+    [
+        ("server", "-m drafter_client --prompt x", r"drafter: httpx is not installed: .*'\.\[client\]'"),
+        ("client", "-m drafter_client serve", r"drafter: \w+ is not installed: .*'\.\[server\]'"),
+        ("client", "-m verifier_server", r"verifier: \w+ is not installed: .*'\.\[server\]'"),
+        (
+            "client",
+            "-m drafter_client solo --prompt x",
+            r"drafter: the llama_cpp backend needs llama_cpp, which is not installed: .*'\.\[llama\]'",
+        ),
+    ],
+)
+def test_what_is_missing_is_named_with_its_extra(tmp_path: Path, installed: str, arguments: str, message: str) -> None:
+    ran = _ran(tmp_path, set(EXTRAS) - set(installed.split()), *arguments.split())
+    assert ran.returncode == 1 and re.fullmatch(message + "\n", ran.stderr), ran.stderr
+
+
+def test_library_names_the_extra_that_it_needs(tmp_path: Path) -> None:
+    ran = _ran(tmp_path, {"client"}, "-c", "from drafter_client import Pair")
+    assert "MissingExtra: httpx is not installed: " in ran.stderr
