@@ -1,5 +1,11 @@
 """Prompts for the shipped pair: short beginnings of Python source."""
 
+from typing import Any
+
+from speculation.policy.schedule import LOCKSTEP, Mechanisms
+
+OVERLAPPED = {"auto": Mechanisms(), "waiting": Mechanisms(self_continue=False)}
+
 PROMPTS = (
     "import os\nimport sys\n\n\ndef main():\n    ",
     "def read_lines(path):\n    with open(path) as file:\n        ",
@@ -26,3 +32,13 @@ PROMPTS = (
     'parser = argparse.ArgumentParser(description="Copy files")\nparser.add_argument(',
     "def test_round_trip(self):\n    for proto in range(pickle.HIGHEST_PROTOCOL + 1):\n        ",
 )
+
+
+def how(name: str) -> dict[str, Any]:
+    """The options of `generate` for a length."""
+    if name in OVERLAPPED:
+        return {"length": None, "mechanisms": OVERLAPPED[name]}
+    return {"length": None if name == "lockstep" else int(name), "mechanisms": LOCKSTEP}
+
+
+# "auto": the default, with overlap and self-continuation. "waiting": overlap without self-continuation.

@@ -7,23 +7,19 @@ different sixth of the prompts, or all of them with FULL_MATRIX=1 in the environ
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Any
 
 import pytest
 
 from drafter_client.http.client import VerifierClient
 from models import DEFAULT_TARGET
-from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, generate, options_of, running
 from tests.end_to_end.conftest import MakeDrafter
-from tests.end_to_end.prompts import PROMPTS
+from tests.end_to_end.prompts import OVERLAPPED, PROMPTS, how
 from tests.end_to_end.reference import CONTEXT, EPSILON, MAX_TOKENS, Reference, ends_where_it_should, model
 from verifier_server.settings import Settings
 
 NAMES = ("small draft", "junk", "target itself")
-# "auto": the default, with overlap and self-continuation. "waiting": overlap without self-continuation.
-OVERLAPPED = {"auto": Mechanisms(), "waiting": Mechanisms(self_continue=False)}
 LENGTHS = ("1", "4", "8", "lockstep", *OVERLAPPED)
 COMBINATIONS = [(name, length) for name in NAMES for length in LENGTHS]
 QUICK = (("small draft", "auto"), ("junk", "8"), ("target itself", "lockstep"))  # part of `make test`
@@ -37,13 +33,6 @@ def _prompts(name: str, length: str, one_in: int) -> list[str]:
     if os.environ.get("FULL_MATRIX") == "1":
         return list(PROMPTS)
     return list(PROMPTS[COMBINATIONS.index((name, length)) % one_in :: one_in])
-
-
-def how(name: str) -> dict[str, Any]:
-    """The options of `generate` for a length."""
-    if name in OVERLAPPED:
-        return {"length": None, "mechanisms": OVERLAPPED[name]}
-    return {"length": None if name == "lockstep" else int(name), "mechanisms": LOCKSTEP}
 
 
 def test_prompt_shares_cover_every_prompt() -> None:

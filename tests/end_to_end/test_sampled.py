@@ -13,9 +13,8 @@ from speculation.protocol.responses import GenerateResponse
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import generate, options_of
 from tests.end_to_end.conftest import MakeDrafter
-from tests.end_to_end.prompts import PROMPTS
+from tests.end_to_end.prompts import PROMPTS, how
 from tests.end_to_end.reference import EPSILON, MAX_TOKENS, Reference
-from tests.end_to_end.test_greedy import how
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.openai_api.conftest import endpoints
-from tests.openai_api.messages.test_parameters import NAMES, VALUES
+from tests.openai_api.messages.support import NAMES, VALUES
 
 TEXT = "/v1/completions"
 CHAT = "/v1/chat/completions"

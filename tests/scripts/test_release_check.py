@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts.release_check import faults, packages, shipped
-from tests.paths import ROOT
-from tests.test_house import PACKAGES
+from tests.paths import PACKAGES, ROOT
 
 NAMES = ["one", "two"]
 FILES = {"one/__init__.py", "one/py.typed", "one/inner/model.gguf", "two/__init__.py", "two/py.typed"}

@@ -7,12 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -20,46 +18,16 @@ import pytest
 from tests.paths import ROOT
 from tests.verifier_server.conftest import SCRIPT
 from tests.verifier_server.engine.bench import plain
-
-MODULE = [sys.executable, "-m", "verifier_server"]
-ENDLESS = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed), "VERIFIER_CONTEXT": "1000000"}
-UVICORN = [sys.executable, "-m", "uvicorn", "verifier_server.app:app"]
-COMMANDS = {"python -m": MODULE, "uvicorn": UVICORN}
-
-
-def with_each_command(names: str, *values: Any) -> pytest.MarkDecorator:
-    """Parametrizes `command` and `names`: each command with one of the two `values`, and in slow tests with both.
-
-    The code that takes signals and settings is the same for both commands.
-    """
-    cases = []
-    for at, (name, command) in enumerate(COMMANDS.items()):
-        for other, value in enumerate(values):
-            given = value if isinstance(value, tuple) else (value,)
-            marks = () if at == other else pytest.mark.slow
-            cases.append(pytest.param(command, *given, marks=marks, id=f"{name}-{'-'.join(map(str, given))}"))
-    return pytest.mark.parametrize(f"command, {names}", cases)
-
-
-def environment(**more: str) -> dict[str, str]:
-    ours = ("VERIFIER_", "UVICORN_", "SPECPAIR_")
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-    return {**clean, "PYTHONUNBUFFERED": "1", **more}
-
-
-def run(command: list[str], **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=ROOT, env=environment(**more), capture_output=True, text=True, timeout=60)
-
-
-def errors_of_ended(process: "subprocess.Popen[str]", number: signal.Signals) -> str:
-    """Send a signal, by which the process has to end. Returns what it wrote to standard error."""
-    process.send_signal(number)
-    try:
-        _, errors = process.communicate(timeout=20)
-    finally:
-        process.kill()
-    assert process.returncode == -number
-    return errors
+from tests.verifier_server.processes import (
+    COMMANDS,
+    ENDLESS,
+    MODULE,
+    UVICORN,
+    environment,
+    run,
+    serving,
+    with_each_command,
+)
 
 
 def test_bad_flag_ends_the_process_with_one_line() -> None:
@@ -154,28 +122,6 @@ uvicorn.Config.load = lambda self: (load(self), signal.raise_signal(signal.SIGIN
 """
     done = run([sys.executable, "-c", STUCK.format(changed)])
     assert done.returncode == -signal.SIGINT and "told to stop while the model loads" in done.stderr
-
-
-@contextmanager
-def serving(
-    command: list[str], stdout: int = subprocess.DEVNULL, /, **more: str
-) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
-    """Start a verifier process. Yields it with a client for its port."""
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment(**more), stdout=stdout, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stderr is not None
-        for line in process.stderr:
-            found = re.search(r"running on (http://127\.0\.0\.1:\d+)", line)
-            if found:
-                with httpx.Client(base_url=found[1], timeout=30, trust_env=False) as http:
-                    yield process, http
-                return
-        raise AssertionError(f"the verifier did not start: exit status {process.wait()}")
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @with_each_command("ending", signal.SIGINT, signal.SIGTERM)

@@ -12,7 +12,7 @@ from drafter_client import Lookup, Mode, Options, Outage, Pair, Tokens
 from speculation.errors import ShuttingDown
 from tests.verifier_server.conftest import SCRIPT
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.test_command_line import COMMANDS, ENDLESS, MODULE, UVICORN, serving, with_each_command
+from tests.verifier_server.processes import COMMANDS, ENDLESS, MODULE, UVICORN, serving, with_each_command
 
 IDS = [256, 1, 2]
 BOTH = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)

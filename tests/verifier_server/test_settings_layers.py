@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from command_line.parser import flag
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
-from tests.verifier_server.test_command_line import environment
+from tests.verifier_server.processes import environment
 from verifier_server.flags import Address, from_environment, from_flags
 from verifier_server.settings import PREFIX, Settings, SettingsError
 

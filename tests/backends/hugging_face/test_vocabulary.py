@@ -14,12 +14,12 @@ from backends.vocabulary import Kind, Vocabulary
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from models.export import export_hf
 from models.gguf_file import read_gguf, write_gguf
-from models.huggingface import SPLIT_PATTERN
 from tests.models.conftest import TinyModel
 
 pytest.importorskip("tokenizers", reason="needs the extra in requirements/torch.txt")
 
 from backends.hugging_face.vocabulary import HfVocabulary, read_chat_template, read_vocabulary  # noqa: E402 - as above
+from tests.backends.hugging_face.support import tokenizer_of
 
 pytestmark = pytest.mark.engine("torch")
 
@@ -31,32 +31,6 @@ TEXTS = [
     "<|end|> is <|begin|>",
     "  \n\n\t if  if",
 ]
-
-
-def tokenizer_of(path: Path) -> dict[str, Any]:
-    """The tokenizer in a GGUF file, in the layout of tokenizer.json."""
-    fields = read_gguf(path).fields
-    tokens, merges = fields["tokenizer.ggml.tokens"].value, fields["tokenizer.ggml.merges"].value
-    types = fields["tokenizer.ggml.token_type"].value
-    control = [at for at, kind in enumerate(types) if kind == 3]
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    steps = [
-        {"type": "Split", "pattern": {"Regex": SPLIT_PATTERN}, "behavior": "Isolated", "invert": False},
-        {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
-    ]
-    return {
-        "version": "1.0",
-        "added_tokens": [{"id": at, "content": tokens[at], "special": True, **plain} for at in control],
-        "normalizer": None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
-        "post_processor": None,
-        "decoder": None,
-        "model": {
-            "type": "BPE",
-            "vocab": {token: at for at, token in enumerate(tokens)},
-            "merges": [merge.split(" ") for merge in merges],
-        },
-    }
 
 
 @pytest.fixture(scope="module")

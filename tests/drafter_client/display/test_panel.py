@@ -12,6 +12,7 @@ from drafter_client.display.panel_rows import bars, headline, hints
 from drafter_client.metrics.statistics import Baseline, Stats, Turn, WaitTimes
 from speculation.acceptance.token_source import TokenSource
 from speculation.policy.schedule import Schedule
+from tests.drafter_client.display.support import everything, stats_of
 
 
 def _printed(stats: Stats, width: int = 100) -> list[str]:
@@ -25,29 +26,8 @@ def _lines(stats: Stats, width: int = 100) -> list[str]:
     return [" ".join(line.strip("│╭╰╮╯─ ").split()) for line in _printed(stats, width)]
 
 
-def _stats(**changes: object) -> Stats:
-    stats = Stats(
-        model="big-7b",
-        draft_model="small-1b",
-        prompt_tokens=12,
-        token_ids=list(range(100)),
-        rounds=25,
-        drafted=96,
-        accepted=75,
-        ttft_ms=41.6,
-        total_ms=2000.0,
-        times=WaitTimes(prefill=40.0, drafting=400.0, network=800.0, queue=60.0, verify=700.0),
-        bytes_sent=3072,
-        bytes_received=10240,
-        finish_reason="length",
-    )
-    for name, value in changes.items():
-        setattr(stats, name, value)
-    return stats
-
-
 def test_the_panel_of_a_run() -> None:
-    assert _lines(_stats()) == [
+    assert _lines(stats_of()) == [
         "small-1b drafts for big-7b",
         "prompt 12 tokens rounds 25",
         "generated 100 tokens draft tokens 96",
@@ -68,19 +48,19 @@ def test_the_panel_of_a_run() -> None:
 
 
 def test_a_prediction_has_a_row_even_if_nothing_was_drafted_from_it() -> None:
-    found = _lines(_stats(prediction_tokens=20, prediction_accepted=12, prediction_rejected=3))
+    found = _lines(stats_of(prediction_tokens=20, prediction_accepted=12, prediction_rejected=3))
     assert "prediction 12 accepted, 3 rejected" in found
-    assert "prediction 0 accepted, 0 rejected" in _lines(_stats(prediction_tokens=20))
-    assert not any("prediction" in line for line in _lines(_stats()))
+    assert "prediction 0 accepted, 0 rejected" in _lines(stats_of(prediction_tokens=20))
+    assert not any("prediction" in line for line in _lines(stats_of()))
 
 
 def test_looked_up_drafts_have_a_row() -> None:
-    assert "looked up 7 draft tokens looked up, accepted 5" in _lines(_stats(looked_up=7, looked_up_accepted=5))
+    assert "looked up 7 draft tokens looked up, accepted 5" in _lines(stats_of(looked_up=7, looked_up_accepted=5))
 
 
 def test_a_sampled_text_shows_its_temperature_and_seed() -> None:
-    assert "temperature 0.8 seed 77" in _lines(_stats(sampling={"temperature": 0.8, "seed": 77}))
-    assert not any("seed" in line for line in _lines(_stats(sampling={"temperature": 0.0, "seed": 77})))
+    assert "temperature 0.8 seed 77" in _lines(stats_of(sampling={"temperature": 0.8, "seed": 77}))
+    assert not any("seed" in line for line in _lines(stats_of(sampling={"temperature": 0.0, "seed": 77})))
 
 
 def test_the_panel_of_an_overlapped_run() -> None:
@@ -89,7 +69,7 @@ def test_the_panel_of_an_overlapped_run() -> None:
         {TokenSource.ACCEPTED: 70, TokenSource.RECOVERED: 5, TokenSource.BONUS: 1, TokenSource.TARGET_DECODED: 24}
     )
     lines = _lines(
-        _stats(
+        stats_of(
             drafts_sent=31,
             mispredicted=40,
             next_draft_ready=30,
@@ -109,7 +89,7 @@ def test_the_panel_of_an_overlapped_run() -> None:
 def test_the_panel_of_a_lockstep_run() -> None:
     sources = Counter({TokenSource.ACCEPTED: 75, TokenSource.BONUS: 25})
     lines = _lines(
-        _stats(drafts_sent=25, schedules=Counter({Schedule.LOCKSTEP: 99}), token_sources=[*sources.elements()])
+        stats_of(drafts_sent=25, schedules=Counter({Schedule.LOCKSTEP: 99}), token_sources=[*sources.elements()])
     )
     assert lines[6:9] == ["sent 3.0 KiB received 10.0 KiB", "tokens 75 accepted, 25 bonus", "schedule lockstep"]
 
@@ -117,16 +97,16 @@ def test_the_panel_of_a_lockstep_run() -> None:
 def test_the_panel_of_a_self_continued_run() -> None:
     sources = Counter({TokenSource.BONUS: 1, TokenSource.TARGET_DECODED: 99})
     schedules = Counter({Schedule.SELF_CONTINUED: 99})
-    lines = _lines(_stats(rounds=0, drafted=0, accepted=0, token_sources=[*sources.elements()], schedules=schedules))
+    lines = _lines(stats_of(rounds=0, drafted=0, accepted=0, token_sources=[*sources.elements()], schedules=schedules))
     assert "mispredicted 0 tokens next draft ready -" in lines
     assert "tokens 1 bonus, 99 target-decoded" in lines and "schedule self-continued" in lines
 
 
 def _alone(**changes: object) -> Stats:
-    """As `_stats`, of one model alone."""
+    """As `stats_of`, of one model alone."""
     token_ms = [50.0, *[19.0, 21.0] * 49, 26.0]
     changed = {"draft_model": "", "rounds": 0, "drafted": 0, "accepted": 0, "ttft_ms": 50.0, "token_ms": token_ms}
-    return _stats(**changed | changes)
+    return stats_of(**changed | changes)
 
 
 def test_the_panel_of_a_solo_run() -> None:
@@ -156,7 +136,7 @@ def test_a_scale_of_averages_says_so_beside_the_longest_latency() -> None:
 
 
 def test_the_full_panel_tells_an_outage_once() -> None:
-    text = " ".join(_lines(_stats(resumed=[7, 31])))
+    text = " ".join(_lines(stats_of(resumed=[7, 31])))
     assert "resumed at token 7, 31, after the verifier went away" in text
     assert text.count("went away") == 1
 
@@ -175,7 +155,7 @@ def test_the_panel_of_the_target_alone() -> None:
 
 
 def test_the_panel_of_server_side_drafting() -> None:
-    lines = _lines(_stats(mode="fused", token_ms=[], times=WaitTimes(drafting=400.0, network=100.0, verify=1500.0)))
+    lines = _lines(stats_of(mode="fused", token_ms=[], times=WaitTimes(drafting=400.0, network=100.0, verify=1500.0)))
     assert lines[0] == "small-1b drafts for big-7b, on the verifier"
     assert "generated 100 tokens draft tokens 96" in lines
     assert [line.split()[0] for line in lines[9:14]] == ["verify", "queue", "network", "drafting", "other"]
@@ -193,40 +173,10 @@ def test_a_text_of_one_token_has_no_latency_between_tokens() -> None:
 
 
 def test_a_text_cut_by_the_context_is_noted() -> None:
-    lines = _lines(_stats(context=112))
+    lines = _lines(stats_of(context=112))
     assert "ended by context accepted 75" in lines
     assert "the context (112 tokens) is full: --max-tokens asked for more" in lines
-    assert not any("is full" in line for line in _lines(_stats(context=112, finish_reason="stop")))
-
-
-def everything(mode: str = "remote") -> Stats:
-    """A run with every row, as long as they get."""
-    return _stats(
-        mode=mode,
-        cached_tokens=8,
-        token_ms=[] if mode in ("remote", "fused", "auto") else [20.0] * 100,
-        looked_up=90,
-        looked_up_accepted=70,
-        prediction_tokens=80,
-        prediction_accepted=60,
-        prediction_rejected=5,
-        drafts_sent=31,
-        mispredicted=40,
-        next_draft_ready=30,
-        schedules=Counter(dict(zip(Schedule, (30, 30, 39), strict=True))) if mode in ("remote", "auto") else Counter(),
-        turns=[Turn("remote", 16), Turn("target", 12), Turn("remote", 72)] if mode == "auto" else [],
-        why="remote 50.1, target 20.3 tokens/s" if mode == "auto" else "",
-        resumed=[] if mode == "solo" else [9, 78],
-        token_sources=[*Counter(dict(zip(TokenSource, (30, 30, 20, 20), strict=True))).elements()],
-        sampling={
-            **{"temperature": 0.8, "seed": 2**53 - 1, "strategy": "probabilistic"},
-            **{"min_p": 0.05, "logit_bias": {"5": 1.0, "7": -100.0}},
-            **{"presence_penalty": -1.25, "frequency_penalty": -1.25, "repetition_penalty": 1.25},
-        },
-        times=WaitTimes(40.0, 4000.0, 99999.0, 60.0, 7000.0),
-        context=112,
-        baseline=Baseline(20.0, 39.0, 100, True),
-    )
+    assert not any("is full" in line for line in _lines(stats_of(context=112, finish_reason="stop")))
 
 
 @pytest.mark.parametrize("mode", ["remote", "fused", "target", "auto", "solo"])
@@ -255,7 +205,7 @@ def test_on_a_narrow_terminal_each_metric_has_a_line(mode: str, width: int) -> N
     [(True, "same text"), (False, "the text differs, most likely after a near-tie (docs/strategies.md: near-ties)")],
 )
 def test_the_baseline_is_below_with_the_speed_up(same: bool, words: str) -> None:
-    lines = _lines(_stats(baseline=Baseline(20.0, 39.0, 100, same)))
+    lines = _lines(stats_of(baseline=Baseline(20.0, 39.0, 100, same)))
     assert lines[-3:] == ["target alone, measured 20.0 tokens/s TTFT 39 ms speed-up 2.50x", words, ""]
 
 
@@ -278,7 +228,7 @@ def _main(stats: Stats, width: int = 100) -> list[str]:
 
 
 def test_the_main_metrics() -> None:
-    assert _main(_stats(baseline=Baseline(20.0, 39.0, 100, True))) == [
+    assert _main(stats_of(baseline=Baseline(20.0, 39.0, 100, True))) == [
         "small-1b drafts for big-7b",
         "100 tokens 50.0 tokens/s TTFT 42 ms acceptance rate 78.1%",
         "ended by max_tokens 2.50x the target",
@@ -291,40 +241,40 @@ def test_the_main_metrics() -> None:
 def test_a_speed_up_below_one_is_explained_with_what_the_target_and_a_draft_token_take_and_what_helps() -> None:
     hint = "below 1x: drafting cost more than it saved (target alone: 12.5 ms a token)"
     cure = "--mode auto takes the fastest way; a smaller draft model gains more"
-    slow = _stats(baseline=Baseline(80.0, 39.0, 100, True))
+    slow = stats_of(baseline=Baseline(80.0, 39.0, 100, True))
     assert _main(slow)[2:-1] == ["ended by max_tokens 0.62x the target", hint, cure]
     assert hint in _lines(slow) and cure in _lines(slow)
     slow.draft_steps_ms.extend((9.0, 400.0, 8.0))  # the second one had to read a prompt
     assert "a draft token took 9.0 ms" in _lines(slow)
-    automatic = _stats(mode="auto", baseline=Baseline(80.0, 39.0, 100, True))
+    automatic = stats_of(mode="auto", baseline=Baseline(80.0, 39.0, 100, True))
     assert cure.replace("--mode auto", "the next text") in _lines(automatic)
-    for other in (_stats(baseline=Baseline(51.0, 39.0, 100, True)), _stats(), _alone(mode="target")):
+    for other in (stats_of(baseline=Baseline(51.0, 39.0, 100, True)), stats_of(), _alone(mode="target")):
         assert not hints(other)
 
 
 def test_a_missing_speed_up_is_explained_by_the_outage() -> None:
     hint = "no speed-up: an outage interrupted what was measured"
     for stats in (
-        _stats(baseline=Baseline(None, 39.0, 100, True)),
-        _stats(baseline=Baseline(20.0, 39.0, 100, True), resumed=[7]),
+        stats_of(baseline=Baseline(None, 39.0, 100, True)),
+        stats_of(baseline=Baseline(20.0, 39.0, 100, True), resumed=[7]),
     ):
         assert hint in _main(stats, 80) and hint in _lines(stats)
 
 
 def test_a_text_without_judged_draft_tokens_is_explained() -> None:
-    stats = _stats(drafted=0, accepted=0)
+    stats = stats_of(drafted=0, accepted=0)
     hint = "acceptance rate -: the target wrote alone, no draft token was judged"
     assert hint in _main(stats, 80) and hint in _lines(stats)
-    for other in (_stats(drafted=0, draft_failure="the GPU fell out"), _stats(), _alone(mode="target"), Stats()):
+    for other in (stats_of(drafted=0, draft_failure="the GPU fell out"), stats_of(), _alone(mode="target"), Stats()):
         assert not hints(other)
 
 
 def test_notes_come_with_the_main_metrics_too() -> None:
-    shown = " ".join(_main(_stats(context=112, baseline=Baseline(20.0, 39.0, 100, False))))
+    shown = " ".join(_main(stats_of(context=112, baseline=Baseline(20.0, 39.0, 100, False))))
     assert "the context (112 tokens) is full" in shown and "the text differs, most likely after a near-tie" in shown
-    assert "the text was taken up again at token 7, 31" in " ".join(_main(_stats(resumed=[7, 31])))
+    assert "the text was taken up again at token 7, 31" in " ".join(_main(stats_of(resumed=[7, 31])))
     assert "lossy: draft tokens were accepted that the target gave more than 0.2" in " ".join(
-        _main(_stats(sampling=LOSSY))
+        _main(stats_of(sampling=LOSSY))
     )
 
 
@@ -345,7 +295,7 @@ def test_the_shares_of_the_time_add_up(mode: str) -> None:
 
 
 def test_a_model_name_in_brackets_is_shown_as_it_is() -> None:
-    assert _lines(_stats(model="big[bold]7b[/]", draft_model="a[q4]"))[0] == "a[q4] drafts for big[bold]7b[/]"
+    assert _lines(stats_of(model="big[bold]7b[/]", draft_model="a[q4]"))[0] == "a[q4] drafts for big[bold]7b[/]"
 
 
 def test_the_legend_names_every_colour_once() -> None:
@@ -369,12 +319,12 @@ LOSSY = {"strategy": "threshold", "threshold": 0.2}
 @pytest.mark.parametrize(
     ("stats", "lossy"),
     [
-        (_stats(sampling=LOSSY), True),
-        (_stats(sampling=LOSSY, mode="fused"), True),
-        (_stats(sampling=LOSSY, mode="target"), False),
-        (_stats(sampling=LOSSY, mode="auto", turns=[Turn("target", 4), Turn("fused", 3)]), True),
-        (_stats(sampling=LOSSY, mode="auto", turns=[Turn("target", 7)]), False),
-        (_stats(sampling={"strategy": "probabilistic"}), False),
+        (stats_of(sampling=LOSSY), True),
+        (stats_of(sampling=LOSSY, mode="fused"), True),
+        (stats_of(sampling=LOSSY, mode="target"), False),
+        (stats_of(sampling=LOSSY, mode="auto", turns=[Turn("target", 4), Turn("fused", 3)]), True),
+        (stats_of(sampling=LOSSY, mode="auto", turns=[Turn("target", 7)]), False),
+        (stats_of(sampling={"strategy": "probabilistic"}), False),
     ],
 )
 def test_a_text_is_lossy_where_drafts_could_be_accepted(stats: Stats, lossy: bool) -> None:

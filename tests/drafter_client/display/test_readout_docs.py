@@ -6,7 +6,7 @@ from drafter_client.display.panel_rows import bars, columns, couples, lines
 from drafter_client.metrics.statistics import Stats
 from speculation.acceptance.token_source import TokenSource
 from speculation.policy.schedule import Schedule
-from tests.drafter_client.display.test_panel import everything
+from tests.drafter_client.display.support import everything
 from tests.paths import ROOT
 
 DOCS = (ROOT / "docs" / "readout.md").read_text(encoding="utf-8")

@@ -19,8 +19,7 @@ from speculation.acceptance.token_source import TokenSource
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.distribution import probabilities
 from speculation.sampling.sampling import Sampling
-from tests.drafter_client.http.fake_transports import Canned, Faulty
-from tests.drafter_client.http.test_client_retry import _Every, _over
+from tests.drafter_client.http.fake_transports import Canned, Every, Faulty, over
 from tests.drafter_client.support import (
     ALL,
     GREEDY,
@@ -112,7 +111,7 @@ def test_lost_responses_do_not_change_the_text(verifier: Verifier) -> None:
         with closing(VerifierClient(verifier.url)) as client:
             expected = generate(client, drafter, 3, **options_for(strategy)).tokens
         drafter = sampling_drafter() if strategy is Strategy.PROBABILISTIC else toy_drafter(0.6, WARM)
-        with _over(Faulty(after=_Every(2)), verifier.url) as client:
+        with over(Faulty(after=Every(2)), verifier.url) as client:
             assert generate(client, drafter, 3, **options_for(strategy)).tokens == expected
 
 

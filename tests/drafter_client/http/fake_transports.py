@@ -2,9 +2,15 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import httpx
+
+from drafter_client.errors import ConnectionLost
+from drafter_client.http.client import VerifierClient
+
+LOST = ConnectionLost("the connection broke")
 
 
 def reply(status: int, body: Any = None, **headers: str) -> httpx.Response:
@@ -91,3 +97,20 @@ class Sleeper:
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.now += seconds
+
+
+class Every:
+    """Raises ConnectionLost at every n-th exchange."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+
+    def __call__(self, number: int, path: str) -> None:
+        if number % self._n == self._n - 1:
+            raise LOST
+
+
+@contextmanager
+def over(transport: Faulty, url: str) -> Iterator[VerifierClient]:
+    with closing(transport), closing(VerifierClient(url, transport=transport, sleep=lambda _: None)) as client:
+        yield client

@@ -2,43 +2,21 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.errors import ConnectionLost
 from drafter_client.generation.text_session import TextSession
-from drafter_client.http.client import VerifierClient
 from drafters.draft_model import ModelDrafter
 from speculation.sampling.sampling import Sampling
-from tests.drafter_client.http.fake_transports import Faulty
+from tests.drafter_client.http.fake_transports import LOST, Every, Faulty, over
 from tests.drafter_client.support import PROMPT, Verifier, generate, options_of, plain
-
-LOST = ConnectionLost("the connection broke")
-
-
-class _Every:
-    """Raises ConnectionLost at every n-th exchange."""
-
-    def __init__(self, n: int) -> None:
-        self._n = n
-
-    def __call__(self, number: int, path: str) -> None:
-        if number % self._n == self._n - 1:
-            raise LOST
-
-
-@contextmanager
-def _over(transport: Faulty, url: str) -> Iterator[VerifierClient]:
-    with closing(transport), closing(VerifierClient(url, transport=transport, sleep=lambda _: None)) as client:
-        yield client
 
 
 def test_a_verify_whose_response_was_lost_is_answered_from_the_record(verifier: Verifier) -> None:
-    transport = Faulty(after=_Every(2))
-    with _over(transport, verifier.url) as client:
+    transport = Faulty(after=Every(2))
+    with over(transport, verifier.url) as client:
         opened = client.prefill(TextSession(PROMPT), {"max_tokens": 20})
         position = len(PROMPT) + 1
         response = client.verify(opened.session_id, position, [1, 2, 3])
@@ -56,7 +34,7 @@ def test_a_retried_prefill_finds_the_session_of_the_first_attempt(verifier: Veri
             raise LOST
 
     transport = Faulty(after=lose_first)
-    with _over(transport, verifier.url) as client:
+    with over(transport, verifier.url) as client:
         opened = client.prefill(TextSession(PROMPT), {"max_tokens": 20, "temperature": 1.0})
         assert transport.asked == ["/prefill", "/prefill"] and transport.bodies[0] == transport.bodies[1]
         assert verifier.sessions == 1
@@ -72,8 +50,8 @@ def test_a_retried_prefill_finds_the_session_of_the_first_attempt(verifier: Veri
 def test_the_text_does_not_depend_on_lost_messages(
     verifier: Verifier, sampling: Sampling, when: str, every: int
 ) -> None:
-    transport = Faulty(**{when: _Every(every)})
-    with _over(transport, verifier.url) as client:
+    transport = Faulty(**{when: Every(every)})
+    with over(transport, verifier.url) as client:
         drafter = ModelDrafter(ScriptedBackend(Script(seed=1, agreement=0.6)), sampling)
         run = generate(client, drafter, 3, **options_of(sampling, 20))
     assert run.tokens == plain(ScriptedBackend(Script(seed=1)), PROMPT, 20, sampling)
@@ -83,8 +61,8 @@ def test_the_text_does_not_depend_on_lost_messages(
 
 
 def test_a_draft_sent_twice_is_judged_and_counted_once(verifier: Verifier) -> None:
-    transport = Faulty(after=_Every(2))
-    with _over(transport, verifier.url) as client:
+    transport = Faulty(after=Every(2))
+    with over(transport, verifier.url) as client:
         drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
         stats = generate(client, drafter, 3, max_tokens=21).stats
     assert stats.accepted <= stats.drafted
@@ -99,7 +77,7 @@ def test_ctrl_c_in_a_prefill_releases_the_session(verifier: Verifier) -> None:
             raise KeyboardInterrupt
 
     transport = Faulty(after=interrupt)
-    with _over(transport, verifier.url) as client, pytest.raises(KeyboardInterrupt):
+    with over(transport, verifier.url) as client, pytest.raises(KeyboardInterrupt):
         generate(client, None, 3, max_tokens=21)
     assert verifier.sessions == 0
 
@@ -111,7 +89,7 @@ def test_ctrl_c_in_a_verify_releases_the_session(verifier: Verifier) -> None:
 
     transport = Faulty(after=interrupt)
     drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
-    with _over(transport, verifier.url) as client, pytest.raises(KeyboardInterrupt):
+    with over(transport, verifier.url) as client, pytest.raises(KeyboardInterrupt):
         generate(client, drafter, 3, max_tokens=21)
     assert verifier.sessions == 0
 
@@ -123,5 +101,5 @@ def test_a_verifier_that_dies_within_a_text_raises_connection_lost(verifier: Ver
 
     transport = Faulty(before=dead)
     drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
-    with _over(transport, verifier.url) as client, pytest.raises(ConnectionLost):
+    with over(transport, verifier.url) as client, pytest.raises(ConnectionLost):
         generate(client, drafter, 3, max_tokens=21)

@@ -10,24 +10,12 @@ from pydantic import ValidationError
 
 from http_service.replies.error_reply import error_reply
 from openai_api.messages.errors import FORM
-from openai_api.messages.fields import TABLE
 from openai_api.messages.parameters import read_request
 from openai_api.messages.requests import ChatRequest, CompletionRequest
 from speculation.errors import InvalidRequest
 from tests.examples import examples
+from tests.openai_api.messages.support import NAMES, TEXT, VALUES
 
-NAMES = sorted(
-    {*CompletionRequest.model_fields, *ChatRequest.model_fields}.union(
-        *({*beside.ignored, *beside.only} for beside in TABLE.values())
-    )
-)
-TEXT = st.text(st.characters(exclude_categories=()), max_size=8)  # halves of surrogate pairs included
-NUMBERS = st.integers() | st.floats() | st.sampled_from([10**400, -(10**30), 1e308])
-VALUES = st.recursive(
-    st.none() | st.booleans() | NUMBERS | TEXT,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT | st.sampled_from(NAMES), inner, max_size=4),
-    max_leaves=12,
-)
 MESSAGES = [{"role": "user", "content": "x"}]
 
 

@@ -10,10 +10,9 @@ import httpx
 import pytest
 
 from backends.scripted import ScriptedBackend
-from tests.verifier_server.api.test_http_concurrency import Gated
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.generation.test_disconnects import until
+from tests.verifier_server.support import Gated, until
 
 OTHER = {
     "X-Forwarded-For": "10.9.8.7"

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from backends.scripted import ScriptedBackend
-from tests.verifier_server.api.test_http_concurrency import Gated
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.generation.test_disconnects import leave_behind, until
+from tests.verifier_server.support import Gated, leave_behind, until
 
 PROMPTS = {name: [256, 5 + number] for number, name in enumerate("abcd")}
 TEXTS = {name: plain(SCRIPT, ids, 12) for name, ids in PROMPTS.items()}

@@ -10,10 +10,9 @@ import pytest
 from backends.base import Entry, Logits
 from backends.scripted import END, Script, ScriptedBackend
 from speculation.sampling.sampling import Sampling
-from tests.verifier_server.api.test_http_stream import read
 from tests.verifier_server.conftest import LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.generation.test_disconnects import until
+from tests.verifier_server.support import read_events, until
 
 SCRIPT = Script(seed=2, support=40)
 PROMPT = [256, *range(30)]
@@ -121,7 +120,7 @@ def test_interrupted_stream_can_be_continued(live: LiveServer, mode: str) -> Non
         text = ""
         received: list[int] = []
         with live.client() as client, client.stream("POST", "/generate", json=body) as response:
-            stream = read(response)
+            stream = read_events(response)
             name, opened = next(stream)
             assert name == "open"
             assert (opened["prompt_len"], opened["position"]) == (len(PROMPT), len(PROMPT))
@@ -131,7 +130,7 @@ def test_interrupted_stream_can_be_continued(live: LiveServer, mode: str) -> Non
                 text, received = text + data["text"], received + data["tokens"]
         body |= {"session_id": opened["session_id"], "committed_ids": received}
         with live.client() as client, client.stream("POST", "/generate", json=body) as response:
-            (_, reopened), *parts, (last, summary) = read(response)
+            (_, reopened), *parts, (last, summary) = read_events(response)
         assert reopened == {**opened, "position": len(PROMPT) + len(received)}
         assert parts[0][1]["position"] == reopened["position"]
         assert received + [token for _, part in parts for token in part["tokens"]] == TEXT
@@ -147,11 +146,11 @@ def test_character_split_by_an_interruption_arrives_whole(serve: Serve) -> None:
     whole = bytes(text).decode(errors="replace")
     inside = next(at for at in range(1, 200) if text[at] & 0xC0 == 0x80 and text[at - 1] & 0xE0 == 0xC0)
     with live.client() as client, client.stream("POST", "/generate", json=body) as response:
-        first = [data for name, data in read(response) if name == "tokens"][:inside]
+        first = [data for name, data in read_events(response) if name == "tokens"][:inside]
     with live.client() as client:
         body |= {"committed_ids": text[:inside]}
         with client.stream("POST", "/generate", json=body) as response:
-            rest = [data for name, data in read(response) if name == "tokens"]
+            rest = [data for name, data in read_events(response) if name == "tokens"]
     assert "".join(part["text"] for part in first + rest) == whole
 
 
@@ -163,7 +162,7 @@ def test_mode_can_change_within_a_session(live: LiveServer) -> None:
         if turn % 2:
             body |= {"mode": "fused", "stream": True, "draft_n": 2}
             with live.client() as client, client.stream("POST", "/generate", json=body) as response:
-                for event, data in read(response):
+                for event, data in read_events(response):
                     received += data["tokens"] if event == "tokens" else []
                     if len(received) > count:
                         break
@@ -299,7 +298,7 @@ def test_later_request_takes_over_a_running_text(serve: Serve, mode: str, path: 
     backend.stop_in(6)
     body = {**BODY, "session_id": "s", "mode": mode, "stream": True}
     with live.client() as client, client.stream("POST", "/generate", json=body) as response:
-        stream = read(response)
+        stream = read_events(response)
         next(stream)
         _, first = next(stream)
         assert backend.stopped.wait(20)
@@ -362,7 +361,7 @@ def test_deleting_a_session_ends_its_running_text(serve: Serve) -> None:
     backend.stop_in(3)
     body = {**BODY, "session_id": "s", "stream": True}
     with live.client() as client, client.stream("POST", "/generate", json=body) as response:
-        stream = read(response)
+        stream = read_events(response)
         next(stream)
         assert backend.stopped.wait(20)
         live.http.delete("/sessions/s")

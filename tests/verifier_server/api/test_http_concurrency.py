@@ -1,38 +1,17 @@
 """Concurrent clients, lost replies, and sessions deleted during a request."""
 
 import asyncio
-import threading
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
-from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
-from speculation.sampling.sampling import Sampling
-from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
+from tests.verifier_server.conftest import SCRIPT, Serve, settings
 from tests.verifier_server.engine.bench import plain
+from tests.verifier_server.support import Gated, drafting_client
 from verifier_server.app import create_app
 from verifier_server.engine.batching_window import LONGEST
-
-LENGTH = 40
-
-
-def drafting_client(live: LiveServer, number: int) -> tuple[list[int], list[int]]:
-    """Generate in a new session with drafts that are sometimes right. Returns the text and the expected text."""
-    ids = [256, *f"client {number}".encode()]
-    sampling = Sampling(number, 0.7 if number % 2 else 0.0)
-    expected = plain(SCRIPT, ids, LENGTH, sampling)
-    body = {"prompt_ids": ids, "max_tokens": LENGTH, "seed": number, "temperature": sampling.temperature}
-    with live.client(headers={"X-Session-Id": f"client-{number}"}) as http:
-        reply = http.post("/prefill", json=body).json()
-        text: list[int] = list(reply["tokens"])
-        for _ in range(LENGTH - 1):
-            drafts = [*expected[len(text) : len(text) + number], 0, 1][:6]
-            reply = http.post("/verify", json={"position": len(ids) + len(text), "draft_tokens": drafts}).json()
-            text += reply["tokens"]
-    return text, expected
 
 
 def test_concurrent_clients_get_their_own_texts(serve: Serve) -> None:
@@ -71,24 +50,6 @@ def test_prompts_are_prefilled_in_chunks_of_the_set_size(serve: Serve) -> None:
 
 def test_served_engine_has_a_batching_window(serve: Serve) -> None:
     assert serve().service.engine._scheduler._batching_window == LONGEST
-
-
-class Gated(ScriptedBackend):
-    """A backend that waits in its passes while `gate` is closed. Each pass sets `entered` first."""
-
-    def __init__(self) -> None:
-        super().__init__(SCRIPT)
-        self.gate, self.entered = threading.Event(), threading.Event()
-        self.gate.set()
-
-    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-        self.entered.set()
-        assert self.gate.wait(20)
-        return super()._forward(batch)
-
-    def close_gate(self) -> None:
-        self.gate.clear()
-        self.entered.clear()
 
 
 def test_retry_after_a_lost_reply_is_answered_from_the_record(serve: Serve) -> None:

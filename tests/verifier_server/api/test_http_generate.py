@@ -11,31 +11,11 @@ import pytest
 from backends.base import EngineFailure, Entry, Logits
 from backends.scripted import END, Script, ScriptedBackend
 from speculation.sampling.sampling import Sampling
-from tests.verifier_server.api.test_http_concurrency import Gated
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.generation.test_disconnects import until
+from tests.verifier_server.support import PROMPT, PROMPT_IDS, Gated, events, until
 from verifier_server.api import routes
 from verifier_server.generation import generator
-
-PROMPT = "x = "
-PROMPT_IDS = [256, *PROMPT.encode()]
-
-
-def events(live: LiveServer, body: dict[str, Any]) -> list[tuple[str, Any]]:
-    """All events of a stream except the first, `open`."""
-    with live.http.stream("POST", "/generate", json={**body, "stream": True}) as response:
-        assert response.status_code == 200, response.read()
-        assert response.headers["content-type"].startswith("text/event-stream")
-        text = response.read().decode()
-    found = []
-    for block in text.split("\n\n")[:-1]:
-        name, data = block.split("\n")
-        found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
-    opened, *rest = found
-    assert opened[0] == "open"
-    assert opened[1].keys() == {"session_id", "prompt_len", "position", "identity", "sampling"}
-    return rest
 
 
 def without_times(summary: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from http_service.keys.accounts import Usage
 from http_service.keys.stored_key import Limits, StoredKey, digest_of
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
+from tests.verifier_server.support import bearer
 
 PROMPT = [256, 1, 2]
 TEXT = [*PROMPT, *plain(SCRIPT, PROMPT, 60)]
@@ -26,11 +27,6 @@ WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
     ("/tokenize", {"text": "x"}),
 )
-
-
-def bearer(name: str) -> dict[str, str]:
-    """The header with the key of this name: its own name."""
-    return {"Authorization": f"Bearer {name}"}
 
 
 class Keyed:

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import httpx
 import pytest
@@ -11,18 +10,11 @@ from backends.base import Backend, EngineFailure, Entry, LoadOptions, Logits, Mo
 from backends.scripted import ScriptedBackend
 from speculation.protocol.service_responses import HealthResponse
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from tests.verifier_server.support import REQUESTS
 from verifier_server.flags import from_flags
 from verifier_server.loading import loading_wait
 from verifier_server.service import Service
 from verifier_server.settings import Settings
-
-REQUESTS: list[tuple[str, str, Any]] = [
-    ("POST", "/prefill", {"prompt": "x"}),
-    ("POST", "/verify", {"draft_tokens": []}),
-    ("POST", "/verify", {"session_id": "from-before-a-restart", "position": 5, "draft_tokens": []}),
-    ("POST", "/generate", {"prompt": "x"}),
-    ("GET", "/model", None),
-]
 
 
 class SlowLoad:

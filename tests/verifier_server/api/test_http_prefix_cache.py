@@ -8,9 +8,8 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from http_service.keys import key_file
 from http_service.keys.stored_key import Limits, StoredKey, digest_of
-from tests.verifier_server.api.test_http_keys import bearer
 from tests.verifier_server.conftest import LiveServer, Serve
-from tests.verifier_server.observability.test_metrics import value
+from tests.verifier_server.support import bearer, metric
 
 SCRIPT = Script(seed=2)
 PROMPT = [256, *range(60)]
@@ -48,8 +47,8 @@ def test_the_same_prompt_again_and_the_next_turn(serve: Serve, path: str) -> Non
     live = serve(ScriptedBackend(SCRIPT, slots=3))
     assert [text(live, path), text(live, path)] == [0, 60]
     assert text(live, path, [*PROMPT, 5, 6, 7]) == 61
-    assert value(live, "prefix_cache_hits_total") == 60 + 61
-    assert value(live, "kv_kept_tokens") > 60
+    assert metric(live, "prefix_cache_hits_total") == 60 + 61
+    assert metric(live, "kv_kept_tokens") > 60
 
 
 @pytest.mark.parametrize("mode", ["target", "fused"])
@@ -82,7 +81,7 @@ def test_the_operator_may_let_keys_share(serve: Serve, keys: Path) -> None:
 def test_nothing_is_kept_with_a_setting_of_0(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT, slots=3), keep_tokens=0)
     assert [text(live), text(live)] == [0, 0]
-    assert value(live, "kv_kept_tokens") == 0
+    assert metric(live, "kv_kept_tokens") == 0
 
 
 def test_choices_of_one_prompt_do_not_count_for_each_other(serve: Serve) -> None:

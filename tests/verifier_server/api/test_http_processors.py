@@ -9,8 +9,8 @@ from backends.scripted import ScriptedBackend
 from speculation.protocol.sampling_fields import MOST_BIASES
 from speculation.sampling.logprobs import token_logprobs
 from tests.speculation import processed
-from tests.verifier_server.api.test_http_generate import events
 from tests.verifier_server.conftest import SCRIPT, LiveServer
+from tests.verifier_server.support import events
 
 MODEL = ScriptedBackend(SCRIPT)
 PROMPT = [256, 1, 2]

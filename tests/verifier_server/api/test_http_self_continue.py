@@ -10,9 +10,9 @@ from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
 from speculation.acceptance.strategies import common_prefix
 from speculation.sampling.sampling import Sampling
-from tests.verifier_server.api.test_http_stream import Event, read, tokens_of
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
+from tests.verifier_server.support import Event, read_events, tokens_of
 from verifier_server.engine.sequence_state import LEAD
 
 PROMPT_IDS = [256, 1, 2]
@@ -55,7 +55,7 @@ def test_self_continuation_decodes_a_bounded_lead_of_the_target_s_text(serve: Se
     reply = live.post("/prefill", PREFILL)
     assert (reply["self_continue"], reply["tokens"][:1]) == (True, TEXT[:1])
     with live.client() as client, client.stream("GET", "/sessions/s/stream") as response:
-        stream = read(response)
+        stream = read_events(response)
         found: list[Event] = []
         while sum(len(data["tokens"]) for _, data in found) < LEAD:
             found.append(next(stream))

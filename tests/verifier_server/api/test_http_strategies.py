@@ -11,11 +11,9 @@ from speculation.acceptance.draft_probs import drawn_from, propose
 from speculation.sampling.distribution import probabilities
 from speculation.sampling.sampling import Sampling
 from tests.speculation import chi_square
-from tests.verifier_server.api.test_http_concurrency import Gated
-from tests.verifier_server.api.test_http_generate import events
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.generation.test_disconnects import until
+from tests.verifier_server.support import Gated, events, until
 
 PROMPT_IDS = [256, 1, 2]
 PREFILL: dict[str, Any] = {"prompt_ids": PROMPT_IDS, "max_tokens": 40, "seed": 5, "temperature": 0.8}

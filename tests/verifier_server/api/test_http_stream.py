@@ -1,11 +1,9 @@
 """`GET /sessions/{id}/stream`: committed tokens as server-sent events for any number of readers."""
 
-import json
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import httpx
 import pytest
 
 from backends.base import Entry, Logits
@@ -14,36 +12,11 @@ from drafter_client.http import client
 from http_service.replies import event_stream
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
+from tests.verifier_server.support import read_events, tokens_of
 from verifier_server.api import server_sent_events
 
 PROMPT_IDS = [256, 1, 2]
 TEXT = plain(SCRIPT, PROMPT_IDS, 60)
-Event = tuple[str, Any]
-
-
-def read(response: httpx.Response) -> Iterator[Event]:
-    """Yields events as they arrive; comments are events named `:`."""
-    name = ""
-    for line in response.iter_lines():
-        if line.startswith(":"):
-            yield ":", None
-        elif line.startswith("event: "):
-            name = line.removeprefix("event: ")
-        elif line.startswith("data: "):
-            yield name, json.loads(line.removeprefix("data: "))
-
-
-def tokens_of(found: Sequence[Event], start: int) -> list[int]:
-    """The tokens of the events, which must begin at `start` and leave no gap."""
-    tokens: list[int] = []
-    for name, data in found:
-        assert name == "tokens"
-        assert len(data["sources"].replace("x", "")) == len(data["tokens"])
-        assert data.keys() == {"position", "tokens", "sources", "own"} | ({"forward_ms"} if data["own"] else set())
-        assert data["position"] == start + len(tokens)
-        assert data["tokens"]
-        tokens += data["tokens"]
-    return tokens
 
 
 @pytest.fixture
@@ -76,7 +49,7 @@ def test_stream_sends_every_commit_until_the_end(live: LiveServer) -> None:
         assert response.headers["content-type"].startswith("text/event-stream")
         assert (response.headers["cache-control"], response.headers["x-accel-buffering"]) == ("no-cache", "no")
         assert "content-length" not in response.headers
-        stream = read(response)
+        stream = read_events(response)
         assert next(stream) == ("tokens", {"position": 3, "tokens": TEXT[:1], "sources": "b", "own": False}), (
             "the tokens committed before"
         )
@@ -96,7 +69,7 @@ def test_stream_sends_every_commit_until_the_end(live: LiveServer) -> None:
 def test_stream_starts_at_the_given_position(live: LiveServer, start: int) -> None:
     verify(live, 4, TEXT[1:5])  # 9 tokens are committed
     with live.client() as client, client.stream("GET", f"/sessions/s/stream/?from={start}") as response:
-        stream = read(response)
+        stream = read_events(response)
         assert next(stream) == (
             "tokens",
             {"position": start, "tokens": TEXT[start - 3 : 6], "sources": "baaaab"[start - 3 :], "own": False},
@@ -107,14 +80,17 @@ def test_stream_from_the_end_waits_for_the_next_commit(live: LiveServer) -> None
     with live.client() as client, client.stream("GET", "/sessions/s/stream?from=4") as response:
         wait_until_watched(live, 1)
         verify(live, 4, [])
-        assert next(read(response)) == ("tokens", {"position": 4, "tokens": TEXT[1:2], "sources": "b", "own": False})
+        assert next(read_events(response)) == (
+            "tokens",
+            {"position": 4, "tokens": TEXT[1:2], "sources": "b", "own": False},
+        )
 
 
 @pytest.mark.parametrize("position", [3, 23])
 def test_stream_of_an_ended_text_ends_at_once(live: LiveServer, position: int) -> None:
     verify(live, 4, TEXT[1:40])
     with live.client() as client, client.stream("GET", f"/sessions/s/stream?from={position}") as response:
-        *parts, last = read(response)
+        *parts, last = read_events(response)
     assert tokens_of(parts, position) == TEXT[position - 3 : 20]
     assert last == ("end", {"total_tokens": 23, "finish_reason": "length"})
 
@@ -144,7 +120,7 @@ def test_error_of_a_stream_request_is_a_json_reply(
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_stream_of_a_deleted_session_ends_with_an_error(live: LiveServer, slash: str) -> None:
     with live.client() as client, client.stream("GET", f"/sessions/s/stream{slash}") as response:
-        stream = read(response)
+        stream = read_events(response)
         assert next(stream)[0] == "tokens"
         live.http.delete("/sessions/s")
         ((name, body),) = stream
@@ -164,7 +140,7 @@ def test_stream_ends_with_an_error_when_the_engine_dies(serve: Serve) -> None:
     live = serve(backend)
     live.post("/prefill", {"session_id": "s", "prompt_ids": PROMPT_IDS})
     with live.client() as client, client.stream("GET", "/sessions/s/stream") as response:
-        stream = read(response)
+        stream = read_events(response)
         next(stream)
         backend.dead = True
         assert live.http.post("/verify", json={"session_id": "s", "position": 4, "draft_tokens": []}).status_code == 500
@@ -178,9 +154,9 @@ def test_several_readers_are_independent(live: LiveServer) -> None:
             wait_until_watched(live, 2)
             verify(live, 4, TEXT[1:3])
             first = ("tokens", {"position": 4, "tokens": TEXT[1:4], "sources": "aab", "own": False})
-            assert next(read(other)) == first
+            assert next(read_events(other)) == first
         wait_until_watched(live, 1)
-        stream = read(response)
+        stream = read_events(response)
         assert next(stream) == first
         verify(live, 7, [])
         assert next(stream)[1]["tokens"] == TEXT[4:5]
@@ -198,7 +174,7 @@ def test_disconnect_during_silence_is_noticed(live: LiveServer) -> None:
 def test_silent_stream_sends_comments(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_sent_events, "HEARTBEAT", 0.01)
     with live.client() as client, client.stream("GET", "/sessions/s/stream?from=4") as response:
-        stream = read(response)
+        stream = read_events(response)
         assert [next(stream) for _ in range(3)] == [(":", None)] * 3
         verify(live, 4, [])
         while (found := next(stream)) == (":", None):
@@ -212,7 +188,7 @@ def test_session_with_a_reader_does_not_expire(serve: Serve) -> None:
     live.service.sessions.clock = lambda: now[0]
     live.post("/prefill", {"session_id": "s", "prompt_ids": PROMPT_IDS})
     with live.client() as client, client.stream("GET", "/sessions/s/stream") as response:
-        stream = read(response)  # kept in a variable, since dropping it disconnects
+        stream = read_events(response)  # kept in a variable, since dropping it disconnects
         assert next(stream)[0] == "tokens"
         now[0] = 1000.0
         assert len(live.http.get("/sessions").json()["sessions"]) == 1
@@ -257,11 +233,11 @@ def test_at_most_one_wake_up_is_pending(live: LiveServer) -> None:
         assert len(engine_client._calls) == 1
         engine_client.deliver()
         verify(live, 4, [])
-        assert next(read(response))[1]["tokens"] == TEXT[1:2]
+        assert next(read_events(response))[1]["tokens"] == TEXT[1:2]
 
 
 def test_target_decoded_tokens_have_their_own_events(serve: Serve) -> None:
-    """One event for each run of tokens from the same kind of step, even if they are read at once."""
+    """One event for each run of tokens from the same kind of step, even if they are read_events at once."""
     live = serve(ScriptedBackend(SCRIPT))
     live.post("/prefill", {"session_id": "s", "prompt_ids": PROMPT_IDS})
     session = live.service.sessions.get("s")
@@ -276,7 +252,7 @@ def test_target_decoded_tokens_have_their_own_events(serve: Serve) -> None:
         (11, [(11, 1, True)]),
     ):
         with live.client() as client, client.stream("GET", f"/sessions/s/stream?from={start}") as response:
-            stream = read(response)
+            stream = read_events(response)
             found = [next(stream)[1] for _ in expected]
         assert [(event["position"], len(event["tokens"]), event["own"]) for event in found] == expected
 

@@ -14,7 +14,7 @@ from backends.registry import COMPILING, SHOWN, compiles
 from tests.models.conftest import TinyModel
 from tests.paths import ROOT
 from tests.stand_ins.neuron import own_environment
-from tests.verifier_server.test_command_line import MODULE, environment, errors_of_ended, run
+from tests.verifier_server.processes import MODULE, environment, errors_of_ended, run
 
 COMPILE = [*MODULE, "compile"]
 # A verifier on the stand-in for transformers-neuronx. {} is replaced by further lines of a test.

@@ -17,7 +17,7 @@ from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from tests.models.conftest import TinyModel
 from tests.paths import ROOT
 from tests.terminal.pseudo import terminal
-from tests.verifier_server.test_command_line import MODULE, environment, errors_of_ended
+from tests.verifier_server.processes import MODULE, environment, errors_of_ended
 from verifier_server.selftest.secrets import hider
 from verifier_server.selftest.tiny_checks import _small, _splits_once, _written
 

@@ -1,43 +1,19 @@
 """Clients that disconnect while they wait: their requests are dropped, their sessions stay unchanged."""
 
 import asyncio
-import json
-import socket
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from tests.verifier_server.api.test_http_concurrency import Gated
-from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from tests.verifier_server.conftest import SCRIPT, Serve
 from tests.verifier_server.engine.bench import plain
+from tests.verifier_server.support import Gated, leave_behind, until
 from verifier_server.generation import engine_client
 from verifier_server.generation.engine_client import EngineClient
 
 PROMPT_IDS = [256, 1, 2]
 TEXT = plain(SCRIPT, PROMPT_IDS, 10)
-
-
-def until(live: LiveServer, happened: Callable[[], bool]) -> None:
-    """Send requests to the server until `happened()`."""
-    with live.client() as client:
-        for _ in range(20_000):
-            if happened():
-                return
-            client.get("/health")
-    raise AssertionError("it never happened")
-
-
-def leave_behind(live: LiveServer, path: str, body: dict[str, Any], arrived: Callable[[], bool]) -> None:
-    """Send a request and disconnect once it has arrived."""
-    content = json.dumps(body).encode()
-    with socket.create_connection(live.address) as connection:
-        connection.sendall(
-            b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(content))
-        )
-        connection.sendall(content)
-        until(live, arrived)
 
 
 @pytest.mark.parametrize("path", ["/verify", "/prefill"])

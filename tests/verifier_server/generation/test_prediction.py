@@ -8,10 +8,10 @@ import pytest
 
 from backends.scripted import BEGIN, ScriptedBackend
 from speculation.sampling.sampling import Sampling
-from tests.verifier_server.api.test_http_generate import PROMPT_IDS, events
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.generation.test_server_drafting import FILTERED, GREEDY, WARM, body_of, half_right
+from tests.verifier_server.generation.drafting import FILTERED, GREEDY, WARM, body_of, half_right
+from tests.verifier_server.support import PROMPT_IDS, events
 
 LENGTH = 90
 SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])

@@ -22,11 +22,10 @@ from speculation.protocol import messages
 from speculation.sampling.distribution import probabilities
 from speculation.sampling.sampling import Sampling
 from tests.speculation import chi_square
-from tests.verifier_server.api.test_http_concurrency import drafting_client
-from tests.verifier_server.api.test_http_generate import PROMPT_IDS, events
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.generation.test_disconnects import leave_behind, until
+from tests.verifier_server.generation.drafting import FILTERED, GREEDY, LENGTH, WARM, body_of, half_right
+from tests.verifier_server.support import PROMPT_IDS, drafting_client, events, leave_behind, until
 from verifier_server.api import routes
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer
@@ -35,21 +34,7 @@ from verifier_server.generation.draft_model import DraftModel
 from verifier_server.generation.server_drafting import DraftCounts, ServerDrafting
 from verifier_server.sessions import Place, Session
 
-GREEDY, WARM = Sampling(seed=4), Sampling(seed=5, temperature=0.8)
-FILTERED = Sampling(seed=6, temperature=1.2, top_k=20, top_p=0.9)
 SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])
-LENGTH = 40
-
-
-def half_right(slots: int = 2, **limits: Any) -> ScriptedBackend:
-    """A draft model that agrees with the target at 60 % of all positions."""
-    return ScriptedBackend(Script(seed=SCRIPT.seed, agreement=0.6), slots=slots, **limits)
-
-
-def body_of(sampling: Sampling, prompt: Sequence[int] = PROMPT_IDS, **options: Any) -> dict[str, Any]:
-    drawn = {"seed": sampling.seed, "temperature": sampling.temperature}
-    filters = {"top_k": sampling.top_k, "top_p": sampling.top_p}
-    return {"prompt_ids": list(prompt), "mode": "fused", "max_tokens": LENGTH, **drawn, **filters, **options}
 
 
 def draft_engine(live: LiveServer) -> ScriptedBackend:

@@ -1,37 +1,17 @@
 """What the verifier's metrics say after known requests, and who may read them."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from backends.scripted import ScriptedBackend
-from tests.verifier_server.api.test_http_concurrency import Gated
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
+from tests.verifier_server.support import Gated, metric, samples
 
 IDS = [256, 1, 2]
 TEXT = plain(SCRIPT, IDS, 8)
-
-
-def samples(response: httpx.Response) -> Iterator[tuple[str, dict[str, str], float]]:
-    assert response.status_code == 200, response.text
-    for family in text_string_to_metric_families(response.text):
-        for sample in family.samples:
-            yield sample.name.removeprefix("specpair_"), sample.labels, sample.value
-
-
-def value(live: LiveServer, name: str, **labels: str) -> float:
-    """The value of the one sample with this name and, among others, these labels."""
-    [found] = [
-        value
-        for each, given, value in samples(live.http.get("/metrics"))
-        if each == name and labels.items() <= given.items()
-    ]
-    return found
 
 
 def open_text(live: LiveServer, name: str, **more: Any) -> None:
@@ -46,7 +26,7 @@ def test_a_drafted_text_is_counted(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT, slots=2))
     open_text(live, "a")
     verify(live, "a", 4, [*TEXT[1:3], (TEXT[3] + 1) % 256, 0])  # two of four are accepted
-    assert value(live, "kv_cache_usage_perc") == pytest.approx(6 / (2 * live.service.engine.backend.context_length))
+    assert metric(live, "kv_cache_usage_perc") == pytest.approx(6 / (2 * live.service.engine.backend.context_length))
     verify(live, "a", 7, TEXT[4:7])  # all three, and a bonus token ends the text
     verify(live, "a", 7, TEXT[4:7])  # answered from the record
     expected = {
@@ -71,12 +51,12 @@ def test_a_drafted_text_is_counted(serve: Serve) -> None:
         "num_requests_waiting": 0,
         "num_requests_running": 0,
     }
-    assert {name: value(live, name, model_name="scripted-2") for name in expected} == expected
-    assert value(live, "request_success_total", finished_reason="length") == 1
-    by_position = [value(live, "spec_decode_num_accepted_tokens_per_pos_total", position=str(p)) for p in range(3)]
+    assert {name: metric(live, name, model_name="scripted-2") for name in expected} == expected
+    assert metric(live, "request_success_total", finished_reason="length") == 1
+    by_position = [metric(live, "spec_decode_num_accepted_tokens_per_pos_total", position=str(p)) for p in range(3)]
     assert by_position == [2, 2, 1]
-    assert value(live, "http_requests_total", route="/verify", status="200") == 3
-    assert value(live, "status", status="ready") == 1 and value(live, "status", status="failed") == 0
+    assert metric(live, "http_requests_total", route="/verify", status="200") == 3
+    assert metric(live, "status", status="ready") == 1 and metric(live, "status", status="failed") == 0
 
 
 def test_texts_that_the_verifier_generates_are_counted(serve: Serve) -> None:
@@ -85,32 +65,32 @@ def test_texts_that_the_verifier_generates_are_counted(serve: Serve) -> None:
         live.post(
             "/generate", {"prompt_ids": IDS, "max_tokens": 8, "mode": mode, "draft_n": 3 if mode == "fused" else None}
         )
-    assert value(live, "request_success_total", finished_reason="length") == 2
-    assert value(live, "generation_tokens_total") == 16 and value(live, "time_to_first_token_seconds_count") == 2
-    drafted = value(live, "spec_decode_num_draft_tokens_total")
-    assert drafted == value(live, "spec_decode_num_accepted_tokens_total") > 0, "both models are the same"
+    assert metric(live, "request_success_total", finished_reason="length") == 2
+    assert metric(live, "generation_tokens_total") == 16 and metric(live, "time_to_first_token_seconds_count") == 2
+    drafted = metric(live, "spec_decode_num_draft_tokens_total")
+    assert drafted == metric(live, "spec_decode_num_accepted_tokens_total") > 0, "both models are the same"
 
 
 def test_target_decoded_tokens_are_counted(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT))
     open_text(live, "a", self_continue=True)
     assert "event: end" in live.http.get("/sessions/a/stream").text
-    assert value(live, "target_decoded_tokens_total") == 7 and value(live, "generation_tokens_total") == 8
+    assert metric(live, "target_decoded_tokens_total") == 7 and metric(live, "generation_tokens_total") == 8
 
 
 def test_a_resumed_text_has_no_first_token(serve: Serve) -> None:
     """Its first token was committed elsewhere."""
     live = serve(ScriptedBackend(SCRIPT))
     open_text(live, "a", committed_ids=TEXT[:4], seed=1)
-    assert value(live, "time_to_first_token_seconds_count") == 0
-    assert value(live, "generation_tokens_total") == 1 and value(live, "prompt_tokens_total") == 3
+    assert metric(live, "time_to_first_token_seconds_count") == 0
+    assert metric(live, "generation_tokens_total") == 1 and metric(live, "prompt_tokens_total") == 3
 
 
 def test_evictions_are_those_of_texts_under_way(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT, slots=1))
     for name, tokens in (("a", 1), ("b", 8), ("c", 8)):  # the text of a has ended when b takes its slot
         open_text(live, name, max_tokens=tokens)
-    assert value(live, "kv_evictions_total") == 1
+    assert metric(live, "kv_evictions_total") == 1
 
 
 def test_requests_that_wait_and_run_are_counted(serve: Serve) -> None:
@@ -122,7 +102,7 @@ def test_requests_that_wait_and_run_are_counted(serve: Serve) -> None:
         try:
             assert backend.entered.wait(20)
             with live.client() as http:
-                found = {name: value for name, _, value in samples(http.get("/metrics"))}
+                found = {name: metric for name, _, metric in samples(http.get("/metrics"))}
         finally:
             backend.gate.set()
         waiting.result(20)
@@ -149,11 +129,11 @@ def test_keys_are_counted_apart_by_name(serve: Serve) -> None:
     live.http.headers["Authorization"] = "Bearer s3cret"
     live.wait_until_ready()
     open_text(live, "a")
-    assert value(live, "generation_tokens_total", key="default") == 1
-    assert value(live, "http_requests_total", route="/prefill", key="default") == 1
+    assert metric(live, "generation_tokens_total", key="default") == 1
+    assert metric(live, "http_requests_total", route="/prefill", key="default") == 1
 
 
 def test_scrape_works_while_the_model_loads_and_after_a_failure(serve: Serve) -> None:
     live = serve()
     live.service.loader.failure = "no such file"
-    assert value(live, "status", status="failed") == 1
+    assert metric(live, "status", status="failed") == 1

@@ -1,0 +1,58 @@
+"""Statistics of a run in which everything happened."""
+
+from collections import Counter
+
+from drafter_client.metrics.statistics import Baseline, Stats, Turn, WaitTimes
+from speculation.acceptance.token_source import TokenSource
+from speculation.policy.schedule import Schedule
+
+
+def everything(mode: str = "remote") -> Stats:
+    """A run with every row, as long as they get."""
+    return stats_of(
+        mode=mode,
+        cached_tokens=8,
+        token_ms=[] if mode in ("remote", "fused", "auto") else [20.0] * 100,
+        looked_up=90,
+        looked_up_accepted=70,
+        prediction_tokens=80,
+        prediction_accepted=60,
+        prediction_rejected=5,
+        drafts_sent=31,
+        mispredicted=40,
+        next_draft_ready=30,
+        schedules=Counter(dict(zip(Schedule, (30, 30, 39), strict=True))) if mode in ("remote", "auto") else Counter(),
+        turns=[Turn("remote", 16), Turn("target", 12), Turn("remote", 72)] if mode == "auto" else [],
+        why="remote 50.1, target 20.3 tokens/s" if mode == "auto" else "",
+        resumed=[] if mode == "solo" else [9, 78],
+        token_sources=[*Counter(dict(zip(TokenSource, (30, 30, 20, 20), strict=True))).elements()],
+        sampling={
+            **{"temperature": 0.8, "seed": 2**53 - 1, "strategy": "probabilistic"},
+            **{"min_p": 0.05, "logit_bias": {"5": 1.0, "7": -100.0}},
+            **{"presence_penalty": -1.25, "frequency_penalty": -1.25, "repetition_penalty": 1.25},
+        },
+        times=WaitTimes(40.0, 4000.0, 99999.0, 60.0, 7000.0),
+        context=112,
+        baseline=Baseline(20.0, 39.0, 100, True),
+    )
+
+
+def stats_of(**changes: object) -> Stats:
+    stats = Stats(
+        model="big-7b",
+        draft_model="small-1b",
+        prompt_tokens=12,
+        token_ids=list(range(100)),
+        rounds=25,
+        drafted=96,
+        accepted=75,
+        ttft_ms=41.6,
+        total_ms=2000.0,
+        times=WaitTimes(prefill=40.0, drafting=400.0, network=800.0, queue=60.0, verify=700.0),
+        bytes_sent=3072,
+        bytes_received=10240,
+        finish_reason="length",
+    )
+    for name, value in changes.items():
+        setattr(stats, name, value)
+    return stats

@@ -1,0 +1,24 @@
+"""Requests for server-side drafting, and a draft model that is right at some positions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from backends.scripted import Script, ScriptedBackend
+from speculation.sampling.sampling import Sampling
+from tests.verifier_server.conftest import SCRIPT
+from tests.verifier_server.support import PROMPT_IDS
+
+GREEDY, WARM = Sampling(seed=4), Sampling(seed=5, temperature=0.8)
+FILTERED = Sampling(seed=6, temperature=1.2, top_k=20, top_p=0.9)
+LENGTH = 40
+
+
+def half_right(slots: int = 2, **limits: Any) -> ScriptedBackend:
+    """A draft model that agrees with the target at 60 % of all positions."""
+    return ScriptedBackend(Script(seed=SCRIPT.seed, agreement=0.6), slots=slots, **limits)
+
+
+def body_of(sampling: Sampling, prompt: Sequence[int] = PROMPT_IDS, **options: Any) -> dict[str, Any]:
+    drawn = {"seed": sampling.seed, "temperature": sampling.temperature}
+    filters = {"top_k": sampling.top_k, "top_p": sampling.top_p}
+    return {"prompt_ids": list(prompt), "mode": "fused", "max_tokens": LENGTH, **drawn, **filters, **options}

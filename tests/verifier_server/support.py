@@ -1,0 +1,147 @@
+"""What tests of the verifier share: slow backends, readers of streams, clients that leave."""
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from backends.base import Entry, Logits
+from backends.scripted import ScriptedBackend
+from speculation.sampling.sampling import Sampling
+from tests.verifier_server.conftest import SCRIPT, LiveServer
+from tests.verifier_server.engine.bench import plain
+
+LENGTH = 40
+PROMPT = "x = "
+PROMPT_IDS = [256, *PROMPT.encode()]
+REQUESTS: list[tuple[str, str, Any]] = [
+    ("POST", "/prefill", {"prompt": "x"}),
+    ("POST", "/verify", {"draft_tokens": []}),
+    ("POST", "/verify", {"session_id": "from-before-a-restart", "position": 5, "draft_tokens": []}),
+    ("POST", "/generate", {"prompt": "x"}),
+    ("GET", "/model", None),
+]
+
+Event = tuple[str, Any]
+
+
+def drafting_client(live: LiveServer, number: int) -> tuple[list[int], list[int]]:
+    """Generate in a new session with drafts that are sometimes right. Returns the text and the expected text."""
+    ids = [256, *f"client {number}".encode()]
+    sampling = Sampling(number, 0.7 if number % 2 else 0.0)
+    expected = plain(SCRIPT, ids, LENGTH, sampling)
+    body = {"prompt_ids": ids, "max_tokens": LENGTH, "seed": number, "temperature": sampling.temperature}
+    with live.client(headers={"X-Session-Id": f"client-{number}"}) as http:
+        reply = http.post("/prefill", json=body).json()
+        text: list[int] = list(reply["tokens"])
+        for _ in range(LENGTH - 1):
+            drafts = [*expected[len(text) : len(text) + number], 0, 1][:6]
+            reply = http.post("/verify", json={"position": len(ids) + len(text), "draft_tokens": drafts}).json()
+            text += reply["tokens"]
+    return text, expected
+
+
+class Gated(ScriptedBackend):
+    """A backend that waits in its passes while `gate` is closed. Each pass sets `entered` first."""
+
+    def __init__(self) -> None:
+        super().__init__(SCRIPT)
+        self.gate, self.entered = threading.Event(), threading.Event()
+        self.gate.set()
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        self.entered.set()
+        assert self.gate.wait(20)
+        return super()._forward(batch)
+
+    def close_gate(self) -> None:
+        self.gate.clear()
+        self.entered.clear()
+
+
+def until(live: LiveServer, happened: Callable[[], bool]) -> None:
+    """Send requests to the server until `happened()`."""
+    with live.client() as client:
+        for _ in range(20_000):
+            if happened():
+                return
+            client.get("/health")
+    raise AssertionError("it never happened")
+
+
+def leave_behind(live: LiveServer, path: str, body: dict[str, Any], arrived: Callable[[], bool]) -> None:
+    """Send a request and disconnect once it has arrived."""
+    content = json.dumps(body).encode()
+    with socket.create_connection(live.address) as connection:
+        connection.sendall(
+            b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(content))
+        )
+        connection.sendall(content)
+        until(live, arrived)
+
+
+def events(live: LiveServer, body: dict[str, Any]) -> list[tuple[str, Any]]:
+    """All events of a stream except the first, `open`."""
+    with live.http.stream("POST", "/generate", json={**body, "stream": True}) as response:
+        assert response.status_code == 200, response.read()
+        assert response.headers["content-type"].startswith("text/event-stream")
+        text = response.read().decode()
+    found = []
+    for block in text.split("\n\n")[:-1]:
+        name, data = block.split("\n")
+        found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    opened, *rest = found
+    assert opened[0] == "open"
+    assert opened[1].keys() == {"session_id", "prompt_len", "position", "identity", "sampling"}
+    return rest
+
+
+def read_events(response: httpx.Response) -> Iterator[Event]:
+    """Yields events as they arrive; comments are events named `:`."""
+    name = ""
+    for line in response.iter_lines():
+        if line.startswith(":"):
+            yield ":", None
+        elif line.startswith("event: "):
+            name = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            yield name, json.loads(line.removeprefix("data: "))
+
+
+def tokens_of(found: Sequence[Event], start: int) -> list[int]:
+    """The tokens of the events, which must begin at `start` and leave no gap."""
+    tokens: list[int] = []
+    for name, data in found:
+        assert name == "tokens"
+        assert len(data["sources"].replace("x", "")) == len(data["tokens"])
+        assert data.keys() == {"position", "tokens", "sources", "own"} | ({"forward_ms"} if data["own"] else set())
+        assert data["position"] == start + len(tokens)
+        assert data["tokens"]
+        tokens += data["tokens"]
+    return tokens
+
+
+def bearer(name: str) -> dict[str, str]:
+    """The header with the key of this name: its own name."""
+    return {"Authorization": f"Bearer {name}"}
+
+
+def samples(response: httpx.Response) -> Iterator[tuple[str, dict[str, str], float]]:
+    assert response.status_code == 200, response.text
+    for family in text_string_to_metric_families(response.text):
+        for sample in family.samples:
+            yield sample.name.removeprefix("specpair_"), sample.labels, sample.value
+
+
+def metric(live: LiveServer, name: str, **labels: str) -> float:
+    """The metric of the one sample with this name and, among others, these labels."""
+    [found] = [
+        metric
+        for each, given, metric in samples(live.http.get("/metrics"))
+        if each == name and labels.items() <= given.items()
+    ]
+    return found
