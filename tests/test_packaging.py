@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from models.gguf_file import read_gguf
 from specpair.extras import EXTRAS, MissingExtra, extras_named, installing
 from tests.paths import ROOT
 from tests.test_house import PACKAGES
@@ -37,6 +38,16 @@ def _version(pin: Requirement) -> str:
 
 def _names(lists: list[str]) -> set[str]:
     return {Requirement(line).name for extra in lists for line in RANGES[extra]}
+
+
+def test_licence_is_named_and_its_file_says_where_the_text_stands() -> None:
+    assert (PROJECT["license"], PROJECT["license-files"]) == ("Apache-2.0", ["LICENSE"])
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert text.startswith(f"SPDX-License-Identifier: {PROJECT['license']}\n")
+    assert PROJECT["authors"] == [{"name": "the specpair developers"}] and PROJECT["authors"][0]["name"] in text
+    assert "https://www.apache.org/licenses/LICENSE-2.0\n" in text
+    assert {read_gguf(path).fields["general.license"].value for path in (ROOT / "models").glob("*.gguf")} == {"PSF-2.0"}
+    assert "PSF-2.0" in text
 
 
 @pytest.mark.parametrize("file", PINNED)
