@@ -14,8 +14,7 @@ from packaging.requirements import Requirement
 
 from models.gguf_file import read_gguf
 from specpair.extras import EXTRAS, MissingExtra, extras_named, installing
-from tests.paths import ROOT
-from tests.test_house import PACKAGES
+from tests.paths import PACKAGES, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 RANGES = {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
