@@ -27,6 +27,7 @@ from simulation.capacity_clients import Setting
 from simulation.neighbour import BESIDE, DRAFTS, rate
 from simulation.paced import DRAFTER_8, TARGET_25, Cost
 from simulation.padded_target import padded_target
+from speculation.acceptance.draft import Draft
 
 TARGETS = {"25 ms": TARGET_25, "25 ms, dear drafts": Cost(25.0, 8.0, 2.0)}
 KINDS = {"plain": 0, "junk": DRAFTS}  # random drafts in a request
@@ -91,7 +92,9 @@ def send(url: str, drafts: int, *prompt: int) -> None:
             print("session opened", flush=True)
             position, ended = len(prompt) + len(opened.tokens), opened.finish_reason
             while ended is None:
-                reply = client.verify(text.session_id, position, [rng.randrange(100, 1000) for _ in range(drafts)])
+                reply = client.verify(
+                    text.session_id, Draft.chain(position, [rng.randrange(100, 1000) for _ in range(drafts)])
+                )
                 position, ended = position + len(reply.tokens), reply.finish_reason
             client.release(text.session_id)
 

@@ -23,6 +23,7 @@ from child_processes.serving import serve, verifier
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.quantile import quantile
+from speculation.acceptance.draft import Draft
 
 DRAFTS = [1, 2, 3, 4]
 REPLY = {
@@ -78,7 +79,7 @@ def _alternate(
     bare: list[float] = []
     for _ in range(rounds + WARM_UP):
         began = time.perf_counter()
-        response = client.verify(opened.session_id, position, DRAFTS)
+        response = client.verify(opened.session_id, Draft.chain(position, DRAFTS))
         ours.append(1e3 * (time.perf_counter() - began) - response.forward_ms)
         position += len(response.tokens)
         began = time.perf_counter()

@@ -27,6 +27,7 @@ from simulation.capacity_clients import (
 from simulation.capacity_model import KnownText, Metrics, Target, TextRange, percentile
 from simulation.paced import Cost
 from simulation.virtual_time import World
+from speculation.acceptance.draft import Draft
 from speculation.acceptance.strategies import Strategy
 from verifier_server.engine.batching_window import LONGEST
 from verifier_server.engine.composer import BatchPlan, Composer
@@ -172,7 +173,7 @@ def _intruded(clients: int, tokens: int, setting: Setting, chunk: int) -> tuple[
         session = Session(
             "long", [rng.randrange(256) for _ in range(tokens)], tokens, GREEDY, Strategy.COUPLED, CONTEXT
         )
-        world.scheduler.submit(Request(session, tokens, [], lambda _: read.append(world.now)), world.now)
+        world.scheduler.submit(Request(session, Draft(tokens), lambda _: read.append(world.now)), world.now)
 
     if tokens:
         world.at(setting.warm_up, enter)

@@ -8,6 +8,7 @@ from simulation.capacity_model import Knowing, KnownText, pass_ms
 from simulation.paced import Cost
 from simulation.virtual_drafter import VirtualDrafter
 from simulation.virtual_time import Network, World, or_raise
+from speculation.acceptance.draft import Draft
 from speculation.acceptance.strategies import Strategy
 from speculation.policy.draft_length import MAX_AUTO
 from speculation.sampling.sampling import Sampling
@@ -75,7 +76,7 @@ class Replayed:
             then(answer)
 
         done = or_raise(lambda answer: world.at(world.now + delay, lambda: arrive(answer)))
-        request = Request(self.session, position, drafts, done)
+        request = Request(self.session, Draft.chain(position, drafts), done)
         world.at(sent + delay, lambda: world.scheduler.submit(request, world.now))
 
     def _answered(self, answer: Answer) -> None:
@@ -98,7 +99,7 @@ class TargetAlone:
         self.session = _session(name, text)
 
     def start(self) -> None:
-        request = Request(self.session, self.session.prompt_len, [], or_raise(self._answered), until_end=True)
+        request = Request(self.session, Draft(self.session.prompt_len), or_raise(self._answered), until_end=True)
         self._later(lambda: self._world.scheduler.submit(request, self._world.now))
 
     def _answered(self, answer: Answer) -> None:

@@ -20,6 +20,7 @@ from simulation.capacity import FORMS, start_all, virtual_world
 from simulation.capacity_clients import Client, Setting
 from simulation.capacity_model import KnownText
 from simulation.virtual_time import World
+from speculation.acceptance.draft import Draft
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
 from speculation.sampling.sampling import Sampling
@@ -57,7 +58,8 @@ class Sender:
     def _submit(self) -> None:
         session = self._session
         drafts = [self._rng.randrange(256) for _ in range(self._drafts)]
-        request = Request(session, len(session.tokens), drafts, lambda answer: self._answered(session, answer))
+        draft = Draft.chain(len(session.tokens), drafts)
+        request = Request(session, draft, lambda answer: self._answered(session, answer))
         self._world.scheduler.submit(request, self._world.now)
 
     def _answered(self, session: Session, answer: Answer | SpecPairError) -> None:

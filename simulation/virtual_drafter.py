@@ -10,6 +10,7 @@ from functools import partial
 
 from drafters.base import Drafter
 from simulation.virtual_time import Network, World, or_raise
+from speculation.acceptance.draft import Draft
 from speculation.acceptance.strategies import Strategy
 from speculation.acceptance.token_source import SELF_CONTINUED
 from speculation.drafts.ngram import NgramIndex
@@ -90,7 +91,7 @@ class VirtualDrafter:
 
     def start(self) -> None:
         """Send the prefill request."""
-        self._request(len(self.session.tokens), [], self._latencies.link, self._opened)
+        self._request(Draft(len(self.session.tokens)), self._latencies.link, self._opened)
 
     @property
     def finished(self) -> bool:
@@ -109,15 +110,14 @@ class VirtualDrafter:
 
     def _request(
         self,
-        position: int,
-        drafts: list[int],
+        draft: Draft,
         next_in_ms: float,
         then: Callable[[Answer], None],
         self_continue: bool | None = None,
     ) -> None:
         done = or_raise(lambda answer: self._carry(lambda: then(answer)))
         next_in = next_in_ms / 1e3
-        request = Request(self.session, position, drafts, done, next_in=next_in, self_continue=self_continue)
+        request = Request(self.session, draft, done, next_in=next_in, self_continue=self_continue)
 
         def arrive() -> None:
             self._world.scheduler.submit(request, self._world.now)
@@ -186,7 +186,7 @@ class VirtualDrafter:
         self.controller.answered(
             in_flight_draft, answer.judged, answer.queue_ms, answer.forward_ms, now, answer.sessions
         )
-        self._learn(in_flight_draft.position, answer.tokens, answer.finish_reason is not None)
+        self._learn(in_flight_draft.draft.position, answer.tokens, answer.finish_reason is not None)
 
     def _draft(self, step: DraftStep, tails: list[list[int]]) -> None:
         self.course.steps += 1
@@ -205,8 +205,7 @@ class VirtualDrafter:
     def _send(self, in_flight_draft: InFlightDraft) -> None:
         self.course.drafts_sent += 1
         self._request(
-            in_flight_draft.position,
-            in_flight_draft.drafts,
+            in_flight_draft.draft,
             in_flight_draft.next_in_ms,
             partial(self._answered, in_flight_draft),
             in_flight_draft.self_continue,

@@ -17,6 +17,7 @@ from http_service.long_bodies import RequestBodies
 from http_service.observability.health import Condition
 from http_service.observability.metrics import ServiceMetrics
 from http_service.observability.request_context import note_session
+from speculation.acceptance.draft import Draft
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import UnknownSession
 from speculation.protocol import messages
@@ -240,7 +241,7 @@ class Service:
         position = session.prompt_len + len(request.committed_ids)
         with self.sessions.in_use(session):
             next_in, self_continue = seconds(request.next_in_ms), request.self_continue or None
-            first = Request(session, position, [], next_in=next_in, self_continue=self_continue)
+            first = Request(session, Draft(position), next_in=next_in, self_continue=self_continue)
             answer = await self.engine_client.answer(engine, first, receive)
             self.accounting.answered(session, answer)
             return session, answer

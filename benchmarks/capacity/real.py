@@ -29,6 +29,7 @@ from drafter_client.http.client import VerifierClient
 from simulation.capacity_clients import Setting
 from simulation.capacity_model import KnownText, Metrics, Target
 from simulation.paced import Cost, Paced
+from speculation.acceptance.draft import Draft
 from speculation.protocol.responses import GenerateTokensEvent
 from verifier_server.app import create_app
 from verifier_server.flags import from_environment
@@ -79,7 +80,7 @@ class Client:
             drafts, gain = self.text.draft(position, k), self.text.gain(position, k)
             time.sleep(due - (time.perf_counter() - began))
             self.thinking.append((time.perf_counter() - began) / due)
-            answer = self._client.verify(session.session_id, position, drafts)
+            answer = self._client.verify(session.session_id, Draft.chain(position, drafts))
             if len(answer.tokens) != gain:
                 raise RuntimeError(f"{len(answer.tokens)} tokens came, {gain} should have")
             position += gain

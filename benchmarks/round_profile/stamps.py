@@ -56,7 +56,7 @@ def watched() -> Iterator[Stamps]:
             super().__init__(client, drafter, *rest)
 
         def send(self, in_flight_draft: Any) -> None:
-            stamps["decided"].setdefault((in_flight_draft.position, len(in_flight_draft.drafts)), _clock())
+            stamps["decided"].setdefault((in_flight_draft.draft.position, len(in_flight_draft.draft)), _clock())
             super().send(in_flight_draft)
 
     with patch.object(loop.GenerationLoop, "_commit", noted), patch.object(start, "ThreadedExecutor", Watched):
@@ -82,7 +82,7 @@ def application() -> FastAPI:
 
     def submitted(engine: Engine, *requests: Any) -> None:
         for request in requests:
-            note("submitted", (request.position, len(request.drafts)), _clock())
+            note("submitted", (request.position, len(request.draft)), _clock())
         submit(engine, *requests)
 
     Scheduler.conclude, Engine.submit = concluded, submitted  # type: ignore[method-assign, assignment]

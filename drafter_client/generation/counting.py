@@ -5,6 +5,8 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.metrics.statistics import SOLO, Stats, Turn
 from drafter_client.metrics.waits import DRAFTING, PREFILL, VERIFY, exchange
 from drafter_client.options import Mode
+from speculation.acceptance.draft import DraftSource
+from speculation.acceptance.round_counts import JudgedRound
 
 _TIMED_MODES = (Mode.TARGET, Mode.FUSED, SOLO)  # in which the statistics have the time of each token
 
@@ -117,7 +119,7 @@ class StatsCounter:
         if event.schedule is not None:
             stats.schedules[event.schedule] += count
         for each in event.rounds:
-            stats.count(each._replace(looked_up=[True] * each.judged) if stats.looks_up else each)
+            stats.count(_looked_up(each) if stats.looks_up else each)
         if stats.mode == Mode.FUSED:
             stats.drafts_sent += len(event.rounds)
 
@@ -140,3 +142,10 @@ class StatsCounter:
             stats.prediction_accepted += speculation.prediction_accepted or 0
             stats.prediction_rejected += speculation.prediction_rejected or 0
             stats.times.drafting += speculation.drafting_ms
+
+
+def _looked_up(each: JudgedRound) -> JudgedRound:
+    """The round with the drafter's own tokens as looked up in the text: the drafter is a lookup."""
+    own = DraftSource.MODEL
+    tokens = tuple(token._replace(source=DraftSource.LOOKUP) if token.source is own else token for token in each.tokens)
+    return each._replace(tokens=tokens)

@@ -76,9 +76,7 @@ class SerialExecutor:
         self._events.append(Drafted(self._drafter.expand(text[: step.length], step.tails, step.runners_up)))
 
     def send(self, in_flight_draft: InFlightDraft) -> None:
-        response = self._client.verify(
-            self._session_id, in_flight_draft.position, in_flight_draft.drafts, draft_probs=in_flight_draft.probs
-        )
+        response = self._client.verify(self._session_id, in_flight_draft.draft)
         self._events.append(Answered(in_flight_draft, response))
 
     def wait(self, timeout: float | None) -> bool:
@@ -240,8 +238,7 @@ class ThreadedExecutor:
             while draft is not None:
                 response = client.verify(
                     self._session_id,
-                    draft.position,
-                    draft.drafts,
+                    draft.draft,
                     next_in_ms=draft.next_in_ms,
                     self_continue=draft.self_continue,
                 )

@@ -10,7 +10,6 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.http.responses import STREAM, Asked, Details, ResponseBounds
 from speculation.acceptance.explain import Decision
 from speculation.acceptance.round_counts import JudgedRound
-from speculation.acceptance.strategies import common_prefix
 from speculation.acceptance.token_source import TokenSource, rounds
 from speculation.policy.controller import SpeculationController
 from speculation.policy.verifier_timeline import InFlightDraft
@@ -120,8 +119,8 @@ class GenerationLoop:
         while (in_flight_draft := self._controller.next_draft(now)) is not None:
             self._untold.append((events.Sent(in_flight_draft, self._controller.schedule), now))
             if self._asked.decisions:
-                places = enumerate(in_flight_draft.drafts, in_flight_draft.position)
-                self._confidence |= dict(zip(places, in_flight_draft.confidence, strict=True))
+                places = enumerate(in_flight_draft.draft, in_flight_draft.draft.position)
+                self._confidence |= {(place, each.token): each.confidence for place, each in places}
             self._executor.send(in_flight_draft)
         step = self._controller.next_step(now)
         if step is not None:
@@ -133,10 +132,10 @@ class GenerationLoop:
                 took = self._controller.drafted(expansion.predictions, expansion.read, now, onward)
                 self._untold.append((events.Drafted(expansion, onward, took), now))
             case events.Answered(in_flight_draft, response):
-                self._bounds.check("/verify", in_flight_draft.position, response.tokens)
+                self._bounds.check("/verify", in_flight_draft.draft.position, response.tokens)
                 details = self._bounds.details("/verify", self._asked, response.tokens, response)
                 self._count(event, now)
-                brought = in_flight_draft.position, response.tokens, response.finish_reason, details
+                brought = in_flight_draft.draft.position, response.tokens, response.finish_reason, details
                 self._commit(*brought, now, in_flight_draft)
             case events.Streamed():
                 self._bounds.check(STREAM, event.position, event.tokens)
@@ -167,22 +166,13 @@ class GenerationLoop:
         in_flight = [*([] if answered is None else [answered]), *self._controller.drafts_in_flight]
         for first, accepted, judged in rounds(marks):
             at = start + first
-            reach = at + accepted
-            draft = next(
-                (
-                    each
-                    for each in in_flight
-                    if each.position <= at
-                    and at + judged <= each.end
-                    and common_prefix(text[each.position : reach], each.drafts) == reach - each.position
-                ),
-                None,
-            )
-            if draft is None:  # its response was lost, for example
+            for each in in_flight:
+                fresh = each.draft.fresh(text[each.draft.position : at])
+                if fresh is not None and len(fresh) >= judged and fresh.accepted(text[at : at + accepted]) == accepted:
+                    yield JudgedRound(judged, accepted, fresh.tokens[:judged], each)
+                    break
+            else:  # its response was lost, for example
                 yield JudgedRound(judged, accepted)
-            else:
-                part = slice(at - draft.position, at - draft.position + judged)
-                yield JudgedRound(judged, accepted, draft.looked_up[part], draft.from_prediction[part], draft)
 
     def _with_confidence(self, start: int, decisions: list[Decision]) -> list[Decision]:
         """The decisions on the tokens from position `start` on. Where the drafter's probability `q` is missing, it is

@@ -5,7 +5,7 @@ A request that may be repeated is repeated by the rules in `retries`.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
@@ -26,7 +26,7 @@ from drafter_client.http.responses import (
     read_prefill,
     read_verify,
 )
-from speculation.acceptance.draft_probs import Weights
+from speculation.acceptance.draft import Draft
 from speculation.errors import (
     NotFound,
     RequestError,
@@ -163,30 +163,27 @@ class VerifierClient:
     def verify(
         self,
         session_id: str,
-        position: int,
-        drafts: list[int],
+        draft: Draft,
         *,
         next_in_ms: float | None = None,
         self_continue: bool | None = None,
-        draft_probs: Sequence[Weights] | None = None,
     ) -> VerifyResponse:
-        """Have the draft tokens from `position` on judged. The position makes the request safe to repeat.
+        """Have a draft judged. Its position makes the request safe to repeat.
 
         `next_in_ms`: milliseconds from the response until the next verify request is expected to be sent.
         `self_continue`: whether the verifier may self-continue from now on, in a session that was opened with
-        `self_continue`; None: as before. `draft_probs`: the distribution that each draft token was drawn from, for the
-        strategy `probabilistic`.
+        `self_continue`; None: as before.
         """
-        probs = None if draft_probs is None else [{str(token): p for token, p in each.items()} for each in draft_probs]
+        probs = [{str(token): p for token, p in each.probs.items()} for each in draft if each.probs is not None]
         request = VerifyRequest(
-            position=position,
-            draft_tokens=drafts,
-            draft_probs=probs,
+            position=draft.position,
+            draft_tokens=draft.ids,
+            draft_probs=probs or None,
             next_in_ms=next_in_ms and round(next_in_ms, 1),
             self_continue=self_continue,
         )
         content = self.call("POST", "/verify", request.body(), session_id)
-        return read_verify(self.url + "/verify", content, position, len(drafts))
+        return read_verify(self.url + "/verify", content, draft.position, len(draft))
 
     def stream(self, session_id: str, position: int) -> Iterator[StreamedTokens | StreamEnd]:
         """Yield the committed tokens from `position` on as they come, without a gap, then the end of the text. Raises

@@ -55,31 +55,32 @@ class Recorder:
         return list(records.values())
 
     def _request(self, number: int, sent: events.Sent, draft_ms: float) -> dict[str, Any]:
-        draft = sent.in_flight_draft
+        draft = sent.in_flight_draft.draft
+        confidence = [each.confidence for each in draft]
         return {
             "round": number,
             "schedule": sent.schedule.value,
             "position": draft.position,
-            "k": len(draft.drafts),
-            "confidence_mean": sum(draft.confidence) / len(draft.drafts) if draft.confidence else None,
-            "confidence_min": min(draft.confidence, default=None),
+            "k": len(draft),
+            "confidence_mean": sum(confidence) / len(draft) if confidence else None,
+            "confidence_min": min(confidence, default=None),
             "draft_ms": round(draft_ms, _DIGITS),
-            "sent_ms": self._since_began(draft.sent_at),
-            "drafts": draft.drafts,
-            "confidence": list(draft.confidence),
-            "from_lookup": list(draft.looked_up),
+            "sent_ms": self._since_began(sent.in_flight_draft.sent_at),
+            "drafts": draft.ids,
+            "confidence": confidence,
+            "from_lookup": [each.source.looked_up for each in draft],
         }
 
     def _response(self, answered: events.Answered, now: float, known: int) -> dict[str, Any]:
-        draft, response = answered.in_flight_draft, answered.response
-        rtt = now - draft.sent_at
+        sent, response = answered.in_flight_draft, answered.response
+        rtt = now - sent.sent_at
         return {
             "rtt_ms": round(rtt, _DIGITS),
             "network_ms": round(max(0.0, rtt - response.queue_ms - response.forward_ms), _DIGITS),
             "queue_ms": response.queue_ms,
             "forward_ms": response.forward_ms,
             "arrived_ms": self._since_began(now),
-            "committed": max(0, draft.position + len(response.tokens) - known),
+            "committed": max(0, sent.draft.position + len(response.tokens) - known),
         }
 
     def tokens(self) -> list[dict[str, Any]]:
@@ -134,4 +135,5 @@ class Recorder:
 
 
 def _judged(each: JudgedRound) -> dict[str, Any]:
-    return {"judged": each.judged, "accepted": each.accepted, "ran": True, "looked_up": sum(each.looked_up)}
+    looked_up = sum(token.source.looked_up for token in each.tokens)
+    return {"judged": each.judged, "accepted": each.accepted, "ran": True, "looked_up": looked_up}

@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from speculation.acceptance import probabilistic
-from speculation.acceptance.draft_probs import Weights, normalised
+from speculation.acceptance.draft import DraftToken
+from speculation.acceptance.draft_probs import normalised
 from speculation.acceptance.judge import Odds, Rule, Ruling
 from speculation.acceptance.strategies import Strategy
 from speculation.sampling import gumbel
@@ -49,10 +50,9 @@ class Decision:
 def explain(
     rule: Rule,
     rulings: Sequence[Ruling],
-    drafts: Sequence[int],
+    drafts: Sequence[DraftToken],
     rows: Sequence[Row] | Logits,
     position: int,
-    proposals: Sequence[Weights] = (),
 ) -> list[Decision]:
     """The decisions behind `rulings`. All other arguments are those for which `judge` returned them."""
     decisions = []
@@ -60,9 +60,9 @@ def explain(
         if at >= len(drafts):
             decisions.append(Decision(token, _odds(rule, rows[at], token, token).token, None, None, None, None, "own"))
             continue
-        draft = drafts[at]
+        draft, probs = drafts[at].token, drafts[at].probs
         p, draft_p = odds or _odds(rule, rows[at], token, draft)
-        q = normalised(proposals[at])[draft] if at < len(proposals) else None
+        q = None if probs is None else normalised(probs)[draft]
         verdict: Verdict = "accepted" if accepted else "rejected"
         decisions.append(Decision(token, p, draft, draft_p, q, _drawn(rule, draft, position + at), verdict))
     return decisions

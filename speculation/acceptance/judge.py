@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from speculation.acceptance import probabilistic
-from speculation.acceptance.draft_probs import Weights
+from speculation.acceptance.draft import DraftToken
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from speculation.sampling.distribution import probabilities, reported_sampling
 from speculation.sampling.sampling import Logits, Row, Sampling, choose
@@ -35,15 +35,16 @@ class Rule:
     sampling: Sampling
     threshold: float = 0.0  # strategy `threshold`: a draft token of greater target probability (0 to 1) is accepted
 
-    def weigh(self, row: Row, position: int, draft: int, proposal: Weights | None) -> tuple[int, Odds | None]:
+    def weigh(self, row: Row, position: int, drafted: DraftToken) -> tuple[int, Odds | None]:
         """The token at absolute `position` by a strategy that uses probabilities, and the odds.
 
-        `row`: the logits at `position`. `proposal`: the distribution that `draft` was drawn from; None: it was chosen,
-        which is q = 1 for `draft`. The odds are None where they explain nothing.
+        `row`: the logits at `position`. A draft token without a distribution was chosen, which is q = 1. The odds are
+        None where they explain nothing.
         """
+        draft = drafted.token
         if self.strategy is Strategy.PROBABILISTIC:
             p = probabilities(row, self.sampling)
-            token = probabilistic.decide(p, draft, proposal or {draft: 1.0}, self.sampling.seed, position)
+            token = probabilistic.decide(p, draft, drafted.probs or {draft: 1.0}, self.sampling.seed, position)
             if self.sampling.greedy:  # the probabilities are 0 and 1, which explain nothing
                 return token, None
         else:
@@ -53,18 +54,17 @@ class Rule:
 
 
 def judge(
-    drafts: Sequence[int],
+    drafts: Sequence[DraftToken],
     rows: Sequence[Row] | Logits,
     rule: Rule,
     position: int,
     ends: AbstractSet[int],
-    proposals: Sequence[Weights] = (),
 ) -> list[Ruling]:
     """The rulings from absolute `position` on: the accepted draft tokens, then a recovered or bonus token.
 
     `rows`: len(drafts) + 1 rows of logits, each of shape (vocab,) or a TopLogits; row i follows drafts[:i]. Rows behind
     the first rejected draft token are ignored, because they continue a text that does not exist. Stops after an end
-    token. `ends`: ids of the end tokens. `proposals`: the distribution that each draft token was drawn from, or empty.
+    token. `ends`: ids of the end tokens.
     """
     sampling = rule.sampling
     weighs, accepts = rule.strategy not in DRAFTER_INVARIANT, rule.strategy is not Strategy.GREEDY
@@ -72,11 +72,11 @@ def judge(
     for at, row in enumerate(rows):
         draft, odds = drafts[at] if at < len(drafts) else None, None
         if weighs and draft is not None:
-            token, odds = rule.weigh(row, position + at, draft, proposals[at] if at < len(proposals) else None)
+            token, odds = rule.weigh(row, position + at, draft)
         else:
             token = choose(row, sampling, position + at)
         # Under any rule: if the token equals the draft token, the rest of the draft continues the text.
-        accepted = accepts and token == draft
+        accepted = accepts and draft is not None and token == draft.token
         rulings.append(Ruling(token, accepted, odds))
         if token in ends or not accepted:
             break

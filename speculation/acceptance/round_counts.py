@@ -1,21 +1,21 @@
 """Counts of the draft tokens that were judged in a text: the same at both ends, since both count the same rounds."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from speculation.acceptance.draft import DraftSource, DraftToken
 
 
 class JudgedRound(NamedTuple):
     """A round: how many draft tokens were judged, the first `accepted` of which were accepted.
 
-    `looked_up`, `from_prediction`: for each judged token, whether it was found by lookup, and whether in the client's
-    prediction; empty: not known. `request`: the one that had it judged; None: not known.
+    `tokens`: the judged draft tokens; empty: not known. `request`: what they were sent with; None: not known.
     """
 
     judged: int
     accepted: int
-    looked_up: Sequence[bool] = ()
-    from_prediction: Sequence[bool] = ()
+    tokens: tuple[DraftToken, ...] = ()
     request: Hashable = None
 
 
@@ -35,7 +35,9 @@ class RoundCounts:
 
     def count(self, each: JudgedRound) -> None:
         """Count a round."""
-        judged, accepted, looked_up, predicted, _ = each
+        judged, accepted, tokens, _ = each
+        looked_up = [token.source.looked_up for token in tokens]
+        predicted = [token.source is DraftSource.PREDICTION for token in tokens]
         self.rounds += 1
         self.drafted += judged
         self.accepted += accepted

@@ -7,6 +7,7 @@ from math import exp, log
 import numpy as np
 from numpy.typing import NDArray
 
+from speculation.acceptance.draft import DraftSource
 from speculation.drafts.tree import TreeNode
 
 _SURE = 30.0  # log-odds that are as good as certain
@@ -126,12 +127,17 @@ class AcceptanceModel:
         self.model = Calibration()
         self.lookup = Calibration(counted=True)  # of tokens looked up in the text
         self.prediction = Calibration(counted=True)  # of tokens from the client's prediction
+        self._calibrations = {
+            DraftSource.MODEL: self.model,
+            DraftSource.LOOKUP: self.lookup,
+            DraftSource.PREDICTION: self.prediction,
+        }
         self.runner_up = _RUNNER_UP  # fading share of rejections in which the runner-up is the target's token, 0 to 1
 
     def for_another_text(self) -> "AcceptanceModel":
         """A copy that has not seen the latest outcomes as such: they were those of another text."""
         other = deepcopy(self)
-        for each in (other.model, other.lookup, other.prediction):
+        for each in other._calibrations.values():
             each.begin_text()
         return other
 
@@ -146,7 +152,7 @@ class AcceptanceModel:
 
     def path(self, path: Sequence[TreeNode], ahead: int = 0) -> list[float]:
         """For each node of a path, and for `ahead` further tokens: chance that it and all before it are accepted."""
-        if not any(node.looked_up for node in path):
+        if not any(node.source.looked_up for node in path):
             return self.model.path(path, ahead)
         chances, chance, recent = [], 1.0, self.recent
         for node in path:
@@ -166,7 +172,9 @@ class AcceptanceModel:
     def learn(self, node: TreeNode, accepted: bool) -> None:
         """Take in whether the draft token at `node` was accepted. It counts from the next `fit` on."""
         self._of(node).learn(node.confidence, accepted, node.second_opinion)
-        self.model.recent = self.lookup.recent = self.prediction.recent = self._of(node).recent
+        recent = self._of(node).recent
+        for each in self._calibrations.values():
+            each.recent = recent
 
     def recovered(self, by_runner_up: bool) -> None:
         """Take in whether the runner-up of a rejected draft token was the target's token."""
@@ -174,13 +182,11 @@ class AcceptanceModel:
 
     def fit(self) -> None:
         """Refit all calibrations to the outcomes taken in so far."""
-        for each in (self.model, self.lookup, self.prediction):
+        for each in self._calibrations.values():
             each.fit()
 
     def _of(self, node: TreeNode) -> Calibration:
-        if node.from_prediction:
-            return self.prediction
-        return self.lookup if node.looked_up else self.model
+        return self._calibrations[node.source]
 
 
 def _chance(score: float) -> float:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from weakref import ref
 
+from speculation.acceptance.draft import DraftSource
 from speculation.drafts.acceptance_model import AcceptanceModel
 from speculation.drafts.ngram import NgramIndex
 from speculation.drafts.node_selection import FLOOR, expandable_nodes
@@ -131,9 +132,9 @@ class CommittedText:
         """The likeliest token that is looked up behind `node`, whose path is `tail`; None: nothing is found."""
         found: list[TreeNode] = []
         if self._predicted is not None and (expected := self._predicted.predict(tail)) is not None:
-            found.append(TreeNode(*expected, ref(node), looked_up=True, from_prediction=True))
+            found.append(TreeNode(*expected, ref(node), source=DraftSource.PREDICTION))
         if self._lookup is not None and (match := self._lookup.predict(tail)) is not None:
-            found.append(TreeNode(match.token, match.confidence, ref(node), looked_up=True))
+            found.append(TreeNode(match.token, match.confidence, ref(node), source=DraftSource.LOOKUP))
         if len(found) < 2:
             return found[0] if found else None
         if found[0].token == found[1].token:
@@ -149,7 +150,7 @@ class CommittedText:
         if not expected:
             self.untested += 1
             return False
-        self.untested = self.untested + 1 if expected[0].looked_up else 0
+        self.untested = self.untested + 1 if expected[0].source.looked_up else 0
         accepted = expected[0].token == token
         self._acceptance_model.learn(expected[0], accepted)
         if not accepted and len(expected) > 1:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from weakref import ref
 
+from speculation.acceptance.draft import DraftSource, DraftToken
 from speculation.acceptance.draft_probs import Weights
 
 
@@ -34,13 +35,17 @@ class TreeNode:
     # None, or no longer there: the committed text has passed it. A node that is kept keeps those behind it, not those
     # before it: cycles would be left to the garbage collector, thousands for each text.
     parent: "ref[TreeNode] | None"
-    looked_up: bool = False  # the token was looked up, in the text or in the client's prediction of the output
-    from_prediction: bool = False  # it was looked up in that prediction
+    source: DraftSource = DraftSource.MODEL
     # The other source, lookup or draft model: its confidence if it has the same token, minus its confidence if it has
     # another one; 0 if it has none, or was not asked.
     second_opinion: float = 0.0
     probs: Weights | None = None  # the distribution that the token was drawn from, where it was drawn
     children: "list[TreeNode] | None" = field(init=False, default=None)  # None until the node is expanded
+
+    def drafted(self, drawn: bool) -> DraftToken:
+        """The node as a token of a draft. `drawn`: whether it is sent with the distribution that it was drawn from."""
+        probs = (self.probs or {self.token: 1.0}) if drawn else None
+        return DraftToken(self.token, self.confidence, self.source, probs)
 
 
 class DraftTree:

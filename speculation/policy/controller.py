@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from math import inf
 
+from speculation.acceptance.draft import Draft, DraftSource
 from speculation.drafts.acceptance_model import AcceptanceModel
 from speculation.drafts.committed_text import CommittedText
 from speculation.drafts.ngram import NgramIndex
@@ -146,7 +147,7 @@ class SpeculationController:
             self._latencies.shared(judged, sessions)
             if waited:
                 self._latencies.queued(queue_ms)
-        self._answered = (in_flight_draft, judged > 0) if in_flight_draft.drafts else None
+        self._answered = (in_flight_draft, judged > 0) if len(in_flight_draft.draft) else None
 
     def self_continued(self, forward_ms: float) -> None:
         """Take in a self-continuation step of `forward_ms` milliseconds; the caller passes its token to `committed`."""
@@ -203,15 +204,10 @@ class SpeculationController:
         if path is None:
             return None
         in_flight_draft = InFlightDraft(
-            len(self.known),
-            [node.token for node in path],
+            Draft(len(self.known), tuple(node.drafted(self._always_send) for node in path)),
             now,
             next_in if path else NOT_SOON,
             self_continue if self.mechanisms.self_continue else None,
-            looked_up=[node.looked_up for node in path],
-            from_prediction=[node.from_prediction for node in path],
-            confidence=[node.confidence for node in path],
-            probs=[node.probs or {node.token: 1.0} for node in path] if self._always_send else None,
         )
         self._cached_plan = None
         self._timeline.sent(in_flight_draft)
@@ -269,7 +265,8 @@ class SpeculationController:
         After a fully accepted draft that is at once; after a rejection it is the time stated in the request. `judged`:
         whether the target model ran over any draft token of `in_flight_draft`.
         """
-        if self.known[in_flight_draft.position : in_flight_draft.end] == in_flight_draft.drafts:
+        draft = in_flight_draft.draft
+        if draft.accepted(self.known[draft.position : draft.end]) == len(draft):
             self._timeline.expects(0.0 if judged else None, now)
         elif judged:  # else the rejected draft was an earlier one, whose response set this
             self._timeline.expects(in_flight_draft.next_in_ms, now)
@@ -303,7 +300,11 @@ class SpeculationController:
         slack = 0.0 if waited_for else self._latencies.margin
         moments = [now, *(first + slack + number * draft for number in range(ahead))]
         starts = self._timeline.starts(moments, now)
-        known, room, predicted = len(self.known), self._room, any(node.from_prediction for node in main)
+        known, room, predicted = (
+            len(self.known),
+            self._room,
+            any(node.source is DraftSource.PREDICTION for node in main),
+        )
         return self._length.plan(starts, chances, made, known, room, waited_for, self._latencies, predicted=predicted)
 
     def _deepest(self, now: float, most: int | None = None) -> int:
@@ -350,7 +351,7 @@ class SpeculationController:
         path = self._tree.main()[: max(0, self._room)]
         chances = self.text.chances(path)
         drawn = [bool(node.probs) for node in path] if self._always_send else None
-        predicted = any(node.from_prediction for node in path)
+        predicted = _predicted(path)
         count = self._length.to_send(self._latencies, chances, plan.skip, drawn, predicted=predicted)
         if self._length.fixed is None and self.drafts_in_flight:
             likely = chances[min(plan.skip, len(path))]
@@ -359,7 +360,7 @@ class SpeculationController:
         if count <= plan.skip and not self._timeline.waits(now):
             return None
         if any(
-            in_flight_draft.end >= len(self.known) + count
+            in_flight_draft.draft.end >= len(self.known) + count
             for in_flight_draft in self.drafts_in_flight
             if not in_flight_draft.stale
         ):
@@ -416,3 +417,8 @@ class SpeculationController:
         """Open nodes less than `deepest` tokens deep, each with the chance that the text passes through it."""
         beyond_fork = self._length.cap if self.mechanisms.after_recovered else 0
         return self.text.expandable_nodes(deepest, beyond_fork)
+
+
+def _predicted(path: Sequence[TreeNode]) -> bool:
+    """Whether a draft token of `path` is from the client's prediction."""
+    return any(node.source is DraftSource.PREDICTION for node in path)

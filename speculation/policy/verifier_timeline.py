@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import ceil, inf
 from typing import NamedTuple
 
-from speculation.acceptance.draft_probs import Weights
+from speculation.acceptance.draft import Draft
 from speculation.policy.timing import LatencyModel
 
 _LONG_AGO = -1e12  # ms; stands for "the verifier expects no draft"
@@ -17,23 +17,13 @@ _LONG_AGO = -1e12  # ms; stands for "the verifier expects no draft"
 
 @dataclass(eq=False, slots=True)
 class InFlightDraft:
-    """A draft under way to the verifier, with what its verify request says."""
+    """A draft under way to the verifier, with what its verify request says. Times in milliseconds."""
 
-    position: int  # tokens known to be committed when it was sent
-    drafts: list[int]  # draft token ids from `position` on
+    draft: Draft  # from the position on that was known to be committed when it was sent
     sent_at: float
     next_in_ms: float  # stated in the request: from the response until the next draft arrives, after a rejection
     self_continue: bool | None = None  # stated in the request: whether the verifier self-continues; None: it never does
     stale: bool = False  # a token committed since differs from the draft
-    looked_up: Sequence[bool] = ()  # for each draft token, whether it was looked up, in the text or in a prediction
-    from_prediction: Sequence[bool] = ()  # for each draft token, whether it is from the client's prediction
-    confidence: Sequence[float] = ()  # for each draft token, the drafter's probability of it, 0 to 1
-    probs: list[Weights] | None = None  # for each draft token, the distribution it was drawn from, where that is sent
-
-    @property
-    def end(self) -> int:
-        """The position behind the last draft token."""
-        return self.position + len(self.drafts)
 
 
 class PassStart(NamedTuple):
@@ -100,10 +90,8 @@ class VerifierTimeline:
     def committed(self, position: int, token: int) -> None:
         """Take in a committed token: mark drafts with another token at `position` as stale."""
         for in_flight_draft in self.drafts_in_flight:
-            if (
-                in_flight_draft.position <= position < in_flight_draft.end
-                and in_flight_draft.drafts[position - in_flight_draft.position] != token
-            ):
+            draft = in_flight_draft.draft
+            if draft.position <= position < draft.end and draft.tokens[position - draft.position].token != token:
                 in_flight_draft.stale = True
         self._end_of_all = None
 
@@ -149,14 +137,13 @@ class VerifierTimeline:
             if in_flight_draft.stale:
                 end = end._replace(self_continue=self_continue)
                 continue
-            arrival = in_flight_draft.sent_at + half
+            arrival, draft = in_flight_draft.sent_at + half, in_flight_draft.draft
             free, position = self._self_continued(end, arrival, known_until)
-            if in_flight_draft.end >= position:
-                free = max(max(free, arrival) + self._latencies.verify(in_flight_draft.end - position), known_until)
-                position = in_flight_draft.end + 1
-            end = _PassEnd(
-                free, position, free + (0.0 if in_flight_draft.drafts else in_flight_draft.next_in_ms), self_continue
-            )
+            if draft.end >= position:
+                free = max(max(free, arrival) + self._latencies.verify(draft.end - position), known_until)
+                position = draft.end + 1
+            due = free + (0.0 if len(draft) else in_flight_draft.next_in_ms)
+            end = _PassEnd(free, position, due, self_continue)
         return end
 
     def _self_continued(self, end: _PassEnd, until: float, known_until: float) -> PassStart:

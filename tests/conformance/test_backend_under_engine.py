@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from speculation.acceptance.draft import Draft
 from speculation.acceptance.strategies import Strategy
 from speculation.sampling.sampling import Sampling, choose
 from tests.conformance.conftest import Subject
@@ -47,8 +48,8 @@ def test_five_sessions_on_three_slots_equal_plain_decoding(subject: Subject, tem
             at = len(session.tokens)
             wrong = subject.ids[rounds % 50]
             drafts = [*texts[number][at : at + (rounds + number) % 4], wrong, wrong]
-            engine.submit(Request(session, at, drafts, answered.append))
-            engine.submit(Request(session, at, drafts, answered.append))  # a retry that overtook its reply
+            engine.submit(Request(session, Draft.chain(at, drafts), answered.append))
+            engine.submit(Request(session, Draft.chain(at, drafts), answered.append))  # a retry that overtook its reply
         for _ in range(10):
             engine.step()
         assert len(answered) == 10 * rounds
@@ -68,7 +69,7 @@ def test_a_prompt_that_begins_like_an_ended_text_goes_on_as_a_cold_one(subject: 
     def written(prompt: Sequence[int]) -> Session:
         session = Session("text", list(prompt), len(prompt), Sampling(), Strategy.COUPLED, len(prompt) + LENGTH)
         answers: list[object] = []
-        engine.submit(Request(session, len(prompt), [], answers.append, until_end=True))
+        engine.submit(Request(session, Draft(len(prompt)), answers.append, until_end=True))
         while session.finish_reason is None:
             engine.step()
         return session

@@ -11,6 +11,7 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafters.draft_model import ModelDrafter
 from models import DEFAULT_DRAFT
+from speculation.acceptance.draft import Draft
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, generate, options_of, running
 from tests.end_to_end.prompts import PROMPTS
@@ -56,7 +57,7 @@ def test_evicted_session_continues_unchanged(
         texts = [list(one.tokens) for one in opened]
         for _ in range(6):  # the sessions alternate, so that each request finds the slot taken by the other
             for one, prompt, text in zip(opened, prompts, texts, strict=True):
-                text += client.verify(one.session_id, len(prompt) + len(text), []).tokens
+                text += client.verify(one.session_id, Draft.chain(len(prompt) + len(text), [])).tokens
         assert sum(map(verifier.service.engine.is_resident, verifier.service.sessions.all())) == 1
     for prompt, text in zip(prompts, texts, strict=True):
         assert len(text) == 7 and all(margin < EPSILON for margin in reference.flips(prompt, text))

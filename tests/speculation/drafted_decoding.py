@@ -10,6 +10,7 @@ from itertools import product
 
 import numpy as np
 
+from speculation.acceptance.draft import chain
 from speculation.acceptance.draft_probs import Weights, drawn_from, propose
 from speculation.acceptance.judge import Rule, judge
 from speculation.acceptance.strategies import Strategy
@@ -41,7 +42,7 @@ def by_rule(rule: Rule) -> Decide:
     """The verifier's judgement of one draft token under `rule`."""
 
     def decide(row: Logits, _: Sampling, draft: int, proposal: Weights, position: int) -> tuple[int, bool]:
-        (ruling,) = judge([draft], [row], rule, position, set(), [proposal])
+        (ruling,) = judge(chain([draft], [proposal]), [row], rule, position, set())
         return ruling.token, ruling.accepted
 
     return decide

@@ -6,13 +6,12 @@ prefilled gets a pass without a chunk, so that prompts delay no request by more 
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from math import inf
 
 from backends.base import Backend, Entry, TopLogitsSpec, top_logits_spec
-from speculation.acceptance.draft_probs import Weights
+from speculation.acceptance.draft import NO_DRAFT, Draft
 from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from verifier_server.engine.queue import Queue
 from verifier_server.engine.requests import Request
@@ -31,12 +30,7 @@ class BatchItem:
     sequence: SequenceState
     run: Request | None  # the request whose draft tokens are judged; None: a self-continuation step
     requests: list[Request]  # all requests that the pass answers, `run` included
-    fresh: list[int]  # new draft tokens of `run` to judge, as many as the draft credit allows
-
-    @property
-    def proposals(self) -> Sequence[Weights]:
-        """The distribution that each of `fresh` was drawn from; empty if not sent."""
-        return () if self.run is None else self.run.proposals[: len(self.fresh)]
+    fresh: Draft  # new draft tokens of `run` to judge, as many as the draft credit allows
 
 
 @dataclass(slots=True)
@@ -77,7 +71,7 @@ class BatchPlan:
         later pass.
         """
         session = part.sequence.session
-        feed = session.tokens[slot.held :] + part.fresh
+        feed = session.tokens[slot.held :] + part.fresh.ids
         judged_from = len(feed) - len(part.fresh) - 1
         most = min(most, self.room, self._piece(session, slot.held, judged_from) or most)
         if len(feed) > most:
@@ -133,7 +127,7 @@ class Composer:
         shared = self._shared()
         for sequence in self._after_turns(waiting):
             run, requests = sequence.choose(self._max_drafts)
-            part = BatchItem(sequence, run, requests, run.fresh[: self._allowed(sequence, shared)])
+            part = BatchItem(sequence, run, requests, run.fresh.first(self._allowed(sequence, shared)))
             (verifies if self._slots.uncached(sequence.session) == 1 else prompts).append(part)
         if prompts and self._left_out >= _PATIENCE:
             self._add_prompts(plan, prompts, shared)
@@ -146,7 +140,7 @@ class Composer:
                 self._add_prompts(plan, prompts, shared)
         for sequence in sorted(continuing, key=lambda sequence: sequence.served):
             if plan.room and sequence.session in self._slots:  # a request above may have taken its slot
-                plan.add(BatchItem(sequence, None, [], []), self._slots[sequence.session], plan.room)
+                plan.add(BatchItem(sequence, None, [], NO_DRAFT), self._slots[sequence.session], plan.room)
         return plan
 
     def price(self, session: Session) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Set
 from itertools import count, takewhile
 from typing import NamedTuple
 
+from speculation.acceptance.draft import Draft
 from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from speculation.errors import OverlapRefused, SpecPairError, UnknownSession
 from verifier_server.engine.draft_credit import ClientCredit
@@ -215,7 +216,7 @@ class Queue:
 
     def _check_overlap(self, sequence: SequenceState, request: Request) -> None:
         """Raise OverlapRefused for a second draft at once, unless it is a duplicate, or committed tokens answer it."""
-        others = [other for other in sequence.requests if not other.cancelled and not other.same_as(request)]
+        others = [other for other in sequence.requests if not other.cancelled and other.draft != request.draft]
         # One submitted before the last pass ended overlaps, too: by chance it is handled before or after that pass.
         overlaps = others or request.submitted < sequence.judged_at
         if overlaps and request.place(self._max_drafts, first=False):
@@ -227,7 +228,8 @@ class Queue:
     def _answer(self, sequence: SequenceState, request: Request, now: float, judged: int | None) -> None:
         answer = request.answer(now, judged)
         if request.until_end and answer.finish_reason is None:
-            request.position, request.fresh, request.since = answer.total_tokens, [], now
+            request.draft = request.fresh = Draft(answer.total_tokens)
+            request.since = now
             # It goes to the end of the order, like the request of a client that asks again at once.
             sequence.requests.remove(request)
             sequence.requests.append(request)
@@ -250,10 +252,10 @@ class Queue:
 
 def _expect_next(sequence: SequenceState, request: Request, answer: Answer, now: float) -> None:
     """Tell the arrival estimator what an answered request means for the session's next one."""
-    rejected = answer.accepted < len(request.drafts)
+    rejected = answer.accepted < len(request.draft)
     if rejected and not (answer.judged or answer.unjudged):
         sequence.arrivals.overtaken()
-    elif rejected or not request.drafts or request.next_in is None:
+    elif rejected or not len(request.draft) or request.next_in is None:
         sequence.arrivals.answered(now, request.next_in)
     elif answer.judged:  # fully accepted: a client that drafts ahead has already sent the next request
         sequence.arrivals.answered(now, 0.0)

@@ -8,9 +8,9 @@ on. The draft is compared with what is committed by now. Only the part beyond th
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from speculation.acceptance.draft_probs import Weights
+from speculation.acceptance.draft import NO_DRAFT, Draft
 from speculation.acceptance.explain import Decision
-from speculation.acceptance.strategies import Strategy, common_prefix
+from speculation.acceptance.strategies import Strategy
 from speculation.acceptance.token_source import Round, last_round
 from speculation.errors import PositionBeyondCommitted, PositionInsidePrompt, SpecPairError, TooManyDrafts
 from speculation.protocol.response_fields import FinishReason, Timing
@@ -59,25 +59,24 @@ class Request:
     """
 
     session: Session
-    position: int
-    drafts: list[int]
+    draft: Draft
     done: OnAnswer = lambda _: None  # set by who hands the request to the engine
     until_end: bool = False
     next_in: float | None = None  # time from the answer to the next request of the session, as its client states
     self_continue: bool | None = None  # whether the session may self-continue from here on; None: as before
     admitted: bool = False  # whether its text was admitted before: it then may wait in a full queue, too
-    proposals: list[Weights] = field(default_factory=list)  # distributions that `drafts` were drawn from, or empty
     cancelled: bool = False  # the answer is no longer wanted; set from any thread
     submitted: float = 0.0  # when it was queued
     started: float | None = None  # when the first pass that ran this request began
     forward: float = 0.0  # total time of the passes that ran this request
     sessions: int = 0  # how many sessions shared the last of these passes
     since: float = 0.0  # when it took its place in the order of arrival
-    fresh: list[int] = field(default_factory=list)  # draft tokens beyond the committed tokens, as of the last `place`
+    fresh: Draft = NO_DRAFT  # what goes beyond the committed tokens, as of the last `place`
 
-    def same_as(self, other: "Request") -> bool:
-        """Whether both hold the same draft at the same position."""
-        return (self.position, self.drafts, self.proposals) == (other.position, other.drafts, other.proposals)
+    @property
+    def position(self) -> int:
+        """How many tokens the client knows to be committed."""
+        return self.draft.position
 
     def place(self, max_drafts: int, first: bool) -> bool:
         """Compare the draft with the committed tokens; returns False if these answer it without a pass.
@@ -87,12 +86,12 @@ class Request:
         """
         session = self.session
         finished = session.finish_reason is not None
-        fresh = fresh_drafts(session.tokens, session.prompt_len, finished, self.position, self.drafts)
+        fresh = fresh_draft(session.tokens, session.prompt_len, finished, self.draft)
         if fresh is None or (not session.strategy.extends and self.position < len(session.tokens)):
             return False
         if len(fresh) <= max_drafts:
             # The last position before the limit always gets a bonus or recovered token: no draft token is needed there.
-            fresh = fresh[: session.limit - len(session.tokens) - 1]
+            fresh = fresh.first(session.limit - len(session.tokens) - 1)
         elif first:
             check_number(len(fresh), max_drafts)
         self.fresh = fresh
@@ -109,7 +108,7 @@ class Request:
         return Answer(
             position=self.position,
             tokens=tokens,
-            accepted=0 if session.strategy is Strategy.GREEDY else common_prefix(tokens, self.drafts),
+            accepted=0 if session.strategy is Strategy.GREEDY else self.draft.accepted(tokens),
             judged=judged or 0,
             total_tokens=len(session.tokens),
             finish_reason=session.finish_reason,
@@ -131,20 +130,15 @@ def check_number(fresh: int, max_drafts: int) -> None:
         )
 
 
-def fresh_drafts(
-    tokens: Sequence[int], prompt_len: int, finished: bool, position: int, drafts: Sequence[int]
-) -> list[int] | None:
-    """The part of `drafts`, a draft from `position` on, that goes beyond the committed `tokens` (prompt included).
+def fresh_draft(tokens: Sequence[int], prompt_len: int, finished: bool, draft: Draft) -> Draft | None:
+    """The part of a draft that goes beyond the committed `tokens` (prompt included).
 
-    An empty list: the target decodes one token. None: the committed tokens already hold the whole answer. `finished`:
-    whether the text has ended.
-    Raises PositionInsidePrompt and PositionBeyondCommitted, both with the number of committed tokens.
+    An empty draft: the target decodes one token. None: the committed tokens already hold the whole answer. `finished`:
+    whether the text has ended. Raises PositionInsidePrompt and PositionBeyondCommitted, both with the number of
+    committed tokens.
     """
-    check_position(len(tokens), prompt_len, position)
-    known = tokens[position:]
-    if finished or common_prefix(known, drafts) < len(known):
-        return None  # finished, rejected, or contained with at least one more token committed
-    return list(drafts[len(known) :])
+    check_position(len(tokens), prompt_len, draft.position)
+    return None if finished else draft.fresh(tokens[draft.position :])
 
 
 def check_position(total: int, prompt_len: int, position: int) -> None:

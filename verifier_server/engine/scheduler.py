@@ -227,11 +227,11 @@ class Scheduler:
         judged: Sequence[Row] | Logits = rows
         if session.processors is not None:
             session.processors.commit(session.tokens)
-            judged = ProcessedRows(session.processors, rows, part.fresh)
-        rulings = judge(part.fresh, judged, rule, position, ends, part.proposals)
+            judged = ProcessedRows(session.processors, rows, part.fresh.ids)
+        rulings = judge(part.fresh.tokens, judged, rule, position, ends)
         decisions: list[Decision] = []
         if session.decisions is not None:
-            decisions = explain(rule, rulings, part.fresh, judged, position, part.proposals)
+            decisions = explain(rule, rulings, part.fresh.tokens, judged, position)
         tokens = [ruling.token for ruling in rulings]
         logprobs: list[TokenLogprobs] = []
         if session.logprobs is not None:

@@ -55,9 +55,9 @@ class SequenceState:
         """
         run = first = self.requests[0]
         for request in self.requests[1:]:
-            if len(run.fresh) < len(request.fresh) <= max_drafts and request.fresh[: len(first.fresh)] == first.fresh:
+            if len(run.fresh) < len(request.fresh) <= max_drafts and request.fresh.contains(first.fresh):
                 run = request
-        return run, [request for request in self.requests if run.fresh[: len(request.fresh)] == request.fresh]
+        return run, [request for request in self.requests if run.fresh.contains(request.fresh)]
 
     def may_continue(self, uncached: int) -> bool:
         """Whether the session may self-continue, provided no request waits and its client was heard of lately.

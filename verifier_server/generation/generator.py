@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary, finalize
 from starlette.types import Receive
 
 from http_service.keys.access import Caller
+from speculation.acceptance.draft import Draft
 from speculation.errors import FusedUnavailable, InvalidRequest, SessionConflict, SpecPairError
 from speculation.protocol.messages import GenerateRequest
 from verifier_server.engine.engine import Engine
@@ -216,7 +217,7 @@ class Answers:
 
 def _decode(engine: Engine, session: Session, position: int, on_answer: OnAnswer) -> Callable[[], None]:
     """Generate a text by the target alone; `on_answer` gets each answer. Returns a function that cancels the text."""
-    request = Request(session, position, [], on_answer, until_end=True)
+    request = Request(session, Draft(position), on_answer, until_end=True)
     engine.submit(request)
 
     def cancel() -> None:

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 
 from backends.base import BackendError
 from drafters.base import Drafter
-from speculation.acceptance.draft_probs import Weights
+from speculation.acceptance.draft import NO_DRAFT, Draft
 from speculation.acceptance.round_counts import JudgedRound, RoundCounts
 from speculation.drafts.ngram import NgramIndex
 from speculation.drafts.predicted_output import PredictedOutput
@@ -210,10 +210,10 @@ class _FusedText:
                 if in_flight_draft is None:
                     self._draft(controller, drafter, now)
                     continue
-                self._ask(in_flight_draft.drafts, in_flight_draft.probs or ())
+                self._ask(in_flight_draft.draft)
                 answer = self._answer()
                 ended = answer.finish_reason is not None
-                self._count(answer, in_flight_draft.looked_up, in_flight_draft.from_prediction)
+                self._count(answer, in_flight_draft.draft)
                 now = self._now()
                 controller.answered(
                     in_flight_draft, answer.judged, answer.queue_ms, answer.forward_ms, now, answer.sessions
@@ -238,20 +238,19 @@ class _FusedText:
             self._count(answer)
             yield answer
 
-    def _count(self, answer: Answer, looked_up: Sequence[bool] = (), from_prediction: Sequence[bool] = ()) -> None:
-        """Count a round. `looked_up`, `from_prediction`: for each token of its draft."""
-        ran, judged = answer.round, answer.judged
+    def _count(self, answer: Answer, draft: Draft = NO_DRAFT) -> None:
+        """Count a round over this draft."""
+        ran = answer.round
         if ran is not None:
-            self.counts.count(JudgedRound(judged, ran.accepted, looked_up[:judged], from_prediction[:judged]))
+            self.counts.count(JudgedRound(ran.judged, ran.accepted, draft.tokens[: ran.judged]))
 
-    def _ask(self, drafts: Sequence[int] = (), proposals: Sequence[Weights] = (), admitted: bool = True) -> None:
-        """Send a draft to the engine. Raises InvalidRequest if the text was cancelled.
+    def _ask(self, draft: Draft | None = None, admitted: bool = True) -> None:
+        """Send a draft to the engine; None: an empty one. Raises InvalidRequest if the text was cancelled.
 
         `admitted`: whether the engine has answered a request of this text.
         """
-        self._request = request = Request(
-            self.session, self.position, list(drafts), self._answers.put, admitted=admitted, proposals=list(proposals)
-        )
+        asked = draft or Draft(self.position)
+        self._request = request = Request(self.session, asked, self._answers.put, admitted=admitted)
         if self.cancelled:  # looked at after `_request` is set, so that `cancel` drops every later request
             raise disconnected()
         self.engine.submit(request)

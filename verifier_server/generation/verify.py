@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from starlette.types import Receive
 
 from speculation.acceptance import draft_probs
+from speculation.acceptance.draft import Draft
 from speculation.acceptance.draft_probs import Weights
 from speculation.errors import InvalidRequest, SelfContinueRefused, SpecPairError
 from speculation.protocol import messages
@@ -92,15 +93,13 @@ def _engine_request(engine: Engine, request: messages.VerifyRequest, session: Se
     position = session.cursor if request.position is None else request.position
     return Request(
         session,
-        position,
-        request.draft_tokens,
+        Draft.chain(position, request.draft_tokens, _probs(engine, request, session)),
         next_in=seconds(request.next_in_ms),
         self_continue=request.self_continue,
-        proposals=_proposals(engine, request, session),
     )
 
 
-def _proposals(engine: Engine, request: messages.VerifyRequest, session: Session) -> list[Weights]:
+def _probs(engine: Engine, request: messages.VerifyRequest, session: Session) -> list[Weights]:
     sent = request.draft_probs
     if session.strategy.draws:
         if sent is None and request.draft_tokens:

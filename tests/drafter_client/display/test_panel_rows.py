@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from drafter_client.generation.events import Answered, Began, Committed, Sent
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import SOLO, Baseline, Stats
 from drafters.draft_model import ModelDrafter
+from speculation.acceptance.draft import Draft, DraftSource, DraftToken
 from speculation.acceptance.round_counts import JudgedRound
 from speculation.acceptance.token_source import TokenSource
 from speculation.policy.schedule import Schedule
@@ -22,6 +22,7 @@ from speculation.sampling.sampling import Sampling
 from tests.drafter_client.http.bodies import verified
 from tests.drafter_client.support import PROMPT, Scenario, generate, options_of, plain
 
+MODEL, LOOKUP, PREDICTION = DraftSource
 BONUS, ACCEPTED, RECOVERED = TokenSource.BONUS, TokenSource.ACCEPTED, TokenSource.RECOVERED
 
 
@@ -95,13 +96,19 @@ def test_bytes_are_those_of_one_run(client: VerifierClient) -> None:
     assert 0 < second.bytes_received < client.connection.traffic.received / 2
 
 
-def _round(stats: Stats, judged: int, accepted: int, forward_ms: float = 40.0, **found: Any) -> Stats:
+def _round(
+    stats: Stats, judged: int, accepted: int, forward_ms: float = 40.0, found: Sequence[DraftSource] = ()
+) -> Stats:
     """Count the response at 160 ms to a draft sent at 100 ms, and the round of its tokens."""
-    count, draft = StatsCounter(stats).take, InFlightDraft(10, [0] * judged, 100.0, 0.0)
+    count, draft = StatsCounter(stats).take, InFlightDraft(Draft.chain(10, [0] * judged), 100.0, 0.0)
     response = verified([0] * (accepted + 1), accepted, judged, queue_ms=5.0, forward_ms=forward_ms)
     count(Sent(draft, Schedule.LOCKSTEP), 100.0)
     count(Answered(draft, response), 160.0)
-    rounds = [] if response.round is None else [JudgedRound(judged, accepted, **found)]
+    rounds = (
+        []
+        if response.round is None
+        else [JudgedRound(judged, accepted, tuple(DraftToken(0, source=each) for each in found))]
+    )
     count(Committed(10, [], rounds=rounds), 160.0)
     return stats
 
@@ -116,27 +123,26 @@ def test_every_position_is_counted_once(judged: int, accepted: int) -> None:
 @pytest.mark.parametrize(
     ("found", "accepted", "counted"),
     [
-        ([False, False, True, True], 4, (2, 2)),
-        ([False, False, True, True], 3, (2, 1)),
-        ([False, False, True, True], 0, (2, 0)),
-        ([True], 0, (1, 0)),
+        ([MODEL, MODEL, LOOKUP, PREDICTION], 4, (2, 2)),
+        ([MODEL, MODEL, LOOKUP, LOOKUP], 3, (2, 1)),
+        ([MODEL, MODEL, LOOKUP, LOOKUP], 0, (2, 0)),
+        ([LOOKUP], 0, (1, 0)),
     ],
 )
 def test_looked_up_drafts_are_counted_where_they_are_judged(
-    found: list[bool], accepted: int, counted: tuple[int, int]
+    found: list[DraftSource], accepted: int, counted: tuple[int, int]
 ) -> None:
-    stats = _round(Stats(), len(found), accepted, looked_up=found)
+    stats = _round(Stats(), len(found), accepted, found=found)
     assert (stats.looked_up, stats.looked_up_accepted) == counted
 
 
 def test_draft_tokens_from_a_prediction_are_counted_where_they_are_judged() -> None:
-    found = [True, True, True, True]
-    stats = _round(Stats(), 4, 2, looked_up=found, from_prediction=found)
-    assert (stats.prediction_accepted, stats.prediction_rejected) == (2, 2)
+    stats = _round(Stats(), 4, 2, found=[PREDICTION, PREDICTION, PREDICTION, LOOKUP])
+    assert (stats.prediction_accepted, stats.prediction_rejected) == (2, 1)
 
 
 def test_a_lookup_drafter_counts_all_its_drafts_as_looked_up() -> None:
-    stats = _round(Stats(looks_up=True), 3, 1)
+    stats = _round(Stats(looks_up=True), 3, 1, found=[MODEL] * 3)
     assert (stats.drafted, stats.accepted, stats.looked_up, stats.looked_up_accepted) == (3, 1, 3, 1)
 
 

@@ -11,6 +11,7 @@ from drafter_client.errors import BadKey, BadReply, ConnectionLost, DrafterError
 from drafter_client.generation.resuming import released
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
+from speculation.acceptance.draft import Draft
 from speculation.errors import (
     BadGateway,
     ModelLoading,
@@ -119,7 +120,7 @@ def test_the_key_is_sent_with_every_request_and_a_wrong_key_is_reported() -> Non
         with closing(VerifierClient(verifier.url, api_key="sesame")) as client:
             assert client.model().name == "scripted-1"
             opened = client.prefill(TextSession([1, 2]), {"max_tokens": 3})
-            client.verify(opened.session_id, 3, [])
+            client.verify(opened.session_id, Draft.chain(3, []))
             with released(client, TextSession([1, 2])) as text:
                 events = [type(event) for event in client.generate(text, {"max_tokens": 2})]
             assert events == [GenerateOpenEvent, GenerateTokensEvent, GenerateTokensEvent, GenerateResponse]
@@ -139,18 +140,18 @@ def test_a_key_that_no_header_can_carry_is_refused_at_once(key: str) -> None:
 def test_an_overloaded_verifier_is_retried_after_the_pause_it_asks_for() -> None:
     busy = _refusal(Overloaded("all sessions are taken"), "2")
     client, transport, time = _client(busy, busy, reply(200, VERIFIED))
-    assert client.verify("s", 3, [5, 7]).tokens == [5, 6]
+    assert client.verify("s", Draft.chain(3, [5, 7])).tokens == [5, 6]
     assert time.slept == [2.0, 2.0] and len(transport.asked) == 3
 
 
 def test_retries_with_an_overloaded_verifier_end_within_their_limit() -> None:
     client, _, time = _client(*[_refusal(Overloaded("all sessions are taken"), "7")] * 100)
     with pytest.raises(Overloaded, match="all sessions are taken"):
-        client.verify("s", 3, [5])
+        client.verify("s", Draft.chain(3, [5]))
     assert 50.0 <= time.now <= 60.0
     client, _, time = _client(_refusal(Overloaded("come tomorrow"), "86400"))
     with pytest.raises(Overloaded, match="come tomorrow"):
-        client.verify("s", 3, [5])
+        client.verify("s", Draft.chain(3, [5]))
     assert time.slept == []
 
 
@@ -158,7 +159,7 @@ def test_an_overload_without_a_pause_and_other_refusals_are_final() -> None:
     for refusal in (Overloaded("full"), UnknownSession("no session s"), ModelLoading("the model is loading")):
         client, transport, _ = _client(_refusal(refusal))
         with pytest.raises(type(refusal), match=refusal.message):
-            client.verify("s", 3, [5])
+            client.verify("s", Draft.chain(3, [5]))
         assert len(transport.asked) == 1
 
 
@@ -171,7 +172,7 @@ def test_an_overloaded_prefill_is_refused_with_the_seconds_to_wait() -> None:
 
 def test_a_lost_connection_is_reopened_after_growing_pauses() -> None:
     client, transport, time = _client(LOST, AWAY, LOST, reply(200, VERIFIED))
-    assert client.verify("s", 3, [5, 7]).tokens == [5, 6]
+    assert client.verify("s", Draft.chain(3, [5, 7])).tokens == [5, 6]
     assert transport.asked == [("POST", "/verify")] * 4
     assert time.slept == [0.1, 0.2, 0.4]
 
@@ -179,24 +180,24 @@ def test_a_lost_connection_is_reopened_after_growing_pauses() -> None:
 def test_a_verifier_that_never_answered_is_not_retried() -> None:
     client, _, time = _client(AWAY)
     with pytest.raises(VerifierUnreachable):
-        client.verify("s", 3, [5])
+        client.verify("s", Draft.chain(3, [5]))
     assert time.slept == []
 
 
 def test_a_verifier_that_answered_before_is_retried() -> None:
     client, _, time = _client(reply(200, VERIFIED), AWAY, AWAY, reply(200, VERIFIED))
-    assert [client.verify("s", 3, [5, 7]).tokens for _ in range(2)] == [[5, 6]] * 2
+    assert [client.verify("s", Draft.chain(3, [5, 7])).tokens for _ in range(2)] == [[5, 6]] * 2
     assert time.slept == [0.1, 0.2]
 
 
 def test_a_lasting_outage_is_raised_after_some_seconds() -> None:
     client, _, time = _client(LOST, *[AWAY] * 20)
     with pytest.raises(VerifierUnreachable):
-        client.verify("s", 3, [5])
+        client.verify("s", Draft.chain(3, [5]))
     assert time.now == pytest.approx(6.3)
     client, _, _ = _client(*[LOST] * 20)
     with pytest.raises(ConnectionLost):
-        client.verify("s", 3, [5])
+        client.verify("s", Draft.chain(3, [5]))
 
 
 def test_a_timeout_is_not_retried_which_would_double_the_load() -> None:
@@ -209,7 +210,7 @@ def test_a_timeout_is_not_retried_which_would_double_the_load() -> None:
 def test_a_prefill_has_a_long_timeout_and_health_a_short_one() -> None:
     client, transport, _ = _client(reply(200, {"status": "ready"}), VerifierTimeout("x"), VerifierTimeout("x"))
     client.wait_until_ready()
-    for ask in (lambda: client.prefill(TextSession([1]), {}), lambda: client.verify("s", 1, [])):
+    for ask in (lambda: client.prefill(TextSession([1]), {}), lambda: client.verify("s", Draft.chain(1, []))):
         with pytest.raises(VerifierTimeout):
             ask()
     health, prefill, verify = transport.timeouts
@@ -222,17 +223,17 @@ def test_the_client_makes_a_long_session_id_and_sends_it_from_the_first_request(
     for _ in lost:
         with pytest.raises(VerifierTimeout):
             client.prefill(TextSession([1]), {})
-    client.verify("abc", 3, [])
+    client.verify("abc", Draft.chain(3, []))
     first, second, third = (request.headers["X-Session-Id"] for request in transport.requests)
     assert first != second and len(first) == len(second) == 32 and third == "abc"
 
 
 def test_a_verify_request_has_next_in_ms_and_self_continue_where_given() -> None:
     client, transport, _ = _client(*(reply(200, body(verified([5], position=position))) for position in (3, 4, 4, 4)))
-    client.verify("s", 3, [5, 7])
-    client.verify("s", 4, [], next_in_ms=12.345)
-    client.verify("s", 4, [6], next_in_ms=12.345, self_continue=False)
-    client.verify("s", 4, [6], self_continue=True)
+    client.verify("s", Draft.chain(3, [5, 7]))
+    client.verify("s", Draft.chain(4, []), next_in_ms=12.345)
+    client.verify("s", Draft.chain(4, [6]), next_in_ms=12.345, self_continue=False)
+    client.verify("s", Draft.chain(4, [6]), self_continue=True)
     first, second, third, last = map(json.loads, transport.bodies)
     assert first == {"position": 3, "draft_tokens": [5, 7]}
     assert second == {"position": 4, "draft_tokens": [], "next_in_ms": 12.3}
@@ -245,7 +246,7 @@ def test_a_response_that_is_not_json_asks_whether_it_is_a_verifier(page: bytes) 
     event = b"event: tokens\ndata: " + page + b"\n\n"
     client, _, _ = _client(httpx.Response(200, content=page), httpx.Response(200, content=iter([event])))
     with pytest.raises(BadReply, match="not JSON: is it a verifier"):
-        client.verify("s", 3, [5])
+        client.verify("s", Draft.chain(3, [5]))
     with pytest.raises(BadReply, match="not JSON: is it a verifier"):
         next(client.generate(TextSession([1]), {}))
 
@@ -253,7 +254,7 @@ def test_a_response_that_is_not_json_asks_whether_it_is_a_verifier(page: bytes) 
 def test_an_error_page_without_json_keeps_its_status() -> None:
     client, _, _ = _client(httpx.Response(502, content=b"<html>Bad gateway</html>"))
     with pytest.raises(BadGateway, match="a proxy answers HTTP 502 in place of the verifier"):
-        client.verify("s", 3, [5])
+        client.verify("s", Draft.chain(3, [5]))
 
 
 @pytest.mark.parametrize(
@@ -280,7 +281,7 @@ def test_ping_measures_the_round_trip() -> None:
 
 def test_another_client_has_the_same_address_transport_and_key() -> None:
     transport = Canned(reply(200, VERIFIED))
-    VerifierClient("http://v", api_key="sesame", transport=transport).another().verify("s", 3, [5])
+    VerifierClient("http://v", api_key="sesame", transport=transport).another().verify("s", Draft.chain(3, [5]))
     (request,) = transport.requests
     assert (request.method, str(request.url)) == ("POST", "http://v/verify")
     assert request.headers["Authorization"] == "Bearer sesame"
@@ -289,14 +290,14 @@ def test_another_client_has_the_same_address_transport_and_key() -> None:
 def test_another_connection_retries_from_the_start() -> None:
     other = VerifierClient("http://v", transport=Canned(AWAY, reply(200, VERIFIED))).another()
     other._sleep = lambda seconds: None
-    assert other.verify("s", 3, [5, 7]).tokens == [5, 6]
+    assert other.verify("s", Draft.chain(3, [5, 7])).tokens == [5, 6]
 
 
 def test_an_aborted_exchange_is_not_retried() -> None:
     client, transport, _ = _client(reply(200, VERIFIED))
     client.abort()
     with pytest.raises(ConnectionLost, match="aborted"):
-        client.verify("s", 3, [5])
+        client.verify("s", Draft.chain(3, [5]))
     assert transport.asked == []
 
 
@@ -311,14 +312,14 @@ def test_abort_ends_the_pause_between_two_attempts() -> None:
 
     other = VerifierClient("http://v", transport=Aborting(busy, reply(200, VERIFIED))).another()
     with pytest.raises(ConnectionLost, match="aborted"):
-        other.verify("s", 3, [5])
+        other.verify("s", Draft.chain(3, [5]))
 
 
 def test_a_stream_yields_the_committed_tokens_from_a_position_on(verifier: Verifier) -> None:
     with closing(VerifierClient(verifier.url)) as client:
         opened = client.prefill(TextSession([1, 2]), {"max_tokens": 3})
-        text = opened.tokens + client.verify(opened.session_id, 3, []).tokens
-        text += client.verify(opened.session_id, 4, []).tokens
+        text = opened.tokens + client.verify(opened.session_id, Draft.chain(3, [])).tokens
+        text += client.verify(opened.session_id, Draft.chain(4, [])).tokens
         for position in (2, 4):
             assert list(client.stream(opened.session_id, position)) == [
                 StreamedTokens(

@@ -9,6 +9,7 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client.errors import ConnectionLost
 from drafter_client.generation.text_session import TextSession
 from drafters.draft_model import ModelDrafter
+from speculation.acceptance.draft import Draft
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.http.fake_transports import LOST, Every, Faulty, over
 from tests.drafter_client.support import PROMPT, Verifier, generate, options_of, plain
@@ -19,8 +20,8 @@ def test_a_verify_whose_response_was_lost_is_answered_from_the_record(verifier: 
     with over(transport, verifier.url) as client:
         opened = client.prefill(TextSession(PROMPT), {"max_tokens": 20})
         position = len(PROMPT) + 1
-        response = client.verify(opened.session_id, position, [1, 2, 3])
-        again = client.verify(opened.session_id, position, [1, 2, 3])
+        response = client.verify(opened.session_id, Draft.chain(position, [1, 2, 3]))
+        again = client.verify(opened.session_id, Draft.chain(position, [1, 2, 3]))
         client.release(opened.session_id)
     first, second = transport.bodies[1:3]
     assert first == second and json.loads(first)["position"] == position

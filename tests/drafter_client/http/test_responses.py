@@ -19,6 +19,7 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary
 from drafter_client.http.responses import Asked, ResponseBounds, read
+from speculation.acceptance.draft import Draft
 from speculation.acceptance.explain import Decision
 from speculation.errors import ServerError
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
@@ -59,7 +60,7 @@ ASK: dict[str, Callable[[VerifierClient], Any]] = {
     "/vocabulary": lambda client: RemoteVocabulary(client, client.model()),
     "/tokenize": lambda client: RemoteVocabulary(client, client.model()).encode("AB"),
     "/prefill": lambda client: client.prefill(TextSession(PROMPT), {}),
-    "/verify": lambda client: client.verify("s", 10, [65, 67]),
+    "/verify": lambda client: client.verify("s", Draft.chain(10, [65, 67])),
 }
 Lie = tuple[str, str, Any, str]
 
@@ -227,9 +228,9 @@ def test_unknown_fields_of_a_later_version_are_ignored() -> None:
 
 def test_a_verify_after_the_end_may_have_no_tokens() -> None:
     told = body(verified([], finish_reason="stop"))
-    assert _client({"/verify": told}).verify("s", 10, [65, 66]).finish_reason == "stop"
+    assert _client({"/verify": told}).verify("s", Draft.chain(10, [65, 66])).finish_reason == "stop"
     with pytest.raises(BadReply, match="accepted_prefix_len is 1, not 0 to 0"):
-        _client({"/verify": {**told, "accepted_prefix_len": 1}}).verify("s", 10, [65, 66])
+        _client({"/verify": {**told, "accepted_prefix_len": 1}}).verify("s", Draft.chain(10, [65, 66]))
 
 
 def test_fingerprints_must_cover_the_ids_that_were_requested() -> None:

@@ -56,7 +56,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
         before = len(part.sequence.session.tokens)
         commit(self, part, *rest)
         new_tokens = part.sequence.session.tokens[before:]
-        counts.ended_by_draft = new_tokens[-1] == END and new_tokens == part.fresh[: len(new_tokens)]
+        counts.ended_by_draft = new_tokens[-1] == END and new_tokens == part.fresh.ids[: len(new_tokens)]
         if part.run is None:
             counts.target_decoded += 1
         elif part.run.position > part.sequence.session.prompt_len:

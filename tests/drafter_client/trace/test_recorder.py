@@ -17,6 +17,7 @@ from drafter_client.generation.events import (
 from drafter_client.metrics.statistics import Stats
 from drafter_client.trace.recorder import Recorder
 from drafters.base import Expansion
+from speculation.acceptance.draft import Draft, DraftSource, DraftToken
 from speculation.acceptance.round_counts import JudgedRound
 from speculation.acceptance.token_source import TokenSource
 from speculation.drafts.tree import Prediction
@@ -26,6 +27,12 @@ from speculation.protocol.responses import VerifyResponse
 from tests.drafter_client.http.bodies import verified
 
 MS = st.floats(0.0, 1e4)
+
+
+def _draft(found: list[bool]) -> Draft:
+    """A draft; `found`: which of its tokens are looked up."""
+    sources = [DraftSource.LOOKUP if each else DraftSource.MODEL for each in found]
+    return Draft(10, tuple(DraftToken(7, 0.5, source) for source in sources))
 
 
 @st.composite
@@ -38,7 +45,7 @@ def rounds(draw: st.DrawFn) -> list[tuple[InFlightDraft, VerifyResponse, float]]
         judged = draw(st.integers(0, count))
         accepted = draw(st.integers(0, judged))
         sent = draw(MS)
-        in_flight_draft = InFlightDraft(10, [7] * count, sent, 0.0, looked_up=found, confidence=[0.5] * count)
+        in_flight_draft = InFlightDraft(_draft(found), sent, 0.0)
         response = verified(
             [7] * (accepted + 1), accepted, judged, queue_ms=draw(MS), forward_ms=draw(st.just(0.0) | MS)
         )
@@ -59,9 +66,7 @@ def test_records_add_up_with_the_statistics(answers: list, random: object, steps
     for in_flight_draft, response, now in answers:
         tell(Answered(in_flight_draft, response), now)
         if (ran := response.round) is not None:
-            judged = JudgedRound(
-                ran.judged, ran.accepted, in_flight_draft.looked_up[: ran.judged], request=in_flight_draft
-            )
+            judged = JudgedRound(ran.judged, ran.accepted, in_flight_draft.draft.tokens[: ran.judged], in_flight_draft)
             tell(Committed(10, [], rounds=[judged]), now)
     rows = recorder.rounds()
     assert sum(row["ran"] for row in rows) == stats.rounds
@@ -84,10 +89,11 @@ def test_times_count_from_the_begin_of_the_run() -> None:
     tell(Began(9), 1015.0)  # another stretch of the text
     tell(Committed(9, [(4, TokenSource.BONUS)]), 1005.0)
     tell(Drafted(Expansion([Prediction(5, 0.5), Prediction(6, 0.2)], 4), took=3.0), 1008.0)
-    in_flight_draft = InFlightDraft(10, [5, 6], 1010.0, 0.0, looked_up=[False, True], confidence=[0.5, 0.25])
+    draft = Draft(10, (DraftToken(5, 0.5), DraftToken(6, 0.25, DraftSource.LOOKUP)))
+    in_flight_draft = InFlightDraft(draft, 1010.0, 0.0)
     tell(Sent(in_flight_draft, Schedule.LOCKSTEP), 1010.0)
     tell(Answered(in_flight_draft, verified([5, 9], 1, 2, queue_ms=4.0, forward_ms=6.0)), 1030.0)
-    judged = JudgedRound(2, 1, [False, True], request=in_flight_draft)
+    judged = JudgedRound(2, 1, draft.tokens, in_flight_draft)
     tell(Committed(10, [(5, TokenSource.ACCEPTED), (9, TokenSource.RECOVERED)], rounds=[judged]), 1030.0)
     tell(Streamed(12, [8], ["t"], None, 5.0), 1044.0)
     tell(Committed(12, [(8, TokenSource.TARGET_DECODED)]), 1044.0)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from speculation.acceptance.draft import chain
 from speculation.acceptance.explain import Decision, explain
 from speculation.acceptance.judge import Rule, judge
 from speculation.acceptance.strategies import Strategy, effective_sampling
@@ -19,8 +20,8 @@ DRAFTS = [1, 2, 3]
 
 def decided(rule: Rule, drafts: list[int] = DRAFTS) -> list[Decision]:
     proposals = PROPOSALS[: len(drafts)] if rule.strategy is Strategy.PROBABILISTIC else []
-    rulings = judge(drafts, ROWS, rule, 20, set(), proposals)
-    decisions = explain(rule, rulings, drafts, ROWS, 20, proposals)
+    rulings = judge(chain(drafts, proposals), ROWS, rule, 20, set())
+    decisions = explain(rule, rulings, chain(drafts, proposals), ROWS, 20)
     assert [each.token for each in decisions] == [each.token for each in rulings]
     assert [each.verdict == "accepted" for each in decisions] == [each.accepted for each in rulings]
     assert decisions[-1].verdict == ("own" if len(decisions) > len(drafts) else "rejected")

@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from speculation.acceptance.draft import chain
 from speculation.acceptance.draft_probs import Weights, drawn_from, propose
 from speculation.acceptance.explain import explain
 from speculation.acceptance.judge import Rule, judge
@@ -76,7 +77,7 @@ def text(
         verifier.commit(tokens)
         tokens += [
             each.token
-            for each in judge(tried, ProcessedRows(verifier, rows, tried), rule, len(tokens), set(), proposals)
+            for each in judge(chain(tried, proposals), ProcessedRows(verifier, rows, tried), rule, len(tokens), set())
         ]
     return tuple(tokens[len(PROMPT) : len(PROMPT) + count])
 
@@ -156,7 +157,9 @@ def test_a_drafter_that_knows_the_processors_is_accepted_more_often() -> None:
             drafts, _ = draft(known if knows else None, [0, 4, 2, 3], 3, sampling, False)
             verifier.commit([0, 4, 2, 3])
             rows = ProcessedRows(verifier, [target_row(each) for each in (3, *drafts)], drafts)
-            total += sum(each.accepted for each in judge(drafts, rows, Rule(Strategy.COUPLED, sampling), 4, set()))
+            total += sum(
+                each.accepted for each in judge(chain(drafts), rows, Rule(Strategy.COUPLED, sampling), 4, set())
+            )
         return total
 
     assert accepted(True) > 1.1 * accepted(False)
@@ -173,9 +176,9 @@ def test_a_masked_draft_token_is_rejected_by_every_rule() -> None:
         processors.commit(PROMPT)
         rows = ProcessedRows(processors, [target_row(4), target_row(banned)], [banned])
         proposals: list[Weights] = [{banned: 1.0}]
-        (ruling,) = rulings = judge([banned], rows, rule, 2, set(), proposals)
+        (ruling,) = rulings = judge(chain([banned], proposals), rows, rule, 2, set())
         assert not ruling.accepted and ruling.token != banned
-        (decision,) = explain(rule, rulings, [banned], rows, 2, proposals)
+        (decision,) = explain(rule, rulings, chain([banned], proposals), rows, 2)
         assert decision.draft_p == 0.0 and decision.p > 0.0, "decisions report the processed distribution"
 
 

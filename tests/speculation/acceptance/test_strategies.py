@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speculation.acceptance import probabilistic
+from speculation.acceptance.draft import chain
 from speculation.acceptance.judge import Rule, Ruling
 from speculation.acceptance.judge import judge as judge_by_rule
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, common_prefix, effective_sampling
@@ -25,7 +26,7 @@ def judge(
     drafts: Sequence[int], rows: Sequence[Row] | Logits, sampling: Sampling, position: int, ends: Set[int]
 ) -> list[int]:
     """The tokens under the default rule; all before the last are accepted draft tokens."""
-    rulings = judge_by_rule(drafts, rows, Rule(Strategy.COUPLED, sampling), position, ends)
+    rulings = judge_by_rule(chain(drafts), rows, Rule(Strategy.COUPLED, sampling), position, ends)
     tokens = [each.token for each in rulings]
     assert [each.accepted for each in rulings] == [token == draft for token, draft in zip_longest(tokens, drafts)][
         : len(tokens)
@@ -89,8 +90,8 @@ def test_deterministic_sets_temperature_0_and_keeps_the_other_settings() -> None
 
 def test_greedy_accepts_no_draft_even_where_it_equals_the_argmax() -> None:
     rule = Rule(Strategy.GREEDY, effective_sampling(Strategy.GREEDY, Sampling(3, 1.0)))
-    assert judge_by_rule([3, 4], saying(3, 4, 5), rule, 10, {END}) == [Ruling(3, False)]
-    assert judge_by_rule([6], saying(3, 4), rule, 10, {END}) == [Ruling(3, False)]
+    assert judge_by_rule(chain([3, 4]), saying(3, 4, 5), rule, 10, {END}) == [Ruling(3, False)]
+    assert judge_by_rule(chain([6]), saying(3, 4), rule, 10, {END}) == [Ruling(3, False)]
     assert judge_by_rule([], saying(3), rule, 10, {END}) == [Ruling(3, False)]
 
 
@@ -134,17 +135,17 @@ def test_threshold_applies_to_the_filtered_probability(
     drafts = [data.draw(st.integers(0, len(row) - 1)) for row in rows[:-1]]
     rule = Rule(Strategy.THRESHOLD, sampling, threshold)
     expected = plain_threshold(drafts, rows, sampling, threshold)
-    assert [each.token for each in judge_by_rule(drafts, rows, rule, 30, set())] == expected
+    assert [each.token for each in judge_by_rule(chain(drafts), rows, rule, 30, set())] == expected
     tops = [Device(row).top_logits(1, sampling.softmax_temperature) for row in rows]
-    assert [each.token for each in judge_by_rule(drafts, tops, rule, 30, set())] == expected
+    assert [each.token for each in judge_by_rule(chain(drafts), tops, rule, 30, set())] == expected
 
 
 def test_draft_behind_an_accepted_end_token_is_not_judged() -> None:
     flat = np.zeros((3, 8), np.float32)
     rule = Rule(Strategy.THRESHOLD, Sampling(0, 1.0), 0.1)
-    assert [each[:2] for each in judge_by_rule([END, 1], flat, rule, 0, {END})] == [(END, True)]
+    assert [each[:2] for each in judge_by_rule(chain([END, 1]), flat, rule, 0, {END})] == [(END, True)]
     rule = Rule(Strategy.PROBABILISTIC, Sampling(0, 1.0))
-    rulings = judge_by_rule([END, 1], flat, rule, 0, {END}, [{END: 0.05, 1: 0.95}, {1: 1.0}])
+    rulings = judge_by_rule(chain([END, 1], [{END: 0.05, 1: 0.95}, {1: 1.0}]), flat, rule, 0, {END})
     assert [each[:2] for each in rulings] == [(END, True)]
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speculation.acceptance.draft import chain
 from speculation.acceptance.draft_probs import Weights, drawn_from, normalised, propose
 from speculation.acceptance.judge import Rule, judge
 from speculation.acceptance.probabilistic import coin, decide
@@ -159,18 +160,20 @@ def test_probabilistic_judge_matches_the_papers(rows: list[Logits], sampling: Sa
     drafts = [drawn_from(weights, sampling.seed, 40 + at) for at, weights in enumerate(proposals)]
     expected = plain_judge(drafts, rows, proposals, sampling)
     rule = Rule(Strategy.PROBABILISTIC, sampling)
-    rulings = judge(drafts, rows, rule, 40, set(), proposals)
+    rulings = judge(chain(drafts, proposals), rows, rule, 40, set())
     assert [each.token for each in rulings] == expected
     assert [each.accepted for each in rulings] == [True] * (len(expected) - 1) + [False]
     tops = [Device(row).top_logits(2, sampling.softmax_temperature) for row in rows]
-    assert judge(drafts, tops, rule, 40, set(), proposals) == rulings, "the same from top logits, and when repeated"
+    assert judge(chain(drafts, proposals), tops, rule, 40, set()) == rulings, (
+        "the same from top logits, and when repeated"
+    )
 
 
 def test_draft_token_without_distribution_counts_as_certain() -> None:
     """A looked-up token: the committed token is still a sample of the target, and not this token if it is rejected."""
     p = probabilities(target_row(0), WARM)
     outcomes = [
-        judge([1], [target_row(0)], Rule(Strategy.PROBABILISTIC, Sampling(seed, 1.0)), 3, set())[0]
+        judge(chain([1]), [target_row(0)], Rule(Strategy.PROBABILISTIC, Sampling(seed, 1.0)), 3, set())[0]
         for seed in range(2000)
     ]
     counts = [sum(ruling.token == each for ruling in outcomes) for each in range(len(p))]

@@ -28,7 +28,7 @@ def _chance(text: CommittedText) -> float:
 def test_a_token_that_the_lookup_has_too_is_likelier_accepted() -> None:
     alone, agreed = _grown(Prediction(10, 0.6), lookup=False), _grown(Prediction(10, 0.6))
     [node] = agreed.tree.main()
-    assert (node.token, node.looked_up) == (10, False)
+    assert (node.token, node.source.looked_up) == (10, False)
     assert 0.0 < node.second_opinion < 1.0
     assert _chance(agreed) > _chance(alone)
 
@@ -36,7 +36,7 @@ def test_a_token_that_the_lookup_has_too_is_likelier_accepted() -> None:
 def test_a_sure_token_stays_the_first_choice_and_is_less_likely_accepted() -> None:
     alone, other = _grown(Prediction(77, 0.99, 78), lookup=False), _grown(Prediction(77, 0.99, 78))
     [node] = other.tree.main()
-    assert (node.token, node.looked_up) == (77, False)
+    assert (node.token, node.source.looked_up) == (77, False)
     assert node.second_opinion < 0.0
     assert _chance(other) < _chance(alone)
 
@@ -44,9 +44,9 @@ def test_a_sure_token_stays_the_first_choice_and_is_less_likely_accepted() -> No
 def test_a_likelier_looked_up_token_becomes_the_first_choice() -> None:
     text = _grown(Prediction(77, 0.02, 78))
     first, second = text.tree.root.children or []
-    assert (first.token, first.looked_up) == (10, True)
+    assert (first.token, first.source.looked_up) == (10, True)
     assert first.second_opinion == pytest.approx(-0.02)
-    assert (second.token, second.looked_up) == (77, False)
+    assert (second.token, second.source.looked_up) == (77, False)
     assert first.parent == second.parent == ref(text.tree.root)
 
 
@@ -62,7 +62,7 @@ def test_the_model_is_the_second_opinion_of_a_looked_up_token(token: int, opinio
     assert text.look_up(1, (), always=True)
     text.grow(text.tree.root, Prediction(token, 0.7))
     [node] = text.tree.main()
-    assert (node.token, node.looked_up, node.second_opinion) == (10, True, opinion)
+    assert (node.token, node.source.looked_up, node.second_opinion) == (10, True, opinion)
 
 
 def test_a_prediction_behind_a_node_that_the_text_has_left_changes_nothing() -> None:
@@ -80,7 +80,7 @@ def test_outcomes_teach_how_far_to_trust_the_second_opinion() -> None:
         right = turn % 2 == 0
         upcoming = REPEATED[(len(text.known) - len(REPEATED)) % 20]
         text.grow(text.tree.root, Prediction(upcoming if right else 77, 0.9))
-        text.tree.root.children = [child for child in text.tree.root.children or [] if not child.looked_up]
+        text.tree.root.children = [child for child in text.tree.root.children or [] if not child.source.looked_up]
         text.commit([upcoming])
         text.learn()
     upcoming = REPEATED[(len(text.known) - len(REPEATED)) % 20]

@@ -115,12 +115,12 @@ def generate(
             controller.drafted([Prediction(RIGHT if text.right[at] else WRONG, text.confidence[at])], 1 + unread, now)
             unread, made = 0, made + 1
             continue
-        sent = len(in_flight_draft.drafts)
+        sent = len(in_flight_draft.draft)
         accepted = [*text.right[place : place + sent], False].index(False)
         link, verify = exchange_ms(world, len(outcome.made), sent)
         now += link + verify
         controller.answered(in_flight_draft, sent, 0.0, verify, now)
-        controller.committed(in_flight_draft.position, [RIGHT] * (accepted + 1), False, now)
+        controller.committed(in_flight_draft.draft.position, [RIGHT] * (accepted + 1), False, now)
         controller.reflect()
         unread += 0 if made else accepted + 1
         outcome.tokens.append(place + accepted + 1)

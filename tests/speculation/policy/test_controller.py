@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from speculation.acceptance.draft import Draft
 from speculation.drafts.node_selection import DraftStep
 from speculation.drafts.tree import Prediction
 from speculation.policy.controller import SpeculationController
@@ -56,8 +57,8 @@ def _answer(
     now: float,
     judged: int | None = None,
 ) -> list[int]:
-    controller.answered(in_flight_draft, len(in_flight_draft.drafts) if judged is None else judged, 0.0, 50.0, now)
-    new = controller.committed(in_flight_draft.position, tokens, False, now)
+    controller.answered(in_flight_draft, len(in_flight_draft.draft) if judged is None else judged, 0.0, 50.0, now)
+    new = controller.committed(in_flight_draft.draft.position, tokens, False, now)
     controller.reflect()
     return new
 
@@ -76,14 +77,14 @@ def test_lockstep_drafts_then_sends_then_waits(length: int) -> None:
         assert _draft(controller, now) is not None
         now += 2.0
     in_flight_draft = _sent(controller, now)
-    assert in_flight_draft.drafts == list(range(14, 14 + length)) and in_flight_draft.position == 4
+    assert in_flight_draft.draft.ids == list(range(14, 14 + length)) and in_flight_draft.draft.position == 4
     assert controller.next_draft(now) is None and controller.next_step(now) is None
     assert controller.schedule is Schedule.LOCKSTEP
-    assert _answer(controller, in_flight_draft, [*in_flight_draft.drafts, 77], now + 70.0) == [
-        *in_flight_draft.drafts,
+    assert _answer(controller, in_flight_draft, [*in_flight_draft.draft.ids, 77], now + 70.0) == [
+        *in_flight_draft.draft.ids,
         77,
     ]
-    assert controller.known == [10, 11, 12, 13, *in_flight_draft.drafts, 77]
+    assert controller.known == [10, 11, 12, 13, *in_flight_draft.draft.ids, 77]
 
 
 def test_overlap_drafts_while_a_response_is_awaited() -> None:
@@ -92,7 +93,7 @@ def test_overlap_drafts_while_a_response_is_awaited() -> None:
         assert _draft(controller, now) is not None
         now += 2.0
     step = controller.next_step(now)
-    assert step is not None and in_flight_draft.drafts == [14, 15, 16]
+    assert step is not None and in_flight_draft.draft.ids == [14, 15, 16]
     assert [14, 15, 16] in step.tails, "behind the draft in flight"
     assert controller.next_step(now) is None, "one step at a time"
 
@@ -110,7 +111,7 @@ def test_drafts_in_flight_are_limited(in_flight: int) -> None:
         _draft(controller, now)
         now += 2.0
     assert len(drafts_in_flight) == in_flight
-    assert [len(in_flight_draft.drafts) for in_flight_draft in drafts_in_flight] == [
+    assert [len(in_flight_draft.draft) for in_flight_draft in drafts_in_flight] == [
         2 + 3 * number for number in range(in_flight)
     ], "each carries the whole path from the known text, and two tokens beyond the last one's bonus token"
 
@@ -119,7 +120,7 @@ def test_draft_in_flight_is_not_sent_again() -> None:
     controller, now, ends = _controller(latencies=_latencies(link=300.0), length=4), 0.0, []
     while now < 250.0:
         if (in_flight_draft := controller.next_draft(now)) is not None:
-            ends.append(in_flight_draft.end)
+            ends.append(in_flight_draft.draft.end)
         _draft(controller, now)
         now += 2.0
     assert len(ends) > 2 and ends == sorted(set(ends))
@@ -132,8 +133,8 @@ def test_nothing_is_drafted_or_sent_for_the_last_position(mechanisms: Mechanisms
         step = _draft(controller, now)
         assert step is not None
         deepest, now = max(deepest, *(len(tail) for tail in step.tails)), now + 2.0
-    assert len(in_flight_draft.drafts) == 3 and deepest == 2, "four positions are left, the last is the target's"
-    assert _answer(controller, in_flight_draft, [*in_flight_draft.drafts, 5], now + 70.0)[-1] == 5
+    assert len(in_flight_draft.draft) == 3 and deepest == 2, "four positions are left, the last is the target's"
+    assert _answer(controller, in_flight_draft, [*in_flight_draft.draft.ids, 5], now + 70.0)[-1] == 5
 
 
 def test_draft_is_no_longer_than_the_verifier_judges() -> None:
@@ -141,7 +142,7 @@ def test_draft_is_no_longer_than_the_verifier_judges() -> None:
     while (in_flight_draft := controller.next_draft(now)) is None:
         assert _draft(controller, now) is not None
         now += 2.0
-    assert len(in_flight_draft.drafts) == 2
+    assert len(in_flight_draft.draft) == 2
 
 
 def test_later_drafts_are_no_longer_than_the_verifier_judges_either() -> None:
@@ -152,7 +153,7 @@ def test_later_drafts_are_no_longer_than_the_verifier_judges_either() -> None:
             drafts_in_flight.append(in_flight_draft)
         _draft(controller, now)
         now += 2.0
-    assert drafts_in_flight and max(len(in_flight_draft.drafts) for in_flight_draft in drafts_in_flight) <= 4
+    assert drafts_in_flight and max(len(in_flight_draft.draft) for in_flight_draft in drafts_in_flight) <= 4
 
 
 def test_committed_returns_only_new_tokens() -> None:
@@ -185,7 +186,7 @@ def test_nothing_is_drafted_behind_an_end_token() -> None:
         controller.drafted([Prediction(token, 0.9)], 1, now + 2.0)
         now += 2.0
     assert controller.next_step(now) is None
-    assert _sent(controller, now).drafts == [14, END]
+    assert _sent(controller, now).draft.ids == [14, END]
 
 
 def test_draft_step_on_a_rejected_path_has_no_effect() -> None:
@@ -279,7 +280,7 @@ def test_executor_may_continue_along_the_path() -> None:
         assert step.tails == [[*tail, token]]
     assert step.onward(step.tails[0], 17) is None, "four draft tokens are the fixed length"
     controller.drafted([Prediction(17, 0.9, 18)], 1, 8.0)
-    assert _sent(controller, 8.0).drafts == [14, 15, 16, 17]
+    assert _sent(controller, 8.0).draft.ids == [14, 15, 16, 17]
 
 
 def test_executor_stops_continuing_after_a_rejection() -> None:
@@ -315,7 +316,7 @@ def test_tokens_drafted_behind_an_end_token_are_dropped() -> None:
         if step is not None:
             controller.drafted([Prediction(6, 0.9)] * len(step.nodes), len(step.nodes), now + 2.0)
         now += 2.0
-    assert in_flight_draft.drafts == [14, END]
+    assert in_flight_draft.draft.ids == [14, END]
 
 
 def test_verifier_that_waits_in_vain_is_told_to_self_continue() -> None:
@@ -326,11 +327,11 @@ def test_verifier_that_waits_in_vain_is_told_to_self_continue() -> None:
         _draft(controller, now)  # always rejected
         controller.reflect()
         now += 50.0
-    in_flight_draft = InFlightDraft(len(controller.known), [1, 2], now, 5.0)
+    in_flight_draft = InFlightDraft(Draft.chain(len(controller.known), [1, 2]), now, 5.0)
     controller._timeline.sent(in_flight_draft)
     _answer(controller, in_flight_draft, [0], now + 52.0)
     report = _sent(controller, now + 52.0)
-    assert report.drafts == [] and report.position == len(controller.known)
+    assert report.draft.ids == [] and report.draft.position == len(controller.known)
 
 
 def test_self_continuing_verifier_gets_a_report_from_time_to_time() -> None:
@@ -342,10 +343,10 @@ def test_self_continuing_verifier_gets_a_report_from_time_to_time() -> None:
             controller.reflect()
         in_flight_draft = controller.next_draft(now)
         if in_flight_draft is not None:
-            assert in_flight_draft.drafts == [] and in_flight_draft.position == len(controller.known)
+            assert in_flight_draft.draft.ids == [] and in_flight_draft.draft.position == len(controller.known)
             reports.append(now)
             controller.answered(in_flight_draft, 0, 0.0, 0.0, now + 20.0)
-            controller.committed(in_flight_draft.position, [], False, now + 20.0)
+            controller.committed(in_flight_draft.draft.position, [], False, now + 20.0)
         now += 10.0
     assert reports == [0.0, 500.0, 1000.0, 1500.0]
     wake = controller.wake_at(1600.0)
@@ -358,7 +359,7 @@ def test_report_is_sent_sooner_after_many_tokens() -> None:
     controller.committed(4, [0] * 15, False, 5.0)
     assert controller.next_draft(5.0) is None
     controller.committed(19, [0], False, 6.0)
-    assert _sent(controller, 6.0).drafts == []
+    assert _sent(controller, 6.0).draft.ids == []
     assert controller.next_draft(6.0) is None, "only once"
 
 
@@ -377,7 +378,7 @@ def test_draft_is_sent_just_in_time_for_the_verifier_to_become_free() -> None:
     assert controller.next_draft(now) is None, "it is too early"
     due = controller.wake_at(now)
     assert due is not None and first + 85.0 < due < first + 103.0
-    assert len(_sent(controller, due).drafts) == 5
+    assert len(_sent(controller, due).draft) == 5
 
 
 def test_draft_does_not_wait_for_a_token_that_would_make_it_late() -> None:
@@ -390,7 +391,7 @@ def test_draft_does_not_wait_for_a_token_that_would_make_it_late() -> None:
     due = controller.wake_at(5.0)
     assert due is not None and latencies.margin > 0.5
     assert controller.next_draft(due - 2.0) is None and controller.next_step(due - 2.0) is not None
-    assert _sent(controller, due).drafts == [14, 15]
+    assert _sent(controller, due).draft.ids == [14, 15]
 
 
 @pytest.mark.parametrize("mechanisms", [WAITING, ALL], ids=["waiting", "self-continuing"])
@@ -418,12 +419,12 @@ def test_perfect_drafter_makes_drafts_as_long_as_they_pay() -> None:
     while now < 1000.0:
         while (in_flight_draft := controller.next_draft(now)) is not None:
             drafts_in_flight.append((now + 70.0, in_flight_draft))
-            longest = max(longest, len(in_flight_draft.drafts))
+            longest = max(longest, len(in_flight_draft.draft))
         _draft(controller, now)
         now += 2.0
         while drafts_in_flight and drafts_in_flight[0][0] <= now:
             _, in_flight_draft = drafts_in_flight.pop(0)
-            _answer(controller, in_flight_draft, [*in_flight_draft.drafts, in_flight_draft.end + 10], now)
+            _answer(controller, in_flight_draft, [*in_flight_draft.draft.ids, in_flight_draft.draft.end + 10], now)
     assert controller.known == list(range(10, 10 + len(controller.known))), "all its tokens were accepted"
     assert longest > 10 and controller.schedule is Schedule.OVERLAPPED
     assert controller.text.mispredicted == 0
@@ -435,7 +436,7 @@ def test_report_does_not_stop_self_continuation() -> None:
     assert controller.next_step(0.0) is not None
     assert controller.committed(4, list(range(14, 40)), False, 400.0)
     in_flight_draft = controller.next_draft(400.0)
-    assert in_flight_draft is not None and in_flight_draft.drafts == [] and in_flight_draft.self_continue
+    assert in_flight_draft is not None and in_flight_draft.draft.ids == [] and in_flight_draft.self_continue
 
 
 def test_verifier_that_waits_for_a_slow_draft_step_is_told_to_self_continue() -> None:
@@ -457,4 +458,4 @@ def test_verifier_that_waits_for_a_slow_draft_step_is_told_to_self_continue() ->
     assert wake is not None and now + 50.0 <= wake < now + 60.0
     assert controller.next_draft(wake - 10.0) is None
     report = controller.next_draft(wake)
-    assert report is not None and report.drafts == [] and report.self_continue
+    assert report is not None and report.draft.ids == [] and report.self_continue

@@ -59,7 +59,7 @@ class Course:
     at_once: int = 0  # times that a request was sent during a draft step
 
     def times_sent(self, weights: Weights) -> int:
-        return sum(each is weights for in_flight_draft in self.drafts_in_flight for each in in_flight_draft.probs or ())
+        return sum(each.probs is weights for in_flight_draft in self.drafts_in_flight for each in in_flight_draft.draft)
 
 
 def generate(world: World, always_send: bool = True) -> Course:
@@ -87,7 +87,7 @@ def generate(world: World, always_send: bool = True) -> Course:
             while (in_flight_draft := controller.next_draft(now)) is not None:
                 drafts_in_flight.append(in_flight_draft)
                 course.drafts_in_flight.append(in_flight_draft)
-                course.left_over.append(waiting - sum(not looked_up for looked_up in in_flight_draft.looked_up))
+                course.left_over.append(waiting - sum(not each.source.looked_up for each in in_flight_draft.draft))
                 waiting = 0
             step = controller.next_step(now)
             if step is not None:
@@ -101,18 +101,18 @@ def generate(world: World, always_send: bool = True) -> Course:
         course.at_once += bool(drafts_in_flight and predictions)
         for in_flight_draft in drafts_in_flight:
             accepted = 0
-            while accepted < len(in_flight_draft.drafts) and rng.random() < world.right:
+            while accepted < len(in_flight_draft.draft) and rng.random() < world.right:
                 accepted += 1
-            text = in_flight_draft.drafts[:accepted]
+            text = in_flight_draft.draft.ids[:accepted]
             if END not in text:
                 token = int(rng.integers(0, world.ids)) if rng.random() < 0.995 else END
-                rejected = in_flight_draft.drafts[accepted] if accepted < len(in_flight_draft.drafts) else None
+                rejected = in_flight_draft.draft.ids[accepted] if accepted < len(in_flight_draft.draft) else None
                 text = [*text, token if token != rejected else (token + 1) % world.ids]
-            text = text[: world.limit - in_flight_draft.position]
+            text = text[: world.limit - in_flight_draft.draft.position]
             now += world.link_ms + world.pass_ms
-            controller.answered(in_flight_draft, len(in_flight_draft.drafts), 0.0, world.pass_ms, now)
-            over = in_flight_draft.position + len(text) >= world.limit or END in text
-            controller.committed(in_flight_draft.position, text, over, now)
+            controller.answered(in_flight_draft, len(in_flight_draft.draft), 0.0, world.pass_ms, now)
+            over = in_flight_draft.draft.position + len(text) >= world.limit or END in text
+            controller.committed(in_flight_draft.draft.position, text, over, now)
         if predictions:
             controller.drafted(predictions, 1, now)
     return course
@@ -127,14 +127,12 @@ def test_every_drawn_token_is_sent_in_the_next_request(world: World) -> None:
     assert not any(course.left_over), "each request holds all tokens drawn before it, and otherwise look-ups only"
     assert all(course.times_sent(weights) == 1 for weights in course.drawn)
     for in_flight_draft in course.drafts_in_flight:
-        assert len(in_flight_draft.drafts) <= world.max_drafts
-        assert in_flight_draft.end < world.limit, "the last position belongs to the target"
-        assert in_flight_draft.probs is not None
-        for token, looked_up, weights in zip(
-            in_flight_draft.drafts, in_flight_draft.looked_up, in_flight_draft.probs, strict=True
-        ):
+        assert len(in_flight_draft.draft) <= world.max_drafts
+        assert in_flight_draft.draft.end < world.limit, "the last position belongs to the target"
+        for token, _, source, weights, _ in in_flight_draft.draft:
+            assert weights is not None
             assert token in weights
-            assert not looked_up or weights == {token: 1.0}, "a looked-up token has probability 1"
+            assert not source.looked_up or weights == {token: 1.0}, "a looked-up token has probability 1"
 
 
 def test_chosen_tokens_may_be_left_out() -> None:
@@ -149,9 +147,9 @@ def test_chosen_tokens_may_be_left_out() -> None:
             assert controller.next_step(0.0) is not None
             controller.drafted([Prediction(5, 0.0)], 1, 0.0)
             continue
-        times += len(in_flight_draft.drafts)
-        controller.answered(in_flight_draft, len(in_flight_draft.drafts), 0.0, 10.0, 0.0)
-        controller.committed(in_flight_draft.position, [7], False, 0.0)
+        times += len(in_flight_draft.draft)
+        controller.answered(in_flight_draft, len(in_flight_draft.draft), 0.0, 10.0, 0.0)
+        controller.committed(in_flight_draft.draft.position, [7], False, 0.0)
         controller.reflect()
     assert times <= 2, "once their acceptance is learnt"
 
@@ -167,7 +165,7 @@ def test_without_always_send_some_drawn_tokens_are_dropped(seed: int) -> None:
 
 def test_requests_carry_no_distributions_without_always_send() -> None:
     assert all(
-        in_flight_draft.probs is None
+        all(each.probs is None for each in in_flight_draft.draft)
         for in_flight_draft in generate(World(0.5, 5.0, 40.0, 0.9, 8, 5), always_send=False).drafts_in_flight
     )
 

@@ -26,13 +26,13 @@ def test_a_draft_step_and_the_verification_of_a_draft_never_run_at_once(
     def next_step(self: SpeculationController, now: float) -> DraftStep | None:
         step = steps(self, now)
         if step is not None:
-            assert not any(each.drafts for each in self.drafts_in_flight)
+            assert not any(len(each.draft) for each in self.drafts_in_flight)
             under_way.append(step)
         return step
 
     def next_draft(self: SpeculationController, now: float) -> InFlightDraft | None:
         draft = drafts(self, now)
-        assert draft is None or not draft.drafts or self._step is None
+        assert draft is None or not len(draft.draft) or self._step is None
         return draft
 
     monkeypatch.setattr(SpeculationController, "next_step", next_step)

@@ -68,8 +68,8 @@ def test_in_flight_draft_marks_looked_up_tokens() -> None:
             assert controller.next_step(now) is not None
             now += 1.0
             controller.drafted([Prediction(10 + len(controller.text.tree.main()), 0.95)], 1, now)
-        assert in_flight_draft.drafts[:3] == [10, 11, 12]
-        assert list(in_flight_draft.looked_up) == [lookup is not None] * len(in_flight_draft.drafts)
+        assert in_flight_draft.draft.ids[:3] == [10, 11, 12]
+        assert all(each.source.looked_up is (lookup is not None) for each in in_flight_draft.draft)
 
 
 def test_drafts_are_looked_up_while_the_model_reads_a_prompt() -> None:
@@ -79,7 +79,7 @@ def test_drafts_are_looked_up_while_the_model_reads_a_prompt() -> None:
     assert step is not None and step.tails == [[]]
     assert controller.next_draft(41.0) is None
     in_flight_draft = next(filter(None, map(controller.next_draft, range(42, 82))))
-    assert in_flight_draft.drafts == [3, 4, 5] and all(in_flight_draft.looked_up)
+    assert in_flight_draft.draft.ids == [3, 4, 5] and all(each.source.looked_up for each in in_flight_draft.draft)
     controller.drafted([Prediction(99, 0.9)], 13, 82.0)
     assert [node.token for node in controller.text.tree.main()[:2]] == [3, 4], "tokens in flight are not replaced"
     assert [child.token for child in controller.text.tree.root.children or ()] == [3, 99]

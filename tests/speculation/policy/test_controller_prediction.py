@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speculation.acceptance.draft import DraftSource
 from speculation.drafts.acceptance_model import AcceptanceModel
 from speculation.drafts.ngram import NgramIndex
 from speculation.drafts.predicted_output import PredictedOutput
@@ -97,8 +98,8 @@ def test_a_draft_says_which_tokens_are_from_the_prediction() -> None:
     controller = _controller(None, [*range(10, 60)], [1, 2, *range(10, 40)])
     controller.text.look_up(5, (), always=True)
     draft = next(filter(None, (controller.next_draft(float(now)) for now in range(50))))
-    assert draft.drafts[:5] == [40, 41, 42, 43, 44]
-    assert list(draft.from_prediction) == list(draft.looked_up) == [True] * len(draft.drafts)
+    assert draft.draft.ids[:5] == [40, 41, 42, 43, 44]
+    assert all(each.source is DraftSource.PREDICTION for each in draft.draft)
 
 
 def test_the_likelier_of_text_and_prediction_is_drafted() -> None:
@@ -107,26 +108,30 @@ def test_the_likelier_of_text_and_prediction_is_drafted() -> None:
     wrong = _controller(NgramIndex(), [77] * 100, [1, 2, *line * 5])
     assert wrong.text.look_up(1, (), always=True)
     [node] = wrong.text.tree.main()
-    assert (node.token, node.looked_up, node.from_prediction) == (10, True, False)
+    assert (node.token, node.source) == (10, DraftSource.LOOKUP)
     right = _controller(NgramIndex(), [*range(10, 60)], [1, 2, *range(10, 50)])
     assert right.text.look_up(1, (), always=True)
     [node] = right.text.tree.main()
-    assert (node.token, node.looked_up, node.from_prediction) == (50, True, True)
+    assert (node.token, node.source) == (50, DraftSource.PREDICTION)
     both = _controller(NgramIndex(), [*line * 6], [1, 2, *line * 5])
     assert both.text.look_up(4, (), always=True)
     assert len(both.text.tree.main()) == 4
-    assert all(node.from_prediction for node in both.text.tree.main()), "both have the token: it is the prediction's"
+    assert all(node.source is DraftSource.PREDICTION for node in both.text.tree.main()), (
+        "both have the token: it is the prediction's"
+    )
 
 
 def test_outcomes_of_predicted_tokens_teach_nothing_about_others() -> None:
     acceptance = AcceptanceModel()
-    before = [acceptance.chance(TreeNode(1, 0.6, None, looked_up=True), 0.0)]
+    before = [acceptance.chance(TreeNode(1, 0.6, None, source=DraftSource.LOOKUP), 0.0)]
     before.append(acceptance.chance(TreeNode(1, 0.6, None), 0.0))
-    predicted = TreeNode(1, 0.6, None, looked_up=True, from_prediction=True)
+    predicted = TreeNode(1, 0.6, None, source=DraftSource.PREDICTION)
     first = acceptance.chance(predicted, 0.0)
     for _ in range(40):
         acceptance.learn(predicted, accepted=False)
     acceptance.fit()
     assert acceptance.chance(predicted, 0.0) < first / 3
-    assert [acceptance.chance(TreeNode(1, 0.6, None, looked_up=each), 0.0) for each in (True, False)] == before
+    assert [
+        acceptance.chance(TreeNode(1, 0.6, None, source=each), 0.0) for each in (DraftSource.LOOKUP, DraftSource.MODEL)
+    ] == before
     assert acceptance.for_another_text().chance(predicted, 0.0) < first

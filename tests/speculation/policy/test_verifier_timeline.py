@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speculation.acceptance.draft import Draft
 from speculation.policy.verifier_timeline import InFlightDraft, PassStart, VerifierTimeline
 
 
@@ -28,7 +29,7 @@ def _timeline(self_continue: bool = False, next_in_ms: float | None = None) -> V
 
 def _sent(timeline: VerifierTimeline, at: float, position: int, drafts: int, next_in_ms: float = 0.0) -> InFlightDraft:
     in_flight_draft = InFlightDraft(
-        position, list(range(position, position + drafts)), at, next_in_ms, timeline.self_continue
+        Draft.chain(position, range(position, position + drafts)), at, next_in_ms, timeline.self_continue
     )
     timeline.sent(in_flight_draft)
     return in_flight_draft

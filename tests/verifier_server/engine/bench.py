@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backends.scripted import END, Script, ScriptedBackend
+from speculation.acceptance.draft import Draft
 from speculation.acceptance.draft_probs import Weights
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
@@ -118,8 +119,8 @@ class Bench:
         proposals: Sequence[Weights] = (),
     ) -> Asked:
         results: list[Answer | SpecPairError] = []
-        draft = list(drafts), results.append, until_end
-        request = Request(session, position, *draft, admitted=admitted, proposals=list(proposals))
+        draft = Draft.chain(position, drafts, proposals)
+        request = Request(session, draft, results.append, until_end, admitted=admitted)
         self.engine.submit(request)
         return Asked(request, results)
 

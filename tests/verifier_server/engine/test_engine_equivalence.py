@@ -88,8 +88,8 @@ def check_answer(session: Session, asked: Asked, text: list[int]) -> None:
     at = request.position - session.prompt_len
     assert answer.position == request.position
     assert answer.tokens == text[at : answer.total_tokens - session.prompt_len]
-    assert answer.accepted == common_prefix(request.drafts, answer.tokens)
-    assert answer.judged <= len(request.drafts)
+    assert answer.accepted == common_prefix(request.draft.ids, answer.tokens)
+    assert answer.judged <= len(request.draft)
     ended = answer.total_tokens - session.prompt_len == len(text)
     assert answer.finish_reason == (("stop" if text[-1] == 257 else "length") if ended else None)
     assert answer.tokens or ended, "at least one token unless the text has ended"

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from backends.base import Entry
 from backends.scripted import Script, ScriptedBackend
+from speculation.acceptance.draft import Draft, chain
 from speculation.acceptance.draft_probs import Weights, drawn_from, propose
 from speculation.acceptance.explain import explain
 from speculation.acceptance.judge import Rule, judge
@@ -70,10 +71,10 @@ def test_the_engine_commits_what_the_strategy_s_rule_accepts(
         drafts, proposals = propose_drafts(before, sampling, count)
         sent = proposals if strategy is Strategy.PROBABILISTIC else []
         rows = [bench.backend.logits_after([*before, *drafts[:at]]) for at in range(count + 1)]
-        rulings = judge(drafts, rows, rule, len(before), ENDS, sent)
+        rulings = judge(chain(drafts, sent), rows, rule, len(before), ENDS)
         answer = bench.verify(session, len(before), drafts, sent)
         assert answer.tokens == [each.token for each in rulings]
-        decisions = explain(rule, rulings, drafts, rows, len(before), sent)
+        decisions = explain(rule, rulings, chain(drafts, sent), rows, len(before))
         assert answer.decisions == decisions
         assert answer.accepted == sum(each.verdict == "accepted" for each in decisions)
     assert session.decisions is not None
@@ -240,7 +241,7 @@ def test_a_draft_cut_at_the_limit_keeps_its_distributions() -> None:
     asked = bench.ask(session, 5, drafts, proposals=proposals)
     assert asked.request.place(8, first=True)
     part = BatchItem(SequenceState(session, DraftCredit()), asked.request, [asked.request], asked.request.fresh)
-    assert (part.fresh, part.proposals) == (drafts[:2], proposals[:2])
+    assert part.fresh == Draft.chain(5, drafts[:2], proposals[:2])
     bench.run(asked)
 
 

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speculation.acceptance.draft import Draft
 from speculation.acceptance.judge import Rule, judge
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import PositionBeyondCommitted, PositionInsidePrompt
 from speculation.sampling.sampling import Logits, Sampling
 from tests.examples import examples
-from verifier_server.engine.requests import check_position, fresh_drafts
+from verifier_server.engine.requests import check_position, fresh_draft
 
 PROMPT = (1, 2, 3)
 END = 6
@@ -40,12 +41,12 @@ class Model:
 
     def verify(self, position: int, drafts: list[int]) -> list[int]:
         """The committed tokens from `position` on."""
-        fresh = fresh_drafts(self.tokens, len(PROMPT), self.finished, position, drafts)
+        fresh = fresh_draft(self.tokens, len(PROMPT), self.finished, Draft.chain(position, drafts))
         if fresh is not None:
-            rows = [logits_after(tuple(self.tokens + fresh[:at])) for at in range(len(fresh) + 1)]
+            rows = [logits_after(tuple(self.tokens + fresh.ids[:at])) for at in range(len(fresh) + 1)]
             self.tokens += [
                 ruling.token
-                for ruling in judge(fresh, rows, Rule(Strategy.COUPLED, self.sampling), len(self.tokens), {END})
+                for ruling in judge(fresh.tokens, rows, Rule(Strategy.COUPLED, self.sampling), len(self.tokens), {END})
             ]
             self.judged += len(fresh)
         return self.tokens[position:]
@@ -113,20 +114,21 @@ TOKENS = [1, 2, 3, 4, 5]
 def test_fresh_drafts_lie_beyond_the_committed_tokens(
     position: int, drafts: list[int], fresh: list[int] | None
 ) -> None:
-    assert fresh_drafts(TOKENS, 3, False, position, drafts) == fresh
-    assert fresh_drafts(TOKENS, 3, True, position, drafts) is None, "nothing follows an end token"
+    expected = None if fresh is None else Draft.chain(5, fresh)
+    assert fresh_draft(TOKENS, 3, False, Draft.chain(position, drafts)) == expected
+    assert fresh_draft(TOKENS, 3, True, Draft.chain(position, drafts)) is None, "nothing follows an end token"
 
 
 def test_position_inside_the_prompt_is_refused_with_total_tokens() -> None:
     with pytest.raises(PositionInsidePrompt, match="position 2 lies inside the prompt of 3 tokens") as caught:
-        fresh_drafts(TOKENS, 3, False, 2, [3])
+        fresh_draft(TOKENS, 3, False, Draft.chain(2, [3]))
     assert caught.value.details == {"total_tokens": 5}
 
 
 @pytest.mark.parametrize("finished", [False, True])
 def test_position_beyond_the_committed_tokens_is_refused(finished: bool) -> None:
     with pytest.raises(PositionBeyondCommitted, match="position 6 lies beyond the 5 committed tokens") as caught:
-        fresh_drafts(TOKENS, 3, finished, 6, [])
+        fresh_draft(TOKENS, 3, finished, Draft(6))
     assert caught.value.details == {"total_tokens": 5}
 
 

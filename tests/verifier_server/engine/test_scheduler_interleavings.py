@@ -9,6 +9,7 @@ import pytest
 
 from backends.base import EngineFailure, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
+from speculation.acceptance.draft import Draft
 from speculation.acceptance.strategies import common_prefix
 from speculation.errors import EngineError, Overloaded, SpecPairError, TooManyDrafts, UnknownSession
 from speculation.sampling.sampling import Sampling
@@ -104,7 +105,9 @@ class Client:
 
         next_in = self.chance.choice([None, None, 0.0, 0.01, 0.1])
         self_continue = self.chance.choice([None, True, False])
-        request = Request(self.session, position, list(drafts), done, next_in=next_in, self_continue=self_continue)
+        request = Request(
+            self.session, Draft.chain(position, drafts), done, next_in=next_in, self_continue=self_continue
+        )
         self.waiting.append(request)
         try:
             self.world.scheduler.submit(request, self.world.now)
@@ -114,8 +117,8 @@ class Client:
     def check(self, request: Request, answer: Answer) -> None:
         at = request.position - request.session.prompt_len
         assert answer.tokens == self.text[at : answer.total_tokens - request.session.prompt_len]
-        assert answer.accepted == common_prefix(request.drafts, answer.tokens)
-        assert answer.judged <= min(len(request.drafts), 32)
+        assert answer.accepted == common_prefix(request.draft.ids, answer.tokens)
+        assert answer.judged <= min(len(request.draft), 32)
         assert answer.tokens or answer.finish_reason
         assert answer.queue_ms >= 0.0
         if request.session is self.session:

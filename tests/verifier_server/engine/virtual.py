@@ -5,6 +5,7 @@ from typing import Any
 
 from backends.scripted import Script, ScriptedBackend
 from simulation import virtual_time
+from speculation.acceptance.draft import Draft
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
 from speculation.sampling.sampling import Sampling
@@ -92,7 +93,8 @@ class World(virtual_time.World):
             elif then is not None:
                 then(result)
 
-        request = Request(session, len(session.tokens) if position is None else position, list(drafts), done, **options)
+        draft = Draft.chain(len(session.tokens) if position is None else position, drafts)
+        request = Request(session, draft, done, **options)
         self.scheduler.submit(request, self.now)
         return request
 
