@@ -1,10 +1,12 @@
-"""Loads an engine by name. Only the module of the requested engine is imported."""
+"""Loads an engine by name, of this distribution or of another one. Only the module of that engine is imported."""
 
 from importlib import import_module
 from types import ModuleType
 
-from backends.base import Backend, LoadOptions, ModelLoadError, Progress
+from backends.base import Backend, BackendError, LoadOptions, ModelLoadError, Progress
+from specpair import plugins
 from specpair.extras import installing
+from specpair.plugins import BACKENDS, BadPlugin
 
 # Modules with a `load(options, progress)` each, which returns a Backend.
 _MODULES = {
@@ -27,6 +29,16 @@ _ONE_DEGREE = ("neuron_legacy",)
 NAMES = tuple(_MODULES)
 TEST_ENGINES = ("scripted",)  # accepted everywhere, listed in no help or error text
 SHOWN = tuple(name for name in NAMES if name not in TEST_ENGINES)
+
+
+def known(name: str) -> bool:
+    """Whether there is an engine `name`, here or in another distribution."""
+    return name in NAMES or name in plugins.names(BACKENDS)
+
+
+def listed() -> list[str]:
+    """The names of all engines, as errors list them."""
+    return [*SHOWN, *(name for name in plugins.names(BACKENDS) if name not in NAMES)]
 
 
 def devices_of_draft(draft_engine: str, engine: str, devices: int) -> int | None:
@@ -53,18 +65,30 @@ def programs_folder(name: str, options: LoadOptions) -> str | None:
 
 def load(name: str, options: LoadOptions, progress: Progress | None = None) -> Backend:
     """Load a model with the engine `name`. `progress` gets the share done, 0 to 1. Raises ModelLoadError."""
+    if name not in _MODULES:
+        return _of_plugin(name, options, progress)
     backend: Backend = _module(name).load(options, progress)
     return backend
 
 
+def _of_plugin(name: str, options: LoadOptions, progress: Progress | None) -> Backend:
+    """Load a model with an engine of another distribution, which errors name. Raises ModelLoadError."""
+    try:
+        plugin = plugins.find(BACKENDS, name)
+        if plugin is None:
+            raise ModelLoadError(f"unknown backend {name!r}: choose one of {', '.join(listed())}")
+        backend = plugin.called(options, progress, expected=BackendError)
+    except BadPlugin as error:
+        raise ModelLoadError(str(error)) from error
+    if not isinstance(backend, Backend):
+        raise ModelLoadError(f"{plugin.what} must return a Backend, not {backend!r}")
+    return backend
+
+
 def _module(name: str) -> ModuleType:
-    """The module of the engine `name`, imported. Raises ModelLoadError."""
+    """The module of the engine `name` of this distribution, imported. Raises ModelLoadError."""
     try:
-        module = _MODULES[name]
-    except KeyError:
-        raise ModelLoadError(f"unknown backend {name!r}: choose one of {', '.join(SHOWN)}") from None
-    try:
-        return import_module(module)
+        return import_module(_MODULES[name])
     except ModuleNotFoundError as error:
         if name not in _EXTRAS:
             raise

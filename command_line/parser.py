@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
 from command_line import version
@@ -22,17 +22,23 @@ _WORDS = {
 
 
 class OneOf(tuple[str, ...]):
-    """Choices that help and errors list. Those in `hidden` are accepted, too, but not listed."""
+    """Choices that help and errors list. Those in `hidden` are accepted, too, but not listed.
+
+    `further` gives more, which errors list. It is called only for a value that is none of the others: it may take long.
+    """
 
     hidden: frozenset[str]
+    further: Callable[[], Sequence[str]]
 
-    def __new__(cls, shown: Sequence[str], hidden: Sequence[str] = ()) -> "OneOf":
+    def __new__(
+        cls, shown: Sequence[str], hidden: Sequence[str] = (), further: Callable[[], Sequence[str]] = tuple
+    ) -> "OneOf":
         self = super().__new__(cls, shown)
-        self.hidden = frozenset(hidden)
+        self.hidden, self.further = frozenset(hidden), further
         return self
 
     def __contains__(self, value: object) -> bool:
-        return super().__contains__(value) or value in self.hidden
+        return super().__contains__(value) or value in self.hidden or value in self.further()
 
 
 class Parser(argparse.ArgumentParser):
@@ -165,6 +171,8 @@ def _complaint(action: argparse.Action, value: Any) -> str | None:
     if action.choices is None or value in action.choices:
         return None
     choices = [str(choice) for choice in action.choices]
+    if isinstance(action.choices, OneOf):
+        choices += [choice for choice in action.choices.further() if choice not in choices]
     listed = "" if nearest(str(value), choices) else f"; choose one of {', '.join(choices)}"
     return f"no {value!r}{_meant(str(value), choices)}{listed}"
 

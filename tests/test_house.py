@@ -19,7 +19,7 @@ BELOW = {
     },
     "openai_api": {"http_service", "backends", "speculation"},
     "http_service": {"speculation", "command_line"},
-    "drafters": {"backends", "speculation"},
+    "drafters": {"backends", "speculation", "specpair"},
     "backends": {"speculation", "specpair"},
     "command_line": {"specpair"},
     "speculation": set(),

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_va
 
 from backends.base import Backend, BackendError, LoadOptions, ModelLoadError
 from backends.machine import THREADS_AT_MOST
-from backends.registry import NAMES, SHOWN, devices_of_draft
+from backends.registry import SHOWN, devices_of_draft, known, listed
 from backends.shipped_models import DEFAULT_TARGET
 from command_line.errors import SettingsError as SettingsError
 from command_line.given_values import ascending, home, readable
@@ -49,7 +49,7 @@ class Settings(LayeredSettings):
         str | None,
         Field(min_length=1, max_length=200, description="name of the model in replies and metrics (default: its own)"),
     ] = None
-    backend: Annotated[str, Field(description=f"engine: {', '.join(SHOWN)}")] = "llama_cpp"
+    backend: Annotated[str, Field(description=f"engine: {', '.join(SHOWN)}, or one of a plug-in")] = "llama_cpp"
     rows: Annotated[
         Literal["auto"] | Positive, Field(description="sessions whose KV cache is held at once; auto: from free memory")
     ] = "auto"
@@ -203,8 +203,8 @@ class Settings(LayeredSettings):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Settings":
-        if self.backend not in NAMES:
-            raise ValueError(f"backend: {self.backend!r} is unknown, choose one of {', '.join(SHOWN)}")
+        if not known(self.backend):
+            raise ValueError(f"backend: {self.backend!r} is unknown, choose one of {', '.join(listed())}")
         if self.max_drafts >= self.batch_tokens:
             raise ValueError(f"max_drafts: {self.max_drafts} must be below batch_tokens ({self.batch_tokens})")
         if self.backend == "llama_cpp" and not os.path.isfile(self.model_path):
@@ -253,9 +253,9 @@ class Settings(LayeredSettings):
         return share_of_one_client(self.max_sessions) if given == "auto" else given
 
     def _check_draft(self) -> None:
-        if self.draft_engine not in (*NAMES, NGRAM):
+        if self.draft_engine != NGRAM and not known(self.draft_engine):
             raise ValueError(
-                f"draft_backend: {self.draft_engine!r} is unknown, choose one of {', '.join(SHOWN)}, {NGRAM}"
+                f"draft_backend: {self.draft_engine!r} is unknown, choose one of {', '.join(listed())}, {NGRAM}"
             )
         if self.draft_model is not None and self.draft_engine == NGRAM:
             raise ValueError(f"draft_model: {NGRAM} is a lookup in the text and takes no model: leave draft_model out")

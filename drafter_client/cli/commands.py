@@ -12,11 +12,11 @@ from drafter_client.options import Mode
 from http_service.keys.stored_key import complaint
 from speculation.acceptance.strategies import Strategy
 
-_OF_A_MODEL = ("draft_model", *ENGINE, "translate", "lookup")
+_OF_A_MODEL = ("draft_model", *ENGINE, "translate")
 COMMANDS = ("serve", "solo", "compare", "report", "key")
 SOLO = ("target", "draft", "server")  # the models that 'drafter solo' can run
 _HERE, _THERE = ("model", "backend", *ENGINE), ("verifier", "api_key", "patience")
-_OF_DRAFTING = (*_OF_A_MODEL, "backend", "branches", "lockstep")
+_OF_DRAFTING = (*_OF_A_MODEL, "lookup", "backend", "branches", "lockstep")
 _OF_MANY = ("concurrency", "output")
 _PREDICTION = ("prediction", "prediction_file")
 _LEAVE = ", leave one of the two out"
@@ -114,6 +114,9 @@ def _check_strategy(parser: Parser, options: argparse.Namespace) -> None:
 
 def _check_lookup(parser: Parser, options: argparse.Namespace) -> None:
     if options.backend == flags.NGRAM:
+        backend = options.settings.assignment("backend")
+        _refuse(parser, options, (*_OF_A_MODEL, "lookup"), f"{backend} drafts without a model{_LEAVE}")
+    elif flags.is_plugged_drafter(options.backend):
         backend = options.settings.assignment("backend")
         _refuse(parser, options, _OF_A_MODEL, f"{backend} drafts without a model{_LEAVE}")
 

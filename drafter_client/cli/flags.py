@@ -4,13 +4,14 @@ import argparse
 
 from backends.base import DTYPES
 from backends.machine import THREADS_AT_MOST
-from backends.registry import SHOWN, TEST_ENGINES
+from backends.registry import NAMES, SHOWN, TEST_ENGINES
 from backends.shipped_models import DEFAULT_DRAFT
 from command_line.parser import KEY, OneOf, Switch
 from drafter_client.cli.flag_values import auto_or, between, bias, hosts, numbers, origins, path, seed, stop, whole
 from drafter_client.http.retries import PATIENCE
 from drafter_client.options import DEFAULT_MODE, Mode
 from drafter_client.pair import BRANCHES, VERIFIER
+from specpair import plugins
 from speculation.acceptance.strategies import Strategy
 from speculation.sampling.sampling import PENALTY, REPETITION
 
@@ -167,12 +168,35 @@ def draft_flags(parser: argparse.ArgumentParser, *, modes: bool = False) -> argp
     )
     draft.add_argument("--lockstep", action=Switch, default=False, help="draft, send, wait: no overlap (default: no)")
     engine = parser.add_argument_group("engine of the draft model")
-    engine_flags(engine, (*SHOWN, NGRAM), "engine; ngram: no model, draft by lookup in the text (default: %(default)s)")
+    engine_flags(
+        engine,
+        (*SHOWN, NGRAM),
+        "engine, or one of a plug-in; ngram: no model, draft by lookup in the text (default: %(default)s)",
+        (plugins.BACKENDS, plugins.DRAFTERS),
+    )
     return draft
 
 
-def engine_flags(parser: argparse._ArgumentGroup, names: tuple[str, ...], meaning: str) -> None:
-    parser.add_argument("--backend", choices=OneOf(names, TEST_ENGINES), default="llama_cpp", help=meaning)
+def is_plugged_drafter(backend: object) -> bool:
+    """Whether a value of --backend names a drafter of another distribution, which runs no engine."""
+    if backend in (*NAMES, NGRAM) or backend in plugins.names(plugins.BACKENDS):
+        return False
+    return backend in plugins.names(plugins.DRAFTERS)
+
+
+def engine_flags(
+    parser: argparse._ArgumentGroup,
+    names: tuple[str, ...],
+    meaning: str,
+    groups: tuple[str, ...] = (plugins.BACKENDS,),
+) -> None:
+    """`groups`: the plug-ins that --backend takes, too."""
+    parser.add_argument(
+        "--backend",
+        choices=OneOf(names, TEST_ENGINES, lambda: [name for group in groups for name in plugins.names(group)]),
+        default="llama_cpp",
+        help=meaning,
+    )
     parser.add_argument(
         "--context", metavar="TOKENS", type=whole(8), help="tokens of context (default: as trained, up to 4096)"
     )

@@ -15,7 +15,7 @@ from command_line.errors import SettingsError
 from command_line.layers import Layer, LayeredSettings, Names, first_path, lasting_layers
 from command_line.parser import Parser, Switch, flag
 from command_line.print_config import table
-from drafter_client.cli.flags import NGRAM
+from drafter_client.cli.flags import NGRAM, is_plugged_drafter
 from speculation.terminal_text import several_lines
 
 # Flags of the engine here.
@@ -112,13 +112,17 @@ def _of_engine(layers: Sequence[Layer], flags: Mapping[str, argparse.Action]) ->
     """
     models_only = "backend" in flags and NGRAM not in (flags["backend"].choices or ())
     if models_only:
-        layers = [_without(layer, "backend") if layer.values.get("backend") == NGRAM else layer for layer in layers]
+        layers = [_without(layer, "backend") if _is_drafter(layer.values.get("backend")) else layer for layer in layers]
     named = [layer.values.get("backend") for layer in layers]
     in_force = next(filter(None, named), None)
     meant = [next(filter(None, named[at:]), in_force) for at in range(len(layers))]
     return [
         layer if engine == in_force else _without(layer, *ENGINE) for layer, engine in zip(layers, meant, strict=True)
     ]
+
+
+def _is_drafter(backend: Any) -> bool:
+    return backend == NGRAM or (isinstance(backend, str) and is_plugged_drafter(backend))
 
 
 def _without(layer: Layer, *names: str) -> Layer:

@@ -13,13 +13,13 @@ from pydantic import SecretStr
 from backends.base import BackendError, LoadOptions
 from command_line.objects import keep_loaded_objects
 from drafter_client.batch.prompts import Prompt, is_text, parse_prompts
-from drafter_client.cli.flags import NGRAM
+from drafter_client.cli.flags import NGRAM, is_plugged_drafter
 from drafter_client.conversation import Messages
 from drafter_client.display.progress import loading
 from drafter_client.display.readout import Readout
 from drafter_client.display.status_line import draw
 from drafter_client.display.status_line import say as say_line
-from drafter_client.draft_sources import DraftModel, Lookup, Source
+from drafter_client.draft_sources import Custom, DraftModel, Lookup, Source
 from drafter_client.errors import BadOption, BadPrompt, BadPromptFile, DrafterError
 from drafter_client.generation.generation import Generation, Tokens
 from drafter_client.http.outages import Outage
@@ -28,6 +28,7 @@ from drafter_client.modes.memory import memory_file
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Observer, Pair
 from drafter_client.trace.writer import TraceFolder
+from drafters.plugged import plugged
 from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from speculation.counted import counted
 from speculation.errors import SpecPairError
@@ -94,6 +95,9 @@ def _source(options: argparse.Namespace) -> Source | None:
         return None
     if options.backend == NGRAM:
         return Lookup()
+    if is_plugged_drafter(options.backend):
+        what, make = plugged(options.backend)
+        return Custom(make, what)
     return DraftModel(options.draft_model, options.backend, engine_of(options), options.translate, loading)
 
 
