@@ -3,10 +3,11 @@
     python scripts/release_check.py
 
 The wheel is built from the sdist. Both must hold every file of the shipped packages that git tracks, and no other. Then
-the wheel is installed into an empty environment in another folder. Its two commands write a text there, which must be
-the text that the commands of the checkout write.
+the wheel is installed into two empty environments in another folder: with all extras, and with `client` alone, which
+must bring no llama.cpp. The commands of the first write a text there, and so does the drafter of the second, which looks
+up. Each must be the text that the commands of the checkout write.
 
-The environment gets a copy of the llama.cpp that is installed here, so that nothing is compiled, whatever options
+The first environment gets a copy of the llama.cpp that is installed here, so that nothing is compiled, whatever options
 llama.cpp was built with. pip installs all else that the wheel asks for.
 """
 
@@ -30,6 +31,7 @@ from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
+NAME = "specpair"
 ENGINE = "llama_cpp_python"
 LEFT_OUT = {"backends/llama_cpp/build.cmake", "models/README.md"}  # files of packages that only a checkout needs
 PROMPT, TOKENS = "def main():", 40
@@ -74,29 +76,36 @@ def build() -> list[Path]:
     return sorted(DIST.iterdir())
 
 
-def install(wheel: Path, environment: Path) -> None:
-    """Make an environment with the wheel and what it needs."""
+def install(wheel: Path, extra: str, environment: Path) -> None:
+    """Make an environment with the wheel and what it needs with an extra."""
     venv.create(environment, with_pip=True)
-    packages_folder = Path(_path("platlib", environment))
+    if extra == "all":
+        _copy_engine(environment)
+    python = _path("scripts", environment) / "python"
+    wanted = f"{NAME}[{extra}] @ {wheel.as_uri()}"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", wanted], cwd=environment.parent, check=True)
+
+
+def _copy_engine(environment: Path) -> None:
     for file in files(ENGINE) or ():
         if ".." not in file.parts and "__pycache__" not in file.parts:
-            copy = packages_folder / file
+            copy = _path("platlib", environment) / file
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(str(file.locate()), copy)
-    python = _path("scripts", environment) / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", wheel], cwd=environment.parent, check=True)
 
 
-def text_of(environment: Path, folder: Path) -> str:
-    """The greedy text that the commands `verifier` and `drafter` of an environment write, started in `folder`."""
-    commands = _path("scripts", environment)
+def text_of(verifying: Path, drafting: Path, folder: Path, *flags: str) -> str:
+    """The greedy text of the command `verifier` of one environment and of `drafter` of another, started in `folder`.
+
+    `flags`: further ones of the drafter.
+    """
     own = ("VERIFIER_", "DRAFTER_", "PYTHONPATH")
     variables = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     variables["VERIFIER_DETERMINISTIC"] = "1"  # no near-ties
-    with _verifier(commands, folder, variables) as url:
-        flags = ("--verifier", url, "--prompt", PROMPT, "--max-tokens", str(TOKENS), "--json")
+    with _verifier(_path("scripts", verifying), folder, variables) as url:
+        flags = ("--verifier", url, "--prompt", PROMPT, "--max-tokens", str(TOKENS), "--json", *flags)
         written = subprocess.check_output(
-            [commands / "drafter", *flags], cwd=folder, env=variables, text=True, timeout=_PATIENCE
+            [_path("scripts", drafting) / "drafter", *flags], cwd=folder, env=variables, text=True, timeout=_PATIENCE
         )
     return str(json.loads(written)["text"])
 
@@ -136,13 +145,25 @@ def main() -> None:
             raise SystemExit("\n".join(f"dist: {path.name}: {fault}" for fault in wrong))
         print(f"dist: {path.relative_to(ROOT)}, {path.stat().st_size / 1e6:.1f} MB: {len(wanted)} files, as tracked")
     [wheel] = (path for path in built if path.suffix == ".whl")
-    with TemporaryDirectory() as folder:
-        environment = Path(folder, "environment")
-        install(wheel, environment)
-        there, here = text_of(environment, Path(folder)), text_of(Path(sys.prefix), ROOT)
+    here = text_of(Path(sys.prefix), Path(sys.prefix), ROOT)
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        whole, client = folder / "whole", folder / "client"
+        install(wheel, "all", whole)
+        _compare(f"{wheel.name}, installed in another folder,", text_of(whole, whole, folder), here)
+        install(wheel, "client", client)
+        if list(_path("platlib", client).glob("llama_cpp*")):
+            raise SystemExit(f"dist: {NAME}[client] installs llama.cpp")
+        subprocess.run([_path("scripts", client) / "drafter", "--help"], check=True, stdout=subprocess.DEVNULL)
+        looked_up = text_of(whole, client, folder, "--backend", "ngram", "--mode", "remote")
+        _compare(f"{NAME}[client], without llama.cpp,", looked_up, here)
+
+
+def _compare(what: str, there: str, here: str) -> None:
+    """Raise SystemExit unless an installation has written the text of this checkout."""
     if there != here or not here:
-        raise SystemExit(f"dist: the installed wheel writes another text than this checkout:\n{there}\n---\n{here}")
-    print(f"dist: {wheel.name}, installed in another folder, writes the text of this checkout")
+        raise SystemExit(f"dist: {what} writes another text than this checkout:\n{there}\n---\n{here}")
+    print(f"dist: {what} writes the text of this checkout")
 
 
 if __name__ == "__main__":
