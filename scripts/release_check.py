@@ -4,8 +4,8 @@
 
 The wheel is built from the sdist. Both must hold every file of the shipped packages that git tracks, and no other. Then
 the wheel is installed into two empty environments in another folder: with all extras, and with `client` alone, which
-must bring no llama.cpp. The commands of the first write a text there, and so does the drafter of the second, which looks
-up. Each must be the text that the commands of the checkout write.
+must bring no llama.cpp. The commands of the first write a text there. So does the drafter of the second, by lookup.
+Each must be the text that the commands of the checkout write.
 
 The first environment gets a copy of the llama.cpp that is installed here, so that nothing is compiled, whatever options
 llama.cpp was built with. pip installs all else that the wheel asks for.
