@@ -1,5 +1,6 @@
 """Shared by all tests: reproducible property tests, a private cache folder, and the option --engine."""
 
+import asyncio
 import functools
 import importlib.util
 import os
@@ -7,10 +8,12 @@ import signal
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import certifi
 import pytest
+import uvicorn.server
 from hypothesis import HealthCheck, settings
 
 from backends.base import DTYPES
@@ -62,15 +65,24 @@ def _nothing_remembered(_cache_folder_of_its_own: Path) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _certificates_are_read_once() -> Iterator[None]:
     """httpx reads the file of the usual certificates for each client, which takes 25 ms of the processor."""
-    create = ssl.create_default_context
-    usual = os.environ.get("SSL_CERT_FILE") or certifi.where()
-    read_once = functools.cache(lambda: create(cafile=usual))
+    create, usual = ssl.create_default_context, {certifi.where(), os.environ.get("SSL_CERT_FILE")}
+    read_once = functools.cache(lambda file: create(cafile=file))
 
     def made(*purpose: ssl.Purpose, **files: Any) -> ssl.SSLContext:
-        return read_once() if not purpose and files == {"cafile": usual} else create(*purpose, **files)
+        known = not purpose and files.keys() == {"cafile"} and files["cafile"] in usual
+        return read_once(files["cafile"]) if known else create(*purpose, **files)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ssl, "create_default_context", made)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _servers_stop_at_once() -> Iterator[None]:
+    """uvicorn looks every 0.1 s whether it should stop, and then pauses for as long: longer than most tests take."""
+    quick = SimpleNamespace(**vars(asyncio) | {"sleep": lambda seconds: asyncio.sleep(seconds / 20)})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uvicorn.server, "asyncio", quick)
         yield
 
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import httpx
@@ -58,17 +58,19 @@ def errors_of_ended(process: "subprocess.Popen[str]", number: signal.Signals) ->
 
 @contextmanager
 def serving(
-    command: list[str], stdout: int = subprocess.DEVNULL, /, **more: str
+    command: list[str], stdout: int = subprocess.DEVNULL, loaded: bool = False, /, **more: str
 ) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
-    """Start a verifier process. Yields it with a client for its port."""
+    """Start a verifier process. Yields it with a client for its port; with `loaded`, once its model is loaded."""
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment(**more), stdout=stdout, stderr=subprocess.PIPE, text=True
     )
     try:
         assert process.stderr is not None
+        found, waits = None, loaded
         for line in process.stderr:
-            found = re.search(r"running on (http://127\.0\.0\.1:\d+)", line)
-            if found:
+            found = found or re.search(r"running on (http://127\.0\.0\.1:\d+)", line)
+            waits = waits and "ready: the model is loaded" not in line
+            if found and not waits:
                 with httpx.Client(base_url=found[1], timeout=30, trust_env=False) as http:
                     yield process, http
                 return
@@ -76,3 +78,8 @@ def serving(
     finally:
         process.kill()
         process.communicate()
+
+
+def ready(command: list[str], **settings: str) -> AbstractContextManager[tuple[subprocess.Popen[str], httpx.Client]]:
+    """Start a verifier process on a free port. Yields it with a client, once its model is loaded."""
+    return serving([*command, "--port", "0"], subprocess.DEVNULL, True, **settings)

@@ -24,6 +24,7 @@ from tests.verifier_server.processes import (
     MODULE,
     UVICORN,
     environment,
+    ready,
     run,
     serving,
     with_each_command,
@@ -127,9 +128,7 @@ uvicorn.Config.load = lambda self: (load(self), signal.raise_signal(signal.SIGIN
 @with_each_command("ending", signal.SIGINT, signal.SIGTERM)
 def test_verifier_serves_until_a_stop_signal(command: list[str], ending: signal.Signals) -> None:
     settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed)}
-    with serving([*command, "--port", "0"], **settings) as (process, http):
-        while http.get("/health").status_code == 503:
-            pass
+    with ready(command, **settings) as (process, http):
         assert http.post("/prefill", json={"prompt_ids": [1, 2]}).json()["tokens"] == plain(SCRIPT, [1, 2], 1)
         process.send_signal(ending)
         assert process.wait(20) in (0, -ending, 128 + ending)
@@ -179,9 +178,7 @@ def test_every_line_of_a_json_log_is_an_object(command: list[str]) -> None:
 @with_each_command("times", 1, 2)
 def test_ctrl_c_with_an_open_stream_prints_no_traceback(command: list[str], times: int) -> None:
     settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed)}
-    with serving([*command, "--port", "0"], **settings) as (process, http):
-        while http.get("/health").status_code == 503:
-            pass
+    with ready(command, **settings) as (process, http):
         http.post("/prefill", json={"prompt_ids": [1, 2], "session_id": "a"})
         with http.stream("GET", "/sessions/a/stream") as pushed:
             lines = pushed.iter_lines()
@@ -201,9 +198,10 @@ def test_ctrl_c_with_an_open_stream_prints_no_traceback(command: list[str], time
 
 
 def test_open_stream_ends_with_an_error_at_shutdown() -> None:
-    with serving([*UVICORN, "--port", "0"], **ENDLESS, VERIFIER_DRAIN_SECONDS="0.1") as (process, http):
-        while http.get("/health").status_code == 503:
-            pass
+    with ready(UVICORN, **ENDLESS, VERIFIER_DRAIN_SECONDS="0.1") as (
+        process,
+        http,
+    ):
         body = {"prompt_ids": [1, 2], "stream": True, "temperature": 1.0}
         with http.stream("POST", "/generate", json=body) as written:
             lines = written.iter_lines()
@@ -216,9 +214,7 @@ def test_open_stream_ends_with_an_error_at_shutdown() -> None:
 def test_open_requests_get_shutting_down_with_retry_after() -> None:
     settings = {**ENDLESS, "VERIFIER_DRAIN_SECONDS": "0"}
     drafted = {"VERIFIER_DRAFT_BACKEND": "ngram", "VERIFIER_DRAFT_ROWS": "1"}
-    with serving([*UVICORN, "--port", "0"], **settings, **drafted) as (process, http):
-        while http.get("/health").status_code == 503:
-            pass
+    with ready(UVICORN, **settings, **drafted) as (process, http):
 
         def write(number: int) -> httpx.Response:
             with httpx.Client(base_url=http.base_url, timeout=60, trust_env=False) as client:

@@ -2,8 +2,6 @@
 
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import httpx
 import pytest
@@ -12,18 +10,10 @@ from drafter_client import Lookup, Mode, Options, Outage, Pair, Tokens
 from speculation.errors import ShuttingDown
 from tests.verifier_server.conftest import SCRIPT
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.processes import COMMANDS, ENDLESS, MODULE, UVICORN, serving, with_each_command
+from tests.verifier_server.processes import COMMANDS, ENDLESS, MODULE, UVICORN, ready, with_each_command
 
 IDS = [256, 1, 2]
 BOTH = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-
-
-@contextmanager
-def ready(command: list[str], **settings: str) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
-    with serving([*command, "--port", "0"], **ENDLESS, **settings) as (process, http):
-        while http.get("/health").status_code == 503:
-            pass
-        yield process, http
 
 
 def drain(process: subprocess.Popen[str], http: httpx.Client) -> None:
@@ -43,7 +33,7 @@ def errors(process: subprocess.Popen[str]) -> str:
 def test_text_under_way_ends_and_new_ones_are_refused(command: list[str]) -> None:
     text = plain(SCRIPT, IDS, 6)
     opening = {"session_id": "a", "prompt_ids": IDS, "max_tokens": 6}
-    with ready(command, VERIFIER_DRAIN_SECONDS="60") as (process, http):
+    with ready(command, **ENDLESS, VERIFIER_DRAIN_SECONDS="60") as (process, http):
         http.post("/prefill", json=opening).raise_for_status()
         with http.stream("GET", "/sessions/a/stream") as pushed:  # a drafter listens, so its text is under way
             lines = pushed.iter_lines()
@@ -71,7 +61,7 @@ def test_text_under_way_ends_and_new_ones_are_refused(command: list[str]) -> Non
 def test_drafter_s_text_is_written_to_its_end() -> None:
     options = Options(max_tokens=60, mode=Mode.REMOTE, lockstep=True)
     told: list[Outage] = []
-    with ready(UVICORN) as (process, http):
+    with ready(UVICORN, **ENDLESS) as (process, http):
         with (
             Pair(str(http.base_url), Lookup(), on_outage=told.append) as pair,
             Pair(str(http.base_url), Lookup(), patience=0.0) as late,
@@ -88,14 +78,14 @@ def test_drafter_s_text_is_written_to_its_end() -> None:
 
 def test_client_that_has_gone_does_not_hold_up_the_end() -> None:
     """Its session is at rest, and its text has not ended."""
-    with ready(MODULE, VERIFIER_DRAIN_SECONDS="60") as (process, http):
+    with ready(MODULE, **ENDLESS, VERIFIER_DRAIN_SECONDS="60") as (process, http):
         http.post("/prefill", json={"session_id": "a", "prompt_ids": IDS}).raise_for_status()
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
 
 
 def test_text_that_does_not_end_in_time_gets_an_error() -> None:
-    with ready(MODULE, VERIFIER_DRAIN_SECONDS="0.2") as (process, http):
+    with ready(MODULE, **ENDLESS, VERIFIER_DRAIN_SECONDS="0.2") as (process, http):
         body = {"prompt_ids": IDS, "stream": True, "temperature": 1.0}
         with http.stream("POST", "/generate", json=body) as written:
             lines = written.iter_lines()
@@ -108,7 +98,7 @@ def test_text_that_does_not_end_in_time_gets_an_error() -> None:
 
 @with_each_command("second", signal.SIGINT, signal.SIGTERM)
 def test_second_signal_does_not_wait(command: list[str], second: signal.Signals) -> None:
-    with ready(command, VERIFIER_DRAIN_SECONDS="1000") as (process, http):
+    with ready(command, **ENDLESS, VERIFIER_DRAIN_SECONDS="1000") as (process, http):
         with http.stream("POST", "/generate", json={"prompt_ids": IDS, "stream": True, "temperature": 1.0}) as written:
             assert next(written.iter_lines()) == "event: open"
             drain(process, http)

@@ -72,7 +72,7 @@ def test_refused_prefill_leaves_no_session(serve: Serve) -> None:
         flood = [connections.enter_context(socket.create_connection(live.address)) for _ in range(200)]
         for number, connection in enumerate(flood):
             connection.sendall(prefill(number))
-        until(live, lambda: len(sessions) == 201)
+        until(lambda: len(sessions) == 201)
         backend.gate.set()
         assert first.result(20).status_code == 200
         replies = [status for connection in flood for status in statuses(connection, 1)]
@@ -97,7 +97,7 @@ def test_session_in_use_is_never_evicted(serve: Serve) -> None:
         assert next(lines) == "event: tokens"
         new = threads.submit(open_as, live, "new")
         held = live.service.sessions
-        until(live, lambda: {session.id for session in held.all()} == {"read", "asked", "new"})
+        until(lambda: {session.id for session in held.all()} == {"read", "asked", "new"})
         with live.client() as other:
             refused = other.post("/prefill", json={"session_id": "more", "prompt_ids": IDS}, headers=OTHER)
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
@@ -131,13 +131,13 @@ def test_running_texts_count_towards_the_quota(serve: Serve) -> None:
     backend.close_gate()
     with ThreadPoolExecutor(4) as threads:
         texts = [threads.submit(live.http.post, "/generate", json={"prompt_ids": IDS, "max_tokens": 2}) for _ in "abc"]
-        until(live, lambda: len(live.service.sessions) == 3)
+        until(lambda: len(live.service.sessions) == 3)
         with live.client() as other:
             refused = other.post("/generate", json={"prompt_ids": IDS, "max_tokens": 2})
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
             assert "one client may have 3" in refused.json()["error"]["message"]
         served = threads.submit(open_as, live, "other", headers=OTHER)
-        until(live, lambda: len(live.service.sessions) == 4)
+        until(lambda: len(live.service.sessions) == 4)
         backend.gate.set()
         assert served.result(20).status_code == 200
         assert [text.result(20).json()["token_ids"] for text in texts] == [TEXT[:2]] * 3

@@ -146,7 +146,7 @@ def test_disconnected_client_leaves_no_requests(serve: Serve) -> None:
         passes = backend.passes
         body = {"items": [right(name) for name in "abc"]}
         leave_behind(live, "/verify/batch", body, lambda: all(sessions.get(name).place.requests == 1 for name in "abc"))
-        until(live, lambda: not any(sessions.get(name).place.requests for name in "abc"))
+        until(lambda: not any(sessions.get(name).place.requests for name in "abc"))
         backend.gate.set()
         other.result(20)
     live.service.engine.check_integrity()

@@ -312,7 +312,7 @@ def test_later_request_takes_over_a_running_text(serve: Serve, mode: str, path: 
             reply = later.result(20)
     known = first["tokens"] + reply["tokens"] if path == "/prefill" else reply["token_ids"]
     assert known == TEXT[: len(known)]
-    until(live, lambda: live.service.texts.under_way == 0)
+    until(lambda: live.service.texts.under_way == 0)
     assert finish(live, "s", len(PROMPT) + len(known)) == TEXT[len(known) :]
     live.service.engine.check_integrity()
     drafting = live.service.loader.loaded().drafting

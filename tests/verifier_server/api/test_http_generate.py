@@ -130,7 +130,7 @@ def test_closing_a_stream_stops_decoding_and_keeps_the_session_briefly(
         lines = response.iter_lines()
         assert "event: tokens" in [next(lines) for _ in range(30)]
         assert [session.place.requests for session in live.service.sessions.all()] == [1], "the session is in use"
-    until(live, lambda: live.service.texts.under_way == 0)
+    until(lambda: live.service.texts.under_way == 0)
     assert not backend.released.is_set()
     assert live.http.get("/sessions").json() == {"sessions": []}, "the grace period is over"
     assert backend.released.wait(20), "the slot was never released"

@@ -12,7 +12,7 @@ from drafter_client.http import client
 from http_service.replies import event_stream
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.support import read_events, tokens_of
+from tests.verifier_server.support import read_events, tokens_of, until
 from verifier_server.api import server_sent_events
 
 PROMPT_IDS = [256, 1, 2]
@@ -36,11 +36,7 @@ def watchers(live: LiveServer) -> int:
 
 def wait_until_watched(live: LiveServer, count: int) -> None:
     """Wait until the session has `count` watchers."""
-    for _ in range(2000):
-        if watchers(live) == count:
-            return
-        live.http.get("/health")
-    raise AssertionError(f"{watchers(live)} watchers, not {count}")
+    until(lambda: watchers(live) == count)
 
 
 def test_stream_sends_every_commit_until_the_end(live: LiveServer) -> None:
@@ -192,10 +188,7 @@ def test_session_with_a_reader_does_not_expire(serve: Serve) -> None:
         assert next(stream)[0] == "tokens"
         now[0] = 1000.0
         assert len(live.http.get("/sessions").json()["sessions"]) == 1
-    for _ in range(2000):
-        if not live.service.sessions.all()[0].place.requests:
-            break
-        live.http.get("/health")
+    until(lambda: not live.service.sessions.all()[0].place.requests)
     now[0] = 2000.0
     assert live.http.get("/sessions").json()["sessions"] == []
 

@@ -32,9 +32,9 @@ def test_requests_of_disconnected_clients_are_dropped_and_can_be_sent_again(serv
         assert backend.entered.wait(20)
         leave_behind(live, path, body, lambda: len(sessions) == 2 and sessions.get("s").place.requests == 1)
         if path == "/prefill":
-            until(live, lambda: len(sessions) == 1)  # no token was committed, so the session is removed
+            until(lambda: len(sessions) == 1)  # no token was committed, so the session is removed
         else:
-            until(live, lambda: sessions.get("s").place.requests == 0)
+            until(lambda: sessions.get("s").place.requests == 0)
         backend.gate.set()
         assert other.result(20)["tokens"] == plain(SCRIPT, [256, 9], 1)
     live.service.engine.check_integrity()
@@ -55,7 +55,7 @@ def test_requests_beyond_max_queue_are_refused_with_retry_after(serve: Serve) ->
             for name in ("a", "b", "c")
         ]
         sessions = live.service.sessions
-        until(live, lambda: len(sessions) == 4)
+        until(lambda: len(sessions) == 4)
         backend.gate.set()
         assert first.result(20)["tokens"] == TEXT[:1]
         responses = [other.result(20) for other in others]

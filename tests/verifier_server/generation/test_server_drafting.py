@@ -270,7 +270,7 @@ def test_texts_of_all_modes_run_at_the_same_time(serve: Serve) -> None:
         for generated, expected in threads.map(generate, range(12)):
             assert generated == expected
     live.service.engine.check_integrity()
-    until(live, lambda: slots_free(live))
+    until(lambda: slots_free(live))
     assert live.service.texts.under_way == 0
     assert slots_free(live)
 
@@ -304,11 +304,11 @@ def test_disconnecting_from_a_stream_stops_it_and_starts_the_next_text(serve: Se
             lines = response.iter_lines()
             assert "event: tokens" in [next(lines) for _ in range(30)]
             waits = thread.submit(live.post, "/generate", body)
-            until(live, lambda: live.service.texts.under_way == 2)
+            until(lambda: live.service.texts.under_way == 2)
             assert not backend.released.is_set() and not waits.done()
         assert waits.result(20)["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
     assert backend.released.wait(20), "the slot was never released"
-    until(live, lambda: slots_free(live))
+    until(lambda: slots_free(live))
     live.service.engine.check_integrity()
     passes = backend.passes
     live.post("/prefill", {"prompt": "x"})
@@ -320,7 +320,7 @@ def test_disconnecting_from_a_plain_reply_stops_it_too(serve: Serve) -> None:
     body = {**body_of(WARM, draft_n=3), "max_tokens": None}
     leave_behind(live, "/generate", body, lambda: draft_engine(live).length(0) > 40)
     assert backend.released.wait(20), "the slot was never released"
-    until(live, lambda: slots_free(live) and live.service.texts.under_way == 0)
+    until(lambda: slots_free(live) and live.service.texts.under_way == 0)
     assert live.post("/generate", body_of(WARM))["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
 
 
@@ -332,9 +332,9 @@ def test_a_text_whose_client_disconnects_while_it_waits_is_never_started(serve: 
         next(lines)
         other = body_of(WARM, [256, 77])
         leave_behind(live, "/generate", other, lambda: live.service.texts.under_way == 2)
-        until(live, lambda: live.service.texts.under_way == 1)
+        until(lambda: live.service.texts.under_way == 1)
         next(lines)
-    until(live, lambda: slots_free(live))
+    until(lambda: slots_free(live))
     assert live.post("/generate", body_of(WARM))["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
     assert [256, 77] not in [held[:2] for held in backend._held]
 
@@ -368,7 +368,7 @@ def test_waiting_texts_count_as_sessions(serve: Serve) -> None:
         with socket.create_connection(live.address) as waiting:
             waiting.sendall(b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(content))
             waiting.sendall(content)
-            until(live, lambda: live.service.texts.under_way == 2)
+            until(lambda: live.service.texts.under_way == 2)
             assert refused(live, mode="fused")[:2] == (503, "overloaded")
 
 
@@ -437,7 +437,7 @@ def test_after_an_error_of_any_type_plain_decoding_finishes_the_text(
     assert reply["speculation"]["draft_failure"] == reason
     health = live.http.get("/health").json()
     assert (health["status"], health["draft_model_failure"]) == ("ready", reason)
-    until(live, lambda: slots_free(live))
+    until(lambda: slots_free(live))
     live.service.engine.check_integrity()
     again = live.post("/generate", body_of(WARM, draft_n=2))
     assert again["speculation"]["drafted"] > 20 and "draft_failure" not in again["speculation"]
@@ -459,7 +459,7 @@ def test_a_failure_of_the_target_fails_the_text(serve: Serve) -> None:
     *parts, (name, body) = events(live, body_of(WARM, draft_n=2))
     assert len(parts) == 3
     assert (name, body["error"]["code"]) == ("error", "engine_error")
-    until(live, lambda: slots_free(live))
+    until(lambda: slots_free(live))
 
 
 def test_the_wait_for_a_slot_of_the_draft_model_counts_as_queueing() -> None:

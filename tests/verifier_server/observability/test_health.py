@@ -76,8 +76,7 @@ def test_statuses_are_told_apart(
 
 
 def test_none_of_the_health_checks_needs_a_key(serve: Serve) -> None:
-    live = serve(ScriptedBackend(SCRIPT), api_key="s3cret", wait=False)
-    assert live.service.loader.wait(60)
+    live = serve(ScriptedBackend(SCRIPT), api_key="s3cret")
     assert [live.http.get(path).status_code for path in ("/live", "/ready", "/health")] == [200, 200, 200]
     far: dict[str, Any] = {"headers": {"X-Forwarded-For": "203.0.113.7"}}
     assert [live.http.get(path, **far).status_code for path in ("/live", "/ready", "/health")] == [200, 200, 200]
