@@ -16,6 +16,7 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
+from http_service.connections import half_closed
 from openai_api import generation, running
 from openai_api.messages.formats import ChatFormat
 from openai_api.places import Places, TextInPlace
@@ -55,7 +56,8 @@ def _within(seconds: float, condition: Callable[[], bool]) -> bool:
 
 @pytest.mark.parametrize("kind", ["verifier", "drafter"])
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_hangs_up_ends_its_text(kind: str, stream: bool) -> None:
+def test_a_client_that_hangs_up_ends_its_text(kind: str, stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(half_closed, "PROBES", (0.05, 0.05))  # instead of a second
     with slow(kind) as (url, live):
         with httpx.Client(trust_env=False, timeout=30) as http:
             with http.stream("POST", f"{url}/v1/completions", json=BODY | {"stream": True}) as reply:
@@ -85,7 +87,8 @@ def test_a_silent_stream_sends_comments(kind: str, monkeypatch: pytest.MonkeyPat
             return forward(*arguments)  # type: ignore[arg-type]
 
         monkeypatch.setattr(backend, "_forward", held)
-        with httpx.stream("POST", f"{url}/v1/completions", json=BODY | {"stream": True}, trust_env=False) as reply:
+        body = BODY | {"stream": True, "max_tokens": 20}
+        with httpx.stream("POST", f"{url}/v1/completions", json=body, trust_env=False) as reply:
             lines = reply.iter_lines()
             read = ": prompt 0/7" if kind == "verifier" else ":"
             assert [next(lines) for _ in range(4)] == [read, "", read, ""]
@@ -96,7 +99,7 @@ def test_a_silent_stream_sends_comments(kind: str, monkeypatch: pytest.MonkeyPat
 
 def test_texts_beyond_the_queue_are_refused_at_once_and_the_others_are_generated() -> None:
     with slow("drafter", queue=1) as (url, live), ThreadPoolExecutor(8) as threads:
-        short = BODY | {"max_tokens": 60}
+        short = BODY | {"max_tokens": 30}
 
         def ask(_: int) -> httpx.Response:
             return httpx.post(f"{url}/v1/completions", json=short, trust_env=False, timeout=60)

@@ -1,10 +1,12 @@
 """Fixtures with a verifier on a real socket and the scripted model."""
 
+import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -12,6 +14,9 @@ import uvicorn
 
 from backends.base import Backend
 from backends.scripted import Script, ScriptedBackend
+from http_service.connections import half_closed
+from http_service.observability import logs
+from verifier_server import program
 from verifier_server.app import create_app
 from verifier_server.service import Service
 from verifier_server.settings import Settings
@@ -71,6 +76,12 @@ def settings(**given: Any) -> Settings:
     return Settings(backend="scripted", **given)
 
 
+@pytest.fixture(autouse=True)
+def _clients_that_have_left_are_noticed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server asks after a second whether a client that has closed its side still listens."""
+    monkeypatch.setattr(half_closed, "PROBES", (0.05, 0.05))
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[LiveServer]:
     """One verifier for all tests of a file, with two KV cache slots, so that sessions have to share."""
@@ -102,3 +113,39 @@ def serve() -> Iterator[Serve]:
     yield start
     for live in running:
         live.close()
+
+
+class Ended(NamedTuple):
+    """A program that has ended."""
+
+    status: int | str | None
+    out: str
+    err: str
+
+
+Program = Callable[..., Ended]
+
+
+@pytest.fixture
+def verifier(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Program:
+    """Runs the program `verifier` in this process, where it ends before it serves: `verifier("--rows", "two")`.
+
+    Further arguments are variables of the environment, which has no other ones of ours.
+    """
+
+    def run(*arguments: str, main: Callable[[], object] = program.main, **variables: str) -> Ended:
+        with monkeypatch.context() as patch:
+            for name in os.environ:
+                if name.startswith(("VERIFIER_", "UVICORN_", "SPECPAIR_")):
+                    patch.delenv(name)
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            patch.setattr(sys, "argv", ["verifier", *arguments])
+            patch.setattr(logs, "configure", lambda _: None)  # it changes the handlers of this process
+            try:
+                status: Any = main()
+            except SystemExit as error:
+                status = error.code
+        return Ended(status, *capsys.readouterr())
+
+    return run

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.paths import ROOT
-from tests.verifier_server.conftest import SCRIPT
+from tests.verifier_server.conftest import SCRIPT, Program
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.processes import (
     COMMANDS,
@@ -24,25 +24,26 @@ from tests.verifier_server.processes import (
     MODULE,
     UVICORN,
     environment,
+    hasty,
     ready,
     run,
     serving,
     with_each_command,
 )
+from verifier_server import app
 
 
-def test_bad_flag_ends_the_process_with_one_line() -> None:
-    done = run([*MODULE, "--rows", "nope"])
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("verifier: --rows: 'nope' is neither auto nor a whole number")
-    assert done.stderr.count("\n") == 1
+def test_bad_flag_ends_the_program_with_one_line(verifier: Program) -> None:
+    done = verifier("--rows", "nope")
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("verifier: --rows: 'nope' is neither auto nor a whole number")
+    assert done.err.count("\n") == 1
 
 
-def test_bad_variable_ends_uvicorn_with_one_line() -> None:
-    done = run([*UVICORN, "--port", "0"], VERIFIER_ROWS="nope")
-    assert done.returncode == 3
-    assert done.stderr.startswith("verifier: VERIFIER_ROWS: 'nope' is neither auto")
-    assert "Traceback" not in done.stderr
+def test_bad_variable_ends_uvicorn_with_one_line(verifier: Program) -> None:
+    done = verifier(main=lambda: app.app, VERIFIER_ROWS="nope")
+    assert (done.status, done.out) == (3, "")
+    assert done.err.startswith("verifier: VERIFIER_ROWS: 'nope' is neither auto") and done.err.count("\n") == 1
 
 
 def test_several_workers_end_uvicorn_instead_of_restarting() -> None:
@@ -63,18 +64,17 @@ def test_model_that_cannot_be_loaded_ends_the_process(tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_port_in_use_ends_the_process_before_the_model_loads() -> None:
+def test_port_in_use_ends_the_program_before_the_model_loads(verifier: Program) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = run([*MODULE, "--port", str(port)])
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"verifier: port {port} is in use: choose another with --port\n"
+        done = verifier("--port", str(port))
+    assert done == (1, "", f"verifier: port {port} is in use: choose another with --port\n")
 
 
-def test_address_of_another_machine_ends_the_process_with_one_line() -> None:
-    done = run([*MODULE, "--host", "192.0.2.1", "--port", "0"])
-    assert done.returncode == 1 and done.stderr.startswith("verifier: cannot listen on 192.0.2.1, port 0: ")
-    assert done.stderr.endswith(": see --host and --port\n") and done.stderr.count("\n") == 1
+def test_address_of_another_machine_ends_the_program_with_one_line(verifier: Program) -> None:
+    done = verifier("--host", "192.0.2.1", "--port", "0")
+    assert done.status == 1 and done.err.startswith("verifier: cannot listen on 192.0.2.1, port 0: ")
+    assert done.err.endswith(": see --host and --port\n") and done.err.count("\n") == 1
 
 
 # A verifier whose load never ends and cannot be interrupted. {} is replaced by further changes of a test.
@@ -129,7 +129,8 @@ uvicorn.Config.load = lambda self: (load(self), signal.raise_signal(signal.SIGIN
 def test_verifier_serves_until_a_stop_signal(command: list[str], ending: signal.Signals) -> None:
     settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed)}
     with ready(command, **settings) as (process, http):
-        assert http.post("/prefill", json={"prompt_ids": [1, 2]}).json()["tokens"] == plain(SCRIPT, [1, 2], 1)
+        reply = http.post("/generate", json={"prompt_ids": [1, 2], "max_tokens": 1})
+        assert reply.json()["token_ids"] == plain(SCRIPT, [1, 2], 1)
         process.send_signal(ending)
         assert process.wait(20) in (0, -ending, 128 + ending)
         assert process.stderr is not None
@@ -178,7 +179,7 @@ def test_every_line_of_a_json_log_is_an_object(command: list[str]) -> None:
 @with_each_command("times", 1, 2)
 def test_ctrl_c_with_an_open_stream_prints_no_traceback(command: list[str], times: int) -> None:
     settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed)}
-    with ready(command, **settings) as (process, http):
+    with ready(hasty(command), **settings) as (process, http):
         http.post("/prefill", json={"prompt_ids": [1, 2], "session_id": "a"})
         with http.stream("GET", "/sessions/a/stream") as pushed:
             lines = pushed.iter_lines()
@@ -198,10 +199,7 @@ def test_ctrl_c_with_an_open_stream_prints_no_traceback(command: list[str], time
 
 
 def test_open_stream_ends_with_an_error_at_shutdown() -> None:
-    with ready(UVICORN, **ENDLESS, VERIFIER_DRAIN_SECONDS="0.1") as (
-        process,
-        http,
-    ):
+    with ready(hasty(UVICORN), **ENDLESS, VERIFIER_DRAIN_SECONDS="0.1") as (process, http):
         body = {"prompt_ids": [1, 2], "stream": True, "temperature": 1.0}
         with http.stream("POST", "/generate", json=body) as written:
             lines = written.iter_lines()
@@ -214,7 +212,7 @@ def test_open_stream_ends_with_an_error_at_shutdown() -> None:
 def test_open_requests_get_shutting_down_with_retry_after() -> None:
     settings = {**ENDLESS, "VERIFIER_DRAIN_SECONDS": "0"}
     drafted = {"VERIFIER_DRAFT_BACKEND": "ngram", "VERIFIER_DRAFT_ROWS": "1"}
-    with ready(UVICORN, **settings, **drafted) as (process, http):
+    with ready(hasty(UVICORN), **settings, **drafted) as (process, http):
 
         def write(number: int) -> httpx.Response:
             with httpx.Client(base_url=http.base_url, timeout=60, trust_env=False) as client:

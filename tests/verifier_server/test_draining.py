@@ -10,7 +10,7 @@ from drafter_client import Lookup, Mode, Options, Outage, Pair, Tokens
 from speculation.errors import ShuttingDown
 from tests.verifier_server.conftest import SCRIPT
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.processes import COMMANDS, ENDLESS, MODULE, UVICORN, ready, with_each_command
+from tests.verifier_server.processes import COMMANDS, ENDLESS, MODULE, UVICORN, hasty, ready, with_each_command
 
 IDS = [256, 1, 2]
 BOTH = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
@@ -85,7 +85,7 @@ def test_client_that_has_gone_does_not_hold_up_the_end() -> None:
 
 
 def test_text_that_does_not_end_in_time_gets_an_error() -> None:
-    with ready(MODULE, **ENDLESS, VERIFIER_DRAIN_SECONDS="0.2") as (process, http):
+    with ready(hasty(MODULE), **ENDLESS, VERIFIER_DRAIN_SECONDS="0.2") as (process, http):
         body = {"prompt_ids": IDS, "stream": True, "temperature": 1.0}
         with http.stream("POST", "/generate", json=body) as written:
             lines = written.iter_lines()

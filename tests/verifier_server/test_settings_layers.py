@@ -1,8 +1,6 @@
 """The verifier's settings by layers: flags over variables over `specpair.toml` over defaults."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,8 @@ from pydantic import SecretStr
 
 from command_line.parser import flag
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
-from tests.verifier_server.processes import environment
+from tests.verifier_server.conftest import Program
+from verifier_server import app
 from verifier_server.flags import Address, from_environment, from_flags
 from verifier_server.settings import PREFIX, Settings, SettingsError
 
@@ -194,17 +193,14 @@ def test_print_config_shows_all_settings_in_the_order_of_the_help(
     ]
 
 
-def test_program_prints_its_settings_and_ends(file: Path) -> None:
+def test_program_prints_its_settings_and_ends(file: Path, verifier: Program) -> None:
     file.write_text("[verifier]\nrows = 3\n")
-    command = [sys.executable, "-m", "verifier_server", "--print-config", "--port", "0"]
-    done = subprocess.run(command, cwd=file.parent, env=environment(), capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"{file} [verifier] rows" in done.stdout and "flag --port" in done.stdout
+    done = verifier("--print-config", "--port", "0")
+    assert (done.status, done.err) == (0, "")
+    assert f"{file} [verifier] rows" in done.out and "flag --port" in done.out
 
 
-def test_uvicorn_ends_with_one_line_for_a_bad_file(file: Path) -> None:
+def test_uvicorn_ends_with_one_line_for_a_bad_file(file: Path, verifier: Program) -> None:
     file.write_text("[verifier]\nrowz = 3\n")
-    command = [sys.executable, "-m", "uvicorn", "verifier_server.app:app", "--port", "0"]
-    done = subprocess.run(command, cwd=file.parent, env=environment(), capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == f"verifier: {file} [verifier] rowz: no such setting; did you mean rows?\n"
+    words = f"verifier: {file} [verifier] rowz: no such setting; did you mean rows?\n"
+    assert verifier(main=lambda: app.app) == (3, "", words)

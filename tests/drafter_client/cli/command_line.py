@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from drafter_client.cli.program import main
+from http_service.observability import logs
 
 TOY = ["--backend", "scripted", "--draft-model", "1"]
 
@@ -37,6 +38,7 @@ def runner(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("NO_COLOR", "1")
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(logs, "configure", lambda _: None)  # it changes the handlers of this process
 
     def run(*flags: str, stdin: bytes | None = None) -> Ran:
         piped = Terminal() if stdin is None else io.TextIOWrapper(io.BytesIO(stdin))

@@ -1,16 +1,20 @@
 """`drafter serve` as a child process: it prints its address, answers there, and ends with status 0 when told to."""
 
+import asyncio
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 
-from tests.drafter_client.cli.command_line import TOY
+from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier
 from tests.paths import ROOT
 
@@ -50,14 +54,34 @@ def test_it_prints_its_address_and_ends_in_order(verifier: Verifier, how: signal
 @pytest.mark.parametrize(
     ("flags", "why"), [(["--lockstep"], "lockstep"), (["--draft-n", "3"], "a fixed draft length")], ids=str
 )
-def test_it_says_once_which_option_leaves_auto_no_choice(verifier: Verifier, flags: list[str], why: str) -> None:
-    with _serving(verifier, *flags) as (process, line):
-        assert line.endswith(f"mode auto is remote for all texts: {why} is asked for\n")
-        assert process.stderr is not None and "(Ctrl-C ends it)" in process.stderr.readline()
+def test_it_says_once_which_option_leaves_auto_no_choice(
+    verifier: Verifier,
+    drafter: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    flags: list[str],
+    why: str,
+) -> None:
+    monkeypatch.setattr("drafter_client.cli.serve.serve", _begun_and_ended)
+    ran = drafter("serve", "--port", "0", *TOY, "--verifier", verifier.url, *flags)
+    assert ran.status == 0 and ran.err.endswith("(Ctrl-C ends it)\n") and ran.err.count("\n") == 1
+    assert caplog.text.count("mode auto is") == 1
+    assert f"mode auto is remote for all texts: {why} is asked for\n" in caplog.text
 
 
-def test_a_port_in_use_is_reported_in_one_line(verifier: Verifier) -> None:
+def _begun_and_ended(config: uvicorn.Config, sockets: list[socket.socket]) -> None:
+    """In place of serving: what the service does when it starts and when it stops."""
+
+    async def lifespan(app: Any) -> None:
+        async with app.router.lifespan_context(app):
+            pass
+
+    asyncio.run(lifespan(config.app))
+    for each in sockets:
+        each.close()
+
+
+def test_a_port_in_use_is_reported_in_one_line(verifier: Verifier, drafter: Command) -> None:
     port = verifier.url.rpartition(":")[2]
-    with _serving(verifier, "--port", port) as (process, line):
-        assert line == f"drafter: port {port} is in use: choose another with --port\n"
-        assert process.wait(60) == 1
+    ran = drafter("serve", *TOY, "--verifier", verifier.url, "--port", port)
+    assert (ran.status, ran.out, ran.err) == (1, "", f"drafter: port {port} is in use: choose another with --port\n")

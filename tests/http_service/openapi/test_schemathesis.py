@@ -27,7 +27,7 @@ KEY = "secret"
 STREAM = "stream_session"
 # Texts that end at once. Opening, deleting and listing sessions are included, so that links lead to sessions.
 ENDING = Script(seed=2, end_bias=100.0)
-FEW = ["--phases", "examples,fuzzing", "--max-examples", "5"]
+FEW = ["--phases", "examples,fuzzing", "--max-examples", "2"]
 SYSTEMATIC = ["--phases", "coverage"]
 MANY = ["--max-examples", "30"]
 

@@ -14,6 +14,7 @@ from backends.registry import COMPILING, SHOWN, compiles
 from tests.models.conftest import TinyModel
 from tests.paths import ROOT
 from tests.stand_ins.neuron import own_environment
+from tests.verifier_server.conftest import Program
 from tests.verifier_server.processes import MODULE, environment, errors_of_ended, run
 
 COMPILE = [*MODULE, "compile"]
@@ -50,12 +51,9 @@ def test_torch_compiles_if_asked_to_and_on_neuron() -> None:
         assert os.environ["NEURON_RT_VISIBLE_CORES"] == "0", "claimed before the devices are counted"
 
 
-def test_engine_that_compiles_nothing_is_refused() -> None:
-    done = run(COMPILE)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "verifier: VERIFIER_BACKEND: llama_cpp compiles nothing: start the verifier, it needs no preparation\n"
-    )
+def test_engine_that_compiles_nothing_is_refused(verifier: Program) -> None:
+    words = "VERIFIER_BACKEND: llama_cpp compiles nothing: start the verifier, it needs no preparation"
+    assert verifier("compile") == (2, "", f"verifier: {words}\n")
 
 
 @pytest.mark.engine("torch")
@@ -65,32 +63,27 @@ def test_torch_without_compilation_is_refused() -> None:
     assert done.stderr.startswith("verifier: VERIFIER_COMPILE: without it, torch compiles nothing on this device: set ")
 
 
-def test_bad_flags_and_settings_are_refused() -> None:
-    done = run([*COMPILE, "--rowz", "2"])
-    assert done.returncode == 2
-    assert done.stderr == (
-        "verifier: no flag --rowz; did you mean --rows?\nverifier: 'compile --help' lists the flags\n"
-    )
-    done = run([*COMPILE, "--rows", "two"])
-    assert done.returncode == 2
-    assert done.stderr == "verifier: --rows: 'two' is neither auto nor a whole number\n"
+def test_bad_flags_and_settings_are_refused(verifier: Program) -> None:
+    words = "verifier: no flag --rowz; did you mean --rows?\nverifier: 'compile --help' lists the flags\n"
+    assert verifier("compile", "--rowz", "2") == (2, "", words)
+    words = "verifier: --rows: 'two' is neither auto nor a whole number\n"
+    assert verifier("compile", "--rows", "two") == (2, "", words)
 
 
-def test_mistyped_command_and_command_behind_flags_are_named() -> None:
+def test_mistyped_command_and_command_behind_flags_are_named(verifier: Program) -> None:
     for arguments, words in (
         (["compil"], "no command compil; did you mean compile?"),
         (["everything"], "no command 'everything'; the commands are compile, selftest, key"),
         (["--rows", "2", "compile"], "compile comes first: verifier compile …"),
     ):
-        done = run([*MODULE, *arguments])
-        assert done.returncode == 2 and done.stderr == f"verifier: {words}\nverifier: '--help' lists the flags\n"
+        assert verifier(*arguments) == (2, "", f"verifier: {words}\nverifier: '--help' lists the flags\n")
 
 
-def test_help_shows_the_usage() -> None:
-    done = run([*COMPILE, "--help"])
-    assert done.returncode == 0 and done.stdout.startswith("usage: verifier compile [FLAGS]\n")
-    assert "--compile-cache" in done.stdout
-    assert "       verifier compile [FLAGS]   (" in run([*MODULE, "--help"]).stdout
+def test_help_shows_the_usage(verifier: Program) -> None:
+    done = verifier("compile", "--help")
+    assert done.status == 0 and done.out.startswith("usage: verifier compile [FLAGS]\n")
+    assert "--compile-cache" in done.out
+    assert "       verifier compile [FLAGS]   (" in verifier("--help").out
 
 
 @pytest.mark.engine("torch")
