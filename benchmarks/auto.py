@@ -72,7 +72,7 @@ class Loaded:
         def drafter(text: DraftedText) -> Drafter:
             for slot in range(self.backend.slots):
                 self.backend.release(slot)
-            return model_drafter(self.backend, text.sampling, text.strategy, info.vocabulary.size, len(text.prompt_ids))
+            return model_drafter(self.backend, text.spec, info.vocabulary.size, len(text.prompt_ids))
 
         return Drafting(self.backend.model_name, info, self.backend.vocabulary, [drafter], self._drafting)
 

@@ -27,7 +27,7 @@ from drafters.pass_times import PassTimes, pass_times
 from drafters.shared_engine import SharedEngine
 from drafters.translation import TranslatingDrafter
 from drafters.warm_engine import WarmEngine
-from speculation.acceptance.strategies import Strategy, effective_sampling
+from speculation.acceptance.text_spec import TextSpec
 from speculation.protocol.service_responses import ModelInfo
 from speculation.sampling.sampling import Sampling
 
@@ -35,12 +35,10 @@ _log = logging.getLogger("specpair.drafter")
 
 
 class DraftedText(NamedTuple):
-    """A text that a drafter is made for. `cache_salt`: only texts of one salt share what the draft model has read."""
+    """A text that a drafter is made for."""
 
-    sampling: Sampling
-    strategy: Strategy
+    spec: TextSpec
     prompt_ids: Sequence[int]
-    cache_salt: str
 
 
 MakeDrafter = Callable[[DraftedText], Drafter]
@@ -140,14 +138,14 @@ def _timed(backend: Backend) -> PassTimes | None:
 
 def _direct(vocabulary_size: int, engine: WarmEngine, text: DraftedText) -> Drafter:
     """The drafter of one text, where the draft model has the target's vocabulary (of `vocabulary_size` ids)."""
-    sampling, strategy, prompt_ids, salt = text
-    return FallbackDrafter(lambda: engine.drafter(sampling, strategy, vocabulary_size, prompt_ids, salt))
+    spec, prompt_ids = text  # texts of one salt share what the draft model has read
+    return FallbackDrafter(lambda: engine.drafter(spec, vocabulary_size, prompt_ids, spec.cache_salt))
 
 
 def _translating(target: Vocabulary, engine: WarmEngine, text: DraftedText) -> Drafter:
     """The drafter of one text, where the draft model has another vocabulary than `target`."""
-    drawn = effective_sampling(text.strategy, text.sampling)
-    return FallbackDrafter(lambda: TranslatingDrafter(engine.emptied(), target, drawn, draws=text.strategy.draws))
+    drawn, draws = text.spec.drawn, text.spec.strategy.draws
+    return FallbackDrafter(lambda: TranslatingDrafter(engine.emptied(), target, drawn, draws=draws))
 
 
 @contextmanager
@@ -188,7 +186,7 @@ class Custom:
             yield drafting(client, client.model())
 
     def _drafter(self, vocabulary: Vocabulary, text: DraftedText) -> Drafter:
-        return CheckedDrafter(self.make(vocabulary, text.sampling), self.name, vocabulary.size)
+        return CheckedDrafter(self.make(vocabulary, text.spec.sampling), self.name, vocabulary.size)
 
 
 @dataclass(frozen=True, slots=True)

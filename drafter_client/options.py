@@ -1,34 +1,27 @@
 """The options of one text: its length, how it is sampled, and how it is drafted."""
 
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from types import NoneType
 from typing import Any
 
 from drafter_client.errors import BadOption
+from specpair.options.option import described, option, options_of
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
+from speculation.acceptance.text_spec import TextSpec
 from speculation.protocol.response_fields import SamplingReport
 from speculation.sampling import gumbel
-from speculation.sampling.logprobs import MOST_LOGPROBS
-from speculation.sampling.sampling import Sampling
+from speculation.terminal_text import is_text
 
-PROCESSORS = ("min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "min_tokens")  # off unless given
-# Options that results and traces of earlier versions do not have.
-_LATER = (*PROCESSORS, "logit_bias", "logprobs", "prediction", "stop", "cache_salt")
-_NUMBERS: dict[str, tuple[type, ...]] = {  # the options that are numbers, with the types that each takes
-    "max_tokens": (int,),
-    "temperature": (float, int),
-    "top_k": (int,),
-    "top_p": (float, int),
-    **dict.fromkeys(PROCESSORS, (float, int)),
-    "min_tokens": (int,),
-    "logprobs": (int, NoneType),
-    "seed": (int, NoneType),
-    "threshold": (float, int, NoneType),
-    "draft_n": (int, NoneType),
-}
+# Options that are named in results and traces whether or not they were given. Others are left out where they were not,
+# so that a result keeps its options when there are new ones.
+_ALWAYS = (
+    *("max_tokens", "temperature", "top_k", "top_p", "seed", "strategy", "threshold", "explain"),
+    *("mode", "draft_n", "lookup", "lockstep"),
+)
+_ALWAYS_SENT = ("max_tokens", "temperature", "top_k", "top_p", "seed")
 
 
 class Mode(StrEnum):
@@ -43,132 +36,95 @@ class Mode(StrEnum):
 DEFAULT_MODE = Mode.AUTO
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How to continue a text. Raises BadOption for invalid values.
+def _wrong_prediction(given: Any) -> str | None:
+    if isinstance(given, str) or (isinstance(given, Sequence) and all(type(token) is int for token in given)):
+        return None
+    return f"prediction must be text or token ids, got {type(given).__name__}"
 
-    `draft_n`, `lookup` and `lockstep` apply to drafting on this machine; `draft_n` also applies to mode `fused`, and so
-    does `prediction`, which needs no draft model there.
 
-    `max_tokens`    maximum number of tokens to generate, at least 1
-    `temperature`   sampling temperature, 0 to 100; 0: greedy
-    `top_k`         sample from this many of the likeliest tokens; 0: from all
-    `top_p`         sample from the likeliest tokens that together have this probability; 1: from all
-    `min_p`         mask tokens of less than this share of the greatest probability, 0 to 1; 0: none
-    `presence_penalty`    subtracted from the logits of tokens that the text has, prompt excluded; -2 to 2, 0: off
-    `frequency_penalty`   as `presence_penalty`, for each time that the text has the token
-    `repetition_penalty`  divides positive logits, and multiplies negative ones, of tokens in prompt or text; 0.01 to
-                    100, 1: off
-    `min_tokens`    the model ends no text before it has so many tokens; a stop string does. 0: whenever it wants
-    `logit_bias`    for token ids, what is added to their logits, -100 to 100
-    `mode`          which machine drafts; `auto` keeps to one mode where `one_mode` says so
-    `strategy`      the rule that decides which draft tokens are accepted
-    `threshold`     for the strategy `threshold`: a draft token is accepted if the target's probability of it is greater
-    `explain`       attach to each token the decision why it was committed
-    `logprobs`      attach to each token its log probability, and those of this many of the likeliest tokens, 0 to 20;
-                    None: none. They are the target's at temperature 1, before processors and filters
-    `seed`          0 to 2^53 - 1: the same seed gives the same text; None: a random seed, which is reported
-    `draft_n`       fixed number of draft tokens in each verify request; None: as many as pay off
-    `lookup`        also draft by prompt lookup, where that is likelier to be accepted than the model's draft
-    `prediction`    what the text is expected to be, as text or token ids: draft tokens are taken from it, too, where it
-                    is likelier to be right than the other drafts. It may differ from the text at any place
-    `stop`          strings: the text ends before the first of them. The name of a control token ends it, too
-    `cache_salt`    the KV cache of other texts is used for this prompt only if they had the same salt
-    `lockstep`      draft, send, wait: no drafting during a verify request. Some strategies work in lockstep only
-    """
+def _wrong_stop(given: Any) -> str | None:
+    stops = (given,) if isinstance(given, str) else given
+    if not isinstance(stops, Sequence) or any(type(stop) is not str for stop in stops):
+        return f"stop must be strings, got {given!r}"
+    return None if all(stops) else "stop holds an empty string: give each at least one character"
 
-    max_tokens: int = 128
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    min_tokens: int = 0
-    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
-    seed: int | None = None
-    strategy: Strategy = Strategy.COUPLED
-    threshold: float | None = None
-    explain: bool = False
-    logprobs: int | None = None
-    mode: Mode = DEFAULT_MODE
-    draft_n: int | None = None
-    lookup: bool = True
-    prediction: str | Sequence[int] | None = None
-    stop: str | Sequence[str] = ()
-    cache_salt: str = ""
-    lockstep: bool = False
+
+def _stop(text: str) -> str:
+    """A stop string as it was typed. Raises ValueError."""
+    if not text:
+        raise ValueError("is empty: give at least one character")
+    if not is_text(text):
+        raise ValueError("is not valid text in this terminal's encoding: use UTF-8")
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(TextSpec):
+    """How to continue a text. Raises BadOption for invalid values."""
+
+    max_tokens: int = option(128, "the most tokens to generate", ge=1, group="text", placeholder="N")
+    mode: Mode = option(
+        DEFAULT_MODE,
+        "who drafts: this machine (remote), the verifier (fused), no model (target), or the fastest of these (auto, "
+        "which is remote if lockstep, a draft length, or a strategy that depends on drafts is given)",
+        group="drafting",
+    )
+    draft_n: int | None = option(
+        None,
+        "draft tokens in each verify request, in the modes remote and fused",
+        auto=True,
+        group="drafting",
+        ge=0,
+        placeholder="auto|N",
+    )
+    lookup: bool = option(
+        True,
+        "look draft tokens up in the text itself, where they are likelier to be accepted than the draft model's",
+        group="drafting",
+    )
+    prediction: str | Sequence[int] | None = option(
+        None,
+        "what the text is expected to be, as text or token ids: draft tokens are taken from it, too, where it fits; "
+        "mode fused needs no draft model for it",
+        wrong=_wrong_prediction,
+        placeholder="TEXT",
+    )
+    stop: str | Sequence[str] = option(
+        (),
+        "end the text before the first of these strings; the name of a control token ends it, too",
+        item=_stop,
+        items=tuple,
+        wrong=_wrong_stop,
+        group="text",
+        placeholder="TEXT",
+    )
+    lockstep: bool = option(
+        False,
+        "draft, send, wait: no drafting during a verify request; some strategies work in lockstep only",
+        group="drafting",
+    )
 
     def __post_init__(self) -> None:
-        for name, types in _NUMBERS.items():
-            value = getattr(self, name)
-            if type(value) not in types:  # isinstance would take True for a number
-                allowed = " or ".join("None" if each is NoneType else each.__name__ for each in types)
-                raise BadOption(f"{name} must be of type {allowed}, got {value!r}")
-        self._check_bias()
-        self._check_stop()
-        if self.max_tokens < 1:
-            raise BadOption(f"max_tokens must be at least 1, got {self.max_tokens}")
-        if self.logprobs is not None and not 0 <= self.logprobs <= MOST_LOGPROBS:
-            raise BadOption(f"logprobs must be None or 0 to {MOST_LOGPROBS}, got {self.logprobs}")
-        if self.draft_n is not None and self.draft_n < 0:
-            raise BadOption(f"draft_n must be None or at least 0, got {self.draft_n}")
         for name, known in (("strategy", Strategy), ("mode", Mode)):
-            try:
+            with suppress(ValueError):
                 object.__setattr__(self, name, known(getattr(self, name)))  # accepts a plain string such as "target"
-            except ValueError:
-                raise BadOption(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}") from None
-        lossy = self.strategy is Strategy.THRESHOLD
-        if lossy != (self.threshold is not None):
-            need = "needs a threshold" if lossy else "takes no threshold: set it to None"
-            raise BadOption(f"the strategy {self.strategy} {need}, got {self.threshold}")
-        if self.threshold is not None and not 0.0 <= self.threshold < 1.0:
-            raise BadOption(f"threshold must be at least 0 and below 1, got {self.threshold}")
-        if self.prediction is not None:
-            self._check_prediction(self.prediction)
-        try:
-            _ = self.sampling
-        except ValueError as error:
-            raise BadOption(str(error)) from None
+        wrong = self.complaint() or self._wrong_together()
+        if wrong is not None:
+            raise BadOption(wrong)
+        if self.prediction is not None and not isinstance(self.prediction, str):
+            object.__setattr__(self, "prediction", tuple(self.prediction))  # so that nobody changes it
+        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
 
-    def _check_prediction(self, prediction: str | Sequence[int]) -> None:
-        if not isinstance(prediction, str):
-            if not isinstance(prediction, Sequence) or any(type(token) is not int for token in prediction):
-                raise BadOption(f"prediction must be text or token ids, got {type(prediction).__name__}")
-            object.__setattr__(self, "prediction", tuple(prediction))  # so that nobody changes it
-        if self.mode is Mode.TARGET:
-            raise BadOption("prediction: in mode target nothing is drafted; the mode fused needs no draft model for it")
-        if self.strategy is Strategy.GREEDY:
-            raise BadOption(
-                f"prediction: the strategy {self.strategy} accepts no draft tokens, leave one of the two out"
-            )
-
-    def _check_stop(self) -> None:
-        """Make `stop` a tuple. Raises BadOption unless it holds strings that a text can have."""
-        stops = (self.stop,) if isinstance(self.stop, str) else self.stop
-        if not isinstance(stops, Sequence) or any(type(stop) is not str for stop in stops):
-            raise BadOption(f"stop must be strings, got {self.stop!r}")
-        if not all(stops):
-            raise BadOption("stop holds an empty string: give each at least one character")
-        object.__setattr__(self, "stop", tuple(stops))
-
-    def _check_bias(self) -> None:
-        """Raise BadOption unless `logit_bias` maps ids to numbers."""
-        if not isinstance(self.logit_bias, Mapping):
-            raise BadOption(f"logit_bias must map token ids to numbers, got {self.logit_bias!r}")
-        for token, bias in self.logit_bias.items():
-            if type(token) is not int or type(bias) not in (float, int):
-                raise BadOption(f"logit_bias must map token ids to numbers, got {token!r}: {bias!r}")
+    def _wrong_together(self) -> str | None:
+        if self.prediction is not None and self.mode is Mode.TARGET:
+            return "prediction: in mode target nothing is drafted; the mode fused needs no draft model for it"
+        if self.prediction is not None and self.strategy is Strategy.GREEDY:
+            return f"prediction: the strategy {self.strategy} accepts no draft tokens, leave one of the two out"
+        return None
 
     def settled(self) -> "Options":
         """Return these options with a seed: the given one, else a random one."""
         return self if self.seed is not None else replace(self, seed=secrets.randbelow(gumbel.SEED_LIMIT))
-
-    @property
-    def sampling(self) -> Sampling:
-        """The sampling settings of the text; their seed is 0 if none was given (see `settled`)."""
-        return Sampling.named_as_in(self, self.seed or 0, self.logit_bias)
 
     @property
     def one_mode(self) -> str | None:
@@ -206,41 +162,36 @@ class Options:
         """Whether this text is generated in lockstep, as requested or as the strategy requires."""
         return self.lockstep or self.strategy not in DRAFTER_INVARIANT
 
+    def with_spec(self, spec: TextSpec, **others: Any) -> "Options":
+        """These options for a text with the given ones, and with others."""
+        given = {
+            name: getattr(spec, name)
+            for name in options_of(TextSpec)
+            if name not in ("strategy", "threshold", "explain")
+        }
+        return replace(self, **given | others)
+
     def described(self) -> dict[str, Any]:
-        """Return the sampling settings as the verifier reports them."""
-        return SamplingReport.of(self.sampling, self.strategy, self.threshold).settings()
+        """Return the sampling settings as the verifier reports them; the seed is 0 if none was given."""
+        return SamplingReport.of(replace(self, seed=self.seed or 0)).settings()
 
     def settings(self) -> dict[str, Any]:
-        """Return all options as JSON values; those in `_LATER` only where they differ from their default."""
-        values = asdict(self)
-        for name in _LATER:
-            if values[name] == getattr(_PLAIN, name):
-                del values[name]
-        return values | self._bias()
-
-    def _bias(self) -> dict[str, Any]:
-        """`logit_bias` as a field of a JSON object; empty if there is none."""
-        biases = {str(token): float(bias) for token, bias in sorted(self.logit_bias.items())}
-        return {"logit_bias": biases} if biases else {}
+        """Return all options as JSON values, but for newer ones that were not given."""
+        return self._named(dict.fromkeys((*_ALWAYS, *options_of(Options))), _ALWAYS)
 
     def request(self) -> dict[str, Any]:
         """Return the fields by which these options go into requests to `/prefill` and `/generate`."""
-        names = ("max_tokens", "temperature", "top_k", "top_p", "seed")
-        fields: dict[str, Any] = {name: getattr(self, name) for name in names}
-        if self.strategy is not Strategy.COUPLED:
-            fields["strategy"] = str(self.strategy)
-        if self.threshold is not None:
-            fields["threshold"] = self.threshold
-        if self.explain:
-            fields["explain"] = True
-        if self.cache_salt:
-            fields["cache_salt"] = self.cache_salt
-        if self.logprobs is not None:
-            fields["logprobs"] = self.logprobs
-        for name in PROCESSORS:
-            if (value := getattr(self, name)) != getattr(_PLAIN, name):
-                fields[name] = value
-        return fields | self._bias()
+        return self._named(options_of(TextSpec), _ALWAYS_SENT)
+
+    def _named(self, options: Iterable[str], always: Collection[str]) -> dict[str, Any]:
+        """Those of `options` that differ from their default, and those in `always`, as JSON values."""
+        all_options = {name: options_of(Options)[name] for name in options}
+        values = {name: (each, getattr(self, name)) for name, each in all_options.items()}
+        return {
+            name: each.to_json(value)
+            for name, (each, value) in values.items()
+            if name in always or value != each.default
+        }
 
 
-_PLAIN = Options()
+Options.__doc__ = described(Options)

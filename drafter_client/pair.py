@@ -307,7 +307,7 @@ class Pair:
             if self._observer is not None:
                 listeners.append(stack.enter_context(self._observer.run(stats, options.settings())))
             may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in paired.modes()
-            drafted = DraftedText(options.sampling, options.strategy, text.prompt_ids, options.cache_salt)
+            drafted = DraftedText(options, text.prompt_ids)
             drafter = paired.drafting.drafters[place.number](drafted) if may_draft else None
             if drafter is not None and paired.drafting.warm:
                 text.read = paired.drafting.warm[place.number].begun

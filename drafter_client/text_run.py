@@ -135,7 +135,7 @@ class TextRun:
     def _remote(self, client: VerifierClient, options: Options) -> Run:
         assert self.drafter is not None
         target, drafting = self.paired.info, self.paired.drafting
-        experience = self.paired.experience.text(options.strategy, options.threshold, options.sampling, target.pass_ms)
+        experience = self.paired.experience.text(options, target.pass_ms)
         with experience as estimates:
             yield from speculate(
                 client,

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from backends.base import Backend, BackendError, Entry, OutOfRoom, Rows, top_logits_spec
 from drafters.base import Expansion
 from speculation.acceptance.draft_probs import drawn_from, normalised, propose
-from speculation.acceptance.strategies import Strategy, common_prefix, effective_sampling
+from speculation.acceptance.strategies import common_prefix
+from speculation.acceptance.text_spec import TextSpec
 from speculation.drafts.tree import Prediction
-from speculation.sampling.processors import masks_of, text_processors
+from speculation.sampling.processors import following
 from speculation.sampling.sampling import Row, Sampling, choose, choose_two, probability
 
 _CHOICES = 8  # top logits of a row for greedy decoding: enough for a second choice
@@ -53,7 +54,7 @@ class ModelDrafter:
         self._backend, self._sampling, self._draws = backend, sampling, draws
         self._ids = min(backend.vocabulary.size, vocabulary_size or backend.vocabulary.size)
         ends = [end for end in backend.vocabulary.ends if end < self._ids]
-        self._processors = text_processors(sampling, prompt_len, self._ids, masks_of(sampling, ends))
+        self._processors = following(sampling.processors(ends, self._ids), prompt_len)
         self._wanted = top_logits_spec(sampling, self._ids, choices=_CHOICES, whole=self._processors is not None)
         self._fewer_ids = (vocabulary_size or 0) > self._ids
         self.width = backend.slots if backend.can_copy else 1
@@ -227,14 +228,9 @@ class ModelDrafter:
 
 
 def model_drafter(
-    backend: Backend,
-    sampling: Sampling,
-    strategy: Strategy,
-    vocabulary_size: int,
-    prompt_len: int,
-    begun: tuple[int, int] | None = None,
+    backend: Backend, spec: TextSpec, vocabulary_size: int, prompt_len: int, begun: tuple[int, int] | None = None
 ) -> ModelDrafter:
-    """The drafter for a strategy and the session's sampling. `vocabulary_size`: the target's. `prompt_len`: tokens of
-    the prompt. `begun`: as for `ModelDrafter`."""
-    drawn = effective_sampling(strategy, sampling)
-    return ModelDrafter(backend, drawn, vocabulary_size, draws=strategy.draws, prompt_len=prompt_len, begun=begun)
+    """The drafter of a text. `vocabulary_size`: the target's. `prompt_len`: tokens of the prompt. `begun`: as for
+    `ModelDrafter`."""
+    draws = spec.strategy.draws
+    return ModelDrafter(backend, spec.drawn, vocabulary_size, draws=draws, prompt_len=prompt_len, begun=begun)

@@ -10,8 +10,7 @@ from typing import TypeVar
 from backends.base import Backend
 from backends.prefixes.kept_texts import can_cut, shared_length
 from drafters.draft_model import ModelDrafter, model_drafter
-from speculation.acceptance.strategies import Strategy
-from speculation.sampling.sampling import Sampling
+from speculation.acceptance.text_spec import TextSpec
 
 K = TypeVar("K")
 
@@ -42,9 +41,7 @@ class WarmEngine:
         common = shared_length(tokens, prompt, min(len(tokens), len(prompt) - 1))
         return common if common > 0 and can_cut(self._engine, slot, common) else 0
 
-    def drafter(
-        self, sampling: Sampling, strategy: Strategy, vocabulary_size: int, prompt: Sequence[int], scope: Hashable
-    ) -> ModelDrafter:
+    def drafter(self, spec: TextSpec, vocabulary_size: int, prompt: Sequence[int], scope: Hashable) -> ModelDrafter:
         """The drafter of the next text, after which the one before must not be used; the rest as for `model_drafter`.
 
         What it does not share with the last text is released, so that it takes no memory.
@@ -55,7 +52,7 @@ class WarmEngine:
             begun = self._last.remains[0], common
         self.empty(but=None if begun is None else begun[0])
         self._scope = scope
-        self._last = model_drafter(self._engine, sampling, strategy, vocabulary_size, len(prompt), begun)
+        self._last = model_drafter(self._engine, spec, vocabulary_size, len(prompt), begun)
         return self._last
 
     def emptied(self) -> Backend:

@@ -179,20 +179,8 @@ class Endpoints:
             text = message.prediction.text
             check_size("prediction", len(text.encode()), target)
             prediction = await self._source.encoding(lambda vocabulary: vocabulary.encode(text, add_begin=False))
-        check_bias(message.logit_bias or {}, len(prompts) * message.choices, target)
-        wanted = [
-            TextRequest(
-                ids,
-                sampling,
-                message.limit,
-                message.top_logprobs_wanted,
-                prediction,
-                message.cache_salt or "",
-                target.identity,
-            )
-            for ids in prompts
-            for sampling in message.samplings()
-        ]
+        check_bias(message.bias, len(prompts) * message.choices, target)
+        wanted = [TextRequest(ids, spec, prediction, target.identity) for ids in prompts for spec in message.specs()]
         order = Order(
             form,
             target.name,

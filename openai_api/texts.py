@@ -8,11 +8,11 @@ from starlette.requests import Request
 
 from backends.vocabulary import Vocabulary
 from speculation.acceptance.round_counts import RoundCounts
+from speculation.acceptance.text_spec import TextSpec
 from speculation.errors import SpecPairError
 from speculation.protocol.prompt_progress import PromptProgress
 from speculation.protocol.response_fields import FinishReason
 from speculation.sampling.logprobs import TokenLogprobs
-from speculation.sampling.sampling import Sampling
 
 T = TypeVar("T")
 
@@ -21,19 +21,14 @@ T = TypeVar("T")
 class TextRequest:
     """One text to generate.
 
-    `max_tokens`  at most; None: as many as the context holds
-    `logprobs`    how many of the likeliest tokens are reported for each position; None: nothing is
+    `spec`        its options, with a seed
     `prediction`  token ids of what the client expects the text to be; None: nothing
-    `cache_salt`  the KV cache is shared only with texts of the same salt
     `identity`    `Target.identity` of the target that the prompt was made for
     """
 
     prompt_ids: list[int]
-    sampling: Sampling
-    max_tokens: int | None = None
-    logprobs: int | None = None
+    spec: TextSpec
     prediction: list[int] | None = None
-    cache_salt: str = ""
     identity: str = ""
 
 

@@ -1,4 +1,4 @@
-"""The pages of the documentation site that are made from the code: REST, OpenAI's fields, settings, command line."""
+"""The pages of the documentation site that are made from the code: options, settings, commands, REST, OpenAI."""
 
 import argparse
 import json
@@ -8,12 +8,16 @@ from typing import Any
 from command_line.parser import Parser, Switch, flag
 from drafter_client.cli import commands
 from drafter_client.cli.settings import NAMES
+from drafter_client.options import Options
 from drafter_client.serve import operations as drafter
 from http_service.keys import key_command
 from http_service.openapi.operation import Operation
 from openai_api.messages.errors import FORM
 from openai_api.messages.fields import EMPTY, TABLE
+from openai_api.messages.requests import ChatRequest
+from specpair.options.option import options_of
 from speculation.errors import RequestError, ServerError
+from speculation.protocol.messages import GenerateRequest
 from verifier_server.api.openapi.document import document
 from verifier_server.api.operations import OPENAI, OPERATIONS
 from verifier_server.commands import compile_command, selftest_command
@@ -81,6 +85,26 @@ def settings() -> str:
     return "\n".join(text) + "\n"
 
 
+def options() -> str:
+    """Every option of a text, which programs, requests, commands and settings have under one name."""
+    text = [
+        "# Options of a text\n\n"
+        "Each has one name in Python (`Options`), in requests to `/prefill` and `/generate`, in requests to "
+        "[OpenAI's endpoints](openai-fields.md), as a flag and as a [setting](settings.md).\n\n"
+        "| option | default | range | meaning | flag | `/generate` | OpenAI |\n|---|---|---|---|---|---|---|"
+    ]
+    for name, option in options_of(Options).items():
+        about = option.about
+        usual = about.usually or ("auto" if about.auto else "")
+        if not usual and option.default not in (None, "", (), {}):
+            usual = _code(option.default)
+        flagged = f"`{flag(name)}`" if about.group else ""
+        there = ["yes" if name in schema.model_fields else "" for schema in (GenerateRequest, ChatRequest)]
+        cells = [f"`{name}`", usual, *map(_cell, (option.bounds, about.words)), flagged, *there]
+        text.append(f"| {' | '.join(cells)} |")
+    return "\n".join(text) + "\n"
+
+
 def _names(table: str, name: str) -> str:
     return f"| `{name}` | `{table.upper()}_{name.upper()}` | `{flag(name)}`"
 
@@ -137,6 +161,7 @@ def _values(values: Iterable[object]) -> str:
 
 # By their paths in docs, where no file of such a name lies.
 PAGES = {
+    "reference/options.md": options,
     "reference/rest.md": rest,
     "reference/openai-fields.md": openai_fields,
     "reference/settings.md": settings,

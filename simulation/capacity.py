@@ -28,7 +28,7 @@ from simulation.capacity_model import KnownText, Metrics, Target, TextRange, per
 from simulation.paced import Cost
 from simulation.virtual_time import World
 from speculation.acceptance.draft import Draft
-from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.text_spec import TextSpec
 from verifier_server.engine.batching_window import LONGEST
 from verifier_server.engine.composer import BatchPlan, Composer
 from verifier_server.engine.requests import Request
@@ -170,9 +170,7 @@ def _intruded(clients: int, tokens: int, setting: Setting, chunk: int) -> tuple[
 
     def enter() -> None:
         rng = random.Random(tokens)
-        session = Session(
-            "long", [rng.randrange(256) for _ in range(tokens)], tokens, GREEDY, Strategy.COUPLED, CONTEXT
-        )
+        session = Session("long", [rng.randrange(256) for _ in range(tokens)], tokens, TextSpec.of(GREEDY), CONTEXT)
         world.scheduler.submit(Request(session, Draft(tokens), lambda _: read.append(world.now)), world.now)
 
     if tokens:

@@ -9,7 +9,7 @@ from simulation.paced import Cost
 from simulation.virtual_drafter import VirtualDrafter
 from simulation.virtual_time import Network, World, or_raise
 from speculation.acceptance.draft import Draft
-from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.text_spec import TextSpec
 from speculation.policy.draft_length import MAX_AUTO
 from speculation.sampling.sampling import Sampling
 from verifier_server.engine.requests import Answer, Request
@@ -138,4 +138,4 @@ def known_pass_ms(target: Cost) -> list[float]:
 
 
 def _session(name: str, text: KnownText) -> Session:
-    return Session(name, list(text.prompt), len(text.prompt), GREEDY, Strategy.COUPLED, CONTEXT)
+    return Session(name, list(text.prompt), len(text.prompt), TextSpec.of(GREEDY), CONTEXT)

@@ -21,9 +21,8 @@ from simulation.capacity_clients import Client, Setting
 from simulation.capacity_model import KnownText
 from simulation.virtual_time import World
 from speculation.acceptance.draft import Draft
-from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.text_spec import TextSpec
 from speculation.errors import SpecPairError
-from speculation.sampling.sampling import Sampling
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Place, Session
 
@@ -53,7 +52,7 @@ class Sender:
         self._texts += 1
         prompt = list(KnownText(1000 + self._texts).prompt)
         name = f"sender-{self._texts}"
-        return Session(name, prompt, len(prompt), Sampling(), Strategy.COUPLED, _TEXT, place=Place(client="sender"))
+        return Session(name, prompt, len(prompt), TextSpec(seed=0), _TEXT, place=Place(client="sender"))
 
     def _submit(self) -> None:
         session = self._session

@@ -11,7 +11,7 @@ from functools import partial
 from drafters.base import Drafter
 from simulation.virtual_time import Network, World, or_raise
 from speculation.acceptance.draft import Draft
-from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.text_spec import TextSpec
 from speculation.acceptance.token_source import SELF_CONTINUED
 from speculation.drafts.ngram import NgramIndex
 from speculation.drafts.node_selection import DraftStep
@@ -80,7 +80,7 @@ class VirtualDrafter:
         self._network, self._overhead, self._rng = network, overhead, random.Random(seed)
         self._length, self._mechanisms, self._lookup = length, mechanisms, lookup
         limit = min(len(prompt) + max_tokens, world.backend.context_length)
-        self.session = Session(name, list(prompt), len(prompt), sampling, Strategy.COUPLED, limit)
+        self.session = Session(name, list(prompt), len(prompt), TextSpec.of(sampling), limit)
         self.session.self_continue = mechanisms.self_continue
         self._latencies, self._acceptance = estimates or Estimates.untaught(pass_ms)
         self._predicted = None if prediction is None else PredictedOutput(prediction, len(prompt))

@@ -35,3 +35,12 @@ def _is_obeyed(character: str) -> bool:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
+
+
+def is_text(value: str) -> bool:
+    """Whether UTF-8 can encode `value`: not half a character (a lone surrogate)."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

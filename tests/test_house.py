@@ -17,12 +17,12 @@ BELOW = {
     "drafter_client": {
         *("openai_api", "http_service", "drafters", "backends", "speculation", "command_line", "specpair")
     },
-    "openai_api": {"http_service", "backends", "speculation"},
+    "openai_api": {"http_service", "backends", "speculation", "specpair"},
     "http_service": {"speculation", "command_line"},
     "drafters": {"backends", "speculation", "specpair"},
     "backends": {"speculation", "specpair"},
     "command_line": {"specpair"},
-    "speculation": set(),
+    "speculation": {"specpair"},
     "models": {"backends"},
     "specpair": set(),
 }

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from uvicorn.config import STARTUP_FAILURE
 
 from backends.base import Backend
-from command_line.objects import keep_loaded_objects
+from command_line.start import keep_loaded_objects
 from http_service.connections.app import App
 from http_service.head_requests import HeadRequests
 from http_service.hosts import Hosts, read_hosts

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from command_line.objects import keep_loaded_objects
+from command_line.start import keep_loaded_objects
 from http_service.keys import key_command
 from http_service.listening import bind_sockets, configured, serve
 from http_service.observability import logs

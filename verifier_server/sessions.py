@@ -1,18 +1,18 @@
 """A session: a text being generated, and its place in the table of sessions. It outlives its KV slot."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from speculation.acceptance.explain import Decision
 from speculation.acceptance.judge import Rule
-from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
+from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
+from speculation.acceptance.text_spec import TextSpec
 from speculation.acceptance.token_source import ELSEWHERE, TokenSource
 from speculation.protocol.response_fields import FinishReason
 from speculation.sampling.logprobs import TokenLogprobs
-from speculation.sampling.processors import LogitProcessor, TextProcessors, text_processors
-from speculation.sampling.sampling import Sampling
+from speculation.sampling.processors import LogitProcessor, TextProcessors, following
 
 T = TypeVar("T")
 
@@ -39,17 +39,14 @@ class Session:
     id: str
     tokens: list[int]  # the prompt and the committed tokens after it
     prompt_len: int
-    sampling: Sampling  # as requested; `rule` holds what applies
-    strategy: Strategy
+    spec: TextSpec  # as requested, with a seed; `rule` holds what applies
     limit: int  # greatest number of tokens, prompt included: there the text ends
-    threshold: float | None = None  # target probability above which the strategy threshold accepts
-    decisions: list[Decision] | None = None  # one for each token from `decided_from` on; None: not asked for
-    logprobs: int | None = None  # for how many of the likeliest tokens log probabilities were asked; None: for none
+    ends: Collection[int] = ()  # ids of the end tokens
+    decisions: list[Decision] | None = field(init=False)  # one for each token from `decided_from` on, if asked for
     token_logprobs: list[TokenLogprobs] = field(default_factory=list)  # if asked for, one for each as `decisions`
     decided_from: int = field(init=False)  # position of the first token committed here, and so of the first decision
     rule: Rule = field(init=False)  # how tokens are judged, from strategy, sampling and threshold
-    masks: Sequence[LogitProcessor] = ()  # logit processors that come first: `masks_of` the settings, and others
-    cache_salt: str = ""  # its prefixes are shared with sessions of the same salt only
+    masks: Sequence[LogitProcessor] = ()  # logit processors of its own, which come first
     processors: TextProcessors | None = field(init=False)  # all of them, for the engine's thread; None: there are none
 
     # Changed by the engine's thread only.
@@ -70,9 +67,16 @@ class Session:
     watchers: tuple[Callable[[], None], ...] = ()  # called from the engine's thread after each change
 
     def __post_init__(self) -> None:
-        self.rule = Rule(self.strategy, effective_sampling(self.strategy, self.sampling), self.threshold or 0.0)
-        self.processors = text_processors(self.rule.sampling, self.prompt_len, masks=self.masks)
+        spec = self.spec
+        self.decisions = [] if spec.explain else None
+        self.rule = Rule(spec.strategy, spec.drawn, spec.threshold or 0.0)
+        self.processors = following([*self.masks, *self.rule.sampling.processors(self.ends)], self.prompt_len)
         self.decided_from = self.cursor = len(self.tokens)
+
+    @property
+    def strategy(self) -> Strategy:
+        """By which rule its draft tokens are accepted."""
+        return self.rule.strategy
 
     @property
     def cached_tokens(self) -> int:
@@ -82,12 +86,12 @@ class Session:
     @property
     def scope(self) -> tuple[str, str]:
         """Within which its KV cache may be used for other texts: the key that owns it, and the salt."""
-        return self.place.owner, self.cache_salt
+        return self.place.owner, self.spec.cache_salt
 
     @property
     def whole_rows(self) -> bool:
         """Whether judging needs whole rows of logits, and not only their top logits."""
-        return self.processors is not None or self.logprobs is not None
+        return self.processors is not None or self.spec.logprobs is not None
 
     def resume(self, tokens: Sequence[int], ends: AbstractSet[int]) -> None:
         """Begin with `tokens` after the prompt, which another session committed. `ends`: the end tokens."""
@@ -99,8 +103,8 @@ class Session:
         """Whether this session holds all tokens of `other`, a new one of the same text, and can serve in its place."""
         if self.place.requests and self.strategy not in DRAFTER_INVARIANT:
             return False  # an earlier client's request may be queued, and the text would depend on it
-        asked = self.decisions is not None, self.logprobs
-        if asked != (other.decisions is not None, other.logprobs) or self.decided_from > len(other.tokens):
+        asked = self.spec.explain, self.spec.logprobs
+        if asked != (other.spec.explain, other.spec.logprobs) or self.decided_from > len(other.tokens):
             return False
         return self.tokens[: len(other.tokens)] == other.tokens
 
@@ -108,11 +112,14 @@ class Session:
         """Whether both continue the same prompt with the same sampling, strategy, limit and salt."""
         return (
             self.prompt_len == other.prompt_len
-            and self.cache_salt == other.cache_salt
             and self.tokens[: self.prompt_len] == other.tokens[: self.prompt_len]
-            and (self.sampling, self.strategy, self.threshold, self.limit)
-            == (other.sampling, other.strategy, other.threshold, other.limit)
+            and (self._text, self.limit) == (other._text, other.limit)
         )
+
+    @property
+    def _text(self) -> TextSpec:
+        """The options without those of what is told of the text."""
+        return replace(self.spec, explain=False, logprobs=None, max_tokens=None)
 
     @property
     def empty(self) -> bool:
@@ -156,7 +163,7 @@ class Session:
 
     def logprobs_of(self, position: int, end: int) -> list[TokenLogprobs | None] | None:
         """The log probabilities of the tokens, as `decided` returns the decisions."""
-        return None if self.logprobs is None else self._each(self.token_logprobs, position, end)
+        return None if self.spec.logprobs is None else self._each(self.token_logprobs, position, end)
 
     def _each(self, kept: list[T], position: int, end: int) -> list[T | None]:
         """Those of `kept`, one for each token committed here, from `position` to before `end`; None for others."""

@@ -28,7 +28,7 @@ from benchmarks.harness.models import DRAFTERS, held_out_prompts
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, by_turns, rate, timed
 from child_processes.serving import Server
-from command_line.objects import keep_loaded_objects
+from command_line.start import keep_loaded_objects
 from drafter_client import DraftModel, LoadOptions, Options, Pair, Tokens
 
 FLAGS = {"texts": 12, "tokens": 96, "streams": 32, "places": 4, "times": 3.0, "seconds": 20.0, "short": 24}

@@ -11,31 +11,33 @@ from drafter_client.conversation import Messages
 from drafter_client.errors import BadOption, BadPromptFile
 from drafter_client.options import Options
 from openai_api.messages.conversation import Message
-from speculation.acceptance.draft_probs import token_id
-from speculation.terminal_text import one_line
+from specpair.options.option import options_of
+from speculation.sampling.processor_options import token_id
+from speculation.terminal_text import is_text, one_line
 
-# Types are compared, not tested with isinstance: true is no number here.
-_KEYS: dict[str, tuple[tuple[type, ...], str]] = {
+_OTHERS: dict[str, tuple[tuple[type, ...], str]] = {
     "prompt": ((str,), "text"),
     "id": ((str, int), "text or a whole number"),
     "system": ((str,), "text"),
-    "max_tokens": ((int,), "a whole number"),
-    "temperature": ((int, float), "a number"),
-    "top_k": ((int,), "a whole number"),
-    "top_p": ((int, float), "a number"),
-    "min_p": ((int, float), "a number"),
-    "presence_penalty": ((int, float), "a number"),
-    "frequency_penalty": ((int, float), "a number"),
-    "repetition_penalty": ((int, float), "a number"),
-    "min_tokens": ((int,), "a whole number"),
-    "logit_bias": ((dict,), "an object of token ids and numbers"),
-    "seed": ((int,), "a whole number"),
-    "prediction": ((str,), "text"),
-    "stop": ((str, list), "text or a list of texts"),
     "messages": ((list,), "a list of messages"),
 }
+_MEANING = {int: "a whole number", float: "a number", str: "text"}  # of the types of options
+_SPECIAL: dict[str, tuple[tuple[type, ...], str]] = {
+    "logit_bias": ((dict,), "an object of token ids and numbers"),
+    "prediction": ((str,), "text"),
+    "stop": ((str, list), "text or a list of texts"),
+}
+# Of each key, the types that its value may have, which are compared, not tested with isinstance: true is no number.
+_KEYS: dict[str, tuple[tuple[type, ...], str]] = {
+    **_OTHERS,
+    **{
+        name: (each.types, _MEANING[each.kind])
+        for name, each in options_of(Options).items()
+        if each.about.group in ("text", "sampling") and each.types is not None
+    },
+    **_SPECIAL,
+}
 _LONGEST = 60  # characters of an id that messages show
-_NOT_OPTIONS = ("prompt", "id", "system", "messages")
 _MESSAGES = TypeAdapter(list[Message])
 
 
@@ -90,7 +92,7 @@ def parse_prompts(
         if not line.strip():
             continue
         given: dict[str, Any] = _object(line, where) if as_json else {"prompt": line}
-        settings = {key: value for key, value in given.items() if key not in _NOT_OPTIONS}
+        settings = {key: value for key, value in given.items() if key not in _OTHERS}
         try:
             options = replace(defaults, **settings)
         except BadOption as error:
@@ -172,12 +174,3 @@ def _messages(given: list[Any], refuse: Callable[[str], NoReturn]) -> Messages:
     if not found:
         refuse("messages is empty: give at least one message")
     return [message.for_template() for message in found]
-
-
-def is_text(value: str) -> bool:
-    """Whether UTF-8 can encode `value`: not half a character (a lone surrogate)."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 from backends.base import ModelLoadError
 from backends.registry import SHOWN
+from command_line.option_flags import add_options
 from command_line.parser import OneOf, Parser, Switch
 from drafter_client.cli import flag_values, flags
 from drafter_client.cli.settings import ENGINE, parsed, print_if_asked
-from drafter_client.options import Mode
+from drafter_client.options import Mode, Options
 from http_service.keys.stored_key import complaint
 from speculation.acceptance.strategies import Strategy
 
@@ -161,8 +162,7 @@ def drafter_parser() -> Parser:
     flags.text_flags(parser, many=True)
     flags.verifier_flags(parser)
     flags.draft_flags(parser, modes=True)
-    flags.sampling_flags(parser)
-    flags.strategy_flags(parser)
+    flags.option_flags(parser, "sampling", "acceptance")
     output = flags.output_flags(parser)
     output.add_argument("--baseline", action=Switch, help="measure the target alone on the same prompt, too")
     output.add_argument("--verbose", action=Switch, help="show the decision on each token")
@@ -229,7 +229,7 @@ def solo_parser() -> Parser:
     flags.text_flags(parser)
     flags.verifier_flags(parser)
     flags.engine_flags(parser.add_argument_group("engine"), SHOWN, "engine (default: %(default)s)")
-    flags.sampling_flags(parser)
+    flags.option_flags(parser, "sampling")
     flags.output_flags(parser)
     return parser
 
@@ -262,8 +262,7 @@ def compare_parser() -> Parser:
         default=3,
         help="times that each text is written (default: 3)",
     )
-    flags.max_tokens_flag(texts, default=96)
-    flags.stop_flag(texts)
+    add_options(texts, Options, ["max_tokens", "stop"], max_tokens=96)
     flags.chat_flags(texts)
     flags.verifier_flags(parser)
     drafting = flags.draft_flags(parser)
@@ -275,7 +274,7 @@ def compare_parser() -> Parser:
         metavar="LIST",
         help="fixed numbers of draft tokens a round to try, beside automatic ones, as 1,2,4 or 1-8 (default: 1-8)",
     )
-    flags.sampling_flags(parser)
+    flags.option_flags(parser, "sampling")
     output = parser.add_argument_group("output")
     output.add_argument("--json", action=Switch, help="one JSON object on standard output, nothing else there")
     output.add_argument("--png", type=flag_values.path, metavar="FILE", help="the picture (default: compare.png)")

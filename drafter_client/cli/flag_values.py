@@ -5,11 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from command_line.given_values import ascending, home, readable
-from drafter_client.batch.prompts import is_text
 from http_service.hosts import read_hosts
 from http_service.origins import read_origins
-from speculation.sampling import gumbel
-from speculation.sampling.sampling import BIAS
 
 
 def path(text: str) -> Path:
@@ -62,30 +59,6 @@ def lengths(text: str) -> list[int]:
             raise argparse.ArgumentTypeError(f"{part!r} ends before it begins")
         found.update(range(first, last + 1))
     return sorted(found)
-
-
-def seed(text: str) -> int:
-    value = whole(0)(text)
-    if value >= gumbel.SEED_LIMIT:
-        raise argparse.ArgumentTypeError("must be below 2**53")
-    return value
-
-
-def bias(text: str) -> tuple[int, float]:
-    """A token id and its bias, written ID=BIAS."""
-    token, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form ID=BIAS, such as 15=-100")
-    return whole(0)(token), between(-BIAS, BIAS)(value)
-
-
-def stop(text: str) -> str:
-    """A string that ends the text."""
-    if not text:
-        raise argparse.ArgumentTypeError("is empty: give at least one character")
-    if not is_text(text):
-        raise argparse.ArgumentTypeError("is not valid text in this terminal's encoding: use UTF-8")
-    return text
 
 
 def whole(low: int, high: int | None = None) -> Callable[[str], int]:

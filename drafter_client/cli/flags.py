@@ -6,14 +6,13 @@ from backends.base import DTYPES
 from backends.machine import THREADS_AT_MOST
 from backends.registry import NAMES, SHOWN, TEST_ENGINES
 from backends.shipped_models import DEFAULT_DRAFT
+from command_line.option_flags import add_options
 from command_line.parser import KEY, OneOf, Switch
-from drafter_client.cli.flag_values import auto_or, between, bias, hosts, numbers, origins, path, seed, stop, whole
+from drafter_client.cli.flag_values import auto_or, between, hosts, numbers, origins, path, whole
 from drafter_client.http.retries import PATIENCE
-from drafter_client.options import DEFAULT_MODE, Mode
+from drafter_client.options import Options
 from drafter_client.pair import BRANCHES, VERIFIER
 from specpair import plugins
-from speculation.acceptance.strategies import Strategy
-from speculation.sampling.sampling import PENALTY, REPETITION
 
 NGRAM = "ngram"  # a backend of the drafter only
 # A branch takes a slot of the engine, KV cells and a place in each pass, and the tenth likeliest continuation is seldom
@@ -131,22 +130,13 @@ def draft_flags(parser: argparse.ArgumentParser, *, modes: bool = False) -> argp
     """Flags of drafting here, and of the draft model's engine. `modes`: include the choice of the mode."""
     draft = parser.add_argument_group("drafting")
     if modes:
-        draft.add_argument(
-            "--mode",
-            choices=OneOf([str(mode) for mode in Mode]),
-            default=str(DEFAULT_MODE),
-            help="who drafts: this machine (remote), the verifier (fused), no model (target), or the fastest of these "
-            "(auto, which is remote if --lockstep, --draft-n or a strategy that depends on drafts is given) (default: "
-            "%(default)s)",
-        )
+        add_options(draft, Options, ["mode"])
         memory_flag(draft)
     draft.add_argument(
         "--draft-model", type=path, metavar="PATH", default=DEFAULT_DRAFT, help="model file (default: the small one)"
     )
     if modes:
-        draft.add_argument(
-            "--draft-n", metavar="auto|N", type=auto_or(0), default="auto", help="draft tokens a round (default: auto)"
-        )
+        add_options(draft, Options, ["draft_n"])
     draft.add_argument(
         "--branches",
         metavar="N",
@@ -160,13 +150,7 @@ def draft_flags(parser: argparse.ArgumentParser, *, modes: bool = False) -> argp
         default=False,
         help="where the draft model has another vocabulary, draft through text (default: no)",
     )
-    draft.add_argument(
-        "--lookup",
-        action=Switch,
-        default=True,
-        help="look draft tokens up in the text itself, beside asking the draft model (default: yes)",
-    )
-    draft.add_argument("--lockstep", action=Switch, default=False, help="draft, send, wait: no overlap (default: no)")
+    add_options(draft, Options, ["lookup", "lockstep"])
     engine = parser.add_argument_group("engine of the draft model")
     engine_flags(
         engine,
@@ -256,8 +240,7 @@ def text_flags(parser: argparse.ArgumentParser, *, many: bool = False) -> None:
         one_or_many.add_argument(
             "--prompt-file", type=path, metavar="FILE", help="many prompts: one a line, or JSON Lines (*.jsonl)"
         )
-    max_tokens_flag(text, default=128)
-    stop_flag(text)
+    add_options(text, Options)
     chat_flags(text)
     if many:
         prediction = text.add_mutually_exclusive_group()
@@ -282,81 +265,10 @@ def chat_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--system", metavar="TEXT", help="system message, with --chat")
 
 
-def stop_flag(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--stop",
-        metavar="TEXT",
-        type=stop,
-        action="append",
-        default=[],
-        help="end the text before this, which may be the name of a control token; may be given several times",
-    )
-
-
-def max_tokens_flag(group: argparse._ArgumentGroup, default: int) -> None:
-    group.add_argument(
-        "--max-tokens", metavar="N", type=whole(1), default=default, help="tokens at most (default: %(default)s)"
-    )
-
-
-def sampling_flags(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("sampling")
-    group.add_argument("--temperature", metavar="T", type=between(0.0, 100.0), default=0.0, help="0: greedy (default)")
-    group.add_argument(
-        "--top-p", metavar="P", type=between(0.0, 1.0, open_low=True), default=1.0, help="nucleus mass (default: off)"
-    )
-    group.add_argument(
-        "--top-k", metavar="K", type=whole(0), default=0, help="most likely tokens only; 0: off (default)"
-    )
-    group.add_argument(
-        "--min-p",
-        metavar="P",
-        type=between(0.0, 1.0),
-        default=0.0,
-        help="mask tokens of less than this share of the greatest probability; 0: off (default)",
-    )
-    for name, meaning in (("presence", "tokens that the text has"), ("frequency", "tokens for each time it has them")):
-        group.add_argument(
-            f"--{name}-penalty",
-            metavar="X",
-            type=between(-PENALTY, PENALTY),
-            default=0.0,
-            help=f"lower the logits of {meaning}; 0: off (default)",
-        )
-    group.add_argument(
-        "--repetition-penalty",
-        metavar="X",
-        type=between(*REPETITION),
-        default=1.0,
-        help="divide the logits of tokens in prompt or text; 1: off (default)",
-    )
-    group.add_argument(
-        "--logit-bias",
-        metavar="ID=BIAS",
-        type=bias,
-        action="append",
-        default=[],
-        help="add to the logit of a token id; may be given several times",
-    )
-    group.add_argument(
-        "--seed", metavar="S", type=seed, help="the same seed gives the same text (default: drawn, and reported)"
-    )
-
-
-def strategy_flags(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("acceptance")
-    group.add_argument(
-        "--strategy",
-        choices=OneOf([str(strategy) for strategy in Strategy]),
-        default=str(Strategy.COUPLED),
-        help="rule by which draft tokens are accepted (default: %(default)s)",
-    )
-    group.add_argument(
-        "--threshold",
-        metavar="P",
-        type=between(0.0, 1.0, open_high=True),
-        help="with --strategy threshold: accept draft tokens of more than this target probability (lossy)",
-    )
+def option_flags(parser: argparse.ArgumentParser, *titles: str) -> None:
+    """Groups of the flags of a text's options."""
+    for title in titles:
+        add_options(parser.add_argument_group(title), Options)
 
 
 def output_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:

@@ -16,6 +16,8 @@ from command_line.layers import Layer, LayeredSettings, Names, first_path, lasti
 from command_line.parser import Parser, Switch, flag
 from command_line.print_config import table
 from drafter_client.cli.flags import NGRAM, is_plugged_drafter
+from drafter_client.options import Options
+from specpair.options.option import options_of
 from speculation.terminal_text import several_lines
 
 # Flags of the engine here.
@@ -24,13 +26,12 @@ ENGINE = ("context", "threads", "gpu_layers", "device", "dtype", "compile", *COM
 NAMES = Names(
     "drafter",
     settings=(
-        *("verifier", "api_key", "patience", "max_tokens", "chat", "concurrency"),
+        *("verifier", "api_key", "patience", "chat", "concurrency"),
         *("host", "port", "texts", "queue", "start_patience", "drain", "log_format", "access_log"),
         *("serve_key", "keys_file", "insecure", "allowed_hosts", "cors_origins"),
         *("ssl_certfile", "ssl_keyfile"),
-        *("mode", "remember", "draft_model", "draft_n", "branches", "translate", "lookup", "lockstep"),
-        *("backend", *ENGINE, "temperature", "top_p", "top_k", "min_p", "seed", "strategy", "threshold"),
-        *("presence_penalty", "frequency_penalty", "repetition_penalty"),
+        *("remember", "draft_model", "branches", "translate", "backend", *ENGINE),
+        *(name for name, option in options_of(Options).items() if option.about.group and option.lasts),
     ),
     paths=("draft_model", "compile_cache", "keys_file", "ssl_certfile", "ssl_keyfile"),
     secrets=("api_key", "serve_key"),

@@ -5,14 +5,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from pydantic import SecretStr
 
 from backends.base import BackendError, LoadOptions
-from command_line.objects import keep_loaded_objects
-from drafter_client.batch.prompts import Prompt, is_text, parse_prompts
+from command_line.option_flags import given
+from command_line.start import keep_loaded_objects
+from drafter_client.batch.prompts import Prompt, parse_prompts
 from drafter_client.cli.flags import NGRAM, is_plugged_drafter
 from drafter_client.conversation import Messages
 from drafter_client.display.progress import loading
@@ -29,10 +29,13 @@ from drafter_client.options import Mode, Options
 from drafter_client.pair import Observer, Pair
 from drafter_client.trace.writer import TraceFolder
 from drafters.plugged import plugged
+from specpair.options.option import options_of
 from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from speculation.counted import counted
 from speculation.errors import SpecPairError
 from speculation.protocol.prompt_progress import PromptProgress
+from speculation.sampling.sampling import SamplingOptions
+from speculation.terminal_text import is_text
 
 INTERRUPTED = 130  # exit status of a program ended by Ctrl-C
 _WIPE_ROW = "\r\x1b[2K"
@@ -120,44 +123,19 @@ def engine_of(options: argparse.Namespace) -> LoadOptions:
 
 def drawing_options(options: argparse.Namespace) -> Options:
     """The options that every mode and `solo` have, from the flags: where the text ends, and how it is sampled."""
-    return Options(
-        max_tokens=options.max_tokens,
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
-        min_p=options.min_p,
-        presence_penalty=options.presence_penalty,
-        frequency_penalty=options.frequency_penalty,
-        repetition_penalty=options.repetition_penalty,
-        logit_bias=dict(options.logit_bias),
-        seed=options.seed,
-        stop=options.stop,
-    )
+    drawn = (*options_of(SamplingOptions), "max_tokens", "stop")
+    return Options(**{name: value for name, value in given(Options, options).items() if name in drawn})
 
 
 def served_options(options: argparse.Namespace) -> Options:
     """The options of all texts that `drafter serve` generates, from the flags."""
-    return Options(
-        mode=options.mode,
-        draft_n=None if options.draft_n == "auto" else options.draft_n,
-        lookup=options.lookup,
-        lockstep=options.lockstep,
-    )
+    return Options(**given(Options, options))
 
 
 def text_options(options: argparse.Namespace) -> Options:
     """All options of a text, from the flags."""
-    return replace(
-        drawing_options(options),
-        strategy=options.strategy,
-        threshold=options.threshold,
-        explain=options.verbose,
-        mode=options.mode,
-        draft_n=None if options.draft_n == "auto" else options.draft_n,
-        lookup=options.lookup,
-        prediction=read_prediction(options),
-        lockstep=options.lockstep,
-    )
+    flags = given(Options, options) | {"explain": options.verbose, "prediction": read_prediction(options)}
+    return Options(**flags)
 
 
 def show(generation: Generation, readout: Readout, then: Callable[[], None] | None = None) -> int:

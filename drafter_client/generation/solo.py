@@ -8,7 +8,7 @@ from drafter_client.generation.events import Began, Committed, Ended, Listener, 
 from drafter_client.generation.text_session import TextSession
 from speculation.acceptance.token_source import TokenSource
 from speculation.protocol.prompt_progress import PromptProgress
-from speculation.sampling.processors import masks_of, text_processors
+from speculation.sampling.processors import following
 from speculation.sampling.sampling import Sampling, choose
 
 
@@ -25,9 +25,9 @@ def run_solo(
     Raises BadPrompt if the prompt leaves no room in the context, and BadOption for a biased id that the model lacks.
     """
     tokens, size = text.known, backend.vocabulary.size
-    for token, _ in sampling.logit_bias[-1:]:  # the greatest id
-        if token >= size:
-            raise BadOption(f"logit_bias names {token}, which is no token id of the model: its ids are 0 to {size - 1}")
+    token = max(sampling.logit_bias, default=0)
+    if token >= size:
+        raise BadOption(f"logit_bias names {token}, which is no token id of the model: its ids are 0 to {size - 1}")
     if len(tokens) >= backend.context_length:
         raise BadPrompt(
             f"the prompt has {len(tokens)} tokens, the context holds {backend.context_length} with the answer: "
@@ -35,7 +35,7 @@ def run_solo(
         )
     tell(Began(len(tokens)), 1e3 * clock())
     limit = min(len(tokens) + max_tokens, backend.context_length)
-    processors = text_processors(sampling, len(text.prompt_ids), masks=masks_of(sampling, backend.vocabulary.ends))
+    processors = following(sampling.processors(backend.vocabulary.ends), len(text.prompt_ids))
     held, wanted = 0, top_logits_spec(sampling, size, whole=processors is not None)
     try:
         while text.finish_reason is None:

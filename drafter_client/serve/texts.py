@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from secrets import token_bytes
@@ -106,18 +105,13 @@ class PairTexts:
     async def open(self, text: TextRequest, caller: Caller) -> "_Text":
         self._draining.check_new_text()
         room = self._pair.target.context_length - len(text.prompt_ids)
-        sampling, predicted = text.sampling, text.prediction is not None
-        mode = self._pair.paired.without_lost_draft_model(self._options.mode, predicted=predicted)
-        options = replace(
-            self._options,
+        mode = self._pair.paired.without_lost_draft_model(self._options.mode, predicted=text.prediction is not None)
+        options = self._options.with_spec(
+            text.spec,
             mode=mode,
-            max_tokens=room if text.max_tokens is None else text.max_tokens,
-            **sampling.settings(),
-            logit_bias=dict(sampling.logit_bias),
-            seed=sampling.seed,
-            logprobs=text.logprobs,
+            max_tokens=room if text.spec.max_tokens is None else text.spec.max_tokens,
             prediction=None if mode is Mode.TARGET else text.prediction,
-            cache_salt=self._salt(caller, text.cache_salt),
+            cache_salt=self._salt(caller, text.spec.cache_salt),
         )
         counted = CountedText(self._gate.accounts, caller, len(text.prompt_ids))
         begin = partial(self._pair.generate, text.prompt_ids, options, identity=text.identity or None)

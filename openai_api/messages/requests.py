@@ -1,18 +1,19 @@
 """The requests of OpenAI's endpoints, as far as they are supported. `fields` says what happens to others."""
 
 import secrets
-from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
 
 from openai_api.messages.conversation import Content, Message, joined
 from openai_api.messages.objects import Object
 from openai_api.messages.seeds import seed_of
+from specpair.options.option import options_of
+from specpair.options.request_fields import request_fields
+from speculation.acceptance.text_spec import TextSpec
 from speculation.errors import InvalidRequest
-from speculation.protocol.sampling_fields import LogitBias
 from speculation.sampling import gumbel
-from speculation.sampling.sampling import MOST_MIN_TOKENS, MOST_TOP_K, PENALTY, REPETITION, Sampling, bias_pairs
+from speculation.sampling.processor_options import MOST_MIN_TOKENS
 
 MOST_TEXTS = 128  # of one request
 MOST_STOPS = 16
@@ -45,38 +46,43 @@ class Prediction(Object):
 _Ids = Annotated[list[int], Field(fail_fast=True)]
 
 
-class _Generation(Object):
+# The options of a text that OpenAI's requests have, too, and what they say of them in another way.
+_OTHERWISE = ("strategy", "threshold", "explain", "logprobs")  # not offered, or in another form
+_OPTIONS = tuple(name for name in options_of(TextSpec) if name not in _OTHERWISE)
+_ANY = {"ge": None, "lt": None}
+_HERE: dict[str, dict[str, Any]] = {
+    "max_tokens": {"usually": "16 for a text; for an answer, as many as the context holds"},
+    "temperature": {"usually": "1"},
+    "top_k": {"words": "keep this many of the most likely tokens; 0 and -1 keep all", "ge": -1},
+    "seed": {
+        "words": "determines all random choices; any integer",
+        "usually": "one is drawn for each choice",
+        "ge": None,
+        "lt": None,
+    },
+    "cache_salt": {"longest": 128},
+}
+if TYPE_CHECKING:
+
+    class _WithOptions(Object):
+        """A request with the options of a text as its parameters, each of which may be null."""
+
+        max_tokens: int | None
+        seed: int | None
+        min_tokens: int | None
+        logit_bias: dict[str, float] | None
+
+else:
+    _WithOptions = create_model(
+        "_WithOptions", __base__=Object, **request_fields(TextSpec, _OPTIONS, optional=True, **_HERE)
+    )
+
+
+class _Generation(_WithOptions):
     """What both endpoints have."""
 
     model: Annotated[
         str | None, Field(description="The name that `/v1/models` lists. Default: the model that is served.")
-    ] = None
-    max_tokens: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            description="The most tokens to generate. Default: 16 for a text; for an answer, as many as the context "
-            "holds.",
-        ),
-    ] = None
-    temperature: Annotated[
-        float | None, Field(ge=0.0, le=100.0, description="0 takes the most likely token. Default: 1.")
-    ] = None
-    top_p: Annotated[
-        float | None,
-        Field(gt=0.0, le=1.0, description="Keep the fewest most likely tokens whose probabilities add up to this."),
-    ] = None
-    top_k: Annotated[
-        int | None,
-        Field(ge=-1, le=MOST_TOP_K, description="Keep this many of the most likely tokens; 0 and -1 keep all."),
-    ] = None
-    min_p: Annotated[
-        float | None,
-        Field(ge=0.0, le=1.0, description="Drop tokens less likely than this share of the likeliest one."),
-    ] = None
-    seed: Annotated[
-        int | None,
-        Field(description="Determines all random choices. Any integer. Default: one is drawn for each choice."),
     ] = None
     n: Annotated[int | None, Field(ge=1, le=MOST_TEXTS, description="How many texts. The first has the seed.")] = None
     best_of: Annotated[int | None, Field(description="Only 1, or the value of `n`.")] = None
@@ -84,38 +90,7 @@ class _Generation(Object):
         LongestStop | Annotated[list[LongestStop], Field(max_length=MOST_STOPS, fail_fast=True)] | None,
         Field(description="The text ends before the first of these strings."),
     ] = None
-    presence_penalty: Annotated[
-        float | None,
-        Field(ge=-PENALTY, le=PENALTY, description="Subtracted from the logit of each token of the output."),
-    ] = None
-    frequency_penalty: Annotated[
-        float | None,
-        Field(
-            ge=-PENALTY, le=PENALTY, description="Subtracted from a token's logit for each time it is in the output."
-        ),
-    ] = None
-    repetition_penalty: Annotated[
-        float | None,
-        Field(
-            ge=REPETITION[0],
-            le=REPETITION[1],
-            description="Divides a positive logit of a token of prompt or output, multiplies others.",
-        ),
-    ] = None
-    logit_bias: LogitBias | None = None
-    min_tokens: Annotated[
-        int | None,
-        Field(
-            ge=0,
-            le=MOST_MIN_TOKENS,
-            description="The model ends no text before it has so many tokens. A stop string does.",
-        ),
-    ] = None
     ignore_eos: Annotated[bool | None, Field(description="Whether the model never ends a text.")] = None
-    cache_salt: Annotated[
-        str | None,
-        Field(max_length=128, description="Prompts share the KV cache only with those that have the same salt."),
-    ] = None
     prediction: Annotated[
         Prediction | None, Field(description="What the text is expected to be: draft tokens are taken from it.")
     ] = None
@@ -143,6 +118,11 @@ class _Generation(Object):
         return 1 if self.n is None else self.n
 
     @property
+    def bias(self) -> dict[str, float]:
+        """What is added to the logits of token ids."""
+        return self.logit_bias or {}
+
+    @property
     def stops(self) -> list[str]:
         """The stop strings."""
         return [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
@@ -157,24 +137,26 @@ class _Generation(Object):
         """Whether a stream ends with the usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
-    def samplings(self) -> list[Sampling]:
-        """How the tokens of each choice are drawn."""
-        drawn = Sampling(
-            temperature=1.0 if self.temperature is None else self.temperature,
-            top_k=max(0, self.top_k or 0),
-            top_p=1.0 if self.top_p is None else self.top_p,
-            min_p=self.min_p or 0.0,
-            presence_penalty=self.presence_penalty or 0.0,
-            frequency_penalty=self.frequency_penalty or 0.0,
-            repetition_penalty=1.0 if self.repetition_penalty is None else self.repetition_penalty,
-            min_tokens=MOST_MIN_TOKENS if self.ignore_eos else self.min_tokens or 0,
-            logit_bias=bias_pairs({int(token): bias for token, bias in (self.logit_bias or {}).items() if bias}),
-        )
+    @property
+    def top_logprobs_wanted(self) -> int | None:
+        """For how many of the likeliest tokens log probabilities are wanted; None: for none."""
+        raise NotImplementedError
+
+    def specs(self) -> list[TextSpec]:
+        """The options of each choice."""
+        options = options_of(TextSpec)
+        given = {
+            name: options[name].of_json(getattr(self, name)) for name in _OPTIONS if getattr(self, name) is not None
+        }
+        given = {"temperature": 1.0} | given | {"max_tokens": self.limit, "logprobs": self.top_logprobs_wanted}
+        given["top_k"] = max(0, given.get("top_k", 0))
+        if self.ignore_eos:
+            given["min_tokens"] = MOST_MIN_TOKENS
         seeds = (
             secrets.randbelow(gumbel.SEED_LIMIT) if self.seed is None else seed_of(self.seed, choice)
             for choice in range(self.choices)
         )
-        return [replace(drawn, seed=seed) for seed in seeds]
+        return [TextSpec(**given | {"seed": seed}) for seed in seeds]
 
 
 class CompletionRequest(_Generation):

@@ -14,6 +14,7 @@ from speculation.errors import InvalidRequest
 from speculation.sampling import full_logits, gumbel, nucleus
 from speculation.sampling.distribution import draw
 from speculation.sampling.gumbel import Purpose
+from speculation.sampling.processor_options import token_id
 from speculation.sampling.sampling import Row, Sampling
 from speculation.sampling.top_logits import TopLogits
 
@@ -52,12 +53,6 @@ def propose(row: Row, sampling: Sampling) -> Weights:
     mass = np.exp(scaled[:_IDS] - scaled[0])
     pairs = zip(ids.tolist(), (mass / mass.sum()).tolist(), strict=False)
     return {token: float(f"{weight:.{_DIGITS}g}") for token, weight in sorted(pairs) if weight >= _LEAST}
-
-
-def token_id(key: str) -> int | None:
-    """The token id that a key of a JSON object names: a decimal number of at most nine digits; None: it names none."""
-    plain = key.isascii() and key.isdigit() and len(key) < 10
-    return int(key) if plain and str(int(key)) == key else None
 
 
 def drawn_from(weights: Weights, seed: int, position: int) -> int:

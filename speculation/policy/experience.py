@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.text_spec import TextSpec
 from speculation.drafts.acceptance_model import AcceptanceModel
 from speculation.policy.timing import LatencyModel
 from speculation.sampling.sampling import Sampling
@@ -42,14 +43,12 @@ class Experience:
         self._acceptance: OrderedDict[tuple[Strategy, float | None, Sampling], AcceptanceModel] = OrderedDict()
 
     @contextmanager
-    def text(
-        self, strategy: Strategy, threshold: float | None, sampling: Sampling, pass_ms: Sequence[float] = ()
-    ) -> Iterator[Estimates]:
+    def text(self, spec: TextSpec, pass_ms: Sequence[float] = ()) -> Iterator[Estimates]:
         """Yield the estimates that a text begins with; keep them for the next one when the block is left.
 
         `pass_ms`: as for `LatencyModel`, for the first text.
         """
-        kind = strategy, threshold, replace(sampling, seed=0)
+        kind = spec.strategy, spec.threshold, replace(spec.sampling, seed=0)
         with self._lock:
             latencies = LatencyModel(pass_ms) if self._latencies is None else self._latencies.for_another_text()
             known = self._acceptance.get(kind)

@@ -1,6 +1,6 @@
 """What the response models share: their base, the types of their fields, and the parts that several of them have."""
 
-from typing import Annotated, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast
 
 from pydantic import (
     AfterValidator,
@@ -12,20 +12,15 @@ from pydantic import (
     GetPydanticSchema,
     PlainSerializer,
     WithJsonSchema,
+    create_model,
 )
 from pydantic_core import CoreSchema
 
+from specpair.options.option import options_of
+from specpair.options.request_fields import request_fields
 from speculation.acceptance.explain import Decision
-from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.text_spec import TextSpec
 from speculation.acceptance.token_source import PATTERN, split
-from speculation.protocol.sampling_fields import (
-    FrequencyPenalty,
-    LogitBias,
-    MinP,
-    MinTokens,
-    PresencePenalty,
-    RepetitionPenalty,
-)
 from speculation.sampling import gumbel
 from speculation.sampling.logprobs import TokenLogprobs
 from speculation.sampling.sampling import Sampling
@@ -133,37 +128,31 @@ class TimedResponse(Response):
         return self.timing.forward_ms
 
 
-class SamplingReport(Response):
+_REPORTED = (*options_of(Sampling), "strategy", "threshold")
+if TYPE_CHECKING:
+
+    class _WithSampling(Response):
+        seed: int
+
+else:
+    _WithSampling = create_model(
+        "_WithSampling",
+        __base__=Response,
+        **request_fields(Sampling, required=("seed", "temperature", "top_k", "top_p")),
+        **request_fields(TextSpec, ("strategy", "threshold"), required=("strategy",)),
+    )
+
+
+class SamplingReport(_WithSampling):
     """How the target's tokens are drawn."""
 
-    seed: Annotated[int, Field(ge=0, lt=gumbel.SEED_LIMIT, description="As given, or as drawn where none was given.")]
-    temperature: Annotated[float, Field(ge=0.0, description="0 takes the most likely token.")]
-    top_k: Annotated[Count, Field(description="0: no such filter.")]
-    top_p: Annotated[
-        float,
-        Field(gt=0.0, le=1.0, description="Of the most likely tokens, the fewest that add up to this probability."),
-    ]
-    strategy: Annotated[Strategy, Field(strict=False)]  # given by name
     noise: Noise
-    threshold: Annotated[float, Field(ge=0.0, lt=1.0, description="With the strategy of that name.")] | None = None
-    min_p: MinP = 0.0
-    presence_penalty: PresencePenalty = 0.0
-    frequency_penalty: FrequencyPenalty = 0.0
-    repetition_penalty: RepetitionPenalty = 1.0
-    min_tokens: MinTokens = 0
-    logit_bias: LogitBias = {}
 
     @classmethod
-    def of(cls, sampling: Sampling, strategy: Strategy, threshold: float | None) -> "SamplingReport":
-        """The report of a session's settings."""
-        return cls(
-            seed=sampling.seed,
-            **sampling.settings(),
-            strategy=strategy,
-            noise=gumbel.NAME,
-            threshold=threshold,
-            logit_bias={str(token): bias for token, bias in sampling.logit_bias},
-        )
+    def of(cls, spec: TextSpec) -> "SamplingReport":
+        """The report of the options of a text, whose seed is settled."""
+        options = options_of(TextSpec)
+        return cls(noise=gumbel.NAME, **{name: options[name].to_json(getattr(spec, name)) for name in _REPORTED})
 
     def settings(self) -> dict[str, Any]:
         """The JSON object."""

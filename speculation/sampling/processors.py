@@ -15,14 +15,14 @@ Logits are float32, and so is the arithmetic. A verifier and a drafter that proc
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf, log
 from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from speculation.sampling.sampling import Logits, Row, Sampling
+from speculation.sampling.rows import Logits, Row
 from speculation.sampling.top_logits import TopLogits
 
 NAME = "processors-1"  # of this order and these formulas: other ones need another name
@@ -108,12 +108,12 @@ class EndsLater(LogitProcessor):
             row[self._ends] = -inf
 
 
-class LogitBias(LogitProcessor):
+class Biases(LogitProcessor):
     """Adds a bias to the logits of some ids."""
 
-    def __init__(self, biases: Sequence[tuple[int, float]], size: int | None = None) -> None:
-        """`biases`: pairs of an id and its bias. `size`: ids of a row; those beyond are left out."""
-        kept = [(token, bias) for token, bias in biases if size is None or token < size]
+    def __init__(self, biases: Mapping[int, float], size: int | None = None) -> None:
+        """`biases`: of each id. `size`: ids of a row; those beyond are left out."""
+        kept = [(token, bias) for token, bias in sorted(biases.items()) if size is None or token < size]
         self._ids = np.array([token for token, _ in kept], np.int64)
         self._biases = np.array([bias for _, bias in kept], np.float32)
 
@@ -121,7 +121,7 @@ class LogitBias(LogitProcessor):
         row[self._ids] += self._biases
 
 
-class RepetitionPenalty(LogitProcessor):
+class LowerRepeated(LogitProcessor):
     """Divides the positive logits of ids in prompt or output by a penalty, and multiplies the negative ones by it."""
 
     def __init__(self, penalty: float, size: int | None = None) -> None:
@@ -144,7 +144,7 @@ class RepetitionPenalty(LogitProcessor):
         row[ids] = np.where(logits > 0, logits / self._penalty, logits * self._penalty)
 
 
-class OutputPenalties(LogitProcessor):
+class LowerWritten(LogitProcessor):
     """Lowers the logits of ids in the output: by `presence`, and by `frequency` for each time that they occur."""
 
     def __init__(self, frequency: float, presence: float, size: int | None = None) -> None:
@@ -161,7 +161,7 @@ class OutputPenalties(LogitProcessor):
         row[self._output.ids] -= self._frequency * self._output.counts + self._presence
 
 
-class MinP(LogitProcessor):
+class LowerProbable(LogitProcessor):
     """Masks ids whose probability at `temperature` is less than `min_p` (above 0) times the greatest one."""
 
     def __init__(self, min_p: float, temperature: float) -> None:
@@ -254,26 +254,6 @@ class ProcessedRows(Sequence[Logits]):
         return self._done[at]
 
 
-def masks_of(sampling: Sampling, ends: Iterable[int]) -> list[LogitProcessor]:
-    """The masks that the settings ask for, new ones. `ends`: ids of the model's end tokens."""
-    return [EndsLater(ends, sampling.min_tokens)] if sampling.min_tokens else []
-
-
-def text_processors(
-    sampling: Sampling, prompt_len: int, size: int | None = None, masks: Sequence[LogitProcessor] = ()
-) -> TextProcessors | None:
-    """The logit processors of a text with these settings; None if nothing changes its rows.
-
-    `sampling`: from `effective_sampling`. `size`: ids of a row, where the text may hold others; None: it holds none.
-    `masks`: `masks_of` the settings, and processors of the caller's own; new ones, which come first.
-    """
-    processors = list(masks)
-    if sampling.logit_bias:
-        processors.append(LogitBias(sampling.logit_bias, size))
-    if sampling.repetition_penalty != 1.0:
-        processors.append(RepetitionPenalty(sampling.repetition_penalty, size))
-    if sampling.frequency_penalty or sampling.presence_penalty:
-        processors.append(OutputPenalties(sampling.frequency_penalty, sampling.presence_penalty, size))
-    if sampling.min_p and not sampling.greedy:
-        processors.append(MinP(sampling.min_p, sampling.temperature))
+def following(processors: Sequence[LogitProcessor], prompt_len: int) -> TextProcessors | None:
+    """The processors of one text, which has a prompt of `prompt_len` tokens; None if there are none."""
     return TextProcessors(processors, prompt_len) if processors else None

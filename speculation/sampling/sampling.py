@@ -7,93 +7,81 @@ vocabulary in float64 (`full_logits`), or from the top logits of a row where the
 (`top_logits_choice`).
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
-from itertools import pairwise
-from typing import Any
+from collections.abc import Collection
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from specpair.options.option import complaint, option, options_of
 from speculation.sampling import full_logits, gumbel, nucleus, top_logits_choice
+from speculation.sampling.processor_options import ProcessedText, Processors
+from speculation.sampling.processors import LogitProcessor
+from speculation.sampling.rows import Logits as Logits
+from speculation.sampling.rows import Row as Row
 from speculation.sampling.top_logits import TopLogits
 
 GREEDY_BELOW = 1e-3  # temperatures under this are plain argmax
-PENALTY = 2.0  # the greatest frequency and presence penalty; the least is its negative
-REPETITION = (0.01, 100.0)  # range of the repetition penalty: beyond it, float32 logits could overflow
 MOST_TOP_K = 2**53  # JSON readers that have floats only take larger numbers for others
-MOST_MIN_TOKENS = 2**53  # so many that no end token ever comes
-BIAS = 100.0  # the greatest bias of an id; the least is its negative
-
-Logits = NDArray[np.float32]
-Row = Logits | TopLogits
 
 
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """Sampling settings of a session. `top_k` 0 and `top_p` 1 switch the filters off.
+@dataclass(frozen=True)
+class SamplingOptions(Processors):
+    """How tokens are drawn: the options of every interface, those of the logit processors included."""
 
-    The others are settings of logit processors, which are described in `processors` and off by default. `logit_bias`:
-    pairs of an id and its bias, sorted by id, each id once. `min_tokens`: no end token comes before so many tokens.
-    """
+    seed: int | None = option(
+        None,
+        "determines all random choices: the same seed gives the same text",
+        usually="one is drawn and reported",
+        ge=0,
+        lt=gumbel.SEED_LIMIT,
+        group="sampling",
+        placeholder="S",
+    )
+    temperature: float = option(
+        0.0, "0 takes the most likely token", ge=0.0, le=100.0, group="sampling", placeholder="T"
+    )
+    top_k: int = option(
+        0,
+        "keep this many of the most likely tokens; 0: all",
+        ge=0,
+        le=MOST_TOP_K,
+        group="sampling",
+        placeholder="K",
+    )
+    top_p: float = option(
+        1.0,
+        "keep the fewest most likely tokens whose probabilities add up to this; 1: all",
+        gt=0.0,
+        le=1.0,
+        group="sampling",
+        placeholder="P",
+    )
 
-    seed: int = 0
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    logit_bias: tuple[tuple[int, float], ...] = ()
-    min_tokens: int = 0
+
+@dataclass(frozen=True)
+class Sampling(SamplingOptions):
+    """Sampling settings of a text. Raises ValueError for values that are out of range."""
+
+    seed: int = option(0, "as given, or as drawn where none was given", ge=0, lt=gumbel.SEED_LIMIT)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < gumbel.SEED_LIMIT:
-            raise ValueError(f"seed must be in [0, 2**53), got {self.seed}")
-        if not 0.0 <= self.temperature <= 100.0:
-            raise ValueError(f"temperature must be in [0, 100], got {self.temperature}")
-        if not 0 <= self.top_k <= MOST_TOP_K:
-            raise ValueError(f"top_k must be 0 (off) or positive, up to 2**53, got {self.top_k}")
-        if not 0.0 < self.top_p <= 1.0:
-            raise ValueError(f"top_p must be in (0, 1], got {self.top_p}")
-        if not 0.0 <= self.min_p <= 1.0:
-            raise ValueError(f"min_p must be in [0, 1], got {self.min_p}")
-        for name in ("presence_penalty", "frequency_penalty"):
-            if not -PENALTY <= getattr(self, name) <= PENALTY:
-                raise ValueError(f"{name} must be in [{-PENALTY:g}, {PENALTY:g}], got {getattr(self, name)}")
-        least, most = REPETITION
-        if not least <= self.repetition_penalty <= most:
-            raise ValueError(f"repetition_penalty must be in [{least:g}, {most:g}], got {self.repetition_penalty}")
-        if not 0 <= self.min_tokens <= MOST_MIN_TOKENS:
-            raise ValueError(f"min_tokens must be in [0, 2**53], got {self.min_tokens}")
-        for token, bias in self.logit_bias:
-            if token < 0:
-                raise ValueError(f"logit_bias names {token}, which is no token id: ids are 0 or greater")
-            if not -BIAS <= bias <= BIAS:
-                raise ValueError(f"logit_bias of token {token} must be in [{-BIAS:g}, {BIAS:g}], got {bias}")
-        if any(left[0] >= right[0] for left, right in pairwise(self.logit_bias)):
-            raise ValueError("logit_bias must be sorted by id, each id once: see `bias_pairs`")
+        if (wrong := complaint(self)) is not None:
+            raise ValueError(wrong)
 
     @classmethod
-    def named_as_in(cls, given: object, seed: int, bias: Mapping[int, float]) -> "Sampling":
-        """Settings with `seed` and `bias`; the others are the attributes of these names in `given`."""
-        return cls(seed, logit_bias=bias_pairs(bias), **{name: getattr(given, name) for name in _names()})
-
-    def settings(self) -> dict[str, Any]:
-        """The settings by name, but the seed, and `logit_bias`, which each interface writes in its own way."""
-        return {name: getattr(self, name) for name in _names()}
+    def of(cls, given: SamplingOptions) -> "Sampling":
+        """The settings of a text with these options; the seed is 0 if none was given."""
+        return cls(**{name: getattr(given, name) for name in options_of(cls)} | {"seed": given.seed or 0})
 
     @property
     def greedy(self) -> bool:
         """Whether the chosen token is the plain argmax."""
         return self.temperature < GREEDY_BELOW
 
-    @property
-    def processed(self) -> bool:
-        """Whether a logit processor changes rows."""
-        penalised = self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1.0
-        return bool(self.min_tokens or penalised or self.logit_bias or (self.min_p and not self.greedy))
+    def processors(self, ends: Collection[int], size: int | None = None) -> list[LogitProcessor]:
+        """New logit processors, those that change a row. `ends`: ids of the model's end tokens. `size`: ids of a row,
+        where the text may hold others; None: it holds none."""
+        return self.made(ProcessedText(ends, size, 0.0 if self.greedy else self.temperature))
 
     @property
     def unprocessed(self) -> "Sampling":
@@ -104,16 +92,6 @@ class Sampling:
     def softmax_temperature(self) -> float:
         """The temperature of reported probabilities and of TopLogits: the session's own, or 1 where it is greedy."""
         return 1.0 if self.greedy else self.temperature
-
-
-def bias_pairs(biases: Mapping[int, float]) -> tuple[tuple[int, float], ...]:
-    """`Sampling.logit_bias` for the bias of each id."""
-    return tuple(sorted((token, float(bias)) for token, bias in biases.items()))
-
-
-def _names() -> Iterator[str]:
-    """The settings that every interface has under the same name."""
-    return (each.name for each in fields(Sampling) if each.name not in ("seed", "logit_bias"))
 
 
 def choose(row: Row, sampling: Sampling, position: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from speculation.acceptance.draft import Draft
-from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.text_spec import TextSpec
 from speculation.sampling.sampling import Sampling, choose
 from tests.conformance.conftest import Subject
 from verifier_server.engine.engine import Engine
@@ -38,7 +38,7 @@ def test_five_sessions_on_three_slots_equal_plain_decoding(subject: Subject, tem
     samplings = [Sampling(number, temperature) for number in range(5)]
     texts = [alone(subject, prompt, sampling) for prompt, sampling in zip(prompts, samplings, strict=True)]
     sessions = [
-        Session(str(number), list(prompt), len(prompt), samplings[number], Strategy.COUPLED, len(prompt) + LENGTH)
+        Session(str(number), list(prompt), len(prompt), TextSpec.of(samplings[number]), len(prompt) + LENGTH)
         for number, prompt in enumerate(prompts)
     ]
     engine = Engine(Scheduler(subject.backend, max_drafts=8, batching_window=0.0))
@@ -67,7 +67,7 @@ def test_a_prompt_that_begins_like_an_ended_text_goes_on_as_a_cold_one(subject: 
     engine = Engine(Scheduler(subject.backend, max_drafts=8, batching_window=0.0))
 
     def written(prompt: Sequence[int]) -> Session:
-        session = Session("text", list(prompt), len(prompt), Sampling(), Strategy.COUPLED, len(prompt) + LENGTH)
+        session = Session("text", list(prompt), len(prompt), TextSpec(seed=0), len(prompt) + LENGTH)
         answers: list[object] = []
         engine.submit(Request(session, Draft(len(prompt)), answers.append, until_end=True))
         while session.finish_reason is None:

@@ -102,7 +102,7 @@ def test_strategies_have_the_processors_too(fused: Verifier, strategy: Strategy)
     assert len(done.token_ids) == COUNT and 102 not in done.token_ids
     assert len(done.stats.decisions) == COUNT
     if strategy is not Strategy.PROBABILISTIC:
-        drawn = Sampling(11, 0.0, frequency_penalty=1.0, logit_bias=((101, 6.0), (102, -100.0)))
+        drawn = Sampling(11, 0.0, frequency_penalty=1.0, logit_bias={101: 6.0, 102: -100.0})
         assert done.token_ids == processed.plain(TARGET.logits_after, IDS, COUNT, drawn)
 
 

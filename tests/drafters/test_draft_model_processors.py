@@ -11,6 +11,7 @@ from drafters.shared_engine import SharedEngine
 from drafters.translation import TranslatingDrafter
 from speculation.acceptance.draft_probs import drawn_from, propose
 from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.text_spec import TextSpec
 from speculation.sampling.sampling import Logits, Sampling, choose_reference
 from tests.drafter_client.support import drafts_of
 from tests.speculation import processed
@@ -18,11 +19,11 @@ from tests.speculation import processed
 SCRIPT = Script(support=24, sharpness=1.5)  # so few ids that they repeat
 MODEL = ScriptedBackend(SCRIPT)
 PROMPT = [256, *b"text text"]
-BIAS = ((3, -100.0), (7, 2.0))
+BIAS = {3: -100.0, 7: 2.0}
 PENALTIES = {"presence_penalty": 1.5, "frequency_penalty": 0.5, "repetition_penalty": 1.3}
 SAMPLINGS = pytest.mark.parametrize(
     "sampling",
-    [Sampling(2, 0.0, 0, 1.0, **PENALTIES, logit_bias=BIAS), Sampling(3, 0.9, 40, 0.95, 0.1, **PENALTIES)],  # type: ignore[arg-type]
+    [Sampling(2, 0.0, 0, 1.0, **PENALTIES, logit_bias=BIAS), Sampling(3, 0.9, 40, 0.95, min_p=0.1, **PENALTIES)],  # type: ignore[arg-type]
     ids=["greedy", "sampled"],
 )
 
@@ -69,7 +70,7 @@ def test_each_continuation_has_its_own_processed_row(sampling: Sampling) -> None
 
 @pytest.mark.parametrize("context", [8, 16])
 def test_processors_see_the_text_before_the_window(context: int) -> None:
-    sampling = Sampling(3, 0.9, 0, 1.0, 0.0, **PENALTIES)  # type: ignore[arg-type]
+    sampling = Sampling(3, 0.9, **PENALTIES)  # type: ignore[arg-type]
     drafter = drafter_of(ScriptedBackend(SCRIPT, context_length=context), sampling)
     output: list[int] = []
     for _ in range(25):
@@ -83,7 +84,7 @@ def test_processors_see_the_text_before_the_window(context: int) -> None:
 
 
 def test_a_prompt_may_be_read_in_pieces() -> None:
-    sampling = Sampling(3, 0.9, 0, 1.0, 0.0, **PENALTIES)  # type: ignore[arg-type]
+    sampling = Sampling(3, 0.9, **PENALTIES)  # type: ignore[arg-type]
     drafter = drafter_of(ScriptedBackend(SCRIPT), sampling)
     for end in (3, 6, len(PROMPT)):
         drafter.expand(PROMPT[:end], [[]], False)
@@ -116,14 +117,14 @@ def test_views_of_a_shared_engine_get_whole_rows_within_the_pass() -> None:
 
 def test_the_strategy_decides_what_is_processed() -> None:
     """At temperature 0 min_p masks nothing, and so rows stay as they are."""
-    sampling = Sampling(3, 0.9, min_p=0.5)
-    drafter = model_drafter(ScriptedBackend(SCRIPT), sampling, Strategy.DETERMINISTIC, 258, len(PROMPT))
+    spec = TextSpec(seed=3, temperature=0.9, min_p=0.5, strategy=Strategy.DETERMINISTIC)
+    drafter = model_drafter(ScriptedBackend(SCRIPT), spec, 258, len(PROMPT))
     found = [each.token for each in drafts_of(drafter, PROMPT, 6)]
     assert found == processed.plain(MODEL.logits_after, PROMPT, 6, Sampling())
 
 
 def test_a_smaller_vocabulary_of_the_draft_model_leaves_out_other_ids() -> None:
-    sampling = Sampling(3, 0.0, presence_penalty=1.0, logit_bias=((299, 50.0),))
+    sampling = Sampling(3, 0.0, presence_penalty=1.0, logit_bias={299: 50.0})
     drafter = ModelDrafter(ScriptedBackend(SCRIPT), sampling, 300, prompt_len=len(PROMPT))
     (found,) = drafter.expand([*PROMPT, 299, 7], [[290]], False).predictions
     assert 0 <= found.token < 258
@@ -132,7 +133,7 @@ def test_a_smaller_vocabulary_of_the_draft_model_leaves_out_other_ids() -> None:
 def test_a_translated_draft_is_not_processed() -> None:
     """The ids of logit processors are the target's."""
     texts = []
-    for sampling in (Sampling(5, 0.9), Sampling(5, 0.9, presence_penalty=2.0, logit_bias=((101, 100.0),))):
+    for sampling in (Sampling(5, 0.9), Sampling(5, 0.9, presence_penalty=2.0, logit_bias={101: 100.0})):
         backend = ScriptedBackend(Script(seed=4, support=128), slots=1)
         drafter = TranslatingDrafter(backend, MODEL.vocabulary, sampling)
         texts.append(drafter.expand(PROMPT, [[]], False).predictions)

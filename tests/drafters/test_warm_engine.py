@@ -8,8 +8,7 @@ from backends.base import EngineFailure
 from backends.scripted import Script, ScriptedBackend
 from drafters.draft_model import ModelDrafter, model_drafter
 from drafters.warm_engine import WarmEngine, warmest
-from speculation.acceptance.strategies import Strategy
-from speculation.sampling.sampling import Sampling
+from speculation.acceptance.text_spec import TextSpec
 
 SCRIPT = Script(seed=5)
 PROMPT = [256, *range(60)]
@@ -20,7 +19,7 @@ def engine(slots: int = 3, **options: int | None) -> ScriptedBackend:
 
 
 def drafter_of(warm: WarmEngine, prompt: list[int], scope: str = "") -> ModelDrafter:
-    return warm.drafter(Sampling(), Strategy.COUPLED, 258, prompt, scope)
+    return warm.drafter(TextSpec(), 258, prompt, scope)
 
 
 def test_the_next_turn_reads_what_is_new() -> None:
@@ -109,7 +108,7 @@ def test_predictions_are_those_of_an_empty_engine(texts: list[tuple[int, int, in
     for shared, other, grows in texts:
         text = [*PROMPT[:shared], 100 + other, 101, 102]
         mine = drafter_of(warm, text)
-        fresh = model_drafter(engine(2, context_length=64), Sampling(), Strategy.COUPLED, 258, len(text))
+        fresh = model_drafter(engine(2, context_length=64), TextSpec(), 258, len(text))
         for step in range(grows):
             tails = [[], [step, step]]
             expected = fresh.expand(text, tails, False).predictions

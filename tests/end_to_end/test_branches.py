@@ -14,7 +14,7 @@ from drafter_client.draft_sources import DraftedText, DraftModel
 from drafter_client.http.client import VerifierClient
 from drafters.draft_model import BRANCH_CELLS, ModelDrafter
 from models import DEFAULT_DRAFT
-from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.text_spec import TextSpec
 from speculation.policy.controller import SpeculationController
 from speculation.policy.timing import LatencyModel
 from speculation.sampling import gumbel
@@ -150,7 +150,7 @@ def test_concurrent_texts_that_fill_their_contexts_have_room(
     ids = np.random.default_rng(0).integers(0, 4096, (2, texts, CONTEXT + 40)).tolist()
     with source.open(client, SLOTS, texts) as drafting:
         for each in ids:
-            drafters = [make(DraftedText(Sampling(), Strategy.COUPLED, [0], "")) for make in drafting.drafters]
+            drafters = [make(DraftedText(TextSpec(), [0])) for make in drafting.drafters]
             for length in (CONTEXT - 20, CONTEXT - 10, CONTEXT + 30):
                 for drafter, text in zip(drafters, each, strict=True):
                     for depth in range(1, 11):

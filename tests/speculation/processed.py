@@ -6,18 +6,38 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from speculation.sampling.processors import LogitProcessor, TextProcessors, following
 from speculation.sampling.sampling import Logits, Sampling, choose_reference
 
 SETTINGS = {
-    "logit_bias": Sampling(3, 0.9, logit_bias=((0, 1.5), (1, -2.0), (3, -100.0))),
+    "logit_bias": Sampling(3, 0.9, logit_bias={0: 1.5, 1: -2.0, 3: -100.0}),
     "repetition_penalty": Sampling(4, 0.9, repetition_penalty=1.8),
     "frequency_penalty": Sampling(5, 0.9, frequency_penalty=0.7),
     "presence_penalty": Sampling(6, 0.9, presence_penalty=1.3),
     "min_p": Sampling(7, 0.9, min_p=0.2),
     "min_tokens": Sampling(10, 0.9, min_tokens=2),
     "rewards": Sampling(8, 0.9, presence_penalty=-0.5, frequency_penalty=-0.2, repetition_penalty=0.8),
-    "all": Sampling(9, 1.1, 0, 0.95, 0.05, 0.4, 0.3, 1.2, ((0, 0.5), (2, -1.0)), 1),
+    "all": Sampling(
+        *(9, 1.1, 0, 0.95),
+        min_p=0.05,
+        presence_penalty=0.4,
+        frequency_penalty=0.3,
+        repetition_penalty=1.2,
+        logit_bias={0: 0.5, 2: -1.0},
+        min_tokens=1,
+    ),
 }
+
+
+def text_processors(
+    sampling: Sampling,
+    prompt_len: int,
+    size: int | None = None,
+    masks: Sequence[LogitProcessor] = (),
+    ends: Collection[int] = (),
+) -> TextProcessors | None:
+    """The processors of a text with these settings, behind `masks`; None if there are none."""
+    return following([*masks, *sampling.processors(ends, size)], prompt_len)
 
 
 def process(
@@ -27,7 +47,7 @@ def process(
     logits = row.astype(np.float64)
     if len(output) < sampling.min_tokens:
         logits[[*ends]] = -np.inf
-    for token, bias in sampling.logit_bias:
+    for token, bias in sampling.logit_bias.items():
         logits[token] += bias
     for token in {*prompt, *output}:
         above, r = logits[token] > 0, sampling.repetition_penalty

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from http_service.keys.access import Caller
-from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.text_spec import TextSpec
 from speculation.errors import Overloaded
-from speculation.sampling.sampling import Sampling
 from verifier_server.engine.sequence_state import SILENCE
 from verifier_server.session_admission import LINGER
 from verifier_server.session_table import SessionTable
@@ -39,7 +38,7 @@ class Desk:
         self._opened += 1
 
         def make(name: str) -> Session:
-            made = Session(name, [1, 2], 2, Sampling(), Strategy.COUPLED, 10, self_continue=self_continue)
+            made = Session(name, [1, 2], 2, TextSpec(seed=0), 10, self_continue=self_continue)
             made.commit([3], set(), ["b"])
             return made
 

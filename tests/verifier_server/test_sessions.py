@@ -3,9 +3,8 @@
 import pytest
 
 from http_service.keys.access import ANYONE, Caller
-from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.text_spec import TextSpec
 from speculation.errors import Overloaded, SessionConflict, UnknownSession
-from speculation.sampling.sampling import Sampling
 from verifier_server.session_table import CALLERS, SessionTable
 from verifier_server.sessions import Session
 
@@ -37,7 +36,7 @@ class Table:
 
 
 def empty(name: str, prompt: int = 1) -> Session:
-    return Session(name, [prompt, 2], 2, Sampling(), Strategy.COUPLED, 10)
+    return Session(name, [prompt, 2], 2, TextSpec(seed=0), 10)
 
 
 def session(name: str, prompt: int = 1) -> Session:
@@ -252,7 +251,7 @@ def test_a_refused_prompt_displaces_no_session() -> None:
 def test_commit_ends_the_text_at_an_end_token_or_the_limit(
     tokens: list[int], committed: list[int], reason: str | None
 ) -> None:
-    made = Session("a", [1, 2], 2, Sampling(), Strategy.COUPLED, 10)
+    made = Session("a", [1, 2], 2, TextSpec(seed=0), 10)
     made.commit(tokens, {9}, ["b"] * len(tokens))
     assert (made.tokens[2:], made.finish_reason) == (committed, reason)
     assert len(made.marks) == len(committed)

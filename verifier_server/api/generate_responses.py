@@ -90,4 +90,4 @@ async def text_events(
 
 def sampling_report(session: Session) -> SamplingReport:
     """How the session's tokens are drawn."""
-    return SamplingReport.of(session.sampling, session.strategy, session.threshold)
+    return SamplingReport.of(session.spec)

@@ -43,18 +43,9 @@ class VerifierTexts:
         return await asyncio.to_thread(work, self._service.engine.backend.vocabulary)
 
     async def open(self, text: TextRequest, caller: Caller) -> "_Text":
-        sampling = text.sampling
         plain = self._service.loader.loaded().drafting is None and text.prediction is None
-        request = GenerateRequest(
-            prompt_ids=text.prompt_ids,
-            max_tokens=text.max_tokens,
-            **sampling.settings(),
-            seed=sampling.seed,
-            logprobs=text.logprobs,
-            mode="target" if plain else "fused",
-            prediction_ids=text.prediction,
-            cache_salt=text.cache_salt,
-        ).model_copy(update={"logit_bias": {str(token): bias for token, bias in sampling.logit_bias}})  # it was checked
+        mode = "target" if plain else "fused"
+        request = GenerateRequest.of(text.spec, prompt_ids=text.prompt_ids, mode=mode, prediction_ids=text.prediction)
         return _Text(self._service, self._service.open_text(request, None, caller))
 
     def wait_over(self, waited: float) -> SpecPairError | None:

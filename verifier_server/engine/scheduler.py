@@ -234,8 +234,10 @@ class Scheduler:
             decisions = explain(rule, rulings, part.fresh.tokens, judged, position)
         tokens = [ruling.token for ruling in rulings]
         logprobs: list[TokenLogprobs] = []
-        if session.logprobs is not None:
-            logprobs = [token_logprobs(row, token, session.logprobs) for row, token in zip(rows, tokens, strict=False)]
+        if session.spec.logprobs is not None:
+            logprobs = [
+                token_logprobs(row, token, session.spec.logprobs) for row, token in zip(rows, tokens, strict=False)
+            ]
         accepted = [ruling.accepted for ruling in rulings]
         session.commit(
             tokens,

@@ -11,8 +11,7 @@ from drafters.base import Drafter
 from drafters.lookup import NAME, NgramDrafter
 from drafters.shared_engine import SharedEngine
 from drafters.warm_engine import WarmEngine, warmest
-from speculation.acceptance.strategies import Strategy
-from speculation.sampling.sampling import Sampling
+from speculation.acceptance.text_spec import TextSpec
 from verifier_server.settings import NGRAM, Settings
 
 DRAFT_MODEL = "the draft model: "  # how errors of its engine begin
@@ -69,8 +68,7 @@ class DraftModel:
     @contextmanager
     def drafter(
         self,
-        sampling: Sampling,
-        strategy: Strategy = Strategy.COUPLED,
+        spec: TextSpec,
         prompt: Sequence[int] = (),
         scope: Hashable = None,
     ) -> Iterator[Drafter]:
@@ -89,7 +87,7 @@ class DraftModel:
             engine = warmest([(each, each) for each in self._free], prompt, scope)
             self._free.remove(engine)
         try:
-            yield engine.drafter(sampling, strategy, self._vocabulary_size, prompt, scope)
+            yield engine.drafter(spec, self._vocabulary_size, prompt, scope)
         finally:
             with self._choosing:
                 self._free.append(engine)
@@ -111,7 +109,7 @@ class DraftModel:
     def _time_step(self, clock: Callable[[], float]) -> float:
         """Milliseconds of a draft step: the minimum of several, since the first one may prepare what later ones use."""
         text, times = [0, 0], []
-        with self.drafter(Sampling()) as drafter:
+        with self.drafter(TextSpec()) as drafter:
             for _ in range(_TIMED):
                 began = clock()
                 text += [each.token for each in drafter.expand(text, [[]], False).predictions]

@@ -3,16 +3,16 @@
 import asyncio
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 from backends.base import Backend
 from backends.vocabulary import Part
+from speculation.acceptance.text_spec import TextSpec
 from speculation.errors import EmptyPrompt, InvalidRequest, PromptTooLong, TokenOutOfRange
 from speculation.protocol import messages
 from speculation.sampling import gumbel
-from speculation.sampling.processors import masks_of
-from speculation.sampling.sampling import Sampling
 from verifier_server.sessions import Session
 
 P = TypeVar("P", messages.PrefillRequest, messages.GenerateRequest)
@@ -41,26 +41,15 @@ def make_session(
             prompt_len=len(ids),
             context_length=backend.context_length,
         )
-    sampling = request.sampling(secrets.randbelow(gumbel.SEED_LIMIT) if request.seed is None else request.seed)
-    _check_bias(backend, sampling)
-    limit = backend.context_length
-    if request.max_tokens is not None:
-        limit = min(limit, len(ids) + request.max_tokens)
+    spec, limit = request.spec, backend.context_length
+    if spec.seed is None:
+        spec = replace(spec, seed=secrets.randbelow(gumbel.SEED_LIMIT))
+    _check_bias(backend, spec)
+    if spec.max_tokens is not None:
+        limit = min(limit, len(ids) + spec.max_tokens)
     self_continue = isinstance(request, messages.PrefillRequest) and request.self_continue
-    session = Session(
-        session_id,
-        list(ids),
-        len(ids),
-        sampling,
-        request.strategy,
-        limit,
-        threshold=request.threshold,
-        decisions=[] if request.explain else None,
-        logprobs=request.logprobs,
-        masks=masks_of(sampling, backend.vocabulary.ends),
-        self_continue=self_continue,
-        cache_salt=request.cache_salt,
-    )
+    ends = backend.vocabulary.ends
+    session = Session(session_id, list(ids), len(ids), spec, limit, ends, self_continue=self_continue)
     if request.committed_ids:
         _check_committed(backend, request.committed_ids, limit - len(ids))
         session.resume(request.committed_ids, backend.vocabulary.ends)
@@ -155,15 +144,14 @@ def _check_committed(backend: Backend, ids: list[int], most: int) -> None:
         )
 
 
-def _check_bias(backend: Backend, sampling: Sampling) -> None:
+def _check_bias(backend: Backend, spec: TextSpec) -> None:
     """Raise TokenOutOfRange for the first id of `logit_bias` that the vocabulary lacks."""
     size = backend.vocabulary.size
-    for token, _ in sampling.logit_bias[-1:]:  # they are sorted
-        if token >= size:
-            first = next(each for each, _ in sampling.logit_bias if each >= size)
-            raise TokenOutOfRange(
-                f"logit_bias: token id {first} is outside of the vocabulary of {size} ids", param=f"logit_bias.{first}"
-            )
+    if max(spec.logit_bias, default=0) >= size:
+        first = min(each for each in spec.logit_bias if each >= size)
+        raise TokenOutOfRange(
+            f"logit_bias: token id {first} is outside of the vocabulary of {size} ids", param=f"logit_bias.{first}"
+        )
 
 
 def check_ids(backend: Backend, field: str, ids: list[int]) -> None:

@@ -94,8 +94,7 @@ class ServerDrafting:
         text = _FusedText(engine, self.draft, session, length, prediction, self._clock, counts, self._clock(), position)
 
         def generate() -> None:
-            kind = session.strategy, session.threshold, session.sampling
-            with self._experience.text(*kind, self._pass_ms) as estimates:
+            with self._experience.text(session.spec, self._pass_ms) as estimates:
                 for result in text.results(estimates):
                     on_answer(result)
                     self._deliver()
@@ -203,7 +202,7 @@ class _FusedText:
             now=self._now(),
         )
         prompt = session.tokens[: session.prompt_len]
-        with self.draft.drafter(session.sampling, session.strategy, prompt, session.scope) as drafter:
+        with self.draft.drafter(session.spec, prompt, session.scope) as drafter:
             while not (self._ended or self.cancelled):
                 now = self._now()
                 in_flight_draft = controller.next_draft(now)

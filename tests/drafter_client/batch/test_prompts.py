@@ -65,8 +65,8 @@ def test_a_bad_text_file_is_refused_with_the_line(data: bytes, complaint: str) -
 
 
 KEYS = (
-    "prompt, id, system, max_tokens, temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, "
-    "repetition_penalty, min_tokens, logit_bias, seed, prediction, stop, messages"
+    "prompt, id, system, messages, seed, temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, "
+    "repetition_penalty, min_tokens, max_tokens, logprobs, cache_salt, logit_bias, prediction, stop"
 )
 
 BOTH = "there are messages and a prompt"
@@ -98,7 +98,7 @@ ROLE = "messages.0.role: Input should be 'system', 'developer', 'user', 'assista
         ('{"prompt": "a", "logit_bias": [1]}', "logit_bias must be an object of token ids and numbers, got [1]"),
         ('{"prompt": "a", "logit_bias": {"x": 1}}', "logit_bias names 'x', which is no token id"),
         ('{"prompt": "a", "logit_bias": {"1": "x"}}', "logit_bias must map token ids to numbers, got 1: 'x'"),
-        ('{"prompt": "a", "logit_bias": {"1": 101}}', "logit_bias of token 1 must be in [-100, 100], got 101.0"),
+        ('{"prompt": "a", "logit_bias": {"1": 101}}', "logit_bias of token 1 must be in [-100, 100], got 101"),
         ('{"prompt": "a", "seed": -1}', "seed must be in [0, 2**53), got -1"),
         ('{"prompt": "a", "system": "b"}', "system is a message of a chat: add --chat"),
         ('{"prompt": "a", "id": "x"}', "the id 'x' is that of line 1, too"),

@@ -67,6 +67,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "ssl_certfile": (str(DEFAULT_DRAFT), str(DEFAULT_TARGET), str(DEFAULT_DRAFT)),
     "ssl_keyfile": (str(DEFAULT_DRAFT), str(DEFAULT_TARGET), str(DEFAULT_DRAFT)),
     "mode": ("auto", "fused", "target"),
+    "cache_salt": ("a", "b", "c"),
     "draft_model": ("/1", "/2", "/3"),
     "backend": ("torch", "mlx", "neuron_legacy"),
     "device": ("cpu", "cuda", "mps"),

@@ -117,7 +117,7 @@ def test_coupled_decisions_show_the_drafters_probabilities(drafter: Command, ver
     [
         (["--strategy", "threshold"], "--strategy threshold: give the probability above which a draft token is"),
         (["--threshold", "0.5"], "--threshold: --strategy coupled has none, leave one of the two out"),
-        (["--strategy", "threshold", "--threshold", "1"], "--threshold: must be at least 0.0 and below 1.0"),
+        (["--strategy", "threshold", "--threshold", "1"], "--threshold: must be in [0, 1), got 1"),
         (["--strategy", "best"], "--strategy: no 'best'; choose one of coupled, "),
         (["--strategy", "probabilistic", "--translate"], "--translate: translated drafts have no distribution"),
         (["--prompt-file", "x", "--verbose"], "--verbose: shows the decisions on one text, give it with --prompt"),

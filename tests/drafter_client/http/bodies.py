@@ -6,15 +6,15 @@ from typing import Any
 
 from backends.scripted import ByteVocabulary
 from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.text_spec import TextSpec
 from speculation.acceptance.token_source import marks_of
 from speculation.protocol.fingerprint import Fingerprint
 from speculation.protocol.response_fields import FinishReason, Response, SamplingReport, Timing
 from speculation.protocol.responses import PrefillResponse, VerifyResponse
 from speculation.protocol.service_responses import ModelInfo
-from speculation.sampling.sampling import Sampling
 
 TIMING = Timing(queue_ms=0.5, forward_ms=1.5, sessions=1)
-SAMPLING = SamplingReport.of(Sampling(), Strategy.COUPLED, None)
+SAMPLING = SamplingReport.of(TextSpec(seed=0))
 
 
 def body(response: Response) -> dict[str, Any]:

@@ -22,7 +22,7 @@ KINDS: dict[str, type[Object]] = {
     name: kind
     for module in (conversation, requests)
     for name, kind in vars(module).items()
-    if isinstance(kind, type) and issubclass(kind, Object) and name not in ("Object", "_Generation")
+    if isinstance(kind, type) and issubclass(kind, Object) and name != "Object" and name[0] != "_"
 }
 
 

@@ -13,10 +13,11 @@ from speculation.acceptance.explain import explain
 from speculation.acceptance.judge import Rule, judge
 from speculation.acceptance.strategies import Strategy, effective_sampling
 from speculation.sampling.distribution import probabilities
-from speculation.sampling.processors import LogitProcessor, ProcessedRows, TextProcessors, masks_of, text_processors
+from speculation.sampling.processors import LogitProcessor, ProcessedRows, TextProcessors
 from speculation.sampling.sampling import Logits, Row, Sampling, choose
 from tests.speculation import chi_square, processed
 from tests.speculation.drafted_decoding import IDS, drafter_row, target_row
+from tests.speculation.processed import text_processors
 
 PROMPT = [0, 4]
 COUNT = 3
@@ -67,8 +68,7 @@ def text(
     """A text decoded in rounds of `drafts` draft tokens. `knows`: whether the drafter has the processors, too."""
     sampling, tokens = rule.sampling, list(PROMPT)
     verifier, drafter = (
-        text_processors(sampling, 2, masks=[*masks_of(sampling, ENDS), *([masks()] if masks else [])])
-        or TextProcessors([], 2)
+        text_processors(sampling, 2, masks=[masks()] if masks else [], ends=ENDS) or TextProcessors([], 2)
         for _ in range(2)
     )
     while len(tokens) < len(PROMPT) + count:
@@ -151,7 +151,7 @@ def test_a_drafter_that_knows_the_processors_is_accepted_more_often() -> None:
     def accepted(knows: bool) -> int:
         total = 0
         for seed in range(200):
-            sampling = Sampling(seed, 1.0, presence_penalty=2.0, logit_bias=((1, -100.0),))
+            sampling = Sampling(seed, 1.0, presence_penalty=2.0, logit_bias={1: -100.0})
             known, verifier = text_processors(sampling, 2), text_processors(sampling, 2)
             assert verifier is not None
             drafts, _ = draft(known if knows else None, [0, 4, 2, 3], 3, sampling, False)

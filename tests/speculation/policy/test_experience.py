@@ -4,19 +4,18 @@ import pytest
 
 from simulation.virtual_drafter import VirtualDrafter
 from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.text_spec import TextSpec
 from speculation.drafts.tree import TreeNode
 from speculation.policy.experience import Estimates, Experience
 from speculation.policy.schedule import LOCKSTEP
-from speculation.sampling.sampling import Sampling
 from tests.speculation.policy.virtual_pair import Knowing, run
 
-Kind = tuple[Strategy, float | None, Sampling]
-GREEDY: Kind = (Strategy.COUPLED, None, Sampling(seed=1))
-SAMPLED: Kind = (Strategy.COUPLED, None, Sampling(seed=1, temperature=0.8))
+GREEDY = TextSpec(seed=1)
+SAMPLED = TextSpec(seed=1, temperature=0.8)
 
 
-def _warm(temperature: float) -> Kind:
-    return Strategy.COUPLED, None, Sampling(temperature=temperature)
+def _warm(temperature: float) -> TextSpec:
+    return TextSpec(temperature=temperature)
 
 
 def _reject(estimates: Estimates, count: int = 20) -> None:
@@ -27,13 +26,13 @@ def _reject(estimates: Estimates, count: int = 20) -> None:
 
 def test_outcomes_are_kept_for_texts_of_the_same_kind() -> None:
     experience = Experience()
-    with experience.text(*GREEDY) as first:
+    with experience.text(GREEDY) as first:
         fresh = first.acceptance.model.typical
         _reject(first)
-    with experience.text(*SAMPLED) as other, experience.text(Strategy.GREEDY, None, Sampling()) as another:
+    with experience.text(SAMPLED) as other, experience.text(TextSpec(strategy=Strategy.GREEDY)) as another:
         assert another.acceptance.model.count == other.acceptance.model.count == 0
         assert other.acceptance.model.typical == fresh
-    with experience.text(*GREEDY[:2], Sampling(seed=2)) as second:
+    with experience.text(TextSpec(seed=2)) as second:
         assert second.acceptance.model.typical < fresh
         assert second.acceptance.model.count == 20
         assert second.acceptance.recent == 0.0, "the last outcomes were those of another text"
@@ -41,19 +40,19 @@ def test_outcomes_are_kept_for_texts_of_the_same_kind() -> None:
 
 def test_the_last_outcomes_of_one_kind_of_token_are_forgotten_for_the_other_kind_too() -> None:
     experience = Experience()
-    with experience.text(*GREEDY) as first:
+    with experience.text(GREEDY) as first:
         _reject(first)
         assert first.acceptance.lookup.recent < -0.9
-    with experience.text(*GREEDY) as second:
+    with experience.text(GREEDY) as second:
         assert second.acceptance.lookup.recent == 0.0
 
 
 def test_a_drafter_that_failed_is_tried_again_in_the_next_text() -> None:
     experience = Experience()
-    with experience.text(*GREEDY) as first:
+    with experience.text(GREEDY) as first:
         _reject(first, 40)
         assert first.acceptance.model.typical < 0.2
-    with experience.text(*GREEDY) as second:
+    with experience.text(GREEDY) as second:
         assert 0.3 < second.acceptance.model.typical < 0.5
         for _ in range(8):
             second.acceptance.learn(TreeNode(1, 0.9, None), True)
@@ -63,7 +62,7 @@ def test_a_drafter_that_failed_is_tried_again_in_the_next_text() -> None:
 
 def test_passes_are_known_in_all_later_texts_and_the_rest_is_measured_again() -> None:
     experience = Experience()
-    with experience.text(*GREEDY, [30.0, 31.0]) as first:
+    with experience.text(GREEDY, [30.0, 31.0]) as first:
         assert first.latencies.verify(0) == pytest.approx(30.0)
         first.latencies.drafted(1, 7.0)
         first.latencies.exchanged(90.0, 5.0, 50.0)
@@ -71,7 +70,7 @@ def test_passes_are_known_in_all_later_texts_and_the_rest_is_measured_again() ->
         first.latencies.queued(5.0)
         first.latencies.shared(2, 8)
         verify = first.latencies.verify(0)
-    with experience.text(*SAMPLED, [30.0, 31.0]) as second:
+    with experience.text(SAMPLED, [30.0, 31.0]) as second:
         assert second.latencies.verify(0) == verify
         assert not second.latencies.draft_known, "one that was measured too slow would never be measured again"
         assert second.latencies.link == second.latencies.queue == 0.0
@@ -80,12 +79,12 @@ def test_passes_are_known_in_all_later_texts_and_the_rest_is_measured_again() ->
 
 def test_texts_at_the_same_time_have_copies_and_the_one_that_ends_last_counts() -> None:
     experience = Experience()
-    with experience.text(*GREEDY) as outer:
-        with experience.text(*GREEDY) as inner:
+    with experience.text(GREEDY) as outer:
+        with experience.text(GREEDY) as inner:
             _reject(inner)
             assert outer.acceptance.model.typical > inner.acceptance.model.typical
         outer.latencies.verified(0, 7.0)
-    with experience.text(*GREEDY) as last:
+    with experience.text(GREEDY) as last:
         assert last.acceptance.model.typical == outer.acceptance.model.typical
         outer.latencies.verified(0, 700.0)
         assert last.latencies.verify(0) == 7.0
@@ -95,27 +94,27 @@ def test_a_text_that_fails_has_taught_something() -> None:
     experience = Experience()
 
     def fail() -> None:
-        with experience.text(*GREEDY) as first:
+        with experience.text(GREEDY) as first:
             _reject(first)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    with experience.text(*GREEDY) as second:
+    with experience.text(GREEDY) as second:
         assert second.acceptance.model.typical < 0.5
 
 
 def test_kinds_that_were_not_used_for_long_are_forgotten() -> None:
     experience = Experience()
     for kind in range(17):
-        with experience.text(*_warm(kind)) as estimates:
+        with experience.text(_warm(kind)) as estimates:
             _reject(estimates)
-        with experience.text(*_warm(1)) as used:
+        with experience.text(_warm(1)) as used:
             _reject(used, 1)
     with (
-        experience.text(*_warm(0)) as forgotten,
-        experience.text(*_warm(1)) as used,
-        experience.text(*_warm(16)) as latest,
+        experience.text(_warm(0)) as forgotten,
+        experience.text(_warm(1)) as used,
+        experience.text(_warm(16)) as latest,
     ):
         assert forgotten.acceptance.model.count == 0
         assert latest.acceptance.model.count == 20 < used.acceptance.model.count
@@ -127,9 +126,9 @@ def test_a_pair_wastes_fewer_draft_tokens_on_its_second_text() -> None:
         return run(drafter, LOCKSTEP, rtt=1.0, step=30.0, wider=6.0, draft=1.0, count=60, estimates=estimates)
 
     experience = Experience()
-    with experience.text(*GREEDY) as estimates:
+    with experience.text(GREEDY) as estimates:
         first = judged(estimates).course
-    with experience.text(*GREEDY) as estimates:
+    with experience.text(GREEDY) as estimates:
         second = judged(estimates).course
     assert second.judged - second.accepted < first.judged - first.accepted
     assert second.tokens_per_second > first.tokens_per_second

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.text_spec import TextSpec
 from speculation.errors import InvalidRequest
 from speculation.protocol import messages
 from speculation.sampling.sampling import Sampling
@@ -24,9 +25,9 @@ def refusal(schema: type[messages.Message], body: Any) -> InvalidRequest:
 @pytest.mark.parametrize("schema", PROMPTED)
 def test_defaults_of_prompted_requests(schema: type[messages.PrefillRequest]) -> None:
     message = messages.parse(schema, b'{"prompt": "x"}')
-    assert (message.prompt, message.prompt_ids, message.max_tokens, message.seed) == ("x", None, None, None)
+    assert (message.prompt, message.prompt_ids, message.spec.max_tokens, message.spec.seed) == ("x", None, None, None)
     assert message.strategy is Strategy.COUPLED
-    assert message.sampling(9) == Sampling(9, 0.0, 0, 1.0)
+    assert message.spec == TextSpec() and message.spec.sampling == Sampling()
 
 
 def test_all_fields_are_accepted() -> None:
@@ -53,8 +54,15 @@ def test_all_fields_are_accepted() -> None:
     }
     message = messages.parse(messages.PrefillRequest, json.dumps(given).encode())
     assert message.model_dump(exclude_none=True) == given
-    biases = ((3, 2.5), (15, -100.0))
-    assert message.sampling(7) == Sampling(7, 1.0, 40, 0.5, 0.1, -2.0, 0.5, 1.2, biases, 3)
+    assert message.spec.sampling == Sampling(
+        *(2**53 - 1, 1.0, 40, 0.5),
+        min_p=0.1,
+        presence_penalty=-2.0,
+        frequency_penalty=0.5,
+        repetition_penalty=1.2,
+        logit_bias={3: 2.5, 15: -100.0},
+        min_tokens=3,
+    )
 
 
 @pytest.mark.parametrize("bad", [1.0, 1.5, True, "1", None, [1]], ids=repr)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.text_spec import TextSpec
 from speculation.acceptance.token_source import marks_of
 from speculation.errors import InvalidRequest
 from speculation.protocol import messages, response_fields, responses, service_responses
@@ -71,24 +72,26 @@ def test_response_without_judged_drafts_has_at_most_one_new_token(tokens: int) -
 
 def test_names_are_made_safe_for_a_terminal() -> None:
     """On both ends."""
-    report = response_fields.SamplingReport.of(Sampling(), Strategy.COUPLED, None)
+    report = response_fields.SamplingReport.of(TextSpec(seed=0))
     told = json.dumps({**report.settings(), "noise": "a\x1b[2J\u202e"})
     assert response_fields.SamplingReport.model_validate_json(told).noise == r"a\x1b[2J\u202e"
 
 
 def test_the_report_of_settings() -> None:
     settings = {"seed": 5, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "strategy": "greedy", "noise": "gumbel-1"}
-    assert response_fields.SamplingReport.of(Sampling(5, 0.5, 3, 0.9), Strategy.GREEDY, None).settings() == settings
-    assert response_fields.SamplingReport.of(Sampling(), Strategy.THRESHOLD, 0.5).settings()["threshold"] == 0.5
+    spec = TextSpec.of(Sampling(5, 0.5, 3, 0.9), strategy=Strategy.GREEDY)
+    assert response_fields.SamplingReport.of(spec).settings() == settings
+    spec = TextSpec(seed=0, strategy=Strategy.THRESHOLD, threshold=0.5)
+    assert response_fields.SamplingReport.of(spec).settings()["threshold"] == 0.5
 
 
 def test_the_report_has_the_processors_that_are_on() -> None:
-    plain = response_fields.SamplingReport.of(Sampling(5, 0.5), Strategy.COUPLED, None).settings()
-    sampling = Sampling(5, 0.5, min_p=0.1, logit_bias=((3, 2.0), (15, -100.0)))
-    report = response_fields.SamplingReport.of(sampling, Strategy.COUPLED, None)
+    plain = response_fields.SamplingReport.of(TextSpec(seed=5, temperature=0.5)).settings()
+    sampling = Sampling(5, 0.5, min_p=0.1, logit_bias={3: 2.0, 15: -100.0})
+    report = response_fields.SamplingReport.of(TextSpec.of(sampling))
     assert report.settings() == plain | {"min_p": 0.1, "logit_bias": {"3": 2.0, "15": -100.0}}
     penalties = Sampling(5, 0.5, presence_penalty=0.5, frequency_penalty=-0.5, repetition_penalty=1.1)
-    report = response_fields.SamplingReport.of(penalties, Strategy.COUPLED, None)
+    report = response_fields.SamplingReport.of(TextSpec.of(penalties))
     names = ("presence_penalty", "frequency_penalty", "repetition_penalty")
     assert report.settings() == plain | dict(zip(names, (0.5, -0.5, 1.1), strict=True))
 

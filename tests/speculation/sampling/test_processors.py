@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 
 from speculation.sampling.processors import (
     LogitProcessor,
-    MinP,
+    LowerProbable,
     ProcessedRows,
     TextProcessors,
     TokenCounts,
-    masks_of,
-    text_processors,
 )
-from speculation.sampling.sampling import Logits, Sampling, bias_pairs
+from speculation.sampling.sampling import Logits, Sampling
 from speculation.sampling.top_logits import top_logits_of
 from tests.speculation import processed
 from tests.speculation.rows import logits_of
@@ -32,7 +30,7 @@ PENALTIES = st.floats(-2.0, 2.0)
 ROWS = st.builds(logits_of, st.sampled_from(["normal", "ties", "peaked", "masked"]), st.just(SIZE), st.integers(0, 999))
 TEMPERATURES = st.sampled_from([0.0, 0.3, 1.0, 4.0])
 ALONE: dict[str, dict[str, st.SearchStrategy[object]]] = {
-    "bias": {"logit_bias": st.dictionaries(IDS, st.floats(-100, 100), max_size=8).map(bias_pairs)},
+    "bias": {"logit_bias": st.dictionaries(IDS, st.floats(-100, 100), max_size=8)},
     "repetition": {"repetition_penalty": st.floats(0.01, 100.0)},
     "frequency": {"frequency_penalty": PENALTIES},
     "presence": {"presence_penalty": PENALTIES},
@@ -45,11 +43,10 @@ ALONE["together"] = {name: values for each in list(ALONE.values()) for name, val
 def check(row: Logits, sampling: Sampling, prompt: list[int], output: list[int]) -> None:
     """The processed row is the reference's. At the edge of min_p, rounding decides."""
     given_row = row.copy()
-    processors = text_processors(sampling, len(prompt), masks=masks_of(sampling, ENDS))
+    processors = processed.text_processors(sampling, len(prompt), ends=ENDS)
     if processors is None:
-        assert not sampling.processed
+        assert row is given_row or np.array_equal(processed.process(row, sampling, prompt, output, ENDS), row)
         return
-    assert sampling.processed
     processors.commit([*prompt, *output])
     found = processors.process(row)
     assert found.dtype == np.float32 and np.array_equal(row, given_row), "the engine's own row stays as it is"
@@ -102,12 +99,12 @@ def test_counts_have_room_for_a_whole_vocabulary() -> None:
 def test_rows_do_not_depend_on_the_drafts_tried_before(
     sampling: Sampling, prompt: list[int], output: list[int], parts: list[int], drafts: list[list[int]]
 ) -> None:
-    processors = text_processors(sampling, len(prompt), masks=masks_of(sampling, ENDS))
+    processors = processed.text_processors(sampling, len(prompt), ends=ENDS)
     assert processors is not None
     for end in (*sorted(parts), len(output)):
         processors.commit([*prompt, *output[:end]])
         for draft in (*drafts, []):
-            fresh = text_processors(sampling, len(prompt), masks=masks_of(sampling, ENDS))
+            fresh = processed.text_processors(sampling, len(prompt), ends=ENDS)
             assert fresh is not None
             fresh.commit([*prompt, *output[:end], *draft])
             assert np.array_equal(processors.process(ROW, draft), fresh.process(ROW))
@@ -115,18 +112,20 @@ def test_rows_do_not_depend_on_the_drafts_tried_before(
 
 def test_ids_beyond_the_row_are_left_out() -> None:
     """A draft model's vocabulary may be smaller than the target's."""
-    sampling = Sampling(0, 1.0, 0, 1.0, 0.0, 0.5, 0.5, 1.5, ((3, 2.0), (500, -3.0)))
-    processors = text_processors(sampling, 3, SIZE)
+    sampling = Sampling(
+        0, 1.0, presence_penalty=0.5, frequency_penalty=0.5, repetition_penalty=1.5, logit_bias={3: 2.0, 500: -3.0}
+    )
+    processors = processed.text_processors(sampling, 3, SIZE)
     assert processors is not None
     processors.commit([1, 900, 2, 7, 700, 7])
-    inside = replace(sampling, logit_bias=((3, 2.0),))
+    inside = replace(sampling, logit_bias={3: 2.0})
     found = processors.process(ROW, [800, 9])
     assert np.allclose(found, processed.process(ROW, inside, [1, 2], [7, 7, 9]), atol=1e-5)
 
 
 def test_top_logits_are_processed_as_whole_rows() -> None:
     sampling = processed.SETTINGS["all"]
-    one, other = (text_processors(sampling, 0) for _ in range(2))
+    one, other = (processed.text_processors(sampling, 0) for _ in range(2))
     assert one is not None and other is not None
     top = top_logits_of(ROW, 4, 1.1)
     assert np.array_equal(one.process(top, [2, 2]), other.process(ROW, [2, 2]))
@@ -138,7 +137,7 @@ def test_min_p_decides_in_float64(min_p: float, temperature: float, seed: int) -
     row = logits_of("normal", 200, seed)
     kept = row.astype(np.float64) >= float(row.max()) + temperature * np.log(min_p)
     masked = row.copy()
-    MinP(min_p, temperature).process(masked)
+    LowerProbable(min_p, temperature).process(masked)
     assert np.array_equal(masked > -np.inf, kept)
     assert np.array_equal(masked[kept], row[kept])
     assert kept[row.argmax()], "the likeliest token always stays"
@@ -146,7 +145,7 @@ def test_min_p_decides_in_float64(min_p: float, temperature: float, seed: int) -
 
 def test_min_p_leaves_a_row_without_a_finite_maximum_to_the_draw() -> None:
     row = np.full(4, np.nan, np.float32)
-    MinP(0.5, 1.0).process(row)
+    LowerProbable(0.5, 1.0).process(row)
     assert np.isnan(row).all()
 
 
@@ -193,7 +192,7 @@ class Alternating(LogitProcessor):
 
 def test_a_grammar_is_one_more_processor() -> None:
     grammar = Alternating()
-    processors = text_processors(Sampling(1, 1.0, min_p=0.999), 2, masks=[grammar])
+    processors = processed.text_processors(Sampling(1, 1.0, min_p=0.999), 2, masks=[grammar])
     assert processors is not None
     processors.commit([5, 6, 8])
     rows = [processors.process(ROW, drafts) for drafts in ([], [3], [3, 4], [])]
@@ -203,5 +202,5 @@ def test_a_grammar_is_one_more_processor() -> None:
 
 
 def test_settings_without_effect_make_no_processors() -> None:
-    assert text_processors(Sampling(1, 0.8, 40, 0.9), 3) is None
-    assert text_processors(Sampling(1, 0.0, min_p=0.5), 3) is None, "the argmax is never masked"
+    assert processed.text_processors(Sampling(1, 0.8, 40, 0.9), 3) is None
+    assert processed.text_processors(Sampling(1, 0.0, min_p=0.5), 3) is None, "the argmax is never masked"

@@ -9,6 +9,7 @@ from backends.scripted import END, Script, ScriptedBackend
 from speculation.acceptance.draft import Draft
 from speculation.acceptance.draft_probs import Weights
 from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.text_spec import TextSpec
 from speculation.errors import SpecPairError
 from speculation.sampling.processors import LogitProcessor
 from speculation.sampling.sampling import Sampling, choose_reference
@@ -95,12 +96,9 @@ class Bench:
             f"session-{self._opened}",
             ids,
             len(ids),
-            sampling,
-            strategy,
+            TextSpec.of(sampling, strategy=strategy, threshold=threshold, explain=explain, logprobs=logprobs),
             limit,
-            threshold=threshold,
-            decisions=[] if explain else None,
-            logprobs=logprobs,
+            self.backend.vocabulary.ends,
             masks=masks,
         )
 

@@ -138,7 +138,7 @@ def test_other_sessions_do_not_change_a_text_that_depends_on_what_is_judged() ->
     for alone in (True, False):
         world, seen = make_world(), list[Answer]()
         session = opened(world, [256, 1], strategy=Strategy.THRESHOLD)
-        session.rule = type(session.rule)(Strategy.THRESHOLD, session.sampling, 0.999)
+        session.rule = type(session.rule)(Strategy.THRESHOLD, session.spec.sampling, 0.999)
         if not alone:
             other = opened(world, [256, 2])
 

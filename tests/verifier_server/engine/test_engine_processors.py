@@ -32,7 +32,7 @@ def plain(sampling: Sampling, count: int) -> list[int]:
 def drafted(bench: Bench, session: Session, seed: int, width: int) -> list[int]:
     """The whole text, with drafts of which some tokens are right."""
     random = np.random.default_rng(seed)
-    right = plain(session.sampling, session.limit - session.prompt_len)
+    right = plain(session.spec.sampling, session.limit - session.prompt_len)
     while session.finish_reason is None:
         at = len(session.tokens) - session.prompt_len
         drafts = [each if random.random() < 0.7 else int(random.integers(30)) for each in right[at : at + width]]

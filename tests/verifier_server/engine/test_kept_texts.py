@@ -1,5 +1,6 @@
 """The KV cache of texts that have ended: which prompts are read from where they differ, and for whom."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ def ended(world: World, prompt: list[int], *, owner: str = "", salt: str = "", t
 
 def session_of(world: World, prompt: list[int], *, owner: str = "", salt: str = "", tokens: int = 20) -> Session:
     session = world.open(prompt, max_tokens=tokens)
-    session.place.owner, session.cache_salt = owner, salt
+    session.place.owner, session.spec = owner, replace(session.spec, cache_salt=salt)
     return session
 
 

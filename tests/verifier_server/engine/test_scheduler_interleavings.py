@@ -55,7 +55,7 @@ class Client:
 
     @property
     def text(self) -> list[int]:
-        return text_of(self.session.tokens[: self.session.prompt_len], self.session.sampling)
+        return text_of(self.session.tokens[: self.session.prompt_len], self.session.spec.sampling)
 
     def act(self) -> None:
         """Send one request (right, wrong, stale, contained in another, too long) or none; schedule the next action."""
@@ -86,7 +86,7 @@ class Client:
         old, text = self.session, self.text
         prompt, self_continue = old.tokens[: old.prompt_len], self.chance.random() < 0.5
         self.session = new = self.world.open(
-            prompt, max_tokens=LENGTH, sampling=old.sampling, self_continue=self_continue
+            prompt, max_tokens=LENGTH, sampling=old.spec.sampling, self_continue=self_continue
         )
         new.resume(text[: self.chance.randint(0, len(text))], self.world.backend.vocabulary.ends)
         self.known = len(new.tokens)

@@ -7,6 +7,7 @@ from backends.scripted import Script, ScriptedBackend
 from simulation import virtual_time
 from speculation.acceptance.draft import Draft
 from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.text_spec import TextSpec
 from speculation.errors import SpecPairError
 from speculation.sampling.sampling import Sampling
 from verifier_server.engine.composer import BatchPlan
@@ -65,7 +66,14 @@ class World(virtual_time.World):
         self._opened += 1
         limit = min(len(prompt) + max_tokens, self.backend.context_length)
         name = f"session-{self._opened}"
-        session = Session(name, list(prompt), len(prompt), sampling, strategy, limit, self_continue=self_continue)
+        session = Session(
+            name,
+            list(prompt),
+            len(prompt),
+            TextSpec.of(sampling, strategy=strategy),
+            limit,
+            self_continue=self_continue,
+        )
         session.place.client = client
         return session
 

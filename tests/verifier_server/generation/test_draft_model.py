@@ -12,8 +12,8 @@ from backends.base import Backend, EngineFailure, LoadOptions, ModelLoadError, O
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
 from backends.vocabulary import Kind
 from drafters.draft_model import ModelDrafter
+from speculation.acceptance.text_spec import TextSpec
 from speculation.protocol.service_responses import HealthResponse
-from speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, Serve
 from verifier_server.generation.draft_model import DraftModel, load_draft_model
 from verifier_server.service import Service
@@ -148,13 +148,13 @@ def test_a_step_is_timed_on_the_given_clock() -> None:
 def test_each_text_has_a_slot_that_is_released() -> None:
     backend = ScriptedBackend(SCRIPT, slots=2)
     draft = DraftModel(backend, 2, 258, lambda: 0.0, most_kept=0)
-    with draft.drafter(Sampling()) as one, draft.drafter(Sampling()):
+    with draft.drafter(TextSpec()) as one, draft.drafter(TextSpec()):
         assert isinstance(one, ModelDrafter) and one.width == 1
         one.expand([256, 1, 2], [[]], False)
-        with pytest.raises(OutOfRoom), draft.drafter(Sampling()):
+        with pytest.raises(OutOfRoom), draft.drafter(TextSpec()):
             pass
     assert [backend.length(slot) for slot in range(2)] == [0, 0]
-    with draft.drafter(Sampling()):
+    with draft.drafter(TextSpec()):
         pass
 
 
@@ -163,7 +163,7 @@ PROMPT = [256, *range(40)]
 
 def read(draft: DraftModel, prompt: list[int], scope: object = "a") -> int:
     """How many tokens of a prompt the draft model reads."""
-    with draft.drafter(Sampling(), prompt=prompt, scope=scope) as drafter:
+    with draft.drafter(TextSpec(), prompt=prompt, scope=scope) as drafter:
         return drafter.expand(prompt, [[]], False).read
 
 

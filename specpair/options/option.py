@@ -1,0 +1,186 @@
+"""An option is a field of a dataclass, which says its type, default, range and meaning. All else is derived from it.
+
+A request's field and its check (`request_fields`), the check in a program (`complaint`), a flag, a variable, a key of a
+file, and the reference pages.
+"""
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
+from enum import Enum
+from functools import cache
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+_ABOUT = "option"  # key of a field's metadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What the field of an option says of it beside its type and default."""
+
+    words: str  # what it means: one phrase, lower case, without a full stop
+    ge: float | None = None  # bounds of a number
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+    longest: int | None = None  # characters of a text, at most
+    usually: str = ""  # what happens where it is not given, if the default does not say so
+    group: str = ""  # under which a command's help lists it; empty: it is no flag
+    placeholder: str = ""  # of its value in a command's help
+    auto: bool = False  # whether a flag has the word auto for None
+    json: Any = None  # the annotation of its value in JSON, where that is not the field's
+    of_json: Callable[[Any], Any] | None = None  # the value of one in JSON, where they differ
+    to_json: Callable[[Any], Any] | None = None  # and the other way
+    item: Callable[[str], Any] | None = None  # reads an item of a flag that may be given several times
+    items: Callable[[Sequence[Any]], Any] | None = None  # the value of the items of such a flag
+    wrong: Callable[[Any], str | None] | None = None  # what else is wrong with a value
+
+
+def option(default: Any = MISSING, words: str = "", *, factory: Any = MISSING, hash: bool = True, **about: Any) -> Any:
+    """The field of an option. `about`: fields of `About`. `factory`: makes the default, in place of `default`."""
+    given: dict[str, Any] = {"default": default} if factory is MISSING else {"default_factory": factory}
+    metadata = {_ABOUT: About(words=words, **about)}
+    return field(**given, hash=None if hash else False, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option: the name and type of its field, and what that says of it."""
+
+    name: str
+    annotation: Any
+    default: Any
+    about: About
+
+    @property
+    def kinds(self) -> tuple[type, ...]:
+        """The types of its values."""
+        union = get_origin(self.annotation) in (Union, types.UnionType)
+        found = get_args(self.annotation) if union else (self.annotation,)
+        return tuple(get_origin(each) or each for each in found)
+
+    @property
+    def optional(self) -> bool:
+        """Whether None is a value of it: it is not given."""
+        return types.NoneType in self.kinds
+
+    @property
+    def kind(self) -> Any:
+        """The type of its values but for None."""
+        return next(each for each in self.kinds if each is not types.NoneType)
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it can be a variable and a key of a file, too: not where it may be given several times."""
+        return self.about.item is None
+
+    @property
+    def types(self) -> tuple[type, ...] | None:
+        """The types that a value may have, where it is a number, a switch or a text; None: it is something else."""
+        kinds = [each for each in self.kinds if each is not types.NoneType]
+        if len(kinds) > 1 or kinds[0] not in (int, float, bool, str):
+            return None
+        return (float, int) if kinds[0] is float else (kinds[0],)
+
+    @property
+    def names_a_choice(self) -> bool:
+        """Whether a value may be given by its name."""
+        return issubclass(self.kind, Enum)
+
+    @property
+    def bounds(self) -> str:
+        """Its range in words; empty if it has none."""
+        about = self.about
+        low = about.ge if about.gt is None else about.gt
+        high = about.le if about.lt is None else about.lt
+        if low is not None and high is not None:
+            begin, end = "[" if about.gt is None else "(", "]" if about.lt is None else ")"
+            return f"in {begin}{_number(low)}, {_number(high)}{end}"
+        if low is not None:
+            return f"{'at least' if about.gt is None else 'above'} {_number(low)}"
+        return "" if high is None else f"{'at most' if about.lt is None else 'below'} {_number(high)}"
+
+    def complaint(self, value: Any) -> str | None:
+        """What is wrong with a value, beginning with the option's name; None: nothing."""
+        if value is None and self.optional:
+            return None
+        if self.names_a_choice:
+            if value not in list(self.kind):
+                return f"{self.name} must be one of {', '.join(each.value for each in self.kind)}, got {value!r}"
+        elif self.types is not None:
+            if type(value) not in self.types:  # isinstance would take True for a number
+                named = [each.__name__ for each in self.types] + (["None"] if self.optional else [])
+                return f"{self.name} must be of type {' or '.join(named)}, got {value!r}"
+            if not self.within(value):
+                or_none = "None or " if self.optional and not self.bounds.startswith("in ") else ""
+                return f"{self.name} must be {or_none}{self.bounds}, got {value}"
+            if self.about.longest is not None and len(value) > self.about.longest:
+                return f"{self.name} must have at most {self.about.longest} characters, got {len(value)}"
+        return self.about.wrong(value) if self.about.wrong is not None else None
+
+    def within(self, value: float) -> bool:
+        """Whether a number is in the range."""
+        about = self.about
+        return not (
+            (about.ge is not None and not value >= about.ge)
+            or (about.gt is not None and not value > about.gt)
+            or (about.le is not None and not value <= about.le)
+            or (about.lt is not None and not value < about.lt)
+        )
+
+    def to_json(self, value: Any) -> Any:
+        """A value as JSON has it."""
+        if self.about.to_json is not None:
+            return self.about.to_json(value)
+        return value.value if isinstance(value, Enum) else value
+
+    def of_json(self, value: Any) -> Any:
+        """The value of one in JSON."""
+        return value if self.about.of_json is None else self.about.of_json(value)
+
+
+def options_of(cls: Any) -> Mapping[str, Option]:
+    """The options of a dataclass by name, those that may be given by position first."""
+    return _options_of(cls)
+
+
+@cache
+def _options_of(cls: Any) -> Mapping[str, Option]:
+    hints = get_type_hints(cls)
+    found = [each for each in fields(cls) if _ABOUT in each.metadata]
+    found.sort(key=lambda each: each.kw_only is True)
+    return {each.name: Option(each.name, hints[each.name], _default(each), each.metadata[_ABOUT]) for each in found}
+
+
+def complaint(given: Any) -> str | None:
+    """What is wrong with the first wrong option of a dataclass instance; None: nothing."""
+    complaints = (each.complaint(getattr(given, name)) for name, each in options_of(type(given)).items())
+    return next((each for each in complaints if each is not None), None)
+
+
+def different(given: Any) -> dict[str, Any]:
+    """The options of a dataclass instance that differ from their defaults, as JSON has them."""
+    return {
+        name: each.to_json(value)
+        for name, each in options_of(type(given)).items()
+        if (value := getattr(given, name)) != each.default
+    }
+
+
+def described(cls: type) -> str:
+    """The docstring of a class with a line for each of its options behind it."""
+    lines = [(cls.__doc__ or "").rstrip(), ""]
+    for name, each in options_of(cls).items():
+        range_ = f", {each.bounds}" if each.bounds else ""
+        usual = f"default: {each.about.usually or each.default!r}"
+        lines.append(f"    `{name}`: {each.about.words} ({usual}{range_})")
+    return "\n".join([*lines, "    "])
+
+
+def _default(each: Field[Any]) -> Any:
+    return each.default if each.default_factory is MISSING else each.default_factory()
+
+
+def _number(value: float) -> str:
+    power = 2**53
+    return "2**53" if value == power else f"{value:g}"
