@@ -42,6 +42,8 @@ def no_thread_is_left(verifier: Verifier) -> Iterator[None]:
     """No thread of the drafter is left; the verifier's threads run before the test."""
     before = set(threading.enumerate())
     yield
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5.0)  # it may be about to end
     assert set(threading.enumerate()) <= before
 
 

@@ -71,6 +71,8 @@ def no_session_or_thread_is_left(verifier: Verifier) -> Iterator[None]:
     """No session is left on the verifier, and no thread of the drafter."""
     before = set(threading.enumerate())
     yield
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5.0)  # it may be about to end
     assert set(threading.enumerate()) <= before
     assert verifier.sessions == 0
 

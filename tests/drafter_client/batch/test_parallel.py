@@ -17,6 +17,8 @@ from drafter_client.batch.parallel import InOrder, in_parallel
 def _no_thread_is_left() -> object:
     before = set(threading.enumerate())
     yield
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5.0)  # it may be about to end
     assert set(threading.enumerate()) <= before
 
 

@@ -34,6 +34,8 @@ TARGET = ["--mode", "target"]
 def _nothing_is_left(verifier: Verifier) -> Iterator[None]:
     before = set(threading.enumerate())
     yield
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5.0)  # it may be about to end
     assert set(threading.enumerate()) <= before
     assert verifier.sessions == 0
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 
 from backends.base import LoadOptions
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from tests.forking import Forking
 from tests.models.conftest import TinyModel
 from tests.paths import ROOT
 from tests.terminal.pseudo import terminal
@@ -48,14 +49,27 @@ tiny._variants = lambda *given, **how: list(variants(*given, **how))[:1]
 """
 
 
-def run(arguments: Sequence[str], folder: Path, lines: str | None = None, **more: str) -> tuple[int, str, str]:
-    """Run the command in `folder`. Returns its status, what it printed, and its errors."""
-    command = SELFTEST if lines is None else [sys.executable, "-c", CHANGED.format(lines), "selftest"]
-    variables = environment(PYTHONPATH=str(ROOT), COLUMNS="100", **more)
-    done = subprocess.run(
-        [*command, *arguments], cwd=folder, env=variables, capture_output=True, text=True, timeout=300
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    """Runs the command: `run(arguments, folder, lines, **variables)`, with `lines` of a test before it. Returns its
+    status, what it printed, and its errors."""
+    forking = Forking(
+        "verifier_server.program",
+        "verifier_server.commands.selftest_command",
+        "verifier_server.selftest.tiny_checks",
+        "backends.llama_cpp.backend",
     )
-    return done.returncode, done.stdout, done.stderr
+
+    def ran(arguments: Sequence[str], folder: Path, lines: str = "", **more: str) -> tuple[int, str, str]:
+        variables = environment(PYTHONPATH=str(ROOT), COLUMNS="100", **more)
+        done = forking.run(CHANGED.format(lines), ["selftest", *arguments], folder, variables)
+        return done.returncode, done.stdout, done.stderr
+
+    yield ran
+    forking.close()
 
 
 def verdicts(report: str) -> dict[str, list[str]]:
@@ -66,7 +80,7 @@ def verdicts(report: str) -> dict[str, list[str]]:
     return found
 
 
-def test_llama_cpp_passes_with_target_and_draft_model(tmp_path: Path) -> None:
+def test_llama_cpp_passes_with_target_and_draft_model(tmp_path: Path, run: Run) -> None:
     given = ["--model", str(DEFAULT_TARGET), "--draft-model", str(DEFAULT_DRAFT), "--rows", "2", "--threads", "1"]
     status, printed, errors = run([*given, "--context", "256"], tmp_path)
     (path,) = tmp_path.glob("selftest-llama_cpp-*T*Z.txt")
@@ -80,7 +94,7 @@ def test_llama_cpp_passes_with_target_and_draft_model(tmp_path: Path) -> None:
     assert max(map(len, printed.splitlines())) <= 100
 
 
-def test_engine_without_model_files_is_checked_on_its_model(tmp_path: Path) -> None:
+def test_engine_without_model_files_is_checked_on_its_model(tmp_path: Path, run: Run) -> None:
     status, _, errors = run([*SCRIPTED, "--report", "r.txt"], tmp_path)
     report = (tmp_path / "r.txt").read_text()
     assert (status, errors) == (0, ""), report
@@ -88,12 +102,12 @@ def test_engine_without_model_files_is_checked_on_its_model(tmp_path: Path) -> N
     assert "64 of 64 tokens equal, beside 3 other slots" in report
 
 
-def test_without_a_model_only_the_tiny_one_is_checked(tmp_path: Path) -> None:
+def test_without_a_model_only_the_tiny_one_is_checked(tmp_path: Path, run: Run) -> None:
     status, printed, _ = run(["--backend", "scripted", "--report", "r.txt"], tmp_path)
     assert status == 0 and "name it with --model or VERIFIER_MODEL" in " ".join(printed.split())
 
 
-def test_engine_that_corrupts_a_slot_fails(tmp_path: Path) -> None:
+def test_engine_that_corrupts_a_slot_fails(tmp_path: Path, run: Run) -> None:
     """The logits of slot 1 are wrong if it shares a pass."""
     lines = (
         ONE_TINY_MODEL
@@ -118,7 +132,7 @@ llama.LlamaBackend._forward = wrong
     assert "Traceback" in report and "Traceback" not in printed and "slot 1" in printed
 
 
-def test_engine_that_forgets_too_little_fails(tmp_path: Path) -> None:
+def test_engine_that_forgets_too_little_fails(tmp_path: Path, run: Run) -> None:
     """A rollback leaves what the slot held, and slot 0 depends on its neighbours."""
     lines = """
 def loaded(engine, options):
@@ -135,7 +149,7 @@ command.load = loaded
     assert verdicts(report)["FAILED"] == ["a cached walk against one pass", "decoding alone and beside other slots"]
 
 
-def test_crashing_check_is_reported_and_the_others_run(tmp_path: Path) -> None:
+def test_crashing_check_is_reported_and_the_others_run(tmp_path: Path, run: Run) -> None:
     lines = """
 import verifier_server.selftest.model_checks as checks
 def crash(*_):
@@ -149,7 +163,7 @@ checks.pass_times = crash
     assert "decoding alone and beside other slots" in verdicts(report)["ok"]
 
 
-def test_model_that_cannot_be_loaded_is_a_failure(tmp_path: Path) -> None:
+def test_model_that_cannot_be_loaded_is_a_failure(tmp_path: Path, run: Run) -> None:
     bad = tmp_path / "bad.gguf"
     bad.write_bytes(b"GGUF and nothing else")
     status, printed, _ = run(["--model", str(bad), "--report", "r.txt"], tmp_path, NO_TINY_MODEL)
@@ -157,7 +171,7 @@ def test_model_that_cannot_be_loaded_is_a_failure(tmp_path: Path) -> None:
     assert verdicts((tmp_path / "r.txt").read_text())["FAILED"] == ["load"]
 
 
-def test_report_is_not_overwritten(tmp_path: Path) -> None:
+def test_report_is_not_overwritten(tmp_path: Path, run: Run) -> None:
     path = tmp_path / "r.txt"
     path.write_text("mine")
     status, printed, errors = run([*SCRIPTED, "--report", "r.txt"], tmp_path)
@@ -168,7 +182,7 @@ def test_report_is_not_overwritten(tmp_path: Path) -> None:
     assert status == 2 and errors.startswith("verifier: --report: none/r.txt cannot be written: No such file")
 
 
-def test_report_holds_no_key(tmp_path: Path) -> None:
+def test_report_holds_no_key(tmp_path: Path, run: Run) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text('#!/bin/sh\necho "1 verifier --api-key other-key --rows 2 # $DRAFTER_API_KEY"\n')
     program.chmod(0o755)
@@ -230,7 +244,7 @@ def test_very_long_words_take_no_time(word: str) -> None:
     assert hide(f"{text} own-secret") == f"{text} (hidden)"
 
 
-def test_report_has_what_libraries_and_native_code_print(tmp_path: Path) -> None:
+def test_report_has_what_libraries_and_native_code_print(tmp_path: Path, run: Run) -> None:
     """Also what they print right before a crash."""
     lines = """
 import ctypes, logging, os, subprocess
@@ -268,14 +282,14 @@ def test_report_is_complete_when_the_terminal_is_gone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("closed", [*(pytest.param(each, marks=pytest.mark.slow) for each in ((0,), (1,))), (0, 1)])
-def test_closed_streams_are_no_part_of_the_report(tmp_path: Path, closed: tuple[int, ...]) -> None:
+def test_closed_streams_are_no_part_of_the_report(tmp_path: Path, closed: tuple[int, ...], run: Run) -> None:
     lines = f"import os; [os.close(each) for each in {closed}]; sys.stdout = sys.__stdout__ = None"
     status, _, errors = run([*SCRIPTED, "--report", "r.txt"], tmp_path, lines)
     report = (tmp_path / "r.txt").read_text()
     assert status == 0 and "        | " not in report and "6 checks in" in report, report + errors
 
 
-def test_full_disk_is_an_error_of_one_line(tmp_path: Path) -> None:
+def test_full_disk_is_an_error_of_one_line(tmp_path: Path, run: Run) -> None:
     """What checks print goes on."""
     lines = """
 import resource, signal, subprocess
@@ -291,7 +305,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
     assert errors.endswith("verifier: r.txt cannot be written any more: File too large\n")
 
 
-def test_child_that_lives_on_delays_nothing(tmp_path: Path) -> None:
+def test_child_that_lives_on_delays_nothing(tmp_path: Path, run: Run) -> None:
     lines = """
 import subprocess
 children = []
@@ -311,7 +325,7 @@ atexit.register(lambda: [child.kill() for child in children])
     assert sum(float(line.split()[-2]) for line in report if line.startswith("ok ")) < 4
 
 
-def test_path_that_is_no_text_is_reported(tmp_path: Path) -> None:
+def test_path_that_is_no_text_is_reported(tmp_path: Path, run: Run) -> None:
     status, _, errors = run([*SCRIPTED[:2], "--model", "/none/m\udcff", "--report", "r.txt"], tmp_path)
     assert "Traceback" not in errors and status == 1
     assert "\\udcff" in (tmp_path / "r.txt").read_text()
@@ -365,7 +379,7 @@ command.load = loaded
     assert os.listdir(tmp_path) == ["r.txt"], "the folder of the tiny model is gone"
 
 
-def test_signal_after_the_last_check_leaves_a_whole_report(tmp_path: Path) -> None:
+def test_signal_after_the_last_check_leaves_a_whole_report(tmp_path: Path, run: Run) -> None:
     lines = """
 import os, signal, time
 from verifier_server.selftest.report import Report
@@ -384,7 +398,7 @@ Report.finish = slowly
     assert os.listdir(tmp_path) == ["r.txt"]
 
 
-def test_without_a_folder_for_temporary_files_nothing_begins(tmp_path: Path) -> None:
+def test_without_a_folder_for_temporary_files_nothing_begins(tmp_path: Path, run: Run) -> None:
     lines = """
 def none():
     raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
@@ -397,7 +411,7 @@ command.gettempdir = none
     )
 
 
-def test_many_slots_in_a_small_batch_are_no_failure(tmp_path: Path) -> None:
+def test_many_slots_in_a_small_batch_are_no_failure(tmp_path: Path, run: Run) -> None:
     given = ["--rows", "8", "--batch-tokens", "32", "--max-drafts", "8", "--report", "r.txt"]
     status, _, _ = run([*SCRIPTED, *given], tmp_path)
     report = (tmp_path / "r.txt").read_text()
@@ -405,7 +419,7 @@ def test_many_slots_in_a_small_batch_are_no_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.engine("torch")
-def test_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:
+def test_control_characters_do_not_reach_the_terminal(tmp_path: Path, run: Run) -> None:
     status, printed, _ = run(
         ["--backend", "torch", "--model", "/none/\x1b[31mred", "--report", "\x1b[31mr.txt"], tmp_path
     )
@@ -413,7 +427,7 @@ def test_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:
     assert "\x1b" not in (tmp_path / "\x1b[31mr.txt").read_text()
 
 
-def test_second_model_that_a_process_cannot_split_is_not_tried(tmp_path: Path) -> None:
+def test_second_model_that_a_process_cannot_split_is_not_tried(tmp_path: Path, run: Run) -> None:
     lines = """
 import verifier_server.selftest.tiny_checks as checks
 checks._splits_once = lambda *_: True
@@ -432,7 +446,7 @@ def test_engine_that_splits_one_model_is_recognised() -> None:
     assert not _splits_once("torch", replace(split, device="cuda"))
 
 
-def test_native_crash_leaves_a_report_with_the_stack(tmp_path: Path) -> None:
+def test_native_crash_leaves_a_report_with_the_stack(tmp_path: Path, run: Run) -> None:
     lines = """
 import ctypes
 def loaded(engine, options):
@@ -447,7 +461,7 @@ command.load = loaded
 
 @pytest.mark.engine("torch")
 @pytest.mark.parametrize("engine", ["torch", "neuron_legacy"])
-def test_engines_that_need_torch_pass(tmp_path: Path, engine: str) -> None:
+def test_engines_that_need_torch_pass(tmp_path: Path, engine: str, run: Run) -> None:
     model = TinyModel(tmp_path / "tiny").folder
     given = ["--backend", engine, "--model", str(model), "--rows", "2", "--context", "127", "--batch-tokens", "128"]
     device = ["--device", "cpu"] if engine == "torch" else []
