@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from backends.finite import overflowed
 from backends.vocabulary import Vocabulary
+from specpair.options.option import option
 from speculation.sampling.sampling import Sampling
 from speculation.sampling.top_logits import TopLogits
 
@@ -96,6 +97,7 @@ class TopLogitsSpec(NamedTuple):
 
 
 COMPILATION = ("compile_widths", "compile_spans", "compile_workers", "compile_cache")  # options, see LoadOptions
+THREADS_AT_MOST = 1024  # several thousand threads crash GCC's OpenMP, which llama.cpp uses
 MOST_SLOTS = 256  # slots of one engine: llama.cpp's limit
 TOP_LOGITS_COUNT = 1024  # top logits of a row: these suffice to draw nearly every token
 
@@ -113,31 +115,122 @@ def top_logits_spec(sampling: Sampling, below: int, choices: int = 1, *, whole: 
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """A user's settings of an engine. None leaves a setting to the engine."""
+    """A user's settings of an engine. None leaves a setting to the engine.
 
-    model: Path | None = None  # a file or a folder, as the engine reads it
-    slots: int | None = 1  # None: as many as memory allows, where an engine can tell
-    context_length: int | None = None  # tokens per slot
+    Flags, variables and keys of both ends are made from these fields: an option without a group has none.
+    """
+
+    model: Path | None = option(
+        None,
+        "model file or folder",
+        usually="the target of the pair that ships",
+        group="model",
+        placeholder="PATH",
+        only="verifier",
+    )
+    # None: as many as memory allows, where an engine can tell.
+    slots: int | None = option(
+        1,
+        "sessions whose KV cache is held at once; auto: from free memory",
+        name="rows",
+        auto=True,
+        ge=1,
+        group="model",
+        only="verifier",
+    )
+    context_length: int | None = option(
+        None,
+        "tokens of context, of each session; auto: as trained, up to 4096",
+        name="context",
+        auto=True,
+        ge=1,
+        group="model",
+    )
     # None: each slot has room for its own `context_length` tokens. Else all slots share one KV cache with room for
     # `contexts` full contexts and this many tokens more.
-    shared_cells: int | None = None
-    contexts: int = 1  # full contexts in the shared cache: one for each text that has nothing in common with others
-    batch_tokens: int = 512  # most tokens in one forward pass
-    gpu_layers: int = -1  # layers on the GPU; -1: all that the build can offload
-    threads: int | None = None  # CPU threads
-    kv_type: str = "f16"  # number type of llama.cpp's KV cache
-    mmap: bool = True
-    flash_attention: bool = True
-    deterministic: bool = False  # bit-identical logits whatever the batch, where an engine can
-    device: str | None = None  # cpu, cuda, cuda:1, mps, neuron, where an engine supports a choice
-    dtype: str | None = None  # number type of weights and KV cache, where an engine converts: one of DTYPES
-    compile: bool = False  # compile the model for its shapes at load, where an engine supports a choice
-    tensor_parallel: int | None = None  # devices that the model is split over
-    # Of engines that compile a model for fixed shapes:
-    compile_widths: tuple[int, ...] | None = None  # tokens per slot that passes are compiled for, ascending
-    compile_spans: tuple[int, ...] | None = None  # cached positions that passes attend to, ascending
-    compile_workers: int | None = None  # programs compiled at a time
-    compile_cache: Path | None = None  # folder where compiled programs are kept
+    shared_cells: int | None = option(None, "tokens beyond full contexts, in a KV cache that all slots share", ge=0)
+    contexts: int = option(1, "full contexts in a shared KV cache: one a text that shares nothing with others", ge=1)
+    kv_type: str = option(
+        "f16",
+        "number type of llama.cpp's KV cache",
+        choices=("f32", "f16", "q8_0", "q4_0"),
+        group="model",
+        only="verifier",
+    )
+    mmap: bool = option(True, "map the model file instead of reading it", group="model", only="verifier")
+    threads: int | None = option(
+        None, "CPU threads of a forward pass", auto=True, ge=1, le=THREADS_AT_MOST, group="engine"
+    )
+    gpu_layers: int = option(
+        -1, "layers on the GPU; -1: all (a CPU build ignores it)", ge=-1, group="engine", placeholder="N"
+    )
+    device: str | None = option(
+        None,
+        "torch: cpu, cuda, cuda:1, mps, neuron",
+        usually="the best there is",
+        group="engine",
+        placeholder="NAME",
+    )
+    dtype: str | None = option(
+        None,
+        "torch, mlx, neuron_legacy: number type",
+        usually="bfloat16, on a CPU float32; mlx: as stored",
+        choices=DTYPES,
+        group="engine",
+    )
+    compile: bool = option(
+        False, "torch: compile for all shapes at the start; faster passes, minutes of waiting", group="engine"
+    )
+    compile_widths: tuple[int, ...] | None = option(
+        None,
+        "tokens per session that passes are compiled for, as 1,8,32",
+        usually="the engine's",
+        group="engine",
+        placeholder="N,N,…",
+    )
+    compile_spans: tuple[int, ...] | None = option(
+        None,
+        "cached tokens that passes are compiled for, as 1024,4096",
+        usually="the engine's",
+        group="engine",
+        placeholder="N,N,…",
+    )
+    compile_workers: int | None = option(
+        None,
+        "neuron_legacy: programs compiled at a time; auto: from free memory",
+        auto=True,
+        ge=1,
+        group="engine",
+    )
+    compile_cache: Path | None = option(
+        None,
+        "folder where compiled programs are kept",
+        usually="in the user's cache folder",
+        group="engine",
+        placeholder="FOLDER",
+    )
+    tensor_parallel: int | None = option(
+        None,
+        "torch, neuron_legacy: devices that share the model; auto: 1, or as many as memory needs",
+        auto=True,
+        ge=1,
+        group="engine",
+    )
+    batch_tokens: int = option(
+        512,
+        "tokens in one forward pass, over all sessions",
+        ge=8,
+        group="engine",
+        placeholder="N",
+        only="verifier",
+    )
+    flash_attention: bool = option(True, "use flash attention", group="engine", only="verifier")
+    deterministic: bool = option(
+        False,
+        "same logits whatever other sessions do (GGUF on a CPU); slower: a pass for each",
+        group="engine",
+        only="verifier",
+    )
 
     def refuse(self, engine: str, *names: str) -> None:
         """Raises ModelLoadError if any option in `names` differs from its default, since `engine` would ignore it.

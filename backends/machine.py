@@ -13,7 +13,6 @@ from pathlib import Path
 from backends.base import Backend, ModelLoadError
 
 MOST_AUTO_SLOTS = 16
-THREADS_AT_MOST = 1024  # several thousand threads crash GCC's OpenMP, which llama.cpp uses
 _CGROUP = Path("/sys/fs/cgroup")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # The share of the available memory that `slots_that_fit` uses: weights may still be paged in, and other programs need

@@ -20,6 +20,14 @@ def home(text: str) -> Path:
     return Path(os.path.expanduser(text))
 
 
+def path(value: object) -> object:
+    """The path that a text names; any other value as it is. Raises ValueError for an empty text: it would mean the
+    current folder."""
+    if value == "":
+        raise ValueError("is empty: name a file or a folder")
+    return home(value) if isinstance(value, str) else value
+
+
 def readable(read: Callable[[str], object]) -> Callable[[str], str]:
     """A check of a text that stays as it is: it raises the ValueError with which `read` refuses the text."""
 

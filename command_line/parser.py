@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from command_line import version
@@ -104,7 +104,7 @@ class Parser(argparse.ArgumentParser):
             value = action.type(text) if callable(action.type) else text
         except argparse.ArgumentTypeError as error:
             raise ValueError(str(error)) from None
-        complaint = _complaint(action, value)
+        complaint = None if action.choices is None else unknown_choice(value, action.choices)
         if complaint is not None:
             raise ValueError(complaint)
         return value
@@ -148,7 +148,7 @@ class Parser(argparse.ArgumentParser):
         return ", a prompt follows --prompt" if "--prompt" in self._option_string_actions else ""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        complaint = _complaint(action, value)
+        complaint = None if action.choices is None else unknown_choice(value, action.choices)
         if complaint is not None:
             named = "".join(f"{flag}: " for flag in action.option_strings[-1:])
             self.error(named + complaint + ("" if named else self._of_prompts))
@@ -166,13 +166,13 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _complaint(action: argparse.Action, value: Any) -> str | None:
-    """What is wrong with a value that is none of the flag's choices."""
-    if action.choices is None or value in action.choices:
+def unknown_choice(value: object, known: Iterable[Any]) -> str | None:
+    """What is wrong with a value that is none of the known ones, `OneOf` or others; None: it is one."""
+    if value in known:  # also one that `OneOf` does not list
         return None
-    choices = [str(choice) for choice in action.choices]
-    if isinstance(action.choices, OneOf):
-        choices += [choice for choice in action.choices.further() if choice not in choices]
+    choices = [str(choice) for choice in known]
+    if isinstance(known, OneOf):
+        choices += [choice for choice in known.further() if choice not in choices]
     listed = "" if nearest(str(value), choices) else f"; choose one of {', '.join(choices)}"
     return f"no {value!r}{_meant(str(value), choices)}{listed}"
 

@@ -10,21 +10,15 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BeforeValidator, Field
 from pydantic.fields import FieldInfo
 
-from backends.base import COMPILATION
 from command_line.layers import Layer, LayeredSettings, Names, first_path, lasting_layers
+from command_line.options.flags import add_option
 from command_line.parser import Parser, Switch, flag
 from command_line.print_config import table
-from verifier_server.settings import Settings
+from verifier_server.settings import ENGINE, Settings
 
 _log = logging.getLogger("specpair.verifier")
 HOST, PORT = "127.0.0.1", 8000
-_GROUPS = {
-    "model": ("model", "backend", "rows", "context", "kv_type", "mmap"),
-    "engine": (
-        *("threads", "gpu_layers", "device", "dtype", "compile", *COMPILATION, "tensor_parallel"),
-        *("batch_tokens", "prefill_chunk", "flash_attention", "deterministic"),
-    ),
-}  # the settings that it does not name are listed behind them
+_GROUPS = {"model": ("backend",), "engine": ("prefill_chunk",)}  # the settings beside those of an engine
 _DRAFT, _OTHERS = "server-side drafting (mode fused)", "sessions and limits"
 
 
@@ -84,8 +78,8 @@ def read_flags(
     parser: Parser, arguments: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> tuple[Settings, Address, argparse.Namespace]:
     """`from_flags` by a `parser` of `flags_parser`, and all that it parsed: also what a command has added to it."""
-    options = parser.parse(arguments)
-    given = {name: value for name, value in vars(options).items() if name in _NAMES and value is not None}
+    options = parser.parse(arguments, optional=_NAMES)
+    given = {name: value for name, value in vars(options).items() if name in _NAMES}
     layers = _layers(given, options.config, environment)
     settings, address = Settings.from_layers(layers), Address.from_layers(layers)
     if options.print_config:
@@ -156,8 +150,10 @@ def flags_parser(settings: Sequence[tuple[str, FieldInfo]], command: Command = S
     server.add_argument("--host", metavar="ADDRESS", help=f"address to listen on (default: {HOST})")
     server.add_argument("--port", type=_port, metavar="N", help=f"port; 0 takes a free one (default: {PORT})")
     groups = {title: parser.add_argument_group(title) for title in (*_GROUPS, _DRAFT, _OTHERS)}
-    order = {name: at for at, name in enumerate(name for names in _GROUPS.values() for name in names)}
-    for name, field in sorted(settings, key=lambda each: order.get(each[0], len(order))):
+    for name, field in settings:
+        if name in ENGINE:
+            add_option(groups[ENGINE[name].about.group], ENGINE[name])
+            continue
         default = "" if field.default in (None, "") else f" (default: {_shown(field.default)})"
         help_ = f"{field.description}{default}".replace("%", "%%")
         if type(field.default) is bool:
@@ -190,8 +186,6 @@ def _value(name: str, field: FieldInfo) -> str:
         return "URLS"
     if name == "allowed_hosts":
         return "NAMES"
-    if name in ("compile_widths", "compile_spans"):
-        return "N,N,…"
     if name == "backend" or name == "draft_backend":
         return "NAME"
     if field.default == "auto":

@@ -3,20 +3,22 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, create_model, model_validator
 
 from backends.base import Backend, BackendError, LoadOptions, ModelLoadError
-from backends.machine import THREADS_AT_MOST
 from backends.registry import SHOWN, devices_of_draft, known, listed
 from backends.shipped_models import DEFAULT_TARGET
 from command_line.errors import SettingsError as SettingsError
-from command_line.given_values import ascending, home, readable
+from command_line.given_values import path, readable
 from command_line.layers import LayeredSettings
+from command_line.options.reading import given
+from command_line.options.setting_fields import setting_fields
 from http_service.hosts import read_hosts
 from http_service.keys.stored_key import complaint
 from http_service.origins import read_origins
+from specpair.options.option import settings_of
 from verifier_server.limits import share_of_one_client
 
 PREFIX = "VERIFIER_"
@@ -24,86 +26,35 @@ NGRAM = "ngram"  # the draft engine without a model: n-gram lookup
 _DRAFT_ROWS = 8  # texts drafted for at once, at most, if `draft_rows` is auto
 _USUAL_CONTEXT = 4096  # tokens; by default, engines take a model's trained context length up to this one
 Positive = Annotated[int, Field(ge=1)]
-Ascending = Annotated[
-    tuple[int, ...] | None, BeforeValidator(lambda value: None if value is None else ascending(value))
-]
+GivenPath = Annotated[Path | None, BeforeValidator(path)]
 
 
-def _path(value: object) -> object:
-    """An empty path would mean the current folder."""
-    if value == "":
-        raise ValueError("is empty: name a file or a folder")
-    return home(value) if isinstance(value, str) else value
+ENGINE = settings_of(LoadOptions, "verifier")
+_THREADS = ENGINE["threads"].about
+
+if TYPE_CHECKING:
+    _OfEngine = LayeredSettings
+else:
+    _OfEngine = create_model("_OfEngine", __base__=LayeredSettings, **setting_fields(ENGINE))
 
 
-GivenPath = Annotated[Path | None, BeforeValidator(_path)]
-
-
-class Settings(LayeredSettings):
+class Settings(_OfEngine):
     """The settings of a verifier. The field descriptions are the help texts and the reference page."""
 
-    model: Annotated[
-        GivenPath, Field(description="model file or folder (default: the target of the pair that ships)")
-    ] = None
+    if TYPE_CHECKING:
+
+        def __init__(self, **values: Any) -> None: ...
+
+        def __getattr__(self, name: str) -> Any: ...  # the settings of the engine
+
     alias: Annotated[
         str | None,
         Field(min_length=1, max_length=200, description="name of the model in replies and metrics (default: its own)"),
     ] = None
     backend: Annotated[str, Field(description=f"engine: {', '.join(SHOWN)}, or one of a plug-in")] = "llama_cpp"
-    rows: Annotated[
-        Literal["auto"] | Positive, Field(description="sessions whose KV cache is held at once; auto: from free memory")
-    ] = "auto"
-    context: Annotated[
-        Literal["auto"] | Positive, Field(description="tokens per session; auto: as trained, up to 4096")
-    ] = "auto"
-    gpu_layers: Annotated[int, Field(ge=-1, description="layers on the GPU; -1: all (a CPU build ignores it)")] = -1
-    threads: Annotated[
-        Literal["auto"] | Annotated[int, Field(ge=1, le=THREADS_AT_MOST)],
-        Field(description="CPU threads of a forward pass"),
-    ] = "auto"
-    batch_tokens: Annotated[int, Field(ge=8, description="tokens in one forward pass, over all sessions")] = 512
     prefill_chunk: Annotated[
         Positive, Field(description="tokens of prompts in a pass while other sessions are active")
     ] = 128
-    kv_type: Annotated[Literal["f32", "f16", "q8_0", "q4_0"], Field(description="number type of the KV cache")] = "f16"
-    mmap: Annotated[bool, Field(description="map the model file instead of reading it")] = True
-    flash_attention: Annotated[bool, Field(description="use flash attention")] = True
-    deterministic: Annotated[
-        bool,
-        Field(description="same logits whatever other sessions do (GGUF on a CPU); slower: a pass for each"),
-    ] = False
-    device: Annotated[
-        str | None, Field(description="torch: cpu, cuda, cuda:1, mps, neuron (default: the best there is)")
-    ] = None
-    dtype: Annotated[
-        Literal["float32", "bfloat16", "float16"] | None,
-        Field(
-            description="torch, mlx, neuron_legacy: number type (default: bfloat16, on a CPU float32; mlx: as stored)"
-        ),
-    ] = None
-    compile: Annotated[
-        bool, Field(description="torch: compile for all shapes at the start; faster passes, minutes of waiting")
-    ] = False
-    tensor_parallel: Annotated[
-        Literal["auto"] | Positive,
-        Field(description="torch, neuron_legacy: devices that share the model; auto: 1, or as many as memory needs"),
-    ] = "auto"
-    compile_widths: Annotated[
-        Ascending,
-        Field(description="tokens per session that passes are compiled for, as 1,8,32 (default: the engine's)"),
-    ] = None
-    compile_spans: Annotated[
-        Ascending,
-        Field(description="cached tokens that passes are compiled for, as 1024,4096 (default: the engine's)"),
-    ] = None
-    compile_workers: Annotated[
-        Literal["auto"] | Positive,
-        Field(description="neuron_legacy: programs compiled at a time; auto: from free memory"),
-    ] = "auto"
-    compile_cache: Annotated[
-        GivenPath,
-        Field(description="folder where compiled programs are kept (default: in the user's cache folder)"),
-    ] = None
     draft_model: Annotated[
         GivenPath, Field(description="draft model for server-side drafting (mode fused); default: none")
     ] = None
@@ -116,7 +67,7 @@ class Settings(LayeredSettings):
         Field(description=f"texts drafted for at once; auto: as many as rows, up to {_DRAFT_ROWS}"),
     ] = "auto"
     draft_threads: Annotated[
-        Literal["auto"] | Annotated[int, Field(ge=1, le=THREADS_AT_MOST)],
+        Literal["auto"] | Annotated[int, Field(ge=_THREADS.ge, le=_THREADS.le)],
         Field(description="CPU threads of a draft step"),
     ] = "auto"
     draft_device: Annotated[
@@ -312,23 +263,5 @@ class Settings(LayeredSettings):
 
     def load_options(self) -> LoadOptions:
         """Load options of the target model's engine."""
-        return LoadOptions(
-            model=self.model if self.backend == "scripted" else self.model_path,
-            slots=None if self.rows == "auto" else self.rows,
-            context_length=None if self.context == "auto" else self.context,
-            batch_tokens=self.batch_tokens,
-            gpu_layers=self.gpu_layers,
-            threads=None if self.threads == "auto" else self.threads,
-            kv_type=self.kv_type,
-            mmap=self.mmap,
-            flash_attention=self.flash_attention,
-            deterministic=self.deterministic,
-            device=self.device,
-            dtype=self.dtype,
-            compile=self.compile,
-            tensor_parallel=None if self.tensor_parallel == "auto" else self.tensor_parallel,
-            compile_widths=self.compile_widths,
-            compile_spans=self.compile_spans,
-            compile_workers=None if self.compile_workers == "auto" else self.compile_workers,
-            compile_cache=self.compile_cache,
-        )
+        options = LoadOptions(**given(LoadOptions, self))
+        return options if self.backend == "scripted" else replace(options, model=self.model_path)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from backends.base import ModelLoadError
 from backends.registry import SHOWN
-from command_line.option_flags import add_options
+from command_line.options.flags import add_options
 from command_line.parser import OneOf, Parser, Switch
 from drafter_client.cli import flag_values, flags
 from drafter_client.cli.settings import ENGINE, parsed, print_if_asked
@@ -262,7 +262,7 @@ def compare_parser() -> Parser:
         default=3,
         help="times that each text is written (default: 3)",
     )
-    add_options(texts, Options, ["max_tokens", "stop"], max_tokens=96)
+    add_options(texts, Options, ["max_tokens", "stop"], max_tokens={"default": 96})
     flags.chat_flags(texts)
     flags.verifier_flags(parser)
     drafting = flags.draft_flags(parser)

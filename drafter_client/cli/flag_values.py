@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from command_line.given_values import ascending, home, readable
+from command_line.given_values import home, readable
 from http_service.hosts import read_hosts
 from http_service.origins import read_origins
 
@@ -30,20 +30,6 @@ def _given(text: str, read: Callable[[str], object]) -> str:
     """`text`, if `read` can read it."""
     try:
         return readable(read)(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def auto_or(low: int) -> Callable[[str], str | int]:
-    """The word auto, or a whole number of at least `low`."""
-    parse = whole(low)
-    return lambda text: text if text == "auto" else parse(text)
-
-
-def numbers(text: str) -> tuple[int, ...]:
-    """Ascending numbers, separated by commas."""
-    try:
-        return ascending(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

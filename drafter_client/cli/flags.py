@@ -2,17 +2,17 @@
 
 import argparse
 
-from backends.base import DTYPES
-from backends.machine import THREADS_AT_MOST
+from backends.base import LoadOptions
 from backends.registry import NAMES, SHOWN, TEST_ENGINES
 from backends.shipped_models import DEFAULT_DRAFT
-from command_line.option_flags import add_options
+from command_line.options.flags import add_options
 from command_line.parser import KEY, OneOf, Switch
-from drafter_client.cli.flag_values import auto_or, between, hosts, numbers, origins, path, whole
+from drafter_client.cli.flag_values import between, hosts, origins, path, whole
 from drafter_client.http.retries import PATIENCE
 from drafter_client.options import Options
 from drafter_client.pair import BRANCHES, VERIFIER
 from specpair import plugins
+from specpair.options.option import settings_of
 
 NGRAM = "ngram"  # a backend of the drafter only
 # A branch takes a slot of the engine, KV cells and a place in each pass, and the tenth likeliest continuation is seldom
@@ -181,54 +181,8 @@ def engine_flags(
         default="llama_cpp",
         help=meaning,
     )
-    parser.add_argument(
-        "--context", metavar="TOKENS", type=whole(8), help="tokens of context (default: as trained, up to 4096)"
-    )
-    parser.add_argument(
-        "--threads", metavar="N", type=whole(1, THREADS_AT_MOST), help="CPU threads (default: from the machine)"
-    )
-    parser.add_argument(
-        "--gpu-layers", metavar="N", type=whole(-1), default=-1, help="layers on the GPU; -1: all (default)"
-    )
-    parser.add_argument("--device", metavar="NAME", help="torch: cpu, cuda, mps, neuron (default: the best there is)")
-    parser.add_argument(
-        "--dtype",
-        choices=OneOf(DTYPES),
-        help="torch, mlx, neuron_legacy: number type (default: by the device; mlx: as stored)",
-    )
-    parser.add_argument(
-        "--compile", action=Switch, default=False, help="torch: compile for all shapes first (default: no)"
-    )
-    for name, meaning, example in (
-        ("widths", "tokens of a text", "1,8,32"),
-        ("spans", "cached tokens", "1024,4096"),
-    ):
-        parser.add_argument(
-            f"--compile-{name}",
-            metavar="N,N,…",
-            type=numbers,
-            help=f"{meaning} that passes are compiled for, as {example} (default: the engine's)",
-        )
-    parser.add_argument(
-        "--compile-workers",
-        metavar="auto|N",
-        type=auto_or(1),
-        default="auto",
-        help="neuron_legacy: programs compiled at a time; auto: from free memory (default)",
-    )
-    parser.add_argument(
-        "--compile-cache",
-        metavar="FOLDER",
-        type=path,
-        help="folder where compiled programs are kept (default: in the user's cache folder)",
-    )
-    parser.add_argument(
-        "--tensor-parallel",
-        metavar="auto|N",
-        type=auto_or(1),
-        default="auto",
-        help="torch, neuron_legacy: devices that share the model; auto: 1, or as many as memory needs (default)",
-    )
+    options = [each.name for each in settings_of(LoadOptions, "drafter").values()]
+    add_options(parser, LoadOptions, options, context_length={"ge": 8})
 
 
 def text_flags(parser: argparse.ArgumentParser, *, many: bool = False) -> None:

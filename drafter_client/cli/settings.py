@@ -10,18 +10,20 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, SecretStr, create_model
 
-from backends.base import COMPILATION
+from backends.base import LoadOptions
 from command_line.errors import SettingsError
 from command_line.layers import Layer, LayeredSettings, Names, first_path, lasting_layers
+from command_line.options.flags import option_of
+from command_line.options.setting_fields import setting_fields
 from command_line.parser import Parser, Switch, flag
 from command_line.print_config import table
 from drafter_client.cli.flags import NGRAM, is_plugged_drafter
 from drafter_client.options import Options
-from specpair.options.option import options_of
+from specpair.options.option import settings_of
 from speculation.terminal_text import several_lines
 
 # Flags of the engine here.
-ENGINE = ("context", "threads", "gpu_layers", "device", "dtype", "compile", *COMPILATION, "tensor_parallel")
+ENGINE = tuple(settings_of(LoadOptions, "drafter"))
 # The flags that can last: not those of one text or of its output. A command takes those that it has a flag for.
 NAMES = Names(
     "drafter",
@@ -31,7 +33,7 @@ NAMES = Names(
         *("serve_key", "keys_file", "insecure", "allowed_hosts", "cors_origins"),
         *("ssl_certfile", "ssl_keyfile"),
         *("remember", "draft_model", "branches", "translate", "backend", *ENGINE),
-        *(name for name, option in options_of(Options).items() if option.about.group and option.lasts),
+        *settings_of(Options, "drafter"),
     ),
     paths=("draft_model", "compile_cache", "keys_file", "ssl_certfile", "ssl_keyfile"),
     secrets=("api_key", "serve_key"),
@@ -93,7 +95,10 @@ def _model(parser: Parser, flags: Mapping[str, argparse.Action]) -> type[Drafter
     fields: dict[str, Any] = {}
     for name, action in flags.items():
         kind: Any = Annotated[Any, BeforeValidator(partial(_value, parser, name))]
-        if isinstance(action, Switch):
+        option = option_of(action)
+        if option is not None:
+            kind = setting_fields({name: option})[name][0]
+        elif isinstance(action, Switch):
             kind = bool
         elif name in NAMES.secrets:
             kind = SecretStr | None

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from backends.base import BackendError, LoadOptions
-from command_line.option_flags import given
+from command_line.options.reading import given
 from command_line.start import keep_loaded_objects
 from drafter_client.batch.prompts import Prompt, parse_prompts
 from drafter_client.cli.flags import NGRAM, is_plugged_drafter
@@ -106,19 +106,7 @@ def _source(options: argparse.Namespace) -> Source | None:
 
 def engine_of(options: argparse.Namespace) -> LoadOptions:
     """The settings of the engine on this machine, from the flags."""
-    return LoadOptions(
-        context_length=options.context,
-        threads=options.threads,
-        gpu_layers=options.gpu_layers,
-        device=options.device,
-        dtype=options.dtype,
-        compile=options.compile,
-        tensor_parallel=None if options.tensor_parallel == "auto" else options.tensor_parallel,
-        compile_widths=options.compile_widths,
-        compile_spans=options.compile_spans,
-        compile_workers=None if options.compile_workers == "auto" else options.compile_workers,
-        compile_cache=options.compile_cache,
-    )
+    return LoadOptions(**given(LoadOptions, options))
 
 
 def drawing_options(options: argparse.Namespace) -> Options:

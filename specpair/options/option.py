@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from enum import Enum
 from functools import cache
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+AUTO = "auto"  # the word for None, where a setting has one
 _ABOUT = "option"  # key of a field's metadata
 
 
@@ -19,6 +20,9 @@ class About:
     """What the field of an option says of it beside its type and default."""
 
     words: str  # what it means: one phrase, lower case, without a full stop
+    name: str = ""  # of its setting, where that is not the field's
+    only: str = ""  # the end that has it as a setting, by its table in the file; empty: each
+    choices: Sequence[str] = ()  # all of its values, where it is a text with few of them
     ge: float | None = None  # bounds of a number
     gt: float | None = None
     le: float | None = None
@@ -27,7 +31,7 @@ class About:
     usually: str = ""  # what happens where it is not given, if the default does not say so
     group: str = ""  # under which a command's help lists it; empty: it is no flag
     placeholder: str = ""  # of its value in a command's help
-    auto: bool = False  # whether a flag has the word auto for None
+    auto: bool = False  # whether its setting has the word auto for None, which is its default there
     json: Any = None  # the annotation of its value in JSON, where that is not the field's
     of_json: Callable[[Any], Any] | None = None  # the value of one in JSON, where they differ
     to_json: Callable[[Any], Any] | None = None  # and the other way
@@ -53,6 +57,21 @@ class Option:
     about: About
 
     @property
+    def setting(self) -> str:
+        """The name of its setting: of its flag, variable and key."""
+        return self.about.name or self.name
+
+    @property
+    def usual(self) -> Any:
+        """The default of its setting."""
+        return AUTO if self.about.auto else self.default
+
+    @property
+    def choices(self) -> Sequence[str]:
+        """All of its values by name; empty: they are not listed."""
+        return [each.value for each in self.kind] if self.names_a_choice else self.about.choices
+
+    @property
     def kinds(self) -> tuple[type, ...]:
         """The types of its values."""
         union = get_origin(self.annotation) in (Union, types.UnionType)
@@ -66,8 +85,8 @@ class Option:
 
     @property
     def kind(self) -> Any:
-        """The type of its values but for None."""
-        return next(each for each in self.kinds if each is not types.NoneType)
+        """The type of its values but for None and auto."""
+        return next(each for each in self.kinds if each not in (types.NoneType, Literal))
 
     @property
     def lasts(self) -> bool:
@@ -104,9 +123,9 @@ class Option:
         """What is wrong with a value, beginning with the option's name; None: nothing."""
         if value is None and self.optional:
             return None
-        if self.names_a_choice:
-            if value not in list(self.kind):
-                return f"{self.name} must be one of {', '.join(each.value for each in self.kind)}, got {value!r}"
+        if self.choices:
+            if value not in self.choices:
+                return f"{self.name} must be one of {', '.join(self.choices)}, got {value!r}"
         elif self.types is not None:
             if type(value) not in self.types:  # isinstance would take True for a number
                 named = [each.__name__ for each in self.types] + (["None"] if self.optional else [])
@@ -150,6 +169,12 @@ def _options_of(cls: Any) -> Mapping[str, Option]:
     found = [each for each in fields(cls) if _ABOUT in each.metadata]
     found.sort(key=lambda each: each.kw_only is True)
     return {each.name: Option(each.name, hints[each.name], _default(each), each.metadata[_ABOUT]) for each in found}
+
+
+def settings_of(cls: Any, end: str) -> dict[str, Option]:
+    """The options of a dataclass that are settings of an end, which its table in the file names, by setting."""
+    found = {each.setting: each for each in options_of(cls).values() if each.about.group and each.lasts}
+    return {name: each for name, each in found.items() if each.about.only in ("", end)}
 
 
 def complaint(given: Any) -> str | None:

@@ -116,7 +116,7 @@ def test_address_in_the_file_is_for_the_program_alone(file: Path, caplog: pytest
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("rows = 0", "rows: Input should be 'auto' or should be greater than or equal to 1"),
+        ("rows = 0", "rows: must be at least 1, got 0"),
         ("rows = true", "rows: 'true' is neither auto nor a whole number"),
         ("rowz = 3", "rowz: no such setting; did you mean rows?"),
         ("max_drafts = 512", "max_drafts: 512 must be below batch_tokens (512)"),

@@ -32,7 +32,7 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        (["--draft-n", "many"], "--draft-n: 'many' is not a whole number"),
+        (["--draft-n", "many"], "--draft-n: 'many' is neither auto nor a whole number"),
         (["--draft-n", "-1"], "--draft-n: must be at least 0, got -1"),
         (["--branches", "0"], "--branches: must be at least 1, got 0"),
         (["--branches", "65"], "--branches: must be at most 64, got 65"),
@@ -47,9 +47,9 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
         (["--seed", str(2**53)], f"--seed: must be in [0, 2**53), got {2**53}"),
         (["--seed", "-1"], "--seed: must be in [0, 2**53), got -1"),
         (["--context", "7"], "--context: must be at least 8, got 7"),
-        (["--threads", "0"], "--threads: must be at least 1, got 0"),
-        (["--threads", "1025"], "--threads: must be at most 1024, got 1025"),
-        (["solo", "--threads", "99999"], "--threads: must be at most 1024, got 99999"),
+        (["--threads", "0"], "--threads: must be in [1, 1024], got 0"),
+        (["--threads", "1025"], "--threads: must be in [1, 1024], got 1025"),
+        (["solo", "--threads", "99999"], "--threads: must be in [1, 1024], got 99999"),
         (["--gpu-layers", "-2"], "--gpu-layers: must be at least -1, got -2"),
         (["--backend", "abacus"], "--backend: no 'abacus'; choose one of llama_cpp, torch, mlx, neuron_legacy, ngram"),
         (["--prompt", "a", "--prompt-file", "b"], "--prompt-file: not allowed with argument --prompt"),

@@ -195,9 +195,9 @@ def test_relative_model_in_the_file_is_beside_the_file(file: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("threads = 0", "threads: must be at least 1, got 0"),
-        ('threads = "many"', "threads: 'many' is not a whole number"),
-        ("threads = true", "threads: 'true' is not a whole number"),
+        ("threads = 0", "threads: must be in [1, 1024], got 0"),
+        ('threads = "many"', "threads: 'many' is neither auto nor a whole number"),
+        ("threads = true", "threads: 'true' is neither auto nor a whole number"),
         ('mode = "fuse"', "mode: no 'fuse'; did you mean fused?"),
         ('backend = "abacus"', "backend: no 'abacus'; choose one of llama_cpp, torch, mlx, neuron_legacy, ngram"),
         ('draft_model = ""', "draft_model: is empty: name a file or a folder"),

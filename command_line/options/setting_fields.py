@@ -1,0 +1,30 @@
+"""Options as settings: the fields of a pydantic model, which reads a text as the option says."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from command_line.options.reading import read
+from specpair.options.option import AUTO, Option
+
+
+def setting_fields(options: Mapping[str, Option]) -> dict[str, Any]:
+    """The fields for `create_model` of options by setting: annotation and default."""
+    return {name: _field(each) for name, each in options.items()}
+
+
+def _field(option: Option) -> tuple[Any, Any]:
+    about = option.about
+    annotation = str if option.names_a_choice else option.annotation
+    if about.auto:
+        annotation = annotation | Literal[AUTO]
+
+    def value_of(given: Any) -> Any:
+        """The value that was given as a text, or as a number. Raises ValueError."""
+        if isinstance(given, str) or (type(given) in (int, float) and option.kind in (int, float)):
+            return read(option, str(given))
+        return given
+
+    words = about.words + (f" (default: {about.usually})" if about.usually else "")
+    return Annotated[annotation, Field(description=words), BeforeValidator(value_of)], option.usual
