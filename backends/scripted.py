@@ -90,7 +90,8 @@ class ScriptedBackend(Backend):
     def logits_after(self, tokens: Sequence[int]) -> Logits:
         """The float32 logits (vocab,) of the token that follows `tokens`: the model as a pure function."""
         context = tuple(tokens[-ORDER:])
-        disagrees = np.random.default_rng([self.script.seed, 7, *context]).random() >= self.script.agreement
+        agreement = self.script.agreement
+        disagrees = agreement < 1.0 and np.random.default_rng([self.script.seed, 7, *context]).random() >= agreement
         source = np.random.default_rng([self.script.seed, 11 if disagrees else 5, *context])
         logits = np.full(self.vocabulary.size, -np.inf, dtype=np.float32)
         support = min(self.script.support or END + 1, END + 1)

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import signal
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +16,8 @@ import pytest
 import uvicorn.server
 from hypothesis import HealthCheck, settings
 
-from backends.base import DTYPES
+from backends.base import DTYPES, Logits
+from backends.scripted import ORDER, Script, ScriptedBackend
 from tests.examples import PROFILES
 
 for profile, count in PROFILES.items():
@@ -83,6 +84,25 @@ def _servers_stop_at_once() -> Iterator[None]:
     quick = SimpleNamespace(**vars(asyncio) | {"sleep": lambda seconds: asyncio.sleep(seconds / 20)})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(uvicorn.server, "asyncio", quick)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _toy_logits_are_computed_once() -> Iterator[None]:
+    """Tests ask the toy model for the same rows again and again, and computing one takes 0.1 ms."""
+    compute, kept = ScriptedBackend.logits_after, dict[tuple[Script, tuple[int, ...]], Logits]()
+
+    def logits_after(backend: ScriptedBackend, tokens: Sequence[int]) -> Logits:
+        key = backend.script, tuple(tokens[-ORDER:])
+        found = kept.get(key)
+        if found is None:
+            found = compute(backend, tokens)
+            if found.size <= 1024 and len(kept) < 1 << 14:  # at most 64 MiB
+                kept[key] = found
+        return found.copy()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptedBackend, "logits_after", logits_after)
         yield
 
 
