@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from enum import Enum
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 AUTO = "auto"  # the word for None, where a setting has one
@@ -47,7 +47,7 @@ def option(default: Any = MISSING, words: str = "", *, factory: Any = MISSING, h
     return field(**given, hash=None if hash else False, metadata=metadata)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Option:
     """An option: the name and type of its field, and what that says of it."""
 
@@ -66,19 +66,19 @@ class Option:
         """The default of its setting."""
         return AUTO if self.about.auto else self.default
 
-    @property
+    @cached_property
     def choices(self) -> Sequence[str]:
         """All of its values by name; empty: they are not listed."""
         return [each.value for each in self.kind] if self.names_a_choice else self.about.choices
 
-    @property
+    @cached_property
     def kinds(self) -> tuple[type, ...]:
         """The types of its values."""
         union = get_origin(self.annotation) in (Union, types.UnionType)
         found = get_args(self.annotation) if union else (self.annotation,)
         return tuple(get_origin(each) or each for each in found)
 
-    @property
+    @cached_property
     def optional(self) -> bool:
         """Whether None is a value of it: it is not given."""
         return types.NoneType in self.kinds
@@ -93,7 +93,7 @@ class Option:
         """Whether it can be a variable and a key of a file, too: not where it may be given several times."""
         return self.about.item is None
 
-    @property
+    @cached_property
     def types(self) -> tuple[type, ...] | None:
         """The types that a value may have, where it is a number, a switch or a text; None: it is something else."""
         kinds = [each for each in self.kinds if each is not types.NoneType]
