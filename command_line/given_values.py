@@ -1,7 +1,7 @@
 """Reads settings as a user writes them: lists of numbers in ascending order, such as "1,4,16", paths, and others."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -20,19 +20,8 @@ def home(text: str) -> Path:
     return Path(os.path.expanduser(text))
 
 
-def path(value: object) -> object:
-    """The path that a text names; any other value as it is. Raises ValueError for an empty text: it would mean the
-    current folder."""
-    if value == "":
+def path(text: str) -> Path:
+    """The path that a text names. Raises ValueError for an empty text: it would mean the current folder."""
+    if not text:
         raise ValueError("is empty: name a file or a folder")
-    return home(value) if isinstance(value, str) else value
-
-
-def readable(read: Callable[[str], object]) -> Callable[[str], str]:
-    """A check of a text that stays as it is: it raises the ValueError with which `read` refuses the text."""
-
-    def check(text: str) -> str:
-        read(text)
-        return text
-
-    return check
+    return home(text)

@@ -17,8 +17,6 @@ from command_line.environment import variables
 from command_line.errors import SettingsError
 from command_line.given_values import home
 
-_AUTO_OR_NUMBER = {"literal_error", "int_parsing"}  # pydantic's error types for a setting that is "auto" or a number
-
 
 class Layer(NamedTuple):
     """The settings that were given in one place."""
@@ -174,14 +172,8 @@ def _types(annotation: Any) -> tuple[Any, ...]:
 
 def _first(error: ValidationError) -> tuple[str, str]:
     """The setting of the first error, and what is wrong with it."""
-    errors = error.errors(include_url=False)
-    first = errors[0]
-    # pydantic reports an error for each alternative of a setting like rows.
-    alternatives = [other for other in errors if other["loc"][:1] == first["loc"][:1]]
-    message = " or ".join(other["msg"] for other in alternatives)
-    message = message.replace(" or Input ", " or ").removeprefix("Value error, ")
-    if {other["type"] for other in alternatives} == _AUTO_OR_NUMBER:
-        message = f"{first['input']!r} is neither auto nor a whole number"
+    first = error.errors(include_url=False)[0]
+    message = first["msg"].removeprefix("Value error, ")
     if first["loc"]:
         return str(first["loc"][0]), message
     name, _, message = message.partition(": ")  # the messages of a model's own checks begin with the setting's name

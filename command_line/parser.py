@@ -97,18 +97,6 @@ class Parser(argparse.ArgumentParser):
         """All flags, in the order of the help."""
         return [action for group in self._action_groups for action in group._group_actions]
 
-    def value_of(self, name: str, text: str) -> Any:
-        """The value that the flag `name` would have for `text`. Raises ValueError, which says what is wrong."""
-        [action] = [action for action in self._actions if action.dest == name]
-        try:
-            value = action.type(text) if callable(action.type) else text
-        except argparse.ArgumentTypeError as error:
-            raise ValueError(str(error)) from None
-        complaint = None if action.choices is None else unknown_choice(value, action.choices)
-        if complaint is not None:
-            raise ValueError(complaint)
-        return value
-
     def _check_flags(self, given: Sequence[str]) -> None:
         known = self._option_string_actions
         flags = [flag for flag in known if flag.startswith("--")]

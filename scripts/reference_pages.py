@@ -33,9 +33,9 @@ COMMANDS: tuple[tuple[str, Callable[[], Parser]], ...] = (
     ("drafter report", commands.report_parser),
     ("drafter key", lambda: key_command.parser("drafter")),
     ("verifier key", lambda: key_command.parser("verifier")),
-    ("verifier compile", lambda: compile_command.parser([])),
-    ("verifier selftest", lambda: selftest_command.parser([])),
-    ("verifier", lambda: flags_parser([])),
+    ("verifier compile", lambda: compile_command.parser({})),
+    ("verifier selftest", lambda: selftest_command.parser({})),
+    ("verifier", lambda: flags_parser({})),
 )
 
 

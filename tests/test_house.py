@@ -18,7 +18,7 @@ BELOW = {
         *("openai_api", "http_service", "drafters", "backends", "speculation", "command_line", "specpair")
     },
     "openai_api": {"http_service", "backends", "speculation", "specpair"},
-    "http_service": {"speculation", "command_line"},
+    "http_service": {"speculation", "command_line", "specpair"},
     "drafters": {"backends", "speculation", "specpair"},
     "backends": {"speculation", "specpair"},
     "command_line": {"specpair"},

@@ -5,42 +5,26 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
-
-from pydantic import BeforeValidator, Field
-from pydantic.fields import FieldInfo
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from command_line.layers import Layer, LayeredSettings, Names, first_path, lasting_layers
 from command_line.options.flags import add_option
-from command_line.parser import Parser, Switch, flag
+from command_line.options.setting_fields import settings_model
+from command_line.parser import Parser, flag
 from command_line.print_config import table
-from verifier_server.settings import ENGINE, Settings
+from specpair.options.option import Option
+from verifier_server.options import ADDRESS, DRAFT, ENGINE, LIMITS, MODEL, OPTIONS
+from verifier_server.settings import Settings
 
 _log = logging.getLogger("specpair.verifier")
-HOST, PORT = "127.0.0.1", 8000
-_GROUPS = {"model": ("backend",), "engine": ("prefill_chunk",)}  # the settings beside those of an engine
-_DRAFT, _OTHERS = "server-side drafting (mode fused)", "sessions and limits"
 
 
-def _port(text: str) -> int:
-    """The port number in `text`. Raises ArgumentTypeError, for the flag."""
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port, which is a number from 0 to 65535")
-    return int(text)
-
-
-def _checked_port(value: int | str) -> int:
-    try:
-        return _port(str(value))
-    except argparse.ArgumentTypeError as error:
-        raise ValueError(str(error)) from None
-
-
-class Address(LayeredSettings):
+class Address(LayeredSettings if TYPE_CHECKING else settings_model(LayeredSettings, ADDRESS)):  # type: ignore[misc]
     """Where the command `verifier` listens. Under uvicorn, its own flags say so."""
 
-    host: Annotated[str, Field(description="address to listen on")] = HOST
-    port: Annotated[int, BeforeValidator(_checked_port), Field(description="port; 0 takes a free one")] = PORT
+    if TYPE_CHECKING:
+        host: str
+        port: int
 
     @classmethod
     def usual_key(cls, name: str) -> str:
@@ -71,7 +55,7 @@ def from_flags(arguments: Sequence[str], environment: Mapping[str, str] = os.env
 
     Raises SettingsError. With --help, --version or --print-config, prints it and exits.
     """
-    return read_flags(flags_parser(list(Settings.model_fields.items())), arguments, environment)[:2]
+    return read_flags(flags_parser(OPTIONS), arguments, environment)[:2]
 
 
 def read_flags(
@@ -135,9 +119,8 @@ SERVE = Command(
 )
 
 
-def flags_parser(settings: Sequence[tuple[str, FieldInfo]], command: Command = SERVE) -> Parser:
-    """The parser of the command `verifier`, or of another that takes its settings. Flags that are not given parse to
-    None."""
+def flags_parser(options: Mapping[str, Option], command: Command = SERVE) -> Parser:
+    """The parser of the command `verifier`, or of another that takes its settings, with the flags of `options`."""
     parser = Parser(
         command.name,
         usage=command.usage,
@@ -147,47 +130,9 @@ def flags_parser(settings: Sequence[tuple[str, FieldInfo]], command: Command = S
     )
     parser.add_config_flags()
     server = parser.add_argument_group("server")
-    server.add_argument("--host", metavar="ADDRESS", help=f"address to listen on (default: {HOST})")
-    server.add_argument("--port", type=_port, metavar="N", help=f"port; 0 takes a free one (default: {PORT})")
-    groups = {title: parser.add_argument_group(title) for title in (*_GROUPS, _DRAFT, _OTHERS)}
-    for name, field in settings:
-        if name in ENGINE:
-            add_option(groups[ENGINE[name].about.group], ENGINE[name])
-            continue
-        default = "" if field.default in (None, "") else f" (default: {_shown(field.default)})"
-        help_ = f"{field.description}{default}".replace("%", "%%")
-        if type(field.default) is bool:
-            groups[_group(name)].add_argument(flag(name), dest=name, action=Switch, default=None, help=help_)
-        else:
-            groups[_group(name)].add_argument(flag(name), dest=name, metavar=_value(name, field), help=help_)
+    for option in ADDRESS.values():
+        add_option(server, option)
+    groups = {title: parser.add_argument_group(title) for title in (MODEL, ENGINE, DRAFT, LIMITS)}
+    for option in options.values():
+        add_option(groups.get(option.about.group, groups[LIMITS]), option)
     return parser
-
-
-def _shown(value: Any) -> str:
-    """A default as one would write it behind the flag."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value).lower()
-
-
-def _group(name: str) -> str:
-    """The group of the help text in which a setting is listed."""
-    if name.startswith("draft_"):
-        return _DRAFT
-    return next((title for title, names in _GROUPS.items() if name in names), _OTHERS)
-
-
-def _value(name: str, field: FieldInfo) -> str:
-    """The placeholder of a flag's value in the help."""
-    kinds: tuple[tuple[Any, str], ...] = ((int, "N"), (float, "SECONDS"))
-    if name.endswith("model"):
-        return "PATH"
-    if name == "cors_origins":
-        return "URLS"
-    if name == "allowed_hosts":
-        return "NAMES"
-    if name == "backend" or name == "draft_backend":
-        return "NAME"
-    if field.default == "auto":
-        return "auto|N"
-    return next((word for kind, word in kinds if type(field.default) is kind), name.rpartition("_")[2].upper())

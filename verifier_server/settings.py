@@ -3,154 +3,40 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, create_model, model_validator
+from pydantic import model_validator
 
 from backends.base import Backend, BackendError, LoadOptions, ModelLoadError
-from backends.registry import SHOWN, devices_of_draft, known, listed
+from backends.registry import devices_of_draft, known, listed
 from backends.shipped_models import DEFAULT_TARGET
 from command_line.errors import SettingsError as SettingsError
-from command_line.given_values import path, readable
 from command_line.layers import LayeredSettings
 from command_line.options.reading import given
-from command_line.options.setting_fields import setting_fields
-from http_service.hosts import read_hosts
+from command_line.options.setting_fields import settings_model
 from http_service.keys.stored_key import complaint
-from http_service.origins import read_origins
-from specpair.options.option import settings_of
 from verifier_server.limits import share_of_one_client
+from verifier_server.options import MOST_DRAFT_ROWS, NGRAM, OPTIONS, VerifierOptions
 
 PREFIX = "VERIFIER_"
-NGRAM = "ngram"  # the draft engine without a model: n-gram lookup
-_DRAFT_ROWS = 8  # texts drafted for at once, at most, if `draft_rows` is auto
 _USUAL_CONTEXT = 4096  # tokens; by default, engines take a model's trained context length up to this one
-Positive = Annotated[int, Field(ge=1)]
-GivenPath = Annotated[Path | None, BeforeValidator(path)]
-
-
-ENGINE = settings_of(LoadOptions, "verifier")
-_THREADS = ENGINE["threads"].about
 
 if TYPE_CHECKING:
-    _OfEngine = LayeredSettings
+
+    class _Options(VerifierOptions, LayeredSettings): ...
+
 else:
-    _OfEngine = create_model("_OfEngine", __base__=LayeredSettings, **setting_fields(ENGINE))
+    _Options = settings_model(LayeredSettings, OPTIONS)
 
 
-class Settings(_OfEngine):
-    """The settings of a verifier. The field descriptions are the help texts and the reference page."""
+class Settings(_Options):
+    """The settings of a verifier: `OPTIONS`."""
 
     if TYPE_CHECKING:
 
         def __init__(self, **values: Any) -> None: ...
 
         def __getattr__(self, name: str) -> Any: ...  # the settings of the engine
-
-    alias: Annotated[
-        str | None,
-        Field(min_length=1, max_length=200, description="name of the model in replies and metrics (default: its own)"),
-    ] = None
-    backend: Annotated[str, Field(description=f"engine: {', '.join(SHOWN)}, or one of a plug-in")] = "llama_cpp"
-    prefill_chunk: Annotated[
-        Positive, Field(description="tokens of prompts in a pass while other sessions are active")
-    ] = 128
-    draft_model: Annotated[
-        GivenPath, Field(description="draft model for server-side drafting (mode fused); default: none")
-    ] = None
-    draft_backend: Annotated[
-        str | None,
-        Field(description=f"engine of the draft model (default: the target's); {NGRAM}: n-gram lookup, no model"),
-    ] = None
-    draft_rows: Annotated[
-        Literal["auto"] | Positive,
-        Field(description=f"texts drafted for at once; auto: as many as rows, up to {_DRAFT_ROWS}"),
-    ] = "auto"
-    draft_threads: Annotated[
-        Literal["auto"] | Annotated[int, Field(ge=_THREADS.ge, le=_THREADS.le)],
-        Field(description="CPU threads of a draft step"),
-    ] = "auto"
-    draft_device: Annotated[
-        str | None, Field(description="torch: device of the draft model (default: the target's)")
-    ] = None
-    keep_tokens: Annotated[
-        Literal["auto"] | Annotated[int, Field(ge=0)],
-        Field(
-            description="tokens of ended texts whose KV cache is kept, for prompts that begin like them; auto: as many "
-            "as the slots hold, on a CPU one context; 0: none"
-        ),
-    ] = "auto"
-    share_prefixes: Annotated[
-        bool,
-        Field(
-            description="use the KV cache of one key's texts for the prompts of others, who can tell by the time what "
-            "was written"
-        ),
-    ] = False
-    max_drafts: Annotated[int, Field(ge=1, description="draft tokens in one verify request")] = 64
-    max_queue: Annotated[
-        Positive,
-        Field(
-            description="requests waiting at once, at most three quarters of them from one client; beyond, 503 with "
-            "Retry-After"
-        ),
-    ] = 256
-    max_body_bytes: Annotated[int, Field(ge=1024, description="size of a request body")] = 4 * 1024 * 1024
-    body_timeout: Annotated[
-        float, Field(gt=0, description="seconds in which a request body must be there, plus one for each 32 KiB of it")
-    ] = 10.0
-    max_sessions: Annotated[
-        Positive, Field(description="sessions kept at once; beyond, a new session replaces an idle one")
-    ] = 1024
-    max_sessions_per_client: Annotated[
-        Literal["auto"] | Positive,
-        Field(
-            description="sessions that one client (a key, else an address) may have in use at once, and keep when "
-            "others need places; auto: three quarters of all"
-        ),
-    ] = "auto"
-    session_ttl: Annotated[float, Field(gt=0, description="seconds after which an idle session is forgotten")] = 900.0
-    api_key: Annotated[
-        SecretStr | None,
-        Field(
-            description="bearer key that every request must carry, except for the health checks and the documentation",
-        ),
-    ] = None
-    keys_file: Annotated[
-        GivenPath, Field(description="file with the hashes of several keys; 'verifier key new NAME' adds one")
-    ] = None
-    metrics_open: Annotated[bool, Field(description="serve /metrics without the key")] = False
-    metrics_by_key: Annotated[bool, Field(description="count the metrics of each key apart, by its name")] = False
-    log_format: Annotated[Literal["text", "json"], Field(description="log lines: text, or JSON objects")] = "text"
-    access_log: Annotated[bool, Field(description="log a line for each request, but for health checks and scrapes")] = (
-        False
-    )
-    drain_seconds: Annotated[
-        float,
-        Field(
-            ge=0,
-            description="seconds that texts under way have to end after SIGTERM, while new ones are refused; 0: none",
-        ),
-    ] = 20.0
-    insecure: Annotated[
-        bool, Field(description="without a key, serve every address, not only loopback and private networks")
-    ] = False
-    allowed_hosts: Annotated[
-        str,
-        AfterValidator(readable(read_hosts)),
-        Field(
-            description="names, separated by commas, that the verifier answers to without a key, beside its machine's "
-            "own; *: all (default: none)"
-        ),
-    ] = ""
-    cors_origins: Annotated[
-        str,
-        AfterValidator(readable(read_origins)),
-        Field(
-            description="origins whose web pages, apps or extensions may use the verifier, separated by commas; *: all "
-            "(default: none)"
-        ),
-    ] = ""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Settings":
@@ -213,7 +99,7 @@ class Settings(_OfEngine):
         if self.draft_backend is not None and not self.drafts:
             raise ValueError(f"draft_backend: {self.draft_backend} needs a model: set draft_model, too")
         for name in ("draft_rows", "draft_threads", "draft_device"):
-            if not self.drafts and getattr(self, name) != type(self).model_fields[name].default:
+            if not self.drafts and getattr(self, name) != OPTIONS[name].usual:
                 raise ValueError(f"{name}: there is no draft model: set draft_model, too")
         if self.draft_model is not None and self.draft_engine == "llama_cpp" and not os.path.isfile(self.draft_model):
             raise ValueError(f"draft_model: no such file: {self.draft_model}")
@@ -239,7 +125,7 @@ class Settings(_OfEngine):
 
     def draft_slots_beside(self, slots: int) -> int:
         """How many texts the server drafts for at once beside a target with `slots` slots."""
-        return min(slots, _DRAFT_ROWS) if self.draft_rows == "auto" else self.draft_rows
+        return min(slots, MOST_DRAFT_ROWS) if self.draft_rows == "auto" else self.draft_rows
 
     def draft_options(self, slots: int, context_length: int, devices: int = 1) -> LoadOptions:
         """Load options of the draft model, beside a target with `slots` slots of `context_length` tokens on `devices`

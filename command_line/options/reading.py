@@ -20,6 +20,8 @@ def read(option: Option, text: str) -> Any:
     wrong = unknown_choice(text, option.choices) if option.choices else None
     if wrong is not None:
         raise ValueError(wrong)
+    if option.about.check is not None:
+        option.about.check(text)
     longest = option.about.longest
     if longest is not None and len(text) > longest:
         raise ValueError(f"must have at most {longest} characters, got {len(text)}")

@@ -1,17 +1,21 @@
 """Options as settings: the fields of a pydantic model, which reads a text as the option says."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, create_model
 
+from command_line.layers import LayeredSettings
 from command_line.options.reading import read
 from specpair.options.option import AUTO, Option
 
+S = TypeVar("S", bound=LayeredSettings)
 
-def setting_fields(options: Mapping[str, Option]) -> dict[str, Any]:
-    """The fields for `create_model` of options by setting: annotation and default."""
-    return {name: _field(each) for name, each in options.items()}
+
+def settings_model(base: type[S], options: Mapping[str, Option]) -> type[S]:
+    """A model like `base` that has the options, which are by setting, as its fields."""
+    fields: dict[str, Any] = {name: _field(each) for name, each in options.items()}
+    return create_model(base.__name__, __base__=base, **fields)
 
 
 def _field(option: Option) -> tuple[Any, Any]:

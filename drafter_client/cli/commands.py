@@ -4,13 +4,14 @@ import argparse
 from collections.abc import Sequence
 
 from backends.base import ModelLoadError
-from backends.registry import SHOWN
 from command_line.options.flags import add_options
 from command_line.parser import OneOf, Parser, Switch
 from drafter_client.cli import flag_values, flags
-from drafter_client.cli.settings import ENGINE, parsed, print_if_asked
+from drafter_client.cli.settings import parsed, print_if_asked
 from drafter_client.options import Mode, Options
+from drafter_client.program_options import ENGINE, NGRAM, ProgramOptions, engines, is_plugged_drafter
 from http_service.keys.stored_key import complaint
+from http_service.options.service_options import ACCESS, SERVICE
 from speculation.acceptance.strategies import Strategy
 
 _OF_A_MODEL = ("draft_model", *ENGINE, "translate")
@@ -114,10 +115,10 @@ def _check_strategy(parser: Parser, options: argparse.Namespace) -> None:
 
 
 def _check_lookup(parser: Parser, options: argparse.Namespace) -> None:
-    if options.backend == flags.NGRAM:
+    if options.backend == NGRAM:
         backend = options.settings.assignment("backend")
         _refuse(parser, options, (*_OF_A_MODEL, "lookup"), f"{backend} drafts without a model{_LEAVE}")
-    elif flags.is_plugged_drafter(options.backend):
+    elif is_plugged_drafter(options.backend):
         backend = options.settings.assignment("backend")
         _refuse(parser, options, _OF_A_MODEL, f"{backend} drafts without a model{_LEAVE}")
 
@@ -160,7 +161,7 @@ def drafter_parser() -> Parser:
     )
     parser.add_config_flags()
     flags.text_flags(parser, many=True)
-    flags.verifier_flags(parser)
+    flags.lasting_flags(parser, "verifier")
     flags.draft_flags(parser, modes=True)
     flags.option_flags(parser, "sampling", "acceptance")
     output = flags.output_flags(parser)
@@ -184,9 +185,7 @@ def serve_parser() -> Parser:
         ),
     )
     parser.add_config_flags()
-    flags.service_flags(parser)
-    flags.access_flags(parser)
-    flags.verifier_flags(parser)
+    flags.lasting_flags(parser, SERVICE, ACCESS, "verifier")
     flags.draft_flags(parser, modes=True)
     return parser
 
@@ -227,8 +226,9 @@ def solo_parser() -> Parser:
     )
     model.add_argument("--model", type=flag_values.path, metavar="PATH", help="another model, on this machine")
     flags.text_flags(parser)
-    flags.verifier_flags(parser)
-    flags.engine_flags(parser.add_argument_group("engine"), SHOWN, "engine (default: %(default)s)")
+    flags.lasting_flags(parser, "verifier")
+    backend = {"words": "engine", "choices": engines(drafters=False)}
+    flags.engine_flags(parser.add_argument_group("engine"), backend=backend)
     flags.option_flags(parser, "sampling")
     flags.output_flags(parser)
     return parser
@@ -264,9 +264,9 @@ def compare_parser() -> Parser:
     )
     add_options(texts, Options, ["max_tokens", "stop"], max_tokens={"default": 96})
     flags.chat_flags(texts)
-    flags.verifier_flags(parser)
+    flags.lasting_flags(parser, "verifier")
     drafting = flags.draft_flags(parser)
-    flags.memory_flag(drafting)
+    add_options(drafting, ProgramOptions, ["remember"])
     drafting.add_argument(
         "--lengths",
         type=flag_values.lengths,

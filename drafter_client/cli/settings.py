@@ -6,47 +6,31 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BeforeValidator, SecretStr, create_model
-
-from backends.base import LoadOptions
 from command_line.errors import SettingsError
 from command_line.layers import Layer, LayeredSettings, Names, first_path, lasting_layers
 from command_line.options.flags import option_of
-from command_line.options.setting_fields import setting_fields
-from command_line.parser import Parser, Switch, flag
+from command_line.options.setting_fields import settings_model
+from command_line.parser import Parser, flag
 from command_line.print_config import table
-from drafter_client.cli.flags import NGRAM, is_plugged_drafter
-from drafter_client.options import Options
-from specpair.options.option import settings_of
+from drafter_client.program_options import ENGINE, NGRAM, OPTIONS, is_plugged_drafter
+from specpair.options.option import Option
 from speculation.terminal_text import several_lines
-
-# Flags of the engine here.
-ENGINE = tuple(settings_of(LoadOptions, "drafter"))
-# The flags that can last: not those of one text or of its output. A command takes those that it has a flag for.
-NAMES = Names(
-    "drafter",
-    settings=(
-        *("verifier", "api_key", "patience", "chat", "concurrency"),
-        *("host", "port", "texts", "queue", "start_patience", "drain", "log_format", "access_log"),
-        *("serve_key", "keys_file", "insecure", "allowed_hosts", "cors_origins"),
-        *("ssl_certfile", "ssl_keyfile"),
-        *("remember", "draft_model", "branches", "translate", "backend", *ENGINE),
-        *settings_of(Options, "drafter"),
-    ),
-    paths=("draft_model", "compile_cache", "keys_file", "ssl_certfile", "ssl_keyfile"),
-    secrets=("api_key", "serve_key"),
-)
 
 
 class DrafterSettings(LayeredSettings):
-    """The settings of a command of the drafter. Its fields are made from the command's flags."""
+    """The settings of a command of the drafter. Its fields are made from the options for which it has flags."""
 
     @classmethod
     def usual_key(cls, name: str) -> str:
         """The flag of a setting that was not given."""
         return flag(name)
+
+
+_ALL = settings_model(DrafterSettings, OPTIONS)
+# The flags that can last: not those of one text or of its output. A command takes those that it has a flag for.
+NAMES = Names("drafter", OPTIONS, _ALL.paths(), _ALL.secrets())
 
 
 def parsed(parser: Parser, arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> argparse.Namespace:
@@ -55,13 +39,14 @@ def parsed(parser: Parser, arguments: Sequence[str], environment: Mapping[str, s
     A flag that was not given has the value of its variable, else of its key in the file, else its default. Exits with
     status 2 and an error that names the flag, the variable, or the file and the key.
     """
-    flags = {action.dest: action for action in parser.actions() if action.dest in NAMES.settings}
+    found = {action.dest: option_of(action) for action in parser.actions()}
+    flags = {name: option for name, option in found.items() if option is not None and option.lasts}
     options = parser.parse(arguments, optional=flags)
     given = {name: value for name, value in vars(options).items() if name in flags}
     try:
         lasting = lasting_layers(NAMES, options.config, environment, _warn)
         layers = [Layer("flag", given, partial(_flag, given)), *lasting]
-        options.settings = _model(parser, flags).from_layers(_of_engine(layers, flags))
+        options.settings = settings_model(DrafterSettings, flags).from_layers(_of_engine(layers, flags))
     except SettingsError as error:
         parser.error(str(error))
     for name in flags:
@@ -90,35 +75,17 @@ def _warn(warning: str) -> None:
     print(f"drafter: {several_lines(warning)}", file=sys.stderr)
 
 
-def _model(parser: Parser, flags: Mapping[str, argparse.Action]) -> type[DrafterSettings]:
-    """The settings of a command with the flags `flags`, which say how their values are read."""
-    fields: dict[str, Any] = {}
-    for name, action in flags.items():
-        kind: Any = Annotated[Any, BeforeValidator(partial(_value, parser, name))]
-        option = option_of(action)
-        if option is not None:
-            kind = setting_fields({name: option})[name][0]
-        elif isinstance(action, Switch):
-            kind = bool
-        elif name in NAMES.secrets:
-            kind = SecretStr | None
-        fields[name] = (kind, action.default)
-    return create_model("DrafterSettings", __base__=DrafterSettings, **fields)
-
-
-def _value(parser: Parser, name: str, value: Any) -> Any:
-    return parser.value_of(name, value) if isinstance(value, str) else value
-
-
-def _of_engine(layers: Sequence[Layer], flags: Mapping[str, argparse.Action]) -> list[Layer]:
+def _of_engine(layers: Sequence[Layer], flags: Mapping[str, Option]) -> list[Layer]:
     """The layers without what is for another engine than the command's.
 
     These are settings of an engine in a variable or in the file, where the engine that the same layer or a lower one
     names is overridden by a higher one; and lookup as the engine, for a command that runs a model.
     """
-    models_only = "backend" in flags and NGRAM not in (flags["backend"].choices or ())
+    models_only = "backend" in flags and NGRAM not in flags["backend"].choices
     if models_only:
-        layers = [_without(layer, "backend") if _is_drafter(layer.values.get("backend")) else layer for layer in layers]
+        flags_given, *lasting = layers
+        others = [_without(each, "backend") if _is_drafter(each.values.get("backend")) else each for each in lasting]
+        layers = [flags_given, *others]
     named = [layer.values.get("backend") for layer in layers]
     in_force = next(filter(None, named), None)
     meant = [next(filter(None, named[at:]), in_force) for at in range(len(layers))]

@@ -13,7 +13,6 @@ from backends.base import BackendError, LoadOptions
 from command_line.options.reading import given
 from command_line.start import keep_loaded_objects
 from drafter_client.batch.prompts import Prompt, parse_prompts
-from drafter_client.cli.flags import NGRAM, is_plugged_drafter
 from drafter_client.conversation import Messages
 from drafter_client.display.progress import loading
 from drafter_client.display.readout import Readout
@@ -27,6 +26,7 @@ from drafter_client.metrics.statistics import SOLO
 from drafter_client.modes.memory import memory_file
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Observer, Pair
+from drafter_client.program_options import NGRAM, is_plugged_drafter
 from drafter_client.trace.writer import TraceFolder
 from drafters.plugged import plugged
 from specpair.options.option import options_of

@@ -4,13 +4,13 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 from uvicorn.logging import DefaultFormatter
 
 from http_service.observability.request_context import current
+from http_service.options.service_options import LogFormat as LogFormat
 
-LogFormat = Literal["text", "json"]
 FIELDS = "fields"  # attribute of a record: a dictionary of further keys of the JSON object
 
 

@@ -6,7 +6,7 @@ file, and the reference pages.
 
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from enum import Enum
 from functools import cache, cached_property
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -38,6 +38,7 @@ class About:
     item: Callable[[str], Any] | None = None  # reads an item of a flag that may be given several times
     items: Callable[[Sequence[Any]], Any] | None = None  # the value of the items of such a flag
     wrong: Callable[[Any], str | None] | None = None  # what else is wrong with a value
+    check: Callable[[str], object] | None = None  # raises ValueError for a text that is no value of its setting
 
 
 def option(default: Any = MISSING, words: str = "", *, factory: Any = MISSING, hash: bool = True, **about: Any) -> Any:
@@ -45,6 +46,13 @@ def option(default: Any = MISSING, words: str = "", *, factory: Any = MISSING, h
     given: dict[str, Any] = {"default": default} if factory is MISSING else {"default_factory": factory}
     metadata = {_ABOUT: About(words=words, **about)}
     return field(**given, hash=None if hash else False, metadata=metadata)
+
+
+def like(cls: Any, name: str, words: str, *, default: Any = MISSING, **about: Any) -> Any:
+    """The field of a setting that has the default and the range of an option of `cls`. `about`: what else differs."""
+    other = options_of(cls)[name]
+    metadata = {_ABOUT: replace(other.about, words=words, name="", only="", **about)}
+    return field(default=other.usual if default is MISSING else default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,7 @@ class Option:
     @property
     def kind(self) -> Any:
         """The type of its values but for None and auto."""
-        return next(each for each in self.kinds if each not in (types.NoneType, Literal))
+        return next((each for each in self.kinds if each not in (types.NoneType, Literal)), str)
 
     @property
     def lasts(self) -> bool:

@@ -2,18 +2,21 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from pydantic import Field, SecretStr, model_validator
+from pydantic import SecretStr, model_validator
 
 from command_line.errors import SettingsError
 from command_line.layers import Layer, LayeredSettings, Names, lasting_layers
+from command_line.options.setting_fields import settings_model
 from command_line.parser import flag
 from command_line.print_config import table
+from specpair.options.option import option, settings_of
 
 KINDS: tuple[tuple[Literal["flag", "variable", "key"], Callable[[str], str]], ...] = (
     ("flag", flag),
@@ -22,13 +25,16 @@ KINDS: tuple[tuple[Literal["flag", "variable", "key"], Callable[[str], str]], ..
 )
 
 
-class Example(LayeredSettings):
-    rows: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
-    device: str | None = None
-    model: Path | None = None
-    mmap: bool = True
-    api_key: SecretStr | None = None
+@dataclass
+class Options:
+    rows: int | None = option(None, "rows", auto=True, ge=1, group="all")
+    device: str | None = option(None, "device", group="all")
+    model: Path | None = option(None, "model", group="all")
+    mmap: bool = option(True, "mmap", group="all")
+    api_key: SecretStr | None = option(None, "key", group="all")
 
+
+class Example(settings_model(LayeredSettings, settings_of(Options, "end"))):  # type: ignore[misc]
     @model_validator(mode="after")
     def _check(self) -> "Example":
         if self.device == "none":
@@ -87,7 +93,7 @@ def test_settings_read_neither_environment_nor_file_by_themselves(
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (({"rows": "0"},), "--rows: Input should be 'auto' or should be greater than or equal to 1"),
+        (({"rows": "0"},), "--rows: must be at least 1, got 0"),
         (({}, {"rows": "x"}), "END_ROWS: 'x' is neither auto nor a whole number"),
         (({}, {}, {"mmap": "perhaps"}), "/etc/specpair.toml [end] mmap: Input should be a valid boolean, unable to"),
         (({}, {}, {"device": "none"}), "/etc/specpair.toml [end] device: there is no such device"),

@@ -110,7 +110,7 @@ def test_address_in_the_file_is_for_the_program_alone(file: Path, caplog: pytest
     file.write_text("[verifier]\nport = 99999\n")
     with pytest.raises(SettingsError) as caught:
         from_flags([], {})
-    assert str(caught.value) == (f"{file} [verifier] port: '99999' is not a port, which is a number from 0 to 65535")
+    assert str(caught.value) == f"{file} [verifier] port: must be in [0, 65535], got 99999"
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,21 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-
-from pydantic.fields import FieldInfo
 
 from backends.base import BackendError, ModelLoadError
 from backends.registry import COMPILING, compiles, load, programs_folder
 from command_line import interruptible
 from command_line.parser import Parser
 from http_service.observability import logs
+from specpair.options.option import Option
 from speculation.terminal_text import one_line, several_lines
 from verifier_server.flags import Command, flags_parser, read_flags
 from verifier_server.generation.draft_model import DRAFT_MODEL, load_draft_model
 from verifier_server.loading import ProgressLog
+from verifier_server.options import OPTIONS
 from verifier_server.settings import Settings, SettingsError
 
 TARGET, DRAFT = "target", "draft"
@@ -34,9 +34,9 @@ _COMMAND = Command(
 )
 
 
-def parser(settings: Sequence[tuple[str, FieldInfo]]) -> Parser:
-    """The parser of `verifier compile`, with the flags of these settings."""
-    return flags_parser(settings, _COMMAND)
+def parser(options: Mapping[str, Option]) -> Parser:
+    """The parser of `verifier compile`, with the flags of these options."""
+    return flags_parser(options, _COMMAND)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -44,7 +44,7 @@ def run(arguments: Sequence[str]) -> int:
     which nothing is compiled."""
     logs.configure("text")  # until the settings are read
     try:
-        settings, _, _ = read_flags(parser(list(Settings.model_fields.items())), arguments)
+        settings, _, _ = read_flags(parser(OPTIONS), arguments)
         logs.configure(settings.log_format)
         compiled = _checked(settings)
         folders = list(dict.fromkeys(one_line(folder) for folder in compiled.values() if folder is not None))

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from argparse import ArgumentTypeError
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,7 +14,6 @@ from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 
 from pydantic import SecretStr
-from pydantic.fields import FieldInfo
 from rich.console import Console
 from rich.text import Text
 
@@ -24,8 +23,10 @@ from command_line import interruptible
 from command_line.parser import Parser
 from command_line.print_config import table
 from http_service.observability import logs
+from specpair.options.option import Option
 from speculation.terminal_text import one_line, several_lines
 from verifier_server.flags import Command, flags_parser, read_flags
+from verifier_server.options import OPTIONS
 from verifier_server.selftest.environment import environment
 from verifier_server.selftest.model_checks import check_model, has_model
 from verifier_server.selftest.printed import Copied, open_streams
@@ -50,9 +51,9 @@ _COMMAND = Command(
 )
 
 
-def parser(settings: Sequence[tuple[str, FieldInfo]]) -> Parser:
-    """The parser of `verifier selftest`, with the flags of these settings."""
-    made = flags_parser(settings, _COMMAND)
+def parser(options: Mapping[str, Option]) -> Parser:
+    """The parser of `verifier selftest`, with the flags of these options."""
+    made = flags_parser(options, _COMMAND)
     made.add_argument_group("report").add_argument(
         "--report",
         metavar="FILE",
@@ -68,7 +69,7 @@ def run(arguments: Sequence[str]) -> int:
     open_streams()
     logs.configure("text")  # until the settings are read
     try:
-        settings, _, options = read_flags(parser(list(Settings.model_fields.items())), arguments)
+        settings, _, options = read_flags(parser(OPTIONS), arguments)
         logs.configure(settings.log_format)
         secrets = _secrets(settings)
         _check_temporary_files()

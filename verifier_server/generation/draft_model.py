@@ -12,7 +12,8 @@ from drafters.lookup import NAME, NgramDrafter
 from drafters.shared_engine import SharedEngine
 from drafters.warm_engine import WarmEngine, warmest
 from speculation.acceptance.text_spec import TextSpec
-from verifier_server.settings import NGRAM, Settings
+from verifier_server.options import NGRAM
+from verifier_server.settings import Settings
 
 DRAFT_MODEL = "the draft model: "  # how errors of its engine begin
 _TIMED = 6  # draft steps that are timed at load

@@ -1,0 +1,114 @@
+"""`ProgramOptions`: the lasting settings of the program `drafter` beside those of texts and engines, each said once."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from backends.base import LoadOptions
+from backends.registry import NAMES, SHOWN, TEST_ENGINES
+from backends.shipped_models import DEFAULT_DRAFT
+from command_line.parser import KEY, OneOf
+from drafter_client.http.retries import PATIENCE
+from drafter_client.options import Options
+from drafter_client.pair import BRANCHES, VERIFIER
+from http_service.options.service_options import ACCESS, SERVICE, ServiceOptions
+from specpair import plugins
+from specpair.options.option import like, option, settings_of
+
+NGRAM = "ngram"  # a backend of the drafter only
+# A branch takes a slot of the engine, KV cells and a place in each pass, and the tenth likeliest continuation is seldom
+# right. An engine's own bound would report slots, not branches.
+_MOST_BRANCHES = 64
+_MOST_TEXTS = 64  # texts at a time: each has its own threads and connections
+_LONGEST = 1e6  # seconds
+ENGINE = settings_of(LoadOptions, "drafter")
+
+
+def engines(drafters: bool) -> OneOf:
+    """The engines of draft models. `drafters`: what drafts without one, too."""
+    groups = (plugins.BACKENDS, plugins.DRAFTERS) if drafters else (plugins.BACKENDS,)
+    shown = (*SHOWN, NGRAM) if drafters else SHOWN
+    return OneOf(shown, TEST_ENGINES, lambda: [name for group in groups for name in plugins.names(group)])
+
+
+def is_plugged_drafter(backend: object) -> bool:
+    """Whether a value of --backend names a drafter of another distribution, which runs no engine."""
+    if backend in (*NAMES, NGRAM) or backend in plugins.names(plugins.BACKENDS):
+        return False
+    return backend in plugins.names(plugins.DRAFTERS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramOptions(ServiceOptions):
+    """Flags, variables and keys are made from these fields, in groups of the help."""
+
+    verifier: str = option(VERIFIER, "its address", group="verifier", placeholder="URL")
+    api_key: SecretStr | None = option(
+        None, "its key, if it wants one (or DRAFTER_API_KEY)", group="verifier", placeholder=KEY
+    )
+    patience: float = option(
+        PATIENCE,
+        "how long to wait for a verifier that went away; the text continues when it is back",
+        ge=0,
+        le=_LONGEST,
+        group="verifier",
+        placeholder="SECONDS",
+    )
+    chat: bool = option(False, "apply the model's chat template to the prompt", group="text")
+    concurrency: int = option(1, "texts at a time", ge=1, le=_MOST_TEXTS, group="many prompts")
+    port: int = like(ServiceOptions, "port", "port; 0 takes a free one", default=8080)
+    texts: int = option(
+        4,
+        "texts at a time; each has rows of the draft model of its own",
+        ge=1,
+        le=_MOST_TEXTS,
+        group=SERVICE,
+    )
+    start_patience: float = option(
+        20.0,
+        "how long a text that has not begun waits for a verifier that went away; then it gets a 503",
+        ge=0,
+        le=_LONGEST,
+        group=SERVICE,
+        placeholder="SECONDS",
+    )
+    queue: int = option(16, "texts that may wait; beyond, 503 with Retry-After", ge=0, group=SERVICE)
+    drain: float = option(
+        20.0,
+        "how long texts under way may take on after SIGTERM, while new ones are refused",
+        ge=0,
+        le=_LONGEST,
+        group=SERVICE,
+        placeholder="SECONDS",
+    )
+    serve_key: SecretStr | None = option(
+        None, "key that programs must send (or DRAFTER_SERVE_KEY)", group=ACCESS, placeholder=KEY
+    )
+    ssl_certfile: Path | None = option(None, "certificate, to serve HTTPS", group=ACCESS, placeholder="FILE")
+    ssl_keyfile: Path | None = option(
+        None, "its private key, unless it is in that file", group=ACCESS, placeholder="FILE"
+    )
+    remember: bool = option(True, "auto: read and write the measurements of earlier runs", group="drafting")
+    draft_model: Path = option(
+        DEFAULT_DRAFT, "model file", usually="the small one", group="drafting", placeholder="PATH"
+    )
+    branches: int = option(
+        BRANCHES,
+        "continuations followed at once, to be ready for recovered tokens",
+        ge=1,
+        le=_MOST_BRANCHES,
+        group="drafting",
+    )
+    translate: bool = option(
+        False, "where the draft model has another vocabulary, draft through text", group="drafting"
+    )
+    backend: str = option(
+        "llama_cpp",
+        "engine, or one of a plug-in; ngram: no model, draft by lookup in the text",
+        choices=engines(drafters=True),
+        group="engine",
+    )
+
+
+OPTIONS = settings_of(ProgramOptions, "drafter") | ENGINE | settings_of(Options, "drafter")

@@ -1,0 +1,1 @@
+"""The options that the services of both ends have."""

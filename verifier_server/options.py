@@ -1,0 +1,126 @@
+"""`VerifierOptions`: the settings of a verifier beside those of its engine, each said once."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import SecretStr
+
+from backends.base import LoadOptions
+from backends.registry import SHOWN
+from command_line.parser import KEY
+from http_service.options.service_options import ACCESS, SERVICE, ServiceOptions
+from specpair.options.option import AUTO, like, option, settings_of
+
+NGRAM = "ngram"  # the draft engine without a model: n-gram lookup
+MOST_DRAFT_ROWS = 8  # texts drafted for at once, at most, if `draft_rows` is auto
+MODEL, ENGINE, DRAFT, LIMITS = "model", "engine", "server-side drafting (mode fused)", "sessions and limits"
+Auto = Literal["auto"]
+
+
+def _alias(text: str) -> None:
+    if not text:
+        raise ValueError("is empty: give at least one character")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifierOptions(ServiceOptions):
+    """Flags, variables and keys are made from these fields, in groups of the help."""
+
+    alias: str | None = option(
+        None,
+        "name of the model in replies and metrics",
+        usually="its own",
+        check=_alias,
+        longest=200,
+        group=MODEL,
+        placeholder="NAME",
+    )
+    backend: str = option(
+        "llama_cpp", f"engine: {', '.join(SHOWN)}, or one of a plug-in", group=MODEL, placeholder="NAME"
+    )
+    prefill_chunk: int = option(128, "tokens of prompts in a pass while other sessions are active", ge=1, group=ENGINE)
+    draft_model: Path | None = option(
+        None,
+        "draft model for server-side drafting (mode fused)",
+        usually="none",
+        group=DRAFT,
+        placeholder="PATH",
+    )
+    draft_backend: str | None = option(
+        None,
+        f"engine of the draft model; {NGRAM}: n-gram lookup, no model",
+        usually="the target's",
+        group=DRAFT,
+        placeholder="NAME",
+    )
+    draft_rows: int | Auto = like(
+        LoadOptions, "slots", f"texts drafted for at once; auto: as many as rows, up to {MOST_DRAFT_ROWS}", group=DRAFT
+    )
+    draft_threads: int | Auto = like(LoadOptions, "threads", "CPU threads of a draft step", group=DRAFT)
+    draft_device: str | None = like(
+        LoadOptions, "device", "torch: device of the draft model", usually="the target's", group=DRAFT
+    )
+    keep_tokens: int | Auto = option(
+        AUTO,
+        "tokens of ended texts whose KV cache is kept, for prompts that begin like them; auto: as many as the slots "
+        "hold, on a CPU one context; 0: none",
+        auto=True,
+        ge=0,
+        group=LIMITS,
+    )
+    share_prefixes: bool = option(
+        False,
+        "use the KV cache of one key's texts for the prompts of others, who can tell by the time what was written",
+        group=LIMITS,
+    )
+    max_drafts: int = option(64, "draft tokens in one verify request", ge=1, group=LIMITS)
+    max_queue: int = option(
+        256,
+        "requests waiting at once, at most three quarters of them from one client; beyond, 503 with Retry-After",
+        ge=1,
+        group=LIMITS,
+    )
+    max_body_bytes: int = option(4 * 1024 * 1024, "size of a request body", ge=1024, group=LIMITS)
+    body_timeout: float = option(
+        10.0,
+        "seconds in which a request body must be there, plus one for each 32 KiB of it",
+        gt=0,
+        group=LIMITS,
+        placeholder="SECONDS",
+    )
+    max_sessions: int = option(
+        1024, "sessions kept at once; beyond, a new session replaces an idle one", ge=1, group=LIMITS
+    )
+    max_sessions_per_client: int | Auto = option(
+        AUTO,
+        "sessions that one client (a key, else an address) may have in use at once, and keep when others need places; "
+        "auto: three quarters of all",
+        auto=True,
+        ge=1,
+        group=LIMITS,
+    )
+    session_ttl: float = option(
+        900.0, "seconds after which an idle session is forgotten", gt=0, group=LIMITS, placeholder="SECONDS"
+    )
+    drain_seconds: float = option(
+        20.0,
+        "seconds that texts under way have to end after SIGTERM, while new ones are refused; 0: none",
+        ge=0,
+        group=LIMITS,
+        placeholder="SECONDS",
+    )
+    api_key: SecretStr | None = option(
+        None,
+        "bearer key that every request must carry, except for the health checks and the documentation",
+        group=LIMITS,
+        placeholder=KEY,
+    )
+    metrics_open: bool = option(False, "serve /metrics without the key", group=SERVICE)
+    metrics_by_key: bool = option(False, "count the metrics of each key apart, by its name", group=SERVICE)
+
+
+_GROUPS = (MODEL, ENGINE, DRAFT, LIMITS, ACCESS, SERVICE)
+_ALL = settings_of(LoadOptions, "verifier") | settings_of(VerifierOptions, "verifier")
+ADDRESS = {name: _ALL.pop(name) for name in ("host", "port")}  # under uvicorn, its own flags say so
+OPTIONS = dict(sorted(_ALL.items(), key=lambda each: _GROUPS.index(each[1].about.group)))  # by setting
