@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from backends.scripted import END
 from simulation.capacity_clients import (
     CONTEXT,
     GREEDY,
@@ -170,7 +171,9 @@ def _intruded(clients: int, tokens: int, setting: Setting, chunk: int) -> tuple[
 
     def enter() -> None:
         rng = random.Random(tokens)
-        session = Session("long", [rng.randrange(256) for _ in range(tokens)], tokens, TextSpec.of(GREEDY), CONTEXT)
+        session = Session(
+            "long", [rng.randrange(256) for _ in range(tokens)], tokens, TextSpec.of(GREEDY), CONTEXT, {END}
+        )
         world.scheduler.submit(Request(session, Draft(tokens), lambda _: read.append(world.now)), world.now)
 
     if tokens:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from backends.scripted import END
 from simulation.capacity_model import Knowing, KnownText, pass_ms
 from simulation.paced import Cost
 from simulation.virtual_drafter import VirtualDrafter
@@ -138,4 +139,4 @@ def known_pass_ms(target: Cost) -> list[float]:
 
 
 def _session(name: str, text: KnownText) -> Session:
-    return Session(name, list(text.prompt), len(text.prompt), TextSpec.of(GREEDY), CONTEXT)
+    return Session(name, list(text.prompt), len(text.prompt), TextSpec.of(GREEDY), CONTEXT, {END})

@@ -16,6 +16,7 @@ The messages of all but the last take no time, so that they are as fast as a cli
 import random
 from collections.abc import Callable
 
+from backends.scripted import END
 from simulation.capacity import FORMS, start_all, virtual_world
 from simulation.capacity_clients import Client, Setting
 from simulation.capacity_model import KnownText
@@ -52,7 +53,7 @@ class Sender:
         self._texts += 1
         prompt = list(KnownText(1000 + self._texts).prompt)
         name = f"sender-{self._texts}"
-        return Session(name, prompt, len(prompt), TextSpec(seed=0), _TEXT, place=Place(client="sender"))
+        return Session(name, prompt, len(prompt), TextSpec(seed=0), _TEXT, {END}, place=Place(client="sender"))
 
     def _submit(self) -> None:
         session = self._session

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from drafters.base import Drafter
+from drafters.run.events import Answered, Committed, Completion, Drafted, RunEvent, Streamed
+from drafters.run.executors import React
+from drafters.run.loop import GenerationLoop, PlainText
 from simulation.virtual_time import Network, World, or_raise
 from speculation.acceptance.draft import Draft
 from speculation.acceptance.text_spec import TextSpec
-from speculation.acceptance.token_source import SELF_CONTINUED
 from speculation.drafts.ngram import NgramIndex
 from speculation.drafts.node_selection import DraftStep
 from speculation.drafts.predicted_output import PredictedOutput
@@ -45,7 +47,9 @@ class Course:
 
 
 class VirtualDrafter:
-    """One drafter with its text, from the prompt to the end."""
+    """One drafter with its text, from the prompt to the end. It is the executor of its run (see `Executor`)."""
+
+    at_once = True
 
     def __init__(
         self,
@@ -76,11 +80,13 @@ class VirtualDrafter:
         """
         self.course = Course()
         self.controller: SpeculationController | None = None
+        self._loop: GenerationLoop | None = None
         self._world, self._drafter, self._draft_ms = world, drafter, draft_ms
         self._network, self._overhead, self._rng = network, overhead, random.Random(seed)
         self._length, self._mechanisms, self._lookup = length, mechanisms, lookup
         limit = min(len(prompt) + max_tokens, world.backend.context_length)
-        self.session = Session(name, list(prompt), len(prompt), TextSpec.of(sampling), limit)
+        ends = world.backend.vocabulary.ends
+        self.session = Session(name, list(prompt), len(prompt), TextSpec.of(sampling), limit, ends)
         self.session.self_continue = mechanisms.self_continue
         self._latencies, self._acceptance = estimates or Estimates.untaught(pass_ms)
         self._predicted = None if prediction is None else PredictedOutput(prediction, len(prompt))
@@ -96,6 +102,37 @@ class VirtualDrafter:
     @property
     def finished(self) -> bool:
         return self.controller is not None and self.controller.finished
+
+    # What the loop has run.
+
+    def read(self, text: list[int], held: int) -> None:
+        pass
+
+    def open(self, position: int, react: React) -> None:
+        pass
+
+    def draft(self, step: DraftStep, text: list[int]) -> None:
+        self._draft(step, step.tails)
+
+    def send(self, in_flight_draft: InFlightDraft) -> None:
+        self.course.drafts_sent += 1
+        self._request(
+            in_flight_draft.draft,
+            in_flight_draft.next_in_ms,
+            lambda answer: self._react(Answered(in_flight_draft, answer)),
+            in_flight_draft.self_continue,
+        )
+
+    def wait(self, timeout: float | None) -> bool:
+        raise NotImplementedError("in virtual time, the world calls")
+
+    def traffic(self) -> tuple[int, int]:
+        return 0, 0
+
+    def close(self) -> None:
+        pass
+
+    # The network, and the draft model.
 
     def _carry(self, do: Callable[[], None], retry: float = _RETRY) -> None:
         """Call `do` when a message sent now has arrived at the other end, however often it must be sent.
@@ -127,8 +164,9 @@ class VirtualDrafter:
     def _opened(self, answer: Answer) -> None:
         now = self._world.now
         self.course.opened = now
+        text = PlainText(self.session.tokens[: answer.position] + answer.tokens, answer.finish_reason)
         self.controller = SpeculationController(
-            self.session.tokens[: answer.position] + answer.tokens,
+            text.known,
             self.session.limit,
             self._world.backend.vocabulary.ends,
             self._latencies,
@@ -143,20 +181,45 @@ class VirtualDrafter:
             now=1e3 * now,
         )
         self.controller.finished = answer.finish_reason is not None
-        self._heard = len(self.controller.known)
+        self._loop = GenerationLoop(text, self.controller, self, self._count, lambda: self._world.now)
+        self._heard = len(text.known)
         if self._mechanisms.self_continue:
             self.session.watchers = (self._news,)
             self._news()
-        self._act()
+        self._decide(acted=False)
+
+    def _count(self, event: RunEvent, _now: float) -> None:
+        match event:
+            case Committed():
+                self.course.times += [self._world.now] * len(event.tokens)
+                self.course.judged += sum(each.judged for each in event.rounds)
+                self.course.accepted += sum(each.accepted for each in event.rounds)
+
+    def _react(self, event: Completion) -> None:
+        assert self._loop is not None
+        self._loop.react(event)
+        self._decide(acted=True)
+
+    def _decide(self, *, acted: bool) -> None:
+        """Have the loop decide, and set a timer for the next time."""
+        assert self._loop is not None
+        wake = self._loop.decide(acted=acted)
+        if wake is not None and wake != self._wake:
+            self._wake = wake
+            self._world.at(wake / 1e3, self._awake)
+
+    def _awake(self) -> None:
+        if not self.finished:
+            self._wake = None
+            self._decide(acted=False)
 
     def _news(self) -> None:
         """Put newly committed tokens on the session's stream. Called by the verifier."""
-        position, tokens = self._heard, self.session.tokens[self._heard :]
-        finished = self.session.finish_reason is not None
-        target_decoded_ms = self.session.target_decoded_ms if self.session.marks[-1:] == [SELF_CONTINUED] else None
-        self._heard += len(tokens)
-        if tokens:
-            self._stream(lambda: self._streamed_to(position, tokens, finished, target_decoded_ms))
+        session = self.session
+        for run in session.news(self._heard):
+            self._heard = run.position + len(run.tokens)
+            how = run.sources, session.ended_at(self._heard), run.forward_ms
+            self._stream(partial(self._react, Streamed(run.position, run.tokens, *how)))
 
     def _stream(self, do: Callable[[], None]) -> None:
         """Call `do` when an event put on the stream now has arrived. Events keep their order; a lost one is resent."""
@@ -165,28 +228,6 @@ class VirtualDrafter:
             now, retry = now + retry, 2 * retry
         self._streamed = max(self._streamed, now + takes + self._overhead / 2)
         self._world.at(self._streamed, do)
-
-    def _streamed_to(self, position: int, tokens: list[int], finished: bool, target_decoded_ms: float | None) -> None:
-        assert self.controller is not None
-        if target_decoded_ms is not None:
-            self.controller.self_continued(target_decoded_ms)
-        self._learn(position, tokens, finished)
-
-    def _learn(self, position: int, tokens: list[int], finished: bool) -> None:
-        assert self.controller is not None
-        new = self.controller.committed(position, tokens, finished, 1e3 * self._world.now)
-        self.course.times += [self._world.now] * len(new)
-        self._act()
-
-    def _answered(self, in_flight_draft: InFlightDraft, answer: Answer) -> None:
-        assert self.controller is not None
-        now = 1e3 * self._world.now
-        self.course.judged += answer.judged
-        self.course.accepted += 0 if answer.round is None else answer.round.accepted
-        self.controller.answered(
-            in_flight_draft, answer.judged, answer.queue_ms, answer.forward_ms, now, answer.sessions
-        )
-        self._learn(in_flight_draft.draft.position, answer.tokens, answer.finish_reason is not None)
 
     def _draft(self, step: DraftStep, tails: list[list[int]]) -> None:
         self.course.steps += 1
@@ -197,41 +238,6 @@ class VirtualDrafter:
         assert self.controller is not None
         expansion = self._drafter.expand(self.controller.known[: step.length], tails, step.runners_up)
         onward = step.onward(tails[0], expansion.predictions[0].token)
-        self.controller.drafted(expansion.predictions, len(tails), 1e3 * self._world.now, onward is not None)
         if onward is not None:
             self._draft(step, [onward])
-        self._act()
-
-    def _send(self, in_flight_draft: InFlightDraft) -> None:
-        self.course.drafts_sent += 1
-        self._request(
-            in_flight_draft.draft,
-            in_flight_draft.next_in_ms,
-            partial(self._answered, in_flight_draft),
-            in_flight_draft.self_continue,
-        )
-
-    def _act(self) -> None:
-        """Start the actions that the controller asks for now, and set a timer for the next time to ask."""
-        assert self.controller is not None
-        self._order(self.controller)
-        if self.controller.reflect():
-            self._order(self.controller)
-        now = 1e3 * self._world.now
-        wake = self.controller.wake_at(now)
-        if wake is not None and wake != self._wake:
-            self._wake = wake
-            self._world.at(wake / 1e3, self._awake)
-
-    def _order(self, controller: SpeculationController) -> None:
-        now = 1e3 * self._world.now
-        while (in_flight_draft := controller.next_draft(now)) is not None:
-            self._send(in_flight_draft)
-        step = controller.next_step(now)
-        if step is not None:
-            self._draft(step, step.tails)
-
-    def _awake(self) -> None:
-        if not self.finished:
-            self._wake = None
-            self._act()
+        self._react(Drafted(expansion._replace(read=len(tails)), onward is not None))

@@ -1,20 +1,38 @@
 """A session: a text being generated, and its place in the table of sessions. It outlives its KV slot."""
 
-from collections.abc import Callable, Collection, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from itertools import groupby
+from threading import Lock
+from typing import Any, NamedTuple, TypeVar
 
 from speculation.acceptance.explain import Decision
 from speculation.acceptance.judge import Rule
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from speculation.acceptance.text_spec import TextSpec
-from speculation.acceptance.token_source import ELSEWHERE, TokenSource
+from speculation.acceptance.token_source import ELSEWHERE, SELF_CONTINUED, TokenSource
 from speculation.protocol.response_fields import FinishReason
 from speculation.sampling.logprobs import TokenLogprobs
 from speculation.sampling.processors import LogitProcessor, TextProcessors, following
 
 T = TypeVar("T")
+_WATCHERS = Lock()  # guards the watchers of all sessions, which change seldom
+
+
+class CommittedRun(NamedTuple):
+    """Committed tokens of one kind. `forward_ms`: milliseconds of the pass of the last one, if they are target-decoded.
+
+    `decisions`, `logprobs`: one for each token, if asked for.
+    """
+
+    position: int
+    tokens: list[int]
+    sources: list[str]
+    target_decoded: bool
+    forward_ms: float | None
+    decisions: list[Decision | None] | None
+    logprobs: list[TokenLogprobs | None] | None
 
 
 @dataclass(slots=True)
@@ -41,7 +59,7 @@ class Session:
     prompt_len: int
     spec: TextSpec  # as requested, with a seed; `rule` holds what applies
     limit: int  # greatest number of tokens, prompt included: there the text ends
-    ends: Collection[int] = ()  # ids of the end tokens
+    ends: Collection[int]  # ids of the end tokens
     decisions: list[Decision] | None = field(init=False)  # one for each token from `decided_from` on, if asked for
     token_logprobs: list[TokenLogprobs] = field(default_factory=list)  # if asked for, one for each as `decisions`
     decided_from: int = field(init=False)  # position of the first token committed here, and so of the first decision
@@ -64,7 +82,8 @@ class Session:
     stopped: bool = False  # whether a stop string has ended it, which the engine does not know
     self_continue: bool = False  # whether the verifier decodes it further while it waits for drafts
     cursor: int = field(init=False)  # position of the next draft, for clients that send none
-    watchers: tuple[Callable[[], None], ...] = ()  # called from the engine's thread after each change
+
+    watchers: tuple[Callable[[], None], ...] = ()  # called from the engine's thread after each change; see `watched`
 
     def __post_init__(self) -> None:
         spec = self.spec
@@ -93,11 +112,11 @@ class Session:
         """Whether judging needs whole rows of logits, and not only their top logits."""
         return self.processors is not None or self.spec.logprobs is not None
 
-    def resume(self, tokens: Sequence[int], ends: AbstractSet[int]) -> None:
-        """Begin with `tokens` after the prompt, which another session committed. `ends`: the end tokens."""
+    def resume(self, tokens: Sequence[int]) -> None:
+        """Begin with `tokens` after the prompt, which another session committed."""
         self.tokens.extend(tokens)
         self.decided_from = self.cursor = len(self.tokens)
-        self._end(ends)
+        self.finish_reason = self.ended_at(len(self.tokens))
 
     def can_replace(self, other: "Session") -> bool:
         """Whether this session holds all tokens of `other`, a new one of the same text, and can serve in its place."""
@@ -129,13 +148,12 @@ class Session:
     def commit(
         self,
         tokens: list[int],
-        ends: AbstractSet[int],
         marks: Sequence[str],
         forward_ms: float = 0.0,
         decisions: Sequence[Decision] = (),
         logprobs: Sequence[TokenLogprobs] = (),
     ) -> None:
-        """Append `tokens`, up to the limit; the text ends there, or with one of the end tokens `ends`.
+        """Append `tokens`, up to the limit; the text ends there, or with an end token.
 
         `marks`: where each of them came from. `forward_ms`: milliseconds of the pass that they come from. `decisions`,
         `logprobs`: one for each token, if the session keeps them.
@@ -148,11 +166,33 @@ class Session:
             self.target_decoded_ms = forward_ms
         self.marks.extend(marks[:room])
         self.tokens.extend(tokens[:room])
-        self._end(ends)
+        self.finish_reason = self.ended_at(len(self.tokens))
 
     def marks_of(self, position: int, end: int) -> list[str]:
         """Where each token from `position` to before `end` came from."""
         return [each or ELSEWHERE for each in self._each(self.marks, position, end)]
+
+    @contextmanager
+    def watched(self, watcher: Callable[[], None]) -> Iterator[None]:
+        """Call `watcher` from the engine's thread after each change while the block runs. Thread-safe."""
+        with _WATCHERS:
+            self.watchers = (*self.watchers, watcher)
+        try:
+            yield
+        finally:
+            with _WATCHERS:
+                self.watchers = tuple(other for other in self.watchers if other is not watcher)
+
+    def news(self, position: int) -> Iterator[CommittedRun]:
+        """The tokens committed from `position` on, those of self-continuation apart from others. Thread-safe."""
+        marks = self.marks_of(position, len(self.tokens))
+        for target_decoded, run in groupby(marks, SELF_CONTINUED.__eq__):
+            sources = list(run)
+            end = position + len(sources)
+            forward_ms = self.target_decoded_ms if target_decoded else None
+            told = self.decided(position, end), self.logprobs_of(position, end)
+            yield CommittedRun(position, self.tokens[position:end], sources, target_decoded, forward_ms, *told)
+            position = end
 
     def decided(self, position: int, end: int) -> list[Decision | None] | None:
         """The decisions on the tokens from `position` to before `end`; None: not asked for.
@@ -171,9 +211,8 @@ class Session:
         unknown: list[T | None] = [None] * (min(first, end) - position)
         return [*unknown, *kept[first - self.decided_from : max(first, end) - self.decided_from]]
 
-    def _end(self, ends: AbstractSet[int]) -> None:
-        """Set `finish_reason` if the last token is one of the end tokens `ends`, or the limit is reached."""
-        if self.tokens[-1] in ends:
-            self.finish_reason = "stop"
-        elif len(self.tokens) >= self.limit:
-            self.finish_reason = "length"
+    def ended_at(self, end: int) -> FinishReason | None:
+        """Why the text ends behind its first `end` tokens; None: it goes on."""
+        if self.tokens[end - 1] in self.ends:
+            return "stop"
+        return "length" if end >= self.limit else None

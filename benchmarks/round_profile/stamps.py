@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from fastapi import FastAPI
 
-from drafter_client.generation import executors, loop, start
+from drafters.run import executors, loop
 from simulation import paced
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.scheduler import Scheduler
@@ -35,14 +35,14 @@ def watched() -> Iterator[Stamps]:
     commit = loop.GenerationLoop._commit
     steps = itertools.count()
 
-    def noted(run: Any, position: int, tokens: list[int], *rest: Any) -> Any:
-        stamps["taken in"].setdefault(position + len(tokens), _clock())
-        result = commit(run, position, tokens, *rest)
-        stamps["known"].setdefault(position + len(tokens), _clock())
+    def noted(run: Any, position: int, brought: Any, *rest: Any) -> Any:
+        stamps["taken in"].setdefault(position + len(brought.tokens), _clock())
+        result = commit(run, position, brought, *rest)
+        stamps["known"].setdefault(position + len(brought.tokens), _clock())
         return result
 
     class Watched(executors.ThreadedExecutor):
-        def __init__(self, client: Any, drafter: Any, *rest: Any) -> None:
+        def __init__(self, lane: Any, drafter: Any, *rest: Any) -> None:
             expand = drafter.expand
 
             def timed(*args: Any) -> Any:
@@ -53,13 +53,13 @@ def watched() -> Iterator[Stamps]:
                 return result
 
             drafter.expand = timed
-            super().__init__(client, drafter, *rest)
+            super().__init__(lane, drafter, *rest)
 
         def send(self, in_flight_draft: Any) -> None:
             stamps["decided"].setdefault((in_flight_draft.draft.position, len(in_flight_draft.draft)), _clock())
             super().send(in_flight_draft)
 
-    with patch.object(loop.GenerationLoop, "_commit", noted), patch.object(start, "ThreadedExecutor", Watched):
+    with patch.object(loop.GenerationLoop, "_commit", noted), patch.object(executors, "ThreadedExecutor", Watched):
         yield stamps
 
 

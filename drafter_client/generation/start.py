@@ -9,12 +9,13 @@ from typing import Any
 
 from drafter_client.errors import StrategyRefused
 from drafter_client.generation.events import Began, Committed, Ended, Listener, Opened, PromptCached, PromptRead
-from drafter_client.generation.executors import Executor, SerialExecutor, ThreadedExecutor
-from drafter_client.generation.loop import GenerationLoop
+from drafter_client.generation.lane import RemoteLane
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import Asked, ResponseBounds
 from drafters.base import Drafter
+from drafters.run.executors import Executor, executor_of
+from drafters.run.loop import GenerationLoop
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from speculation.acceptance.token_source import TokenSource
 from speculation.drafts.ngram import NgramIndex
@@ -84,9 +85,7 @@ def speculate(
     ended: float | None = None
 
     def executor() -> Executor:
-        if not (mechanisms.overlap or mechanisms.self_continue):
-            return SerialExecutor(client, drafter)
-        return ThreadedExecutor(client, drafter, mechanisms)
+        return executor_of(RemoteLane(client, text.session_id, bounds, asked_for), drafter, mechanisms)
 
     known = list(text.known)  # read by threads while the prefill's tokens are appended to the text
     preparation = _Preparation(executor, known, text, lookup, prediction)
@@ -134,8 +133,8 @@ def speculate(
         tell(Opened(opened, 1e3 * asked), now)
         tell(PromptCached(opened.cached_tokens), now)
         tell(first, now)
-        run = GenerationLoop(text, controller, prepared.executor, bounds, tell, clock, asked_for)
-        prepared.executor.open(text.session_id, len(text.known), run.react)
+        run = GenerationLoop(text, controller, prepared.executor, tell, clock, explained=asked_for.decisions)
+        prepared.executor.open(len(text.known), run.react)
         if opened.tokens:
             yield first
         failure: Exception | None = None

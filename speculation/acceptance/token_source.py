@@ -62,6 +62,16 @@ def rounds(marks: Sequence[str]) -> Iterator[Round]:
             start = at + 1
 
 
+def passes(marks: Sequence[str]) -> Iterator[list[str]]:
+    """The marks of each pass apart, in order; those of self-continuation one by one."""
+    begun: list[str] = []
+    for at, mark in enumerate(marks):
+        begun.append(mark)
+        if _BY_LETTER.get(mark[0]) is not TokenSource.ACCEPTED or len(mark) > 1 or at == len(marks) - 1:
+            yield begun
+            begun = []
+
+
 def last_round(marks: Sequence[str]) -> Round | None:
     """The last of the `rounds` of these marks; None if there is none."""
     return next(iter([*rounds(marks)][-1:]), None)

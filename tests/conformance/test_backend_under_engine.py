@@ -37,8 +37,9 @@ def test_five_sessions_on_three_slots_equal_plain_decoding(subject: Subject, tem
     prompts = [subject.ids[at : at + 5 + 13 * number] for number, at in enumerate((0, 20, 9, 3, 40))]
     samplings = [Sampling(number, temperature) for number in range(5)]
     texts = [alone(subject, prompt, sampling) for prompt, sampling in zip(prompts, samplings, strict=True)]
+    ends = subject.backend.vocabulary.ends
     sessions = [
-        Session(str(number), list(prompt), len(prompt), TextSpec.of(samplings[number]), len(prompt) + LENGTH)
+        Session(str(number), list(prompt), len(prompt), TextSpec.of(samplings[number]), len(prompt) + LENGTH, ends)
         for number, prompt in enumerate(prompts)
     ]
     engine = Engine(Scheduler(subject.backend, max_drafts=8, batching_window=0.0))
@@ -67,7 +68,8 @@ def test_a_prompt_that_begins_like_an_ended_text_goes_on_as_a_cold_one(subject: 
     engine = Engine(Scheduler(subject.backend, max_drafts=8, batching_window=0.0))
 
     def written(prompt: Sequence[int]) -> Session:
-        session = Session("text", list(prompt), len(prompt), TextSpec(seed=0), len(prompt) + LENGTH)
+        spec, ends = TextSpec(seed=0), subject.backend.vocabulary.ends
+        session = Session("text", list(prompt), len(prompt), spec, len(prompt) + LENGTH, ends)
         answers: list[object] = []
         engine.submit(Request(session, Draft(len(prompt)), answers.append, until_end=True))
         while session.finish_reason is None:

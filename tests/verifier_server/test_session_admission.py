@@ -38,8 +38,8 @@ class Desk:
         self._opened += 1
 
         def make(name: str) -> Session:
-            made = Session(name, [1, 2], 2, TextSpec(seed=0), 10, self_continue=self_continue)
-            made.commit([3], set(), ["b"])
+            made = Session(name, [1, 2], 2, TextSpec(seed=0), 10, (), self_continue=self_continue)
+            made.commit([3], ["b"])
             return made
 
         return self.table.open(f"s{self._opened}", Caller("", client, client), "request", make)

@@ -36,13 +36,13 @@ class Table:
 
 
 def empty(name: str, prompt: int = 1) -> Session:
-    return Session(name, [prompt, 2], 2, TextSpec(seed=0), 10)
+    return Session(name, [prompt, 2], 2, TextSpec(seed=0), 10, {9})
 
 
 def session(name: str, prompt: int = 1) -> Session:
     """A session with its first token."""
     made = empty(name, prompt)
-    made.commit([3], set(), ["b"])
+    made.commit([3], ["b"])
     return made
 
 
@@ -168,7 +168,7 @@ def test_a_prefill_without_a_token_leaves_no_session() -> None:
         table.sessions.latest(ANYONE)
     again = table.sessions.open("a", ANYONE, "another request", empty)
     with table.sessions.in_use(again):
-        again.commit([3], {9}, ["b"])
+        again.commit([3], ["b"])
     assert table.sessions.all() == [again]
 
 
@@ -193,14 +193,14 @@ def test_a_replacing_session_takes_over_latest_and_no_second_place() -> None:
 
     def ahead(name: str) -> Session:
         made = empty(name)
-        made.resume([3, 4, 5], set())
+        made.resume([3, 4, 5])
         return made
 
     with table.sessions.in_use(held):
         resumed = table.sessions.open("a", Caller("", "me", "me"), "resumed", ahead)
         assert resumed is not held
         with table.sessions.in_use(resumed):
-            resumed.commit([6], set(), ["b"])
+            resumed.commit([6], ["b"])
     assert set(table.sessions.all()) == {resumed, other}
     assert table.latest("me") is resumed
     assert table.removed == []
@@ -251,8 +251,8 @@ def test_a_refused_prompt_displaces_no_session() -> None:
 def test_commit_ends_the_text_at_an_end_token_or_the_limit(
     tokens: list[int], committed: list[int], reason: str | None
 ) -> None:
-    made = Session("a", [1, 2], 2, TextSpec(seed=0), 10)
-    made.commit(tokens, {9}, ["b"] * len(tokens))
+    made = Session("a", [1, 2], 2, TextSpec(seed=0), 10, {9})
+    made.commit(tokens, ["b"] * len(tokens))
     assert (made.tokens[2:], made.finish_reason) == (committed, reason)
     assert len(made.marks) == len(committed)
 

@@ -75,7 +75,7 @@ async def text_events(
                     text=part,
                     judged=answer.judged if fused else None,
                     accepted=ran.accepted if fused and ran is not None else None,
-                    sources=answer.marks,
+                    sources=answer.sources,
                     cached_tokens=session.cached_tokens if first else 0,
                     decisions=answer.decisions,
                     logprobs=answer.logprobs,

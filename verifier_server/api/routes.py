@@ -47,7 +47,7 @@ async def prefill(request: Request) -> Response:
         self_continue=session.self_continue,
         timing=answer.timing,
         cached_tokens=session.cached_tokens,
-        sources=answer.marks,
+        sources=answer.sources,
         decisions=answer.decisions,
         logprobs=answer.logprobs,
     )
@@ -177,7 +177,7 @@ def _verified(answer: Answer) -> responses.VerifyResponse:
         unjudged=answer.unjudged,
         tokens=answer.tokens,
         preds=answer.tokens,
-        sources=answer.marks,
+        sources=answer.sources,
         decisions=answer.decisions,
         logprobs=answer.logprobs,
         total_tokens=answer.total_tokens,

@@ -3,13 +3,11 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import groupby
 
 from starlette import responses
 from starlette.types import Receive, Scope, Send
 
 from http_service.replies.event_stream import HEADERS, HEARTBEAT, MEDIA_TYPE, comment
-from speculation.acceptance.token_source import SELF_CONTINUED
 from speculation.errors import SpecPairError, UnknownSession
 from speculation.protocol.response_fields import Response
 from speculation.protocol.responses import ErrorResponse, StreamedTokens, StreamEnd
@@ -81,12 +79,8 @@ class CommittedStream(responses.Response):
                 pending = True
                 client.put(wake)
 
-        session = self._session
-        session.watchers = (*session.watchers, watcher)
-        try:
+        with self._session.watched(watcher):
             yield
-        finally:
-            session.watchers = tuple(other for other in session.watchers if other is not watcher)
 
     def _next(self) -> tuple[bytes, bool]:
         """The events to send now, and whether more can follow."""
@@ -105,22 +99,10 @@ class CommittedStream(responses.Response):
 
     def _tokens(self) -> Iterator[bytes]:
         """Events with the tokens committed since the last call; target-decoded tokens have events of their own."""
-        session, total = self._session, len(self._session.tokens)
-        marks = session.marks_of(self._sent, total)
-        for target_decoded, run in groupby(marks, SELF_CONTINUED.__eq__):
-            sources = list(run)
-            end = self._sent + len(sources)
-            streamed = StreamedTokens(
-                position=self._sent,
-                tokens=session.tokens[self._sent : end],
-                sources=sources,
-                target_decoded=target_decoded,
-                forward_ms=round(session.target_decoded_ms, 3) if target_decoded else None,
-                decisions=session.decided(self._sent, end),
-                logprobs=session.logprobs_of(self._sent, end),
-            )
-            yield event("tokens", streamed)
-            self._sent = end
+        for run in self._session.news(self._sent):
+            forward_ms = None if run.forward_ms is None else round(run.forward_ms, 3)
+            yield event("tokens", StreamedTokens(**run._asdict() | {"forward_ms": forward_ms}))
+            self._sent = run.position + len(run.tokens)
 
 
 async def _set_within(news: asyncio.Event, seconds: float) -> bool:

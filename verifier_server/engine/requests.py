@@ -31,7 +31,7 @@ class Answer:
     queue_ms: float  # milliseconds until its first pass; until the answer if another request's pass brought it
     forward_ms: float  # milliseconds of the passes that ran this request itself; 0 if there was none
     sessions: int = 0  # how many sessions shared the last of these passes
-    marks: list[str] = field(default_factory=list)  # where each of `tokens` came from
+    sources: list[str] = field(default_factory=list)  # where each of `tokens` came from
     decisions: list[Decision | None] | None = None  # one for each of `tokens`; None: not asked for
     logprobs: list[TokenLogprobs | None] | None = None  # as `decisions`
     unjudged: int = 0  # new draft tokens at the end of the draft that the draft credit did not cover
@@ -39,7 +39,7 @@ class Answer:
     @property
     def round(self) -> Round | None:
         """The pass of the request itself; None: there was none."""
-        return last_round(self.marks) if self.judged or self.forward_ms else None
+        return last_round(self.sources) if self.judged or self.forward_ms else None
 
     @property
     def timing(self) -> Timing:
@@ -115,7 +115,7 @@ class Request:
             queue_ms=1e3 * ((self.started if ran and self.started is not None else now) - self.submitted),
             forward_ms=1e3 * self.forward if ran else 0.0,
             sessions=self.sessions if ran else 0,
-            marks=session.marks_of(self.position, len(session.tokens)),
+            sources=session.marks_of(self.position, len(session.tokens)),
             decisions=session.decided(self.position, len(session.tokens)),
             logprobs=session.logprobs_of(self.position, len(session.tokens)),
             unjudged=len(self.fresh) - judged if judged is not None else 0,

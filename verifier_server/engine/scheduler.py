@@ -241,7 +241,6 @@ class Scheduler:
         accepted = [ruling.accepted for ruling in rulings]
         session.commit(
             tokens,
-            ends,
             marks_of(accepted, len(part.fresh)) if part.run is not None else [SELF_CONTINUED],
             forward_ms=1e3 * (ended - began),
             decisions=decisions,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from backends.base import Backend, BackendError, ModelLoadError, OutOfRoom, Progress, first_line
+from backends.machine import cores_to_use
 from backends.registry import load
 from backends.vocabulary import cannot_draft
 from drafters.base import Drafter
@@ -50,6 +51,11 @@ class DraftModel:
     def looks_up(self) -> bool:
         """Whether drafts are looked up in the text, without a model."""
         return self._shared is None
+
+    def shares_cores_with(self, target: Backend) -> bool:
+        """Whether its passes and those of the target need the same CPU cores, so that each slows the other."""
+        threads = 0 if self._shared is None else self._shared.backend.threads
+        return threads > 0 and target.threads > 0 and threads + target.threads > cores_to_use()
 
     @property
     def failure(self) -> str | None:

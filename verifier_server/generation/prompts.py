@@ -52,7 +52,7 @@ def make_session(
     session = Session(session_id, list(ids), len(ids), spec, limit, ends, self_continue=self_continue)
     if request.committed_ids:
         _check_committed(backend, request.committed_ids, limit - len(ids))
-        session.resume(request.committed_ids, backend.vocabulary.ends)
+        session.resume(request.committed_ids)
     return session
 
 

@@ -1,4 +1,4 @@
-"""Server-side drafting (mode fused): texts that the server both drafts and verifies, in lockstep.
+"""Server-side drafting (mode fused): texts that the server both drafts and verifies, by the run that a drafter has.
 
 The engine judges these drafts in the same passes as those of clients. Each text has a thread while it is generated. As
 many texts run at once as the draft model has slots; the others wait. Clients take turns; the texts of one client run
@@ -7,25 +7,28 @@ in order of arrival.
 
 import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from queue import SimpleQueue
 
 from backends.base import BackendError
-from drafters.base import Drafter
-from speculation.acceptance.draft import NO_DRAFT, Draft
+from drafters.run import events
+from drafters.run.executors import executor_of
+from drafters.run.loop import GenerationLoop, PlainText
+from speculation.acceptance.draft import Draft
 from speculation.acceptance.round_counts import JudgedRound, RoundCounts
+from speculation.acceptance.strategies import DRAFTER_INVARIANT
+from speculation.acceptance.token_source import last_round, passes, rounds
 from speculation.drafts.ngram import NgramIndex
 from speculation.drafts.predicted_output import PredictedOutput
 from speculation.errors import InternalError, SpecPairError
 from speculation.policy.controller import SpeculationController
 from speculation.policy.experience import Estimates, Experience
-from speculation.policy.schedule import LOCKSTEP
+from speculation.policy.schedule import LOCKSTEP, Mechanisms, mechanisms_of
 from speculation.protocol.responses import Speculation
 from verifier_server.engine.engine import Engine
-from verifier_server.engine.requests import Answer, OnAnswer, Request
+from verifier_server.engine.requests import Answer, OnAnswer
 from verifier_server.generation.draft_model import DraftModel
-from verifier_server.generation.engine_client import disconnected
+from verifier_server.generation.engine_lane import EngineLane
 from verifier_server.generation.fair_pool import FairPool
 from verifier_server.sessions import Session
 
@@ -110,7 +113,7 @@ class ServerDrafting:
 
 @dataclass(eq=False, slots=True)
 class _FusedText:
-    """The draft loop of one text. Used by one thread, except `cancel`."""
+    """One text. Used by one thread, except `cancel`."""
 
     engine: Engine
     draft: DraftModel
@@ -122,21 +125,33 @@ class _FusedText:
     began: float  # when the text was requested, by `clock`
     position: int  # where the tokens not reported yet begin
     cancelled: bool = False
-    _request: Request | None = None  # the latest request
-    _answers: SimpleQueue[Answer | SpecPairError] = field(default_factory=SimpleQueue)
+    _lane: EngineLane = field(init=False)
+    _prefill: Callable[[], Answer] | None = None  # waits for the answer to the prefill; None: it has come
+    _queue_ms: float = 0.0  # of the text so far
+    _forward_ms: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._lane = EngineLane(self.engine, self.session)
+        self.session.self_continue = self.mechanisms.self_continue
+
+    @property
+    def mechanisms(self) -> Mechanisms:
+        """How drafting and verifying share the time: side by side, where the draft model has cores of its own."""
+        if self.length is not None or self.draft.looks_up or self.session.strategy not in DRAFTER_INVARIANT:
+            return LOCKSTEP
+        shares = self.draft.shares_cores_with(self.engine.backend)
+        # No message takes time here: what is judged, and what waits for it.
+        return replace(mechanisms_of(shares_cores=shares, self_continue=True, may_change_mode=True), in_flight=2)
 
     def results(self, estimates: Estimates) -> Iterator[Answer | SpecPairError]:
         """The answers, with the times summed up over the text so far; after a failure, the error comes last.
 
         The wait for a slot of the draft model counts as queueing, like the wait for the engine.
         """
-        queue_ms, forward_ms = 1e3 * (self.clock() - self.began), 0.0
+        self._queue_ms = 1e3 * (self.clock() - self.began)
         try:
             with closing(self._generated(estimates)) as answers:
-                for answer in answers:
-                    queue_ms += answer.queue_ms
-                    forward_ms += answer.forward_ms
-                    yield replace(answer, queue_ms=queue_ms, forward_ms=forward_ms)
+                yield from answers
         except SpecPairError as error:
             if not self.cancelled:
                 yield error
@@ -145,26 +160,19 @@ class _FusedText:
             yield InternalError(f"a fault of the verifier ({type(error).__name__}): see its log")
 
     def cancel(self) -> None:
-        """End the text's thread, and drop its request in the engine. Thread-safe."""
+        """End the text's thread, and drop its requests in the engine. Called in the event loop, also after the end."""
+        if not self.cancelled:  # else a later text may have the session
+            self.session.self_continue = False
         self.cancelled = True
-        if self._request is not None:
-            self._request.cancelled = True
-        self._answers.put(disconnected())  # the engine drops the request without an answer
+        self._lane.abort()
 
     def _generated(self, estimates: Estimates) -> Generator[Answer]:
         """Prefill the prompt, then draft and verify to the end of the text; without drafts once drafting has failed."""
         if self.cancelled:  # while the text waited for its turn
             return
-        self._ask(admitted=False)
-        index = None if self.draft.looks_up else NgramIndex()
-        if index is not None:
-            index.extend(self.session.tokens[: self.position])  # while the engine prefills it
-        predicted = None
-        if self.prediction is not None:
-            predicted = PredictedOutput(self.prediction, self.session.prompt_len)
-        yield self._answer()
+        self._prefill = self._lane.begin(Draft(self.position), next_in_ms=estimates.latencies.link)
         try:
-            yield from self._drafted(index, predicted, estimates)
+            yield from self._drafted(estimates)
         except SpecPairError:  # the target's engine, or the session is gone
             raise
         except Exception as error:  # of any type: an engine's own, out of memory, a bug of ours
@@ -177,96 +185,112 @@ class _FusedText:
             )
             yield from self._plain()
 
-    def _drafted(
-        self, lookup: NgramIndex | None, predicted: PredictedOutput | None, estimates: Estimates
-    ) -> Iterator[Answer]:
-        """Draft and verify, to the end of the text.
-
-        `lookup` finds draft tokens in the text; None: the drafter does. `predicted`: finds them in the prediction.
-        """
-        session, latencies = self.session, estimates.latencies
-        ends, most = self.engine.backend.vocabulary.ends, self.engine.max_drafts
+    def _drafted(self, estimates: Estimates) -> Iterator[Answer]:
+        """Prefill, draft and verify, to the end of the text."""
+        session, latencies, mechanisms = self.session, estimates.latencies, self.mechanisms
+        known = session.tokens[: self.position]
+        prompt = known[: session.prompt_len]
         latencies.drafted(1, self.draft.step_ms)
-        controller = SpeculationController(
-            session.tokens[: self.position],
-            session.limit,
-            ends,
-            latencies,
-            max_drafts=most,
-            length=self.length,
-            mechanisms=LOCKSTEP,
-            lookup=lookup,
-            acceptance=estimates.acceptance,
-            predicted=predicted,
-            always_send=session.strategy.draws,
-            now=self._now(),
-        )
-        prompt = session.tokens[: session.prompt_len]
-        with self.draft.drafter(session.spec, prompt, session.scope) as drafter:
-            while not (self._ended or self.cancelled):
-                now = self._now()
-                in_flight_draft = controller.next_draft(now)
-                if in_flight_draft is None:
-                    self._draft(controller, drafter, now)
-                    continue
-                self._ask(in_flight_draft.draft)
-                answer = self._answer()
-                ended = answer.finish_reason is not None
-                self._count(answer, in_flight_draft.draft)
-                now = self._now()
-                controller.answered(
-                    in_flight_draft, answer.judged, answer.queue_ms, answer.forward_ms, now, answer.sessions
-                )
-                controller.committed(answer.position, answer.tokens, ended, now)
-                yield answer
-                controller.reflect()
+        with self.draft.drafter(session.spec, prompt, session.scope) as drafter, ExitStack() as stack:
+            executor = executor_of(self._lane, drafter, mechanisms)
+            stack.callback(executor.close)
+            executor.read(known, 0)
+            lookup, predicted = None if self.draft.looks_up else NgramIndex(), None
+            if lookup is not None:
+                lookup.extend(known)
+            if self.prediction is not None:
+                predicted = PredictedOutput(self.prediction, session.prompt_len)
+            answer = self._opened()
+            yield answer
+            text = PlainText([*known, *answer.tokens], answer.finish_reason)
+            controller = SpeculationController(
+                text.known,
+                session.limit,
+                self.engine.backend.vocabulary.ends,
+                latencies,
+                max_drafts=self.engine.max_drafts,
+                length=self.length,
+                mechanisms=mechanisms,
+                next_in_ms=latencies.link,
+                lookup=lookup,
+                acceptance=estimates.acceptance,
+                predicted=predicted,
+                always_send=session.strategy.draws,
+                now=1e3 * self.clock(),
+            )
+            loop = GenerationLoop(text, controller, executor, self._take, self.clock)
+            executor.open(len(text.known), loop.react)
+            while text.finish_reason is None:
+                try:
+                    loop.turn()
+                finally:
+                    while text.unread:
+                        yield from self._reported(text.unread.popleft())
+            loop.settle()
 
-    def _draft(self, controller: SpeculationController, drafter: Drafter, now: float) -> None:
-        """Run the draft step that the controller asks for. `now`: in milliseconds."""
-        step = controller.next_step(now)
-        assert step is not None, "in lockstep there is always a draft step to run if there is no draft to send"
-        expansion = drafter.expand(controller.known[: step.length], step.tails, step.runners_up)
-        self.draft.worked()
-        self.counts.drafting_ms += controller.drafted(expansion.predictions, expansion.read, self._now())
+    def _opened(self) -> Answer:
+        """The answer to the prefill."""
+        prefill, self._prefill = self._prefill, None
+        assert prefill is not None
+        return self._taken(prefill())
 
     def _plain(self) -> Iterator[Answer]:
         """Decode without drafts, to the end of the text."""
+        self.session.self_continue = False
+        if self._prefill is not None:
+            yield self._opened()
         while not (self._ended or self.cancelled):
-            self._ask()
-            answer = self._answer()
-            self._count(answer)
-            yield answer
+            answer = self._lane.verify(Draft(self.position))
+            if self.position > self.session.prompt_len:
+                for _ in rounds(answer.sources):
+                    self.counts.count(JudgedRound(0, 0))
+            yield self._taken(answer)
 
-    def _count(self, answer: Answer, draft: Draft = NO_DRAFT) -> None:
-        """Count a round over this draft."""
-        ran = answer.round
-        if ran is not None:
-            self.counts.count(JudgedRound(ran.judged, ran.accepted, draft.tokens[: ran.judged]))
+    def _taken(self, answer: Answer) -> Answer:
+        """An answer that is reported next, with the times of the text so far."""
+        self.position = answer.position + len(answer.tokens)
+        self._queue_ms += answer.queue_ms
+        self._forward_ms += answer.forward_ms
+        return replace(answer, queue_ms=self._queue_ms, forward_ms=self._forward_ms)
 
-    def _ask(self, draft: Draft | None = None, admitted: bool = True) -> None:
-        """Send a draft to the engine; None: an empty one. Raises InvalidRequest if the text was cancelled.
+    def _take(self, event: events.RunEvent, _now: float) -> None:
+        """Count an event of the run, a `Listener`."""
+        match event:
+            case events.Drafted():
+                self.draft.worked()
+                self.counts.drafting_ms += event.took
+            case events.Answered(_, answer):
+                self._queue_ms += answer.queue_ms
+                self._forward_ms += answer.forward_ms
+            case events.Streamed():
+                self._forward_ms += event.forward_ms or 0.0
+            case events.Committed():
+                for each in event.rounds:
+                    self.counts.count(each)
 
-        `admitted`: whether the engine has answered a request of this text.
-        """
-        asked = draft or Draft(self.position)
-        self._request = request = Request(self.session, asked, self._answers.put, admitted=admitted)
-        if self.cancelled:  # looked at after `_request` is set, so that `cancel` drops every later request
-            raise disconnected()
-        self.engine.submit(request)
-
-    def _answer(self) -> Answer:
-        """Wait for the answer to the latest request. Raises the error that the engine answers with."""
-        result = self._answers.get()
-        if isinstance(result, SpecPairError):
-            raise result
-        self.position = result.position + len(result.tokens)
-        return result
+    def _reported(self, committed: events.Committed) -> Iterator[Answer]:
+        """An answer for each pass that committed tokens."""
+        session, position = self.session, committed.position
+        for marks in passes(session.marks_of(position, position + len(committed.tokens))):
+            end = position + len(marks)
+            ran = last_round(marks)
+            self.position = end
+            yield Answer(
+                position=position,
+                tokens=session.tokens[position:end],
+                accepted=0 if ran is None else ran.accepted,
+                judged=0 if ran is None else ran.judged,
+                total_tokens=end,
+                finish_reason=session.ended_at(end),
+                queue_ms=self._queue_ms,
+                forward_ms=self._forward_ms,
+                sources=marks,
+                decisions=session.decided(position, end),
+                logprobs=session.logprobs_of(position, end),
+            )
+            position = end
 
     @property
     def _ended(self) -> bool:
         """Whether the last answer reported the end of the text."""
         return self.session.finish_reason is not None and self.position >= len(self.session.tokens)
-
-    def _now(self) -> float:
-        """The time in milliseconds, as the controller wants it."""
-        return 1e3 * self.clock()

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from backends.base import Entry, Logits
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client.generation.events import Completion, Drafted
-from drafter_client.generation.executors import ThreadedExecutor
+from drafter_client.generation.lane import RemoteLane
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.responses import Asked, ResponseBounds
 from drafter_client.metrics.statistics import Stats
 from drafters.base import Expansion
 from drafters.draft_model import ModelDrafter
+from drafters.run.executors import ThreadedExecutor
 from speculation.acceptance.token_source import TokenSource
 from speculation.drafts.node_selection import DraftStep
 from speculation.policy.schedule import Mechanisms, Schedule
@@ -42,6 +44,11 @@ from tests.drafter_client.support import (
     toy_drafter,
 )
 from tests.examples import examples
+
+
+def lane_of(client: VerifierClient) -> RemoteLane:
+    return RemoteLane(client, "s", ResponseBounds(client.url, 258, 1000), Asked())
+
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left", "no_waiting")
 
@@ -126,7 +133,7 @@ def test_close_stops_the_drafter_from_reading_a_long_prompt(client: VerifierClie
             assert over.wait(20)
             return super().expand(text, tails, runners_up)
 
-    threads = ThreadedExecutor(client, Slow(lambda tokens: 0), Mechanisms(in_flight=0, self_continue=False))
+    threads = ThreadedExecutor(lane_of(client), Slow(lambda tokens: 0), Mechanisms(in_flight=0, self_continue=False))
     threads.read([1] * 5000, 0)
     assert begun.wait(20)
     closing_down = threading.Thread(target=threads.close)
@@ -283,8 +290,8 @@ def test_draft_steps_continue_as_allowed_and_are_reported_in_order(
         return False
 
     drafter = Counting(ScriptedBackend(Script(seed=1)), GREEDY)
-    with closing(ThreadedExecutor(client, drafter, Mechanisms(in_flight=0, self_continue=False))) as threads:
-        threads.open("whichever", len(PROMPT), react)
+    with closing(ThreadedExecutor(lane_of(client), drafter, Mechanisms(in_flight=0, self_continue=False))) as threads:
+        threads.open(len(PROMPT), react)
         threads.draft(DraftStep([], [[]], len(PROMPT), False, 0.0, until=5), list(PROMPT))
         assert over.wait(20)
     assert reported == [(token, at < 5) for at, token in enumerate(target_alone(GREEDY, 6))]
@@ -324,11 +331,19 @@ def test_closing_does_not_wait_for_a_response_in_flight(mechanisms: Mechanisms) 
 
 
 def test_no_stream_is_requested_for_a_session_that_never_opened(verifier: Verifier) -> None:
+    requested: list[int] = []
+
+    class Listened(RemoteLane):
+        def another(self) -> "Listened":
+            return Listened(self._client.another(), "s", self._bounds, self._asked)
+
+        def abort(self) -> None:
+            pass  # it would hide the request most of the time
+
+        def listen(self, position: int, report: Any) -> None:
+            requested.append(position)
+
     with closing(VerifierClient(verifier.url)) as client:
-        executor = ThreadedExecutor(client, toy_drafter(), Mechanisms(in_flight=1))
-        requested: list[str] = []
-        for other in executor._clients:
-            other.abort = lambda: None  # type: ignore[method-assign]  # would hide the request most of the time
-            other.stream = lambda session_id, position: requested.append(session_id) or iter(())  # type: ignore[method-assign, func-returns-value]
-        executor.close()
+        lane = Listened(client, "s", ResponseBounds(client.url, 258, 1000), Asked())
+        ThreadedExecutor(lane, toy_drafter(), Mechanisms(in_flight=1)).close()
     assert requested == []

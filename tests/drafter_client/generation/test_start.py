@@ -2,9 +2,9 @@
 
 import threading
 
-from drafter_client.generation.executors import Executor
 from drafter_client.generation.start import _Preparation
 from drafter_client.generation.text_session import TextSession
+from drafters.run.executors import Executor
 
 
 def test_a_thread_that_has_not_begun_its_work_is_waited_for() -> None:

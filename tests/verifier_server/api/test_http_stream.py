@@ -203,7 +203,7 @@ def test_slow_reader_blocks_nothing_and_gets_merged_events(serve: Serve) -> None
         connection.sendall(b"GET /sessions/s/stream?from=4 HTTP/1.0\r\n\r\n")
         wait_until_watched(live, 1)
         for _ in range(commits):
-            session.commit([7] * width, frozenset(), ["b"] * width)
+            session.commit([7] * width, ["b"] * width)
             for watcher in session.watchers:
                 watcher()
             live.service.engine_client.deliver()
@@ -234,10 +234,10 @@ def test_target_decoded_tokens_have_their_own_events(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT))
     live.post("/prefill", {"session_id": "s", "prompt_ids": PROMPT_IDS})
     session = live.service.sessions.get("s")
-    session.commit(TEXT[1:4], frozenset(), ["t"] * 3)
-    session.commit(TEXT[4:6], frozenset(), ["t"] * 2)
-    session.commit(TEXT[6:8], frozenset(), ["a", "b"])
-    session.commit(TEXT[8:9], frozenset(), ["t"])
+    session.commit(TEXT[1:4], ["t"] * 3)
+    session.commit(TEXT[4:6], ["t"] * 2)
+    session.commit(TEXT[6:8], ["a", "b"])
+    session.commit(TEXT[8:9], ["t"])
     for start, expected in (
         (3, [(3, 1, False), (4, 5, True), (9, 2, False), (11, 1, True)]),
         (6, [(6, 3, True), (9, 2, False), (11, 1, True)]),

@@ -55,7 +55,7 @@ def test_a_continued_session_goes_on_as_if_it_had_never_stopped(sampling: Sampli
     whole, bench = plain(sampling, 20), Bench(SCRIPT)
     for kept in (1, 7, 19):
         session = bench.open(PROMPT, max_tokens=20, sampling=sampling)
-        session.resume(whole[:kept], frozenset())
+        session.resume(whole[:kept])
         assert drafted(bench, session, kept, 3) == whole
 
 
@@ -132,7 +132,7 @@ def test_logprobs_are_those_of_the_model_s_own_rows(sampling: Sampling, top_logi
 def test_tokens_of_an_earlier_request_have_no_logprobs() -> None:
     bench = Bench(SCRIPT)
     session = bench.open(PROMPT, max_tokens=8, logprobs=0)
-    session.resume(plain(Sampling(), 5), frozenset())
+    session.resume(plain(Sampling(), 5))
     answer = bench.verify(session, 9)
     assert answer.logprobs == of_the_model(session.tokens, 0)[5:]
     assert session.logprobs_of(7, 10) == [None, None, *answer.logprobs]

@@ -120,7 +120,7 @@ def test_another_client_gets_the_next_turn() -> None:
 
 
 def test_sessions_of_one_client_keep_their_order() -> None:
-    sequences = [SequenceState(Session(str(n), [1], 1, TextSpec(seed=0), 9), DraftCredit()) for n in range(6)]
+    sequences = [SequenceState(Session(str(n), [1], 1, TextSpec(seed=0), 9, ()), DraftCredit()) for n in range(6)]
     queue = Queue(4, 8)
     for turn, (sequence, client) in enumerate(zip(sequences, "aaabab", strict=True)):
         sequence.turn, sequence.session.place.client = turn, client

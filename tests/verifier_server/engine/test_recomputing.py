@@ -39,7 +39,7 @@ def test_committed_tokens_of_a_new_session_are_fed_in_pieces(even_width: int | N
     backend = Even(even_width, slots=2)
     bench = Bench(backend=backend)
     session = bench.open(PROMPT)
-    session.resume(TEXT[:30], backend.vocabulary.ends)
+    session.resume(TEXT[:30])
     assert bench.verify(session, len(PROMPT) + 30).tokens == TEXT[30:31]
     assert pieces(backend) == widths
 

@@ -88,7 +88,7 @@ class Client:
         self.session = new = self.world.open(
             prompt, max_tokens=LENGTH, sampling=old.spec.sampling, self_continue=self_continue
         )
-        new.resume(text[: self.chance.randint(0, len(text))], self.world.backend.vocabulary.ends)
+        new.resume(text[: self.chance.randint(0, len(text))])
         self.known = len(new.tokens)
         self.world.scheduler.replace(old, new)
         assert not [request for request in self.waiting if request.session is old and not request.cancelled]

@@ -72,6 +72,7 @@ class World(virtual_time.World):
             len(prompt),
             TextSpec.of(sampling, strategy=strategy),
             limit,
+            self.backend.vocabulary.ends,
             self_continue=self_continue,
         )
         session.place.client = client

@@ -470,7 +470,7 @@ def test_the_wait_for_a_slot_of_the_draft_model_counts_as_queueing() -> None:
     fusion = ServerDrafting(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: now[0], lambda: None)
     last: list[SimpleQueue[Answer | SpecPairError]] = [SimpleQueue(), SimpleQueue()]
     for number, results in enumerate(last):
-        session = Session(str(number), [256, 1], 2, TextSpec.of(WARM), 12)
+        session = Session(str(number), [256, 1], 2, TextSpec.of(WARM), 12, {257})
         fusion.start(engine, session, 2, DraftCounts(), 2, results.put)
     now[0] = 7.0
     engine.start()  # the first text started at once, and waited for the engine
@@ -499,7 +499,7 @@ def test_a_client_with_many_texts_does_not_block_another_client() -> None:
 
     clients = [*["many"] * 4, "one"]
     for number, client in enumerate(clients):
-        session = Session(str(number), [256, number], 2, TextSpec.of(WARM), 12, place=Place(client=client))
+        session = Session(str(number), [256, number], 2, TextSpec.of(WARM), 12, {257}, place=Place(client=client))
         fusion.start(engine, session, 2, DraftCounts(), 2, lambda result, client=client: report(client, result))  # type: ignore[misc]
     engine.start()
     order = [ended.get(timeout=20) for _ in clients]
@@ -524,7 +524,7 @@ def test_stopping_ends_running_and_waiting_texts() -> None:
             ended.release()
 
     for number in range(2):
-        session = Session(str(number), [256, 1], 2, TextSpec.of(WARM), 1_000_000)
+        session = Session(str(number), [256, 1], 2, TextSpec.of(WARM), 1_000_000, ())
         fusion.start(engine, session, 2, DraftCounts(), 2, lambda result, number=number: report(number, result))  # type: ignore[misc]
     assert started.wait(20)
     engine.stop()

@@ -13,14 +13,12 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from drafter_client.errors import ConnectionLost, DrafterError
-from drafter_client.generation.events import Answered, Completion, Drafted, Failed, Streamed
-from drafter_client.http.client import VerifierClient
 from drafters.base import Drafter
+from drafters.run.events import Answered, Completion, Drafted, Failed
+from drafters.run.ports import Lane
 from speculation.drafts.node_selection import DraftStep
 from speculation.policy.schedule import Mechanisms
 from speculation.policy.verifier_timeline import InFlightDraft
-from speculation.protocol.responses import StreamEnd
 
 _JOIN_TIMEOUT = 10.0  # seconds to wait for a thread to end; a draft step or an aborted exchange ends much earlier
 _READ_CHUNK = 512  # prompt tokens that the drafter reads before it checks whether the executor was closed
@@ -29,13 +27,19 @@ React = Callable[[Completion], bool]  # returns whether the thread in `Executor.
 
 
 class Executor(Protocol):
-    """Runs draft steps and verify requests, and passes the events that they cause to `react`."""
+    """Runs draft steps and verify requests, and passes the events that they cause to `react`.
+
+    `at_once`: whether the thread in which an event happens runs the actions that are due after it. Where no two actions
+    run at the same time, the caller's thread does: the tokens are read first, and the decision knows all outcomes.
+    """
+
+    at_once: bool
 
     def read(self, text: list[int], held: int) -> None:
         """Have the drafter read `text` during the verifier's prefill. `held`: tokens it may have read of it before."""
 
-    def open(self, session_id: str, position: int, react: React) -> None:
-        """Begin to work for a session, whose event stream is read from `position` on. Any thread may call `react`."""
+    def open(self, position: int, react: React) -> None:
+        """Begin to work: the session is open, and listened to from `position` on. Any thread may call `react`."""
 
     def draft(self, step: DraftStep, text: list[int]) -> None:
         """Begin a draft step. `text`: the committed text, which the caller may extend meanwhile."""
@@ -47,7 +51,7 @@ class Executor(Protocol):
         """Wait until `react` returns True, at most `timeout` seconds (None: without limit). Returns whether it did."""
 
     def traffic(self) -> tuple[int, int]:
-        """Return the bytes sent and received so far over connections other than the caller's."""
+        """Return the bytes sent and received so far over lanes other than the caller's."""
 
     def close(self) -> None:
         """Abort all actions under way."""
@@ -58,25 +62,26 @@ def _nothing(_event: Completion) -> bool:
 
 
 class SerialExecutor:
-    """Runs one action after the other, over the caller's connection."""
+    """Runs one action after the other, over the caller's lane."""
 
-    def __init__(self, client: VerifierClient, drafter: Drafter) -> None:
-        self._client, self._drafter = client, drafter
-        self._session_id = ""
+    at_once = False
+
+    def __init__(self, lane: Lane, drafter: Drafter) -> None:
+        self._lane, self._drafter = lane, drafter
         self._events: deque[Completion] = deque()
         self._react: React
 
     def read(self, text: list[int], held: int) -> None:
         pass  # the first draft step reads it
 
-    def open(self, session_id: str, position: int, react: React) -> None:
-        self._session_id, self._react = session_id, react
+    def open(self, position: int, react: React) -> None:
+        self._react = react
 
     def draft(self, step: DraftStep, text: list[int]) -> None:
         self._events.append(Drafted(self._drafter.expand(text[: step.length], step.tails, step.runners_up)))
 
     def send(self, in_flight_draft: InFlightDraft) -> None:
-        response = self._client.verify(self._session_id, in_flight_draft.draft)
+        response = self._lane.verify(in_flight_draft.draft)
         self._events.append(Answered(in_flight_draft, response))
 
     def wait(self, timeout: float | None) -> bool:
@@ -106,7 +111,9 @@ class ThreadedExecutor:
     One thread runs the draft model. One reacts to a finished draft step while the next one runs. One for each
     connection carries one verify request at a time, and one reads the event stream."""
 
-    def __init__(self, client: VerifierClient, drafter: Drafter, mechanisms: Mechanisms = Mechanisms()) -> None:
+    at_once = True
+
+    def __init__(self, lane: Lane, drafter: Drafter, mechanisms: Mechanisms = Mechanisms()) -> None:
         """`mechanisms`: how many verify requests can be in flight at once, whether the drafter reads the text during
         the verifier's prefill, and whether there is an event stream."""
         self._drafter = drafter
@@ -119,18 +126,18 @@ class ThreadedExecutor:
         self._unsent: SimpleQueue[InFlightDraft | None] = SimpleQueue()  # None: end the thread
         self._taken: SimpleQueue[None] = SimpleQueue()  # a thread has taken a draft from `_unsent`
         self._carried = _Carried()
-        self._session_id, self._position = "", 0
+        self._position = 0
         self._held = 0  # leading tokens of the text that the drafter may have read before
         self._react: React
         self._opened = threading.Event()
         self._closed = False
         self._overlap = mechanisms.overlap
-        self._clients = [client.another() for _ in range(mechanisms.in_flight)]
+        self._lanes = [lane.another() for _ in range(mechanisms.in_flight)]
         work: dict[str, Callable[[], None]] = {"draft": self._draft, "react": self._react_while_drafting}
-        work |= {f"verify {number}": partial(self._carry, each) for number, each in enumerate(self._clients, 1)}
+        work |= {f"verify {number}": partial(self._carry, each) for number, each in enumerate(self._lanes, 1)}
         if mechanisms.self_continue:
-            self._clients.append(client.another())
-            work["stream"] = partial(self._listen, self._clients[-1])
+            self._lanes.append(lane.another())
+            work["stream"] = partial(self._listen, self._lanes[-1])
         self._threads = [
             threading.Thread(target=self._run, args=[each], name=name, daemon=True) for name, each in work.items()
         ]
@@ -142,8 +149,8 @@ class ThreadedExecutor:
         if self._overlap:  # else the first draft step reads it
             self._steps.put((None, text))
 
-    def open(self, session_id: str, position: int, react: React) -> None:
-        self._session_id, self._position, self._react = session_id, position, react
+    def open(self, position: int, react: React) -> None:
+        self._position, self._react = position, react
         self._opened.set()
 
     def draft(self, step: DraftStep, text: list[int]) -> None:
@@ -168,17 +175,17 @@ class ThreadedExecutor:
         return True
 
     def traffic(self) -> tuple[int, int]:
-        sent = sum(client.connection.traffic.sent for client in self._clients)
-        return sent, sum(client.connection.traffic.received for client in self._clients)
+        counts = [lane.traffic() for lane in self._lanes]
+        return sum(sent for sent, _ in counts), sum(received for _, received in counts)
 
     def close(self) -> None:
         self._closed = True
         self._opened.set()
         self._steps.put(None)
         self._step_continues.put(False)
-        for client in self._clients:
+        for lane in self._lanes:
             self._unsent.put(None)
-            client.abort()
+            lane.abort()
         for thread in self._threads:
             thread.join(_JOIN_TIMEOUT)
         self._react = _nothing  # the loop, which this was a method of, holds this executor: a cycle
@@ -229,19 +236,13 @@ class ThreadedExecutor:
             while self._drafted:
                 self._report(self._drafted.popleft())
 
-    def _carry(self, client: VerifierClient) -> None:
+    def _carry(self, lane: Lane) -> None:
         carried = self._carried
-        with closing(client):
-            with suppress(DrafterError):  # the first verify request raises the same error
-                client.connection.connect()
+        with closing(lane):
+            lane.connect()
             draft = self._take()
             while draft is not None:
-                response = client.verify(
-                    self._session_id,
-                    draft.draft,
-                    next_in_ms=draft.next_in_ms,
-                    self_continue=draft.self_continue,
-                )
+                response = lane.verify(draft.draft, next_in_ms=draft.next_in_ms, self_continue=draft.self_continue)
                 carried.keeps = True
                 self._report(Answered(draft, response))
                 carried.keeps = False
@@ -253,30 +254,16 @@ class ThreadedExecutor:
         self._taken.put(None)
         return draft
 
-    def _listen(self, client: VerifierClient) -> None:
-        with closing(client):
-            with suppress(DrafterError):
-                client.connection.connect()
+    def _listen(self, lane: Lane) -> None:
+        with closing(lane):
+            lane.connect()
             self._opened.wait()
-            while not self._closed and not client.retry_broken_connection(lambda: self._follow(client)):
-                pass  # the stream broke after it had brought tokens, so a new series of retries begins
+            if not self._closed:
+                lane.listen(self._position, self._report)
 
-    def _follow(self, client: VerifierClient) -> bool:
-        """Read the stream from `_position` on; return whether the text has ended.
 
-        Raises ConnectionLost if the stream breaks before it brings tokens.
-        """
-        began = self._position
-        try:
-            for event in client.stream(self._session_id, self._position):
-                if isinstance(event, StreamEnd):
-                    self._report(Streamed(self._position, [], [], event.finish_reason))
-                    return True
-                self._position = event.position + len(event.tokens)
-                how = event.sources, None, event.forward_ms, event.decisions, event.logprobs
-                self._report(Streamed(event.position, event.tokens, *how))
-        except ConnectionLost:
-            if self._position == began:
-                raise
-            return False
-        raise ConnectionLost(f"the event stream of {client.url} ended before the text did")
+def executor_of(lane: Lane, drafter: Drafter, mechanisms: Mechanisms) -> Executor:
+    """The executor of a run with these mechanisms."""
+    if mechanisms.overlap or mechanisms.self_continue:
+        return ThreadedExecutor(lane, drafter, mechanisms)
+    return SerialExecutor(lane, drafter)

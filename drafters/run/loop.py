@@ -1,18 +1,36 @@
 """The loop of one text: feeds events to the controller and runs the actions it returns."""
 
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
 
-from drafter_client.generation import events
-from drafter_client.generation.executors import Executor
-from drafter_client.generation.text_session import TextSession
-from drafter_client.http.responses import STREAM, Asked, Details, ResponseBounds
+from drafters.run import events
+from drafters.run.executors import Executor
+from drafters.run.ports import Verified
 from speculation.acceptance.explain import Decision
 from speculation.acceptance.round_counts import JudgedRound
 from speculation.acceptance.token_source import TokenSource, rounds
 from speculation.policy.controller import SpeculationController
 from speculation.policy.verifier_timeline import InFlightDraft
+
+
+class RunText(Protocol):
+    """The text of a run. The loop appends to it, under its lock; others read it."""
+
+    known: list[int]  # token ids of the prompt and of all committed tokens
+    unread: deque[events.Committed]  # committed, but not passed on to the reader yet
+    finish_reason: str | None  # why the text has ended; None: it has not
+
+
+@dataclass(slots=True)
+class PlainText:
+    """A text of a run, and no more. `known`: as the run begins."""
+
+    known: list[int]
+    finish_reason: str | None
+    unread: deque[events.Committed] = field(default_factory=deque)
 
 
 class GenerationLoop:
@@ -24,18 +42,18 @@ class GenerationLoop:
 
     def __init__(
         self,
-        text: TextSession,
+        text: "RunText",
         controller: SpeculationController,
         executor: Executor,
-        bounds: ResponseBounds,
         tell: events.Listener,
         clock: Callable[[], float],
-        asked: Asked,
+        *,
+        explained: bool = False,
     ) -> None:
-        """`controller`: appends to `text.known`. `clock`: returns seconds. `asked`: what the request that opened the
-        session has asked to be told of each token."""
+        """`controller`: appends to `text.known`. `clock`: returns seconds. `explained`: whether the decision on each
+        token is told."""
         self._text, self._controller, self._executor = text, controller, executor
-        self._bounds, self._tell, self._clock, self._asked = bounds, tell, clock, asked
+        self._tell, self._clock, self._explained = tell, clock, explained
         # The drafter's probability of each draft token that was sent, by position and token; empty unless explained.
         self._confidence: dict[tuple[int, int | None], float] = {}
         self._untold: list[tuple[events.RunEvent, float]] = []  # each with its time; see `_tell_all`
@@ -56,17 +74,27 @@ class GenerationLoop:
             raise
 
     def _turn(self) -> None:
+        wake = self.decide(acted=self._acted)
+        now = 1e3 * self._clock()
+        happened = self._executor.wait(None if wake is None else max(0.0, wake - now) / 1e3)
+        self._acted = happened and self._executor.at_once
+
+    def decide(self, *, acted: bool) -> float | None:
+        """Take in the outcomes, and run the due actions. Returns when to call again if no event comes before, in
+        milliseconds on the clock; None: only after an event. Raises the error of any thread.
+
+        `acted`: whether the actions that were due after the last event were run.
+        """
         if self._failure is not None:
             raise self._failure
         with self._lock:
             try:
-                if self._controller.reflect() or not self._acted:
+                if self._controller.reflect() or not acted:
                     self._act()
             finally:
                 self._tell_all()
-            now = 1e3 * self._clock()
-            wake = self._wakes_at = self._controller.wake_at(now)
-        self._acted = self._executor.wait(None if wake is None else max(0.0, wake - now) / 1e3)
+            wake = self._wakes_at = self._controller.wake_at(1e3 * self._clock())
+        return wake
 
     def settle(self) -> None:
         """Ignore later events: the text has ended. Raises an earlier error of one of the executor's threads."""
@@ -95,7 +123,7 @@ class GenerationLoop:
                     self._count(event, now)
                 return True
             self._handle(event, now)
-            if self._text.finish_reason is not None:
+            if self._text.finish_reason is not None or not self._executor.at_once:
                 return True
             self._act()
             return not isinstance(event, events.Drafted) or self._wakes_too_late(now)
@@ -118,7 +146,7 @@ class GenerationLoop:
         now = 1e3 * self._clock()
         while (in_flight_draft := self._controller.next_draft(now)) is not None:
             self._untold.append((events.Sent(in_flight_draft, self._controller.schedule), now))
-            if self._asked.decisions:
+            if self._explained:
                 places = enumerate(in_flight_draft.draft, in_flight_draft.draft.position)
                 self._confidence |= {(place, each.token): each.confidence for place, each in places}
             self._executor.send(in_flight_draft)
@@ -132,19 +160,13 @@ class GenerationLoop:
                 took = self._controller.drafted(expansion.predictions, expansion.read, now, onward)
                 self._untold.append((events.Drafted(expansion, onward, took), now))
             case events.Answered(in_flight_draft, response):
-                self._bounds.check("/verify", in_flight_draft.draft.position, response.tokens)
-                details = self._bounds.details("/verify", self._asked, response.tokens, response)
                 self._count(event, now)
-                brought = in_flight_draft.draft.position, response.tokens, response.finish_reason, details
-                self._commit(*brought, now, in_flight_draft)
+                self._commit(in_flight_draft.draft.position, response, now, in_flight_draft)
             case events.Streamed():
-                self._bounds.check(STREAM, event.position, event.tokens)
-                asked = self._asked if event.tokens else Asked()
-                details = self._bounds.details(STREAM, asked, event.tokens, event)
                 self._untold.append((event, now))
                 if event.forward_ms is not None:
                     self._controller.self_continued(event.forward_ms)
-                self._commit(event.position, event.tokens, event.finish_reason, details, now)
+                self._commit(event.position, event, now)
             case events.Failed(error):
                 raise error
 
@@ -184,23 +206,17 @@ class GenerationLoop:
         ]
 
     def _commit(
-        self,
-        position: int,
-        tokens: list[int],
-        finish_reason: str | None,
-        details: Details,
-        now: float,
-        answered: InFlightDraft | None = None,
+        self, position: int, brought: Verified | events.Streamed, now: float, answered: InFlightDraft | None = None
     ) -> None:
         """Add those of the committed tokens from `position` on that are new to the text. `answered`: the draft whose
-        response brought them; None: the event stream did."""
+        answer brought them; None: the event stream did."""
         start, learnt = len(self._text.known), self._controller.text
         mispredicted, ready = learnt.mispredicted, learnt.next_draft_ready
-        new = self._controller.committed(position, tokens, finish_reason is not None, now)
+        ended = brought.finish_reason is not None
+        new = self._controller.committed(position, brought.tokens, ended, now)
         if new:
-            marks = details.marks[-len(new) :]
-            decisions = None if details.decisions is None else details.decisions[-len(new) :]
-            logprobs = None if details.logprobs is None else details.logprobs[-len(new) :]
+            marks = list(brought.sources[-len(new) :])
+            decisions, logprobs = _last(brought.decisions, len(new)), _last(brought.logprobs, len(new))
             committed = events.Committed(
                 start,
                 [(token, TokenSource.of(mark)) for token, mark in zip(new, marks, strict=True)],
@@ -213,4 +229,12 @@ class GenerationLoop:
             )
             self._text.unread.append(committed)
             self._untold.append((committed, now))
-        self._text.finish_reason = self._text.finish_reason or finish_reason
+        self._text.finish_reason = self._text.finish_reason or brought.finish_reason
+
+
+T = TypeVar("T")
+
+
+def _last(told: Sequence[T | None] | None, count: int) -> list[T] | None:
+    """What is told of the last `count` tokens; None: nothing was asked for."""
+    return None if told is None else [each for each in told[-count:] if each is not None]

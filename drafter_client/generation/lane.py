@@ -1,0 +1,74 @@
+"""The lane to a verifier on another machine: a connection whose responses are checked."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from drafter_client.errors import ConnectionLost, DrafterError
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.responses import STREAM, Asked, ResponseBounds
+from drafters.run.events import Streamed
+from speculation.acceptance.draft import Draft
+from speculation.protocol.responses import StreamEnd, VerifyResponse
+
+
+class RemoteLane:
+    """A connection for one session of a verifier. See `drafters.run.ports.Lane`."""
+
+    def __init__(self, client: VerifierClient, session_id: str, bounds: ResponseBounds, asked: Asked) -> None:
+        """`bounds`, `asked`: of the text, which responses are checked by."""
+        self._client, self._session_id, self._bounds, self._asked = client, session_id, bounds, asked
+        self._aborted = False
+
+    def another(self) -> "RemoteLane":
+        return RemoteLane(self._client.another(), self._session_id, self._bounds, self._asked)
+
+    def connect(self) -> None:
+        with suppress(DrafterError):  # the first request raises the same error
+            self._client.connection.connect()
+
+    def verify(
+        self, draft: Draft, *, next_in_ms: float | None = None, self_continue: bool | None = None
+    ) -> VerifyResponse:
+        """Raises BadReply, and what the client raises."""
+        response = self._client.verify(self._session_id, draft, next_in_ms=next_in_ms, self_continue=self_continue)
+        self._bounds.check("/verify", draft.position, response.tokens)
+        self._bounds.details("/verify", self._asked, response.tokens, response)
+        return response
+
+    def listen(self, position: int, report: Callable[[Streamed], None]) -> None:
+        """Raises BadReply, and what the client raises."""
+        ended = False
+
+        def follow() -> None:
+            nonlocal position, ended
+            began = position
+            try:
+                for event in self._client.stream(self._session_id, position):
+                    if isinstance(event, StreamEnd):
+                        ended = True
+                        report(Streamed(position, [], [], event.finish_reason))
+                        return
+                    self._bounds.check(STREAM, event.position, event.tokens)
+                    self._bounds.details(STREAM, self._asked, event.tokens, event)
+                    position = event.position + len(event.tokens)
+                    how = event.sources, None, event.forward_ms, event.decisions, event.logprobs
+                    report(Streamed(event.position, event.tokens, *how))
+            except ConnectionLost:
+                if position == began:
+                    raise
+                return  # it broke after it had brought tokens, so a new series of retries begins
+            raise ConnectionLost(f"the event stream of {self._client.url} ended before the text did")
+
+        while not (ended or self._aborted):
+            self._client.retry_broken_connection(follow)
+
+    def abort(self) -> None:
+        self._aborted = True
+        self._client.abort()
+
+    def traffic(self) -> tuple[int, int]:
+        traffic = self._client.connection.traffic
+        return traffic.sent, traffic.received
+
+    def close(self) -> None:
+        self._client.close()

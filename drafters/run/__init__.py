@@ -1,0 +1,1 @@
+"""One run of a text behind ports: who drafts, who verifies, and the clock. Both ends run it."""
