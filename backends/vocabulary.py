@@ -131,11 +131,11 @@ class Vocabulary(ABC):
         )
 
     @cached_property
-    def text_digest(self) -> str | None:
+    def text_digest(self) -> str:
         """A hash over all that defines texts: the tokens, the begin and end ids, and the ids of `probe_texts`.
 
         Vocabularies with equal ones read and write texts alike, as far as so many texts can tell. Unused ids do not
-        count. None: unknown. It takes a tenth of a second or two, once.
+        count. It takes a tenth of a second or two, once.
         """
         known = [token for token, kind in enumerate(self.kinds) if kind != Kind.UNUSED]
         pieces, kinds = [self.pieces[token] for token in known], [self.kinds[token] for token in known]
@@ -173,7 +173,7 @@ class PaddedVocabulary(Vocabulary):
         self._vocabulary = vocabulary
 
     @property
-    def text_digest(self) -> str | None:
+    def text_digest(self) -> str:
         return self._vocabulary.text_digest
 
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:

@@ -176,7 +176,7 @@ class Options(TextSpec):
         return SamplingReport.of(replace(self, seed=self.seed or 0)).settings()
 
     def settings(self) -> dict[str, Any]:
-        """Return all options as JSON values, but for newer ones that were not given."""
+        """Return options as JSON values: those in `_ALWAYS`, and the others where they differ from their default."""
         return self._named(dict.fromkeys((*_ALWAYS, *options_of(Options))), _ALWAYS)
 
     def request(self) -> dict[str, Any]:

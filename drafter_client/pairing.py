@@ -117,5 +117,5 @@ class Pairing:
 
 def _modes(drafting: Drafting, predicted: bool) -> list[Mode]:
     local = [] if drafting.name is None else [Mode.REMOTE]
-    there = [*drafting.info.modes, *([Mode.FUSED] if predicted and drafting.info.predictions else [])]
+    there = [*drafting.info.modes, *([Mode.FUSED] if predicted else [])]
     return local + [mode for mode in (Mode.FUSED, Mode.TARGET) if mode in there]

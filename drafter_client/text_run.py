@@ -167,6 +167,6 @@ class TextRun:
         request = options.request() | {"mode": str(options.mode)}
         if options.mode is Mode.FUSED and options.draft_n is not None:
             request["draft_n"] = options.draft_n
-        if options.mode is Mode.FUSED and self.prediction is not None and self.paired.info.predictions:
+        if options.mode is Mode.FUSED and self.prediction is not None:
             request["prediction_ids"] = self.prediction
         return served(client, self.text, request, self._bounds, self.tell, self.clock)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from backends.vocabulary import Vocabulary
 from drafter_client.errors import BadOption
-from drafter_client.options import Mode, Options
+from drafter_client.options import Options
 from speculation.protocol.service_responses import ModelInfo
 
 
@@ -25,8 +25,6 @@ def prediction_ids(options: Options, target: ModelInfo, vocabulary: Vocabulary) 
     given = options.prediction
     if given is None:
         return None
-    if options.mode is Mode.FUSED and not target.predictions:
-        raise BadOption("prediction: this verifier is too old for one in mode fused: update it, or draft here")
     if isinstance(given, str):
         return vocabulary.encode(given, add_begin=False)
     if (wrong := foreign_id(given, target.vocabulary.size)) is not None:

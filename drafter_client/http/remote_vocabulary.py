@@ -12,7 +12,7 @@ from drafter_client.http.responses import broken_promise, read
 from speculation.protocol.messages import TokenizeRequest, build
 from speculation.protocol.service_responses import ModelInfo, TokenizeResponse, VocabularyResponse
 
-_TOO_OLD = "this verifier is too old to encode texts for a drafter: update it"
+_ADVICE = "is it a verifier?"
 
 
 def check_vocabulary(client: VerifierClient, ours: Vocabulary, name: str, info: ModelInfo | None = None) -> ModelInfo:
@@ -44,7 +44,7 @@ def texts_vocabulary(client: VerifierClient, ours: Vocabulary, info: ModelInfo) 
     `text_digest` can tell, and else a `RemoteVocabulary`. `info`: the result of `client.model`.
     """
     told = info.vocabulary
-    if told.text is None or told.text != ours.text_digest:
+    if told.text != ours.text_digest:
         with closing(RemoteVocabulary(client, info)) as theirs:
             yield theirs
     else:
@@ -65,7 +65,7 @@ class RemoteVocabulary(Vocabulary):
         self._idle.put(client)
         self._added: list[VerifierClient] = []  # for further texts at a time
         where = client.url + "/vocabulary"
-        told = read(where, VocabularyResponse, client.call_through_outage("GET", "/vocabulary", None, _TOO_OLD))
+        told = read(where, VocabularyResponse, client.call_through_outage("GET", "/vocabulary", None, _ADVICE))
         if len(told.kinds) != len(told.pieces):
             raise broken_promise(where, "kinds is not one digit for each of the pieces")
         pieces, kinds = [each.encode("latin-1") for each in told.pieces], [Kind(int(digit)) for digit in told.kinds]
@@ -86,15 +86,13 @@ class RemoteVocabulary(Vocabulary):
             return self._added[-1]
 
     @property
-    def text_digest(self) -> str | None:
+    def text_digest(self) -> str:
         return self._text_digest
 
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
         return self._tokenized({"text": text, "add_begin": add_begin, "parse_control": parse_control})
 
     def encode_parts(self, parts: Sequence[Part]) -> list[int]:
-        if self._text_digest is None:  # a verifier of before, which takes no parts
-            return super().encode_parts(parts)
         return self._tokenized({"parts": [{"text": text, "parse_control": control} for text, control in parts]})
 
     def _tokenized(self, fields: dict[str, Any]) -> list[int]:
@@ -102,7 +100,7 @@ class RemoteVocabulary(Vocabulary):
         wanted = build(TokenizeRequest, fields)
         client = self._idle_client()
         try:
-            content = client.call_through_outage("POST", "/tokenize", wanted.body(), _TOO_OLD)
+            content = client.call_through_outage("POST", "/tokenize", wanted.body(), _ADVICE)
         finally:
             self._idle.put(client)
         where = self._client.url + "/tokenize"

@@ -15,10 +15,9 @@ class Fingerprint:
     )
     ordinary: str = field(metadata={"description": "Hash over id and bytes of the ordinary (text) tokens."})
     control: str = field(metadata={"description": "Hash over id and bytes of the control tokens."})
-    text: str | None = field(
-        default=None,
+    text: str = field(
         metadata={
             "description": "Hash over all that defines texts: all tokens except unused ones, and the token ids of "
-            "probe texts. Null: unknown."
-        },
+            "probe texts."
+        }
     )

@@ -95,7 +95,7 @@ class ModelInfo(Response):
     modes: Annotated[list[Name], Field(fail_fast=True, description="Modes of `/generate`: target, fused.")]
     predictions: Annotated[
         bool, Field(description="Whether `/generate` takes a prediction, in mode fused, also without a draft model.")
-    ] = False
+    ]
     draft_model: Annotated[Name | None, Field(description="The draft model on the server, for mode fused.")]
     draft_pass_ms: Annotated[Milliseconds | None, Field(description="Its pass over one token; null: not measured.")]
     threads: Annotated[Count, Field(description="CPU threads that a pass keeps busy; 0: it runs on other devices.")] = 0

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -83,22 +82,6 @@ def test_a_prediction_may_be_text(verifier: Verifier) -> None:
     with Pair(verifier.url, Lookup()) as pair:
         stats = pair.generate(PROMPT, Options(max_tokens=9, prediction="naïve")).read().stats
     assert stats.prediction_tokens == len("naïve".encode()), "without a begin token"
-
-
-def test_an_older_verifier_is_sent_no_prediction(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Pair(verifier.url, TOY) as pair:
-        monkeypatch.setattr(pair._pairing, "present", _without_predictions(pair))
-        with pytest.raises(BadOption, match="too old"):
-            pair.generate(PROMPT, Options(prediction="a", mode=Mode.FUSED))
-        assert (
-            pair.generate(PROMPT, Options(max_tokens=LENGTH, prediction=TEXT, mode=Mode.REMOTE)).read().token_ids
-            == TEXT
-        )
-
-
-def _without_predictions(pair: Pair) -> Any:
-    paired, info = pair._pairing.present, pair.target.model_copy(update={"predictions": False})
-    return replace(paired, drafting=replace(paired.drafting, info=info))
 
 
 @pytest.mark.parametrize(

@@ -241,28 +241,6 @@ def test_a_text_takes_one_more_request_if_the_verifier_encodes_it(
         assert transport.asked[before:] == 4 * each
 
 
-def test_a_verifier_that_tells_no_digest_encodes(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of before. It takes no prompts in parts."""
-    monkeypatch.setattr(ToyTokenizer, "text_digest", None)
-    monkeypatch.setattr(verifier.service.engine.backend, "vocabulary", ToyTokenizer())
-    with loading(Parts()), closing(Faulty()) as transport, Pair(verifier.url, MODEL, transport=transport) as pair:
-        ids = pair.chat("<end>'ll")
-        assert b"parts" not in b"".join(transport.bodies)
-        assert "/tokenize" in transport.asked
-    assert (
-        ids
-        == asked(
-            verifier.url,
-            "/tokenize",
-            parts=[
-                {"text": "<begin><|user|>", "parse_control": True},
-                {"text": "<end>'ll"},
-                {"text": "<end><think>", "parse_control": True},
-            ],
-        )["token_ids"]
-    )
-
-
 def test_texts_at_a_time_do_not_wait_for_each_others_encoding(verifier: Verifier) -> None:
     """Each has a connection of its own: the requests are all under way before the first is answered."""
     met = threading.Barrier(3)

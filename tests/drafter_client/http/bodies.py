@@ -38,6 +38,7 @@ def model_info(**changed: Any) -> ModelInfo:
         "strategies": [*map(str, Strategy)],
         "self_continue": True,
         "modes": ["target"],
+        "predictions": True,
         "draft_model": None,
         "draft_pass_ms": None,
         "noise": "gumbel-1",

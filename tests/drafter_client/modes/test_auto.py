@@ -109,7 +109,7 @@ def _info(pass_ms: float) -> ModelInfo:
         context_length=4096,
         max_drafts=16,
         pass_ms=passes,
-        vocabulary=Fingerprint(256, 256, None, (), "", ""),
+        vocabulary=Fingerprint(256, 256, None, (), "", "", ""),
         modes=["fused", "target"],
         draft_model="served",
         draft_pass_ms=pass_ms / 8,

@@ -41,7 +41,7 @@ FINGERPRINTS = st.builds(
     ends=IDS.map(tuple),
     ordinary=TEXTS,
     control=TEXTS,
-    text=st.none() | TEXTS,
+    text=TEXTS,
 )
 SAMPLINGS = st.builds(
     response_fields.SamplingReport,

@@ -20,7 +20,7 @@ OTHERS: dict[str, Any] = {  # for each field of `ModelInfo`, another value
     "strategies": ["coupled"],
     "self_continue": False,
     "modes": ["target", "fused"],
-    "predictions": True,
+    "predictions": False,
     "draft_model": "small",
     "threads": 3,
     "machine": "another",

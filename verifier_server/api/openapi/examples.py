@@ -21,6 +21,7 @@ _VOCABULARY = {
     "ends": [1],
     "ordinary": "6ecfc6e16cd8",
     "control": "0751ec91fe17",
+    "text": "9788380536d9",
 }
 _IDENTITY = "3f2a9c0d1b7e48aa-88a1c3f0"
 _VERIFIED = {
@@ -126,6 +127,7 @@ _RESPONSES: dict[str, Json] = {  # by schema
         "strategies": ["coupled", "deterministic", "greedy", "probabilistic", "threshold"],
         "self_continue": True,
         "modes": ["target", "fused"],
+        "predictions": True,
         "draft_model": "stdlib-target-q4_0",
         "draft_pass_ms": 0.292,
         "threads": 0,
