@@ -161,15 +161,9 @@ class LoadOptions:
     threads: int | None = option(
         None, "CPU threads of a forward pass", auto=True, ge=1, le=THREADS_AT_MOST, group="engine"
     )
-    gpu_layers: int = option(
-        -1, "layers on the GPU; -1: all (a CPU build ignores it)", ge=-1, group="engine", placeholder="N"
-    )
+    gpu_layers: int = option(-1, "layers on the GPU; -1: all (a CPU build ignores it)", ge=-1, group="engine")
     device: str | None = option(
-        None,
-        "torch: cpu, cuda, cuda:1, mps, neuron",
-        usually="the best there is",
-        group="engine",
-        placeholder="NAME",
+        None, "torch: cpu, cuda, cuda:1, mps, neuron", usually="the best there is", group="engine", placeholder="NAME"
     )
     dtype: str | None = option(
         None,
@@ -182,25 +176,13 @@ class LoadOptions:
         False, "torch: compile for all shapes at the start; faster passes, minutes of waiting", group="engine"
     )
     compile_widths: tuple[int, ...] | None = option(
-        None,
-        "tokens per session that passes are compiled for, as 1,8,32",
-        usually="the engine's",
-        group="engine",
-        placeholder="N,N,…",
+        None, "tokens per session that passes are compiled for, as 1,8,32", usually="the engine's", group="engine"
     )
     compile_spans: tuple[int, ...] | None = option(
-        None,
-        "cached tokens that passes are compiled for, as 1024,4096",
-        usually="the engine's",
-        group="engine",
-        placeholder="N,N,…",
+        None, "cached tokens that passes are compiled for, as 1024,4096", usually="the engine's", group="engine"
     )
     compile_workers: int | None = option(
-        None,
-        "neuron_legacy: programs compiled at a time; auto: from free memory",
-        auto=True,
-        ge=1,
-        group="engine",
+        None, "neuron_legacy: programs compiled at a time; auto: from free memory", auto=True, ge=1, group="engine"
     )
     compile_cache: Path | None = option(
         None,
@@ -217,12 +199,7 @@ class LoadOptions:
         group="engine",
     )
     batch_tokens: int = option(
-        512,
-        "tokens in one forward pass, over all sessions",
-        ge=8,
-        group="engine",
-        placeholder="N",
-        only="verifier",
+        512, "tokens in one forward pass, over all sessions", ge=8, group="engine", only="verifier"
     )
     flash_attention: bool = option(True, "use flash attention", group="engine", only="verifier")
     deterministic: bool = option(

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from command_line.layers import Layer, LayeredSettings, Names, first_path, lasting_layers
+from command_line.layers import Layer, LayeredSettings, first_path, lasting_layers
 from command_line.options.flags import add_option
-from command_line.options.setting_fields import settings_model
+from command_line.options.setting_fields import names_of, settings_model
 from command_line.parser import Parser, flag
 from command_line.print_config import table
 from specpair.options.option import Option
@@ -32,7 +32,7 @@ class Address(LayeredSettings if TYPE_CHECKING else settings_model(LayeredSettin
         return flag(name)
 
 
-_NAMES = (*Address.model_fields, *Settings.model_fields)
+_NAMES = names_of("verifier", ADDRESS | OPTIONS)
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
@@ -62,8 +62,8 @@ def read_flags(
     parser: Parser, arguments: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> tuple[Settings, Address, argparse.Namespace]:
     """`from_flags` by a `parser` of `flags_parser`, and all that it parsed: also what a command has added to it."""
-    options = parser.parse(arguments, optional=_NAMES)
-    given = {name: value for name, value in vars(options).items() if name in _NAMES}
+    options = parser.parse(arguments, optional=_NAMES.settings)
+    given = {name: value for name, value in vars(options).items() if name in _NAMES.settings}
     layers = _layers(given, options.config, environment)
     settings, address = Settings.from_layers(layers), Address.from_layers(layers)
     if options.print_config:
@@ -74,8 +74,7 @@ def read_flags(
 
 def _layers(given: Mapping[str, Any], config: Path | None, environment: Mapping[str, str]) -> list[Layer]:
     """All layers. `given`: the flags."""
-    names = Names("verifier", _NAMES, Settings.paths(), Settings.secrets())
-    lasting = lasting_layers(names, config, environment, lambda warning: _log.warning("%s", warning))
+    lasting = lasting_layers(_NAMES, config, environment, lambda warning: _log.warning("%s", warning))
     layers = [Layer("flag", given, flag), *lasting]
     # An empty address is none, as in VERIFIER_PORT=$PORT without a PORT.
     for at, layer in enumerate(layers):

@@ -41,11 +41,7 @@ class VerifierOptions(ServiceOptions):
     )
     prefill_chunk: int = option(128, "tokens of prompts in a pass while other sessions are active", ge=1, group=ENGINE)
     draft_model: Path | None = option(
-        None,
-        "draft model for server-side drafting (mode fused)",
-        usually="none",
-        group=DRAFT,
-        placeholder="PATH",
+        None, "draft model for server-side drafting (mode fused)", usually="none", group=DRAFT, placeholder="PATH"
     )
     draft_backend: str | None = option(
         None,

@@ -35,10 +35,16 @@ def add_option(group: Any, option: Option) -> None:
         how |= {"help": f"{words}; may be given several times", "default": []}
         action = group.add_argument(name, metavar=about.placeholder, type=flag_reader(option), action="append", **how)
     else:
-        listed = "{" + ",".join(option.choices) + "}" if option.choices else ""
-        placeholder = about.placeholder or listed or ("auto|N" if about.auto else "N")
-        action = group.add_argument(name, metavar=placeholder, **how)
+        action = group.add_argument(name, metavar=about.placeholder or _placeholder(option), **how)
     vars(action)["option"] = option
+
+
+def _placeholder(option: Option) -> str:
+    if option.choices:
+        return "{" + ",".join(option.choices) + "}"
+    if option.about.auto:
+        return "auto|N"
+    return "N,N,…" if option.kind is tuple else "N"
 
 
 def option_of(action: argparse.Action) -> Option | None:

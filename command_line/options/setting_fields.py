@@ -1,11 +1,12 @@
 """Options as settings: the fields of a pydantic model, which reads a text as the option says."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field, create_model
+from pydantic import BeforeValidator, Field, SecretStr, create_model
 
-from command_line.layers import LayeredSettings
+from command_line.layers import LayeredSettings, Names
 from command_line.options.reading import read
 from specpair.options.option import AUTO, Option
 
@@ -16,6 +17,12 @@ def settings_model(base: type[S], options: Mapping[str, Option]) -> type[S]:
     """A model like `base` that has the options, which are by setting, as its fields."""
     fields: dict[str, Any] = {name: _field(each) for name, each in options.items()}
     return create_model(base.__name__, __base__=base, **fields)
+
+
+def names_of(table: str, options: Mapping[str, Option]) -> Names:
+    """The names of an end's settings. `table`: in the file. `options`: by setting."""
+    of_kind = {kind: {name for name, each in options.items() if each.kind is kind} for kind in (Path, SecretStr)}
+    return Names(table, options, of_kind[Path], of_kind[SecretStr])
 
 
 def _field(option: Option) -> tuple[Any, Any]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from command_line.errors import SettingsError
-from command_line.layers import Layer, LayeredSettings, Names, first_path, lasting_layers
+from command_line.layers import Layer, LayeredSettings, first_path, lasting_layers
 from command_line.options.flags import option_of
-from command_line.options.setting_fields import settings_model
+from command_line.options.setting_fields import names_of, settings_model
 from command_line.parser import Parser, flag
 from command_line.print_config import table
 from drafter_client.program_options import ENGINE, NGRAM, OPTIONS, is_plugged_drafter
@@ -28,9 +28,8 @@ class DrafterSettings(LayeredSettings):
         return flag(name)
 
 
-_ALL = settings_model(DrafterSettings, OPTIONS)
 # The flags that can last: not those of one text or of its output. A command takes those that it has a flag for.
-NAMES = Names("drafter", OPTIONS, _ALL.paths(), _ALL.secrets())
+NAMES = names_of("drafter", OPTIONS)
 
 
 def parsed(parser: Parser, arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> argparse.Namespace:
