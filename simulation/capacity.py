@@ -30,7 +30,7 @@ from simulation.paced import Cost
 from simulation.virtual_time import World
 from speculation.acceptance.draft import Draft
 from speculation.acceptance.text_spec import TextSpec
-from verifier_server.engine.batching_window import LONGEST
+from verifier_server.engine.arrivals import LONGEST
 from verifier_server.engine.composer import BatchPlan, Composer
 from verifier_server.engine.requests import Request
 from verifier_server.engine.sequence_state import SequenceState

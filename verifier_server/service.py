@@ -25,8 +25,8 @@ from speculation.protocol.fingerprint import Fingerprint
 from speculation.protocol.identity import identity_of
 from speculation.protocol.service_responses import HealthResponse, ModelInfo, VocabularyResponse
 from speculation.sampling import gumbel
-from verifier_server.engine.engine import Engine
 from verifier_server.engine.observer import EngineState
+from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.accounting import Accounting
 from verifier_server.generation.engine_client import EngineClient
@@ -112,7 +112,7 @@ class Service:
             self.loader.models.stop()
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> TokenEngine:
         """The running engine. Raises ModelLoading or ModelFailed while there is none."""
         return self.loader.loaded().engine
 
@@ -149,7 +149,7 @@ class Service:
         return HealthResponse(
             status="ready",
             overloaded=status == "overloaded",
-            model=models.engine.backend.model_name,
+            model=models.engine.info.model_name,
             identity=self.identity,
             sessions=len(self.sessions),
             # Texts of mode fused continue without drafts.
@@ -171,7 +171,7 @@ class Service:
     def _described(self, below: int | None = None) -> ModelInfo:
         """What is served, without its identity."""
         models = self.loader.loaded()
-        backend, draft = models.engine.backend, None if models.drafting is None else models.drafting.draft
+        backend, draft = models.engine.info, None if models.drafting is None else models.drafting.draft
         return ModelInfo(
             name=backend.model_name,
             identity="",
@@ -179,7 +179,7 @@ class Service:
             context_length=backend.context_length,
             rows=backend.slots,
             kv_bytes=backend.kv_bytes,
-            max_drafts=models.engine.max_drafts,
+            max_drafts=models.engine.info.max_drafts,
             pass_ms=[round(ms, 3) for ms in models.pass_ms],
             strategies=[str(strategy) for strategy in Strategy],
             self_continue=True,
@@ -196,12 +196,12 @@ class Service:
 
     def vocabulary(self, below: int | None = None) -> Fingerprint:
         """Fingerprints of the vocabulary's first `below` ids; None: of all ids."""
-        vocabulary = self.engine.backend.vocabulary
+        vocabulary = self.engine.info.vocabulary
         return vocabulary.fingerprint_below(vocabulary.size if below is None else below)
 
     def whole_vocabulary(self) -> bytes:
         """The body of the reply to `GET /vocabulary`."""
-        vocabulary = self.engine.backend.vocabulary
+        vocabulary = self.engine.info.vocabulary
         if self._vocabulary_body is None:  # costly to build, and asked for by every drafter without a model
             self._vocabulary_body = VocabularyResponse(
                 size=vocabulary.size,
@@ -215,7 +215,7 @@ class Service:
 
     async def tokenize(self, request: messages.TokenizeRequest) -> list[int]:
         """Token ids of the text or the parts in `request`. Raises PromptTooLong and InvalidRequest."""
-        backend = self.engine.backend
+        backend = self.engine.info
         if request.parts is not None:
             parts = [Part(each.text, each.parse_control) for each in request.parts]
             return await aside(sum(len(part.text) for part in parts), partial(encode_parts, backend, "parts", parts))
@@ -224,7 +224,7 @@ class Service:
 
     async def with_ids(self, request: P) -> P:
         """`request` with its long texts as token ids. Raises PromptTooLong and InvalidRequest."""
-        return await with_ids(self.engine.backend, request)
+        return await with_ids(self.engine.info, request)
 
     async def prefill(
         self, request: messages.PrefillRequest, session_id: str | None, caller: Caller, receive: Receive
@@ -233,7 +233,7 @@ class Service:
 
         Stops waiting when `receive` says that the client has disconnected; the session stays if it has a token.
         """
-        engine, backend = self.engine, self.engine.backend
+        engine, backend = self.engine, self.engine.info
         request = request.model_copy(update={"session_id": None})
         session = self.sessions.open(session_id, caller, request, lambda new_id: make_session(backend, new_id, request))
         note_session(session.id)
@@ -274,11 +274,11 @@ class Service:
 
     def _context(self) -> int:
         """Tokens that the context holds; 0 while there is no model."""
-        return 0 if self.loader.models is None else self.loader.models.engine.backend.context_length
+        return 0 if self.loader.models is None else self.loader.models.engine.info.context_length
 
     def _model_name(self) -> str:
         models = self.loader.models
-        return "" if models is None else models.engine.backend.model_name
+        return "" if models is None else models.engine.info.model_name
 
     def _engine_state(self) -> EngineState | None:
         models = self.loader.models

@@ -111,7 +111,7 @@ class Books(logging.Handler):
     async def show(self) -> JSONResponse:
         """The counts of what is held; the first time, begins to check."""
         self._keeping = self._keeping or asyncio.create_task(self.keep())
-        service, engine = self._service, self._service.engine
+        service, engine = self._service, self._service.loader.loaded().engine
         backend, queue = engine.backend, engine._scheduler._queue
         used = sum(bool(backend.length(slot)) for slot in range(backend.slots))
         held = {

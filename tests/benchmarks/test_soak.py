@@ -96,7 +96,7 @@ def test_inconsistent_bookkeeping_is_reported() -> None:
             keeping = asyncio.create_task(books.keep())
             await asyncio.to_thread(service.loader.wait)
             assert (await books.show()).status_code == 200
-            service.engine._scheduler.slots._free.append(0)
+            service.loader.loaded().engine._scheduler.slots._free.append(0)
             async with asyncio.timeout(20):
                 await keeping
             shown = await books.show()

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -14,6 +14,7 @@ import uvicorn
 
 from backends.base import Backend, Entry
 from backends.scripted import Script, ScriptedBackend
+from backends.vocabulary import Vocabulary
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Committed, Listener, to_all
 from drafter_client.generation.generation import Generation, Tokens
@@ -266,3 +267,10 @@ def forget_all(verifier: Verifier) -> None:
     service.engine_client.put(remove)
     service.engine_client.deliver()
     assert removed.wait(10)
+
+
+def serve_vocabulary(patch: pytest.MonkeyPatch, service: Service, vocabulary: Vocabulary) -> None:
+    """Have a verifier serve another vocabulary: in what it says of itself, and in its engine."""
+    engine = service.loader.loaded().engine
+    patch.setattr(engine, "info", replace(engine.info, vocabulary=vocabulary))
+    patch.setattr(engine.backend, "vocabulary", vocabulary)

@@ -30,7 +30,7 @@ from drafter_client.serve.app import create_app
 from tests.backends.toy_tokenizer import BEGIN, DIFFERENCES, END, EQUAL, SPLITS, WHOLE, Parts, ToyTokenizer
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.http.fake_transports import Faulty
-from tests.drafter_client.support import Verifier, serving
+from tests.drafter_client.support import Verifier, serve_vocabulary, serving
 from tests.examples import examples
 from tests.openai_api.conftest import served
 
@@ -100,7 +100,7 @@ def written(verifier: Verifier, **request: Any) -> tuple[str, list[int]]:
 def check_texts(verifier: Verifier, draft: Parts, text: str) -> None:
     """The vocabulary of a pair with this draft model reads and writes texts as the verifier does."""
     with loading(draft), closing(VerifierClient(verifier.url)) as client, MODEL.open(client, 1, 1) as drafting:
-        ours, theirs = drafting.vocabulary, verifier.service.engine.backend.vocabulary
+        ours, theirs = drafting.vocabulary, verifier.service.engine.info.vocabulary
         for flags in product((False, True), repeat=2):
             named = dict(zip(("add_begin", "parse_control"), flags, strict=True))
             assert ours.encode(text, **named) == tokenized(verifier, text, **named)
@@ -151,7 +151,7 @@ def test_random_tokenizers_that_differ_in_one_part(verifier: Verifier, data: st.
     text = data.draw(st.text("the 12ab'lL\n\t\u00e9\u0301<>", max_size=20))
     service = verifier.service
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service.engine.backend, "vocabulary", ToyTokenizer(target))
+        serve_vocabulary(patch, service, ToyTokenizer(target))
         patch.setattr(service, "_vocabulary_body", None)
         try:
             check_texts(verifier, replace(target, **{part: getattr(other, part)}), text)

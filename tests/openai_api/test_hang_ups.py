@@ -66,7 +66,7 @@ def test_a_client_that_hangs_up_ends_its_text(kind: str, stream: bool, monkeypat
                 with pytest.raises(httpx.ReadTimeout):
                     http.post(f"{url}/v1/completions", json=BODY, timeout=0.3)
         assert _within(5.0, lambda: len(live.service.sessions) == 0)
-        backend = live.service.engine.backend
+        backend = live.service.loader.loaded().engine.backend
         assert isinstance(backend, ScriptedBackend)
         before = backend.passes
         time.sleep(0.1)
@@ -77,7 +77,7 @@ def test_a_client_that_hangs_up_ends_its_text(kind: str, stream: bool, monkeypat
 def test_a_silent_stream_sends_comments(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generation, "HEARTBEAT", 0.02)
     with slow(kind) as (url, live):
-        backend = live.service.engine.backend
+        backend = live.service.loader.loaded().engine.backend
         assert isinstance(backend, ScriptedBackend)
         free = threading.Event()
         forward = backend._forward

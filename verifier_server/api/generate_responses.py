@@ -16,7 +16,7 @@ from verifier_server.sessions import Session
 
 def summary(text: GeneratedText, last: Answer) -> GenerateResponse:
     """The whole reply, and the data of a stream's `end` event. `last`: the engine's last answer."""
-    session, backend, counts = text.session, text.engine.backend, text.counts
+    session, backend, counts = text.session, text.engine.info, text.counts
     generated = session.tokens[session.prompt_len :]
     assert session.finish_reason is not None
     return GenerateResponse(
@@ -48,7 +48,7 @@ async def text_events(
     prompt is read. `identity`: the verifier's. Closes `answers`.
     """
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    session, vocabulary = text.session, text.engine.backend.vocabulary
+    session, vocabulary = text.session, text.engine.info.vocabulary
     # A character is sent with its last token, even if earlier tokens of it were committed before this stream.
     decoder.decode(vocabulary.decode(session.tokens[session.prompt_len : text.position]))
     last: Answer | None = None

@@ -36,11 +36,11 @@ class VerifierTexts:
         return await self._service.bodies.read(request, parse)
 
     def target(self) -> Target:
-        backend = self._service.engine.backend
+        backend = self._service.engine.info
         return Target(backend.model_name, backend.vocabulary, backend.context_length, backend.chat_template)
 
     async def encoding(self, work: Callable[[Vocabulary], T]) -> T:
-        return await asyncio.to_thread(work, self._service.engine.backend.vocabulary)
+        return await asyncio.to_thread(work, self._service.engine.info.vocabulary)
 
     async def open(self, text: TextRequest, caller: Caller) -> "_Text":
         plain = self._service.loader.loaded().drafting is None and text.prediction is None
@@ -53,7 +53,7 @@ class VerifierTexts:
 
     def most_texts(self) -> int:
         models = self._service.loader.loaded()
-        rows = models.engine.backend.slots
+        rows = models.engine.info.slots
         return rows if models.drafting is None else min(rows, models.drafting.draft.slots)
 
     def most_waiting(self) -> int:

@@ -40,7 +40,7 @@ async def prefill(request: Request) -> Response:
         tokens=answer.tokens,
         total_tokens=answer.total_tokens,
         finish_reason=answer.finish_reason,
-        model=service.engine.backend.model_name,
+        model=service.engine.info.model_name,
         identity=service.identity,
         vocabulary=service.vocabulary(),
         sampling=sampling_report(session),

@@ -10,6 +10,7 @@ from backends.base import BackendError, EngineLost
 from speculation.errors import EngineError, ShuttingDown, SpecPairError
 from speculation.protocol.prompt_progress import PromptProgress
 from verifier_server.engine.observer import EngineState
+from verifier_server.engine.port import EngineInfo
 from verifier_server.engine.requests import Request
 from verifier_server.engine.scheduler import Inconsistent, Scheduler
 from verifier_server.sessions import Session
@@ -19,7 +20,7 @@ _SHUTTING_DOWN = "the verifier is shutting down: ask again when it is back"
 
 
 class Engine:
-    """Owns the backend. Only its thread runs passes and commits tokens to sessions."""
+    """A `TokenEngine` that has logits. It owns the backend. Only its thread runs passes and commits tokens."""
 
     def __init__(
         self,
@@ -28,7 +29,8 @@ class Engine:
         deliver: Callable[[], None] = lambda: None,
     ) -> None:
         """`clock`: in seconds. `deliver` is called from the engine's thread after answers were given, once per pass."""
-        self.backend, self.max_drafts = scheduler.backend, scheduler.max_drafts
+        self.backend = scheduler.backend
+        self.info = EngineInfo.of(scheduler.backend, scheduler.max_drafts)
         self.failure: str | None = None  # why no more passes will run; None while they do
         self._scheduler, self._clock, self._deliver = scheduler, clock, deliver
         self._wake = threading.Condition()

@@ -20,7 +20,7 @@ from speculation.errors import EngineError, Overloaded, SpecPairError
 from speculation.sampling.logprobs import TokenLogprobs, token_logprobs
 from speculation.sampling.processors import ProcessedRows
 from speculation.sampling.sampling import Logits, Row
-from verifier_server.engine.batching_window import LONGEST, window_until
+from verifier_server.engine.arrivals import LONGEST, window_until
 from verifier_server.engine.composer import BatchItem, BatchPlan, Composer
 from verifier_server.engine.draft_credit import price
 from verifier_server.engine.observer import EngineObserver, EngineState

@@ -13,6 +13,7 @@ from drafters.lookup import NAME, NgramDrafter
 from drafters.shared_engine import SharedEngine
 from drafters.warm_engine import WarmEngine, warmest
 from speculation.acceptance.text_spec import TextSpec
+from verifier_server.engine.port import EngineInfo
 from verifier_server.options import NGRAM
 from verifier_server.settings import Settings
 
@@ -52,7 +53,7 @@ class DraftModel:
         """Whether drafts are looked up in the text, without a model."""
         return self._shared is None
 
-    def shares_cores_with(self, target: Backend) -> bool:
+    def shares_cores_with(self, target: EngineInfo) -> bool:
         """Whether its passes and those of the target need the same CPU cores, so that each slows the other."""
         threads = 0 if self._shared is None else self._shared.backend.threads
         return threads > 0 and target.threads > 0 and threads + target.threads > cores_to_use()

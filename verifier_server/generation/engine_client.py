@@ -10,7 +10,7 @@ from typing import TypeVar
 from starlette.types import Receive
 
 from speculation.errors import InvalidRequest, SpecPairError
-from verifier_server.engine.engine import Engine
+from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, Request
 
 _PATIENCE = 0.25  # seconds; nearly all answers come sooner, and watching a connection costs more than answering
@@ -53,7 +53,7 @@ class EngineClient:
         return future, lambda result: self.put(partial(settle, result))
 
     async def results(
-        self, engine: Engine, requests: Sequence[Request], receive: Receive
+        self, engine: TokenEngine, requests: Sequence[Request], receive: Receive
     ) -> list[Answer | SpecPairError]:
         """Hand requests to the engine together, so that they can share a pass. Returns the result of each.
 
@@ -73,7 +73,7 @@ class EngineClient:
         with self.watched(receive, drop):
             return [await future for future in futures]
 
-    async def answer(self, engine: Engine, request: Request, receive: Receive) -> Answer:
+    async def answer(self, engine: TokenEngine, request: Request, receive: Receive) -> Answer:
         """The answer to one request, as in `results`. Raises the error that the engine answers with."""
         (result,) = await self.results(engine, (request,), receive)
         if isinstance(result, SpecPairError):

@@ -7,7 +7,7 @@ from queue import SimpleQueue
 from drafters.run.events import Streamed
 from speculation.acceptance.draft import Draft
 from speculation.errors import SpecPairError, UnknownSession
-from verifier_server.engine.engine import Engine
+from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.engine_client import disconnected
 from verifier_server.sessions import Session
@@ -19,7 +19,7 @@ class EngineLane:
     `abort` ends what all lanes of the text have under way, and all that they begin later.
     """
 
-    def __init__(self, engine: Engine, session: Session, all_lanes: "list[EngineLane] | None" = None) -> None:
+    def __init__(self, engine: TokenEngine, session: Session, all_lanes: "list[EngineLane] | None" = None) -> None:
         self._engine, self._session = engine, session
         self._request: Request | None = None  # the latest one
         self._answers: SimpleQueue[Answer | SpecPairError] = SimpleQueue()

@@ -13,7 +13,7 @@ from http_service.keys.access import Caller
 from speculation.acceptance.draft import Draft
 from speculation.errors import FusedUnavailable, InvalidRequest, SessionConflict, SpecPairError
 from speculation.protocol.messages import GenerateRequest
-from verifier_server.engine.engine import Engine
+from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, OnAnswer, Request
 from verifier_server.generation.accounting import Accounting
 from verifier_server.generation.engine_client import EngineClient, disconnected
@@ -30,7 +30,7 @@ Start = Callable[[OnAnswer], Callable[[], None]]  # starts a text, reports its a
 class GeneratedText:
     """A text to generate, or being generated."""
 
-    engine: Engine
+    engine: TokenEngine
     session: Session
     position: int  # position of the first token of the first answer
     start: Start
@@ -57,7 +57,7 @@ class Generator:
         request: GenerateRequest,
         session_id: str | None,
         caller: Caller,
-        engine: Engine,
+        engine: TokenEngine,
         drafting: ServerDrafting | None,
     ) -> GeneratedText:
         """Make a text for `request`, and end the text that an earlier request generates in the same session.
@@ -71,20 +71,20 @@ class Generator:
                 "mode fused: this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
                 "VERIFIER_DRAFT_BACKEND=ngram), send a prediction of the text, or ask for mode target"
             )
-        if request.draft_n is not None and request.draft_n > engine.max_drafts:
+        if request.draft_n is not None and request.draft_n > engine.info.max_drafts:
             raise InvalidRequest(
-                f"draft_n: {request.draft_n} is more than the {engine.max_drafts} draft tokens that this verifier "
+                f"draft_n: {request.draft_n} is more than the {engine.info.max_drafts} draft tokens that this verifier "
                 "judges at once",
                 param="draft_n",
             )
 
-        prediction = prediction_of(engine.backend, request)
+        prediction = prediction_of(engine.info, request)
         request = request.model_copy(update={"session_id": None})
         session = self._sessions.open(
             session_id,
             caller,
             request,
-            lambda new_id: make_session(engine.backend, new_id, request),
+            lambda new_id: make_session(engine.info, new_id, request),
             latest=False,
             grace=GRACE if session_id is None else None,
         )
@@ -215,7 +215,7 @@ class Answers:
         self._generator._client.put(partial(self._results.put_nowait, result))
 
 
-def _decode(engine: Engine, session: Session, position: int, on_answer: OnAnswer) -> Callable[[], None]:
+def _decode(engine: TokenEngine, session: Session, position: int, on_answer: OnAnswer) -> Callable[[], None]:
     """Generate a text by the target alone; `on_answer` gets each answer. Returns a function that cancels the text."""
     request = Request(session, Draft(position), on_answer, until_end=True)
     engine.submit(request)

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from backends.base import Backend
 from backends.vocabulary import Part
 from speculation.acceptance.text_spec import TextSpec
 from speculation.errors import EmptyPrompt, InvalidRequest, PromptTooLong, TokenOutOfRange
 from speculation.protocol import messages
 from speculation.sampling import gumbel
+from verifier_server.engine.port import EngineInfo
 from verifier_server.sessions import Session
 
 P = TypeVar("P", messages.PrefillRequest, messages.GenerateRequest)
@@ -21,7 +21,7 @@ _LONG_TEXT = 4096  # characters of a text that is not encoded in the event loop
 
 
 def make_session(
-    backend: Backend, session_id: str, request: messages.PrefillRequest | messages.GenerateRequest
+    info: EngineInfo, session_id: str, request: messages.PrefillRequest | messages.GenerateRequest
 ) -> Session:
     """A new session for `request`, with the `committed_ids` that it brings.
 
@@ -29,34 +29,34 @@ def make_session(
     """
     if request.prompt_ids is not None:
         ids = request.prompt_ids
-        check_ids(backend, "prompt_ids", ids)
+        check_ids(info, "prompt_ids", ids)
     else:
-        ids = encode_text(backend, "prompt", request.prompt or "")
+        ids = encode_text(info, "prompt", request.prompt or "")
     if not ids or request.prompt == "":
         raise EmptyPrompt("the prompt is empty: give at least one token to continue")
-    if len(ids) >= backend.context_length:
+    if len(ids) >= info.context_length:
         raise PromptTooLong(
-            f"the prompt has {len(ids)} tokens, the context holds {backend.context_length} with the answer: "
+            f"the prompt has {len(ids)} tokens, the context holds {info.context_length} with the answer: "
             "shorten the prompt, or start the verifier with a larger context",
             prompt_len=len(ids),
-            context_length=backend.context_length,
+            context_length=info.context_length,
         )
-    spec, limit = request.spec, backend.context_length
+    spec, limit = request.spec, info.context_length
     if spec.seed is None:
         spec = replace(spec, seed=secrets.randbelow(gumbel.SEED_LIMIT))
-    _check_bias(backend, spec)
+    _check_bias(info, spec)
     if spec.max_tokens is not None:
         limit = min(limit, len(ids) + spec.max_tokens)
     self_continue = isinstance(request, messages.PrefillRequest) and request.self_continue
-    ends = backend.vocabulary.ends
+    ends = info.vocabulary.ends
     session = Session(session_id, list(ids), len(ids), spec, limit, ends, self_continue=self_continue)
     if request.committed_ids:
-        _check_committed(backend, request.committed_ids, limit - len(ids))
+        _check_committed(info, request.committed_ids, limit - len(ids))
         session.resume(request.committed_ids)
     return session
 
 
-def prediction_of(backend: Backend, request: messages.GenerateRequest) -> list[int] | None:
+def prediction_of(info: EngineInfo, request: messages.GenerateRequest) -> list[int] | None:
     """Token ids of the request's prediction of the output; None: it has none.
 
     Raises PromptTooLong for more tokens than the context holds, TokenOutOfRange, and InvalidRequest for invalid
@@ -64,32 +64,32 @@ def prediction_of(backend: Backend, request: messages.GenerateRequest) -> list[i
     """
     field, ids = "prediction_ids", request.prediction_ids
     if request.prediction is not None:
-        field, ids = "prediction", encode_text(backend, "prediction", request.prediction, add_begin=False)
+        field, ids = "prediction", encode_text(info, "prediction", request.prediction, add_begin=False)
     if ids is None:
         return None
-    if len(ids) > backend.context_length:
+    if len(ids) > info.context_length:
         raise PromptTooLong(
-            f"{field}: {len(ids)} tokens are more than the context of {backend.context_length} holds: shorten it",
-            context_length=backend.context_length,
+            f"{field}: {len(ids)} tokens are more than the context of {info.context_length} holds: shorten it",
+            context_length=info.context_length,
         )
-    check_ids(backend, field, ids)
+    check_ids(info, field, ids)
     return ids
 
 
 def encode_text(
-    backend: Backend, field: str, text: str, *, add_begin: bool = True, parse_control: bool = False
+    info: EngineInfo, field: str, text: str, *, add_begin: bool = True, parse_control: bool = False
 ) -> list[int]:
     """Token ids of `text`; `field` is its name in errors. Raises what `_encoded` raises."""
     flags = {"add_begin": add_begin, "parse_control": parse_control}
-    return _encoded(backend, field, [text], lambda: backend.vocabulary.encode(text, **flags))
+    return _encoded(info, field, [text], lambda: info.vocabulary.encode(text, **flags))
 
 
-def encode_parts(backend: Backend, field: str, parts: Sequence[Part]) -> list[int]:
+def encode_parts(info: EngineInfo, field: str, parts: Sequence[Part]) -> list[int]:
     """Token ids of a prompt in parts; `field` is its name in errors. Raises what `_encoded` raises."""
-    return _encoded(backend, field, [each.text for each in parts], lambda: backend.vocabulary.encode_parts(parts))
+    return _encoded(info, field, [each.text for each in parts], lambda: info.vocabulary.encode_parts(parts))
 
 
-def _encoded(backend: Backend, field: str, texts: Sequence[str], encode: Callable[[], list[int]]) -> list[int]:
+def _encoded(info: EngineInfo, field: str, texts: Sequence[str], encode: Callable[[], list[int]]) -> list[int]:
     """The result of `encode`, which encodes `texts`; `field` is their name in errors.
 
     Raises InvalidRequest for lone surrogates, which JSON can carry but Unicode text cannot. Raises PromptTooLong
@@ -97,13 +97,13 @@ def _encoded(backend: Backend, field: str, texts: Sequence[str], encode: Callabl
     during which the event loop answers no other request.
     """
     size = sum(len(text.encode(errors="surrogatepass")) for text in texts)
-    longest = backend.vocabulary.longest
-    if size >= backend.context_length * longest:
+    longest = info.vocabulary.longest
+    if size >= info.context_length * longest:
         raise PromptTooLong(
             f"{field}: {size} bytes are more than {size // longest} tokens, the context holds "
-            f"{backend.context_length}: shorten it, or start the verifier with a larger context",
+            f"{info.context_length}: shorten it, or start the verifier with a larger context",
             prompt_len=size // longest,
-            context_length=backend.context_length,
+            context_length=info.context_length,
         )
     try:
         return encode()
@@ -116,18 +116,18 @@ async def aside(length: int, encode: Callable[[], list[int]]) -> list[int]:
     return encode() if length <= _LONG_TEXT else await asyncio.to_thread(encode)
 
 
-async def with_ids(backend: Backend, request: P) -> P:
+async def with_ids(info: EngineInfo, request: P) -> P:
     """`request` with its long texts as token ids."""
     ids: dict[str, list[int] | None] = {}
     for field, add_begin in (("prompt", True), ("prediction", False)):
         text = getattr(request, field, None)
         if text is not None and len(text) > _LONG_TEXT:
-            encode = partial(encode_text, backend, field, text, add_begin=add_begin)
+            encode = partial(encode_text, info, field, text, add_begin=add_begin)
             ids |= {field: None, f"{field}_ids": await asyncio.to_thread(encode)}
     return request.model_copy(update=ids) if ids else request
 
 
-def _check_committed(backend: Backend, ids: list[int], most: int) -> None:
+def _check_committed(info: EngineInfo, ids: list[int], most: int) -> None:
     """Raise TokenOutOfRange, or InvalidRequest for more than `most` ids or for ids after an end token."""
     field = "committed_ids"
     if len(ids) > most:
@@ -135,8 +135,8 @@ def _check_committed(backend: Backend, ids: list[int], most: int) -> None:
             f"{field}: {len(ids)} tokens are more than the {most} that max_tokens and the context leave room for",
             param=field,
         )
-    check_ids(backend, field, ids)
-    ends = backend.vocabulary.ends
+    check_ids(info, field, ids)
+    ends = info.vocabulary.ends
     at = next((at for at, token in enumerate(ids[:-1]) if token in ends), None)
     if at is not None:
         raise InvalidRequest(
@@ -144,9 +144,9 @@ def _check_committed(backend: Backend, ids: list[int], most: int) -> None:
         )
 
 
-def _check_bias(backend: Backend, spec: TextSpec) -> None:
+def _check_bias(info: EngineInfo, spec: TextSpec) -> None:
     """Raise TokenOutOfRange for the first id of `logit_bias` that the vocabulary lacks."""
-    size = backend.vocabulary.size
+    size = info.vocabulary.size
     if max(spec.logit_bias, default=0) >= size:
         first = min(each for each in spec.logit_bias if each >= size)
         raise TokenOutOfRange(
@@ -154,9 +154,9 @@ def _check_bias(backend: Backend, spec: TextSpec) -> None:
         )
 
 
-def check_ids(backend: Backend, field: str, ids: list[int]) -> None:
+def check_ids(info: EngineInfo, field: str, ids: list[int]) -> None:
     """Raise TokenOutOfRange for the first of `ids` that the vocabulary lacks; `field` is their name in errors."""
-    size = backend.vocabulary.size
+    size = info.vocabulary.size
     if ids and not (0 <= min(ids) and max(ids) < size):
         at = next(at for at, token in enumerate(ids) if not 0 <= token < size)
         raise TokenOutOfRange(

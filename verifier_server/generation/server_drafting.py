@@ -25,7 +25,7 @@ from speculation.policy.controller import SpeculationController
 from speculation.policy.experience import Estimates, Experience
 from speculation.policy.schedule import LOCKSTEP, Mechanisms, mechanisms_of
 from speculation.protocol.responses import Speculation
-from verifier_server.engine.engine import Engine
+from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, OnAnswer
 from verifier_server.generation.draft_model import DraftModel
 from verifier_server.generation.engine_lane import EngineLane
@@ -80,7 +80,7 @@ class ServerDrafting:
 
     def start(
         self,
-        engine: Engine,
+        engine: TokenEngine,
         session: Session,
         length: int | None,
         counts: DraftCounts,
@@ -115,7 +115,7 @@ class ServerDrafting:
 class _FusedText:
     """One text. Used by one thread, except `cancel`."""
 
-    engine: Engine
+    engine: TokenEngine
     draft: DraftModel
     session: Session
     length: int | None  # draft length; None: the controller chooses it
@@ -139,7 +139,7 @@ class _FusedText:
         """How drafting and verifying share the time: side by side, where the draft model has cores of its own."""
         if self.length is not None or self.draft.looks_up or self.session.strategy not in DRAFTER_INVARIANT:
             return LOCKSTEP
-        shares = self.draft.shares_cores_with(self.engine.backend)
+        shares = self.draft.shares_cores_with(self.engine.info)
         # No message takes time here: what is judged, and what waits for it.
         return replace(mechanisms_of(shares_cores=shares, self_continue=True, may_change_mode=True), in_flight=2)
 
@@ -206,9 +206,9 @@ class _FusedText:
             controller = SpeculationController(
                 text.known,
                 session.limit,
-                self.engine.backend.vocabulary.ends,
+                self.engine.info.vocabulary.ends,
                 latencies,
-                max_drafts=self.engine.max_drafts,
+                max_drafts=self.engine.info.max_drafts,
                 length=self.length,
                 mechanisms=mechanisms,
                 next_in_ms=latencies.link,

@@ -10,7 +10,7 @@ from speculation.acceptance.draft import Draft
 from speculation.acceptance.draft_probs import Weights
 from speculation.errors import InvalidRequest, SelfContinueRefused, SpecPairError
 from speculation.protocol import messages
-from verifier_server.engine.engine import Engine
+from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, Request, check_number
 from verifier_server.generation.accounting import Accounting
 from verifier_server.generation.engine_client import EngineClient
@@ -28,7 +28,9 @@ class Verifying:
     def __init__(self, client: EngineClient, sessions: SessionTable, accounting: Accounting) -> None:
         self._client, self._sessions, self._accounting = client, sessions, accounting
 
-    async def one(self, engine: Engine, request: messages.VerifyRequest, session: Session, receive: Receive) -> Answer:
+    async def one(
+        self, engine: TokenEngine, request: messages.VerifyRequest, session: Session, receive: Receive
+    ) -> Answer:
         """Judge a draft. If the request has no position, the session's cursor is used and moved on.
 
         Raises TokenOutOfRange, TooManyDrafts, InvalidRequest, SelfContinueRefused, and the errors of the engine.
@@ -40,7 +42,11 @@ class Verifying:
         return answer
 
     async def each(
-        self, engine: Engine, requests: Sequence[messages.VerifyRequest | SpecPairError], owner: str, receive: Receive
+        self,
+        engine: TokenEngine,
+        requests: Sequence[messages.VerifyRequest | SpecPairError],
+        owner: str,
+        receive: Receive,
     ) -> list[Answer | SpecPairError]:
         """Judge the drafts of several requests that name their sessions, all of one owner; they share passes.
 
@@ -58,7 +64,7 @@ class Verifying:
         return results
 
     def _prepare(
-        self, engine: Engine, request: messages.VerifyRequest | SpecPairError, owner: str, in_use: ExitStack
+        self, engine: TokenEngine, request: messages.VerifyRequest | SpecPairError, owner: str, in_use: ExitStack
     ) -> Request | SpecPairError:
         if isinstance(request, SpecPairError):
             return request
@@ -80,9 +86,9 @@ def seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1e3
 
 
-def _engine_request(engine: Engine, request: messages.VerifyRequest, session: Session) -> Request:
+def _engine_request(engine: TokenEngine, request: messages.VerifyRequest, session: Session) -> Request:
     """The engine's form of a request. Raises the errors of `Verifying.one`, except those of the engine."""
-    check_ids(engine.backend, "draft_tokens", request.draft_tokens)
+    check_ids(engine.info, "draft_tokens", request.draft_tokens)
     if session.self_continue:
         if request.position is None:
             raise implicit("position")
@@ -99,7 +105,7 @@ def _engine_request(engine: Engine, request: messages.VerifyRequest, session: Se
     )
 
 
-def _probs(engine: Engine, request: messages.VerifyRequest, session: Session) -> list[Weights]:
+def _probs(engine: TokenEngine, request: messages.VerifyRequest, session: Session) -> list[Weights]:
     sent = request.draft_probs
     if session.strategy.draws:
         if sent is None and request.draft_tokens:
@@ -108,8 +114,8 @@ def _probs(engine: Engine, request: messages.VerifyRequest, session: Session) ->
                 param="draft_probs",
             )
         # This comes before the distributions: reading thousands takes long.
-        check_number(len(request.draft_tokens), engine.max_drafts)
-        return draft_probs.read(sent or [], request.draft_tokens, engine.backend.vocabulary.size)
+        check_number(len(request.draft_tokens), engine.info.max_drafts)
+        return draft_probs.read(sent or [], request.draft_tokens, engine.info.vocabulary.size)
     if sent is not None:
         raise InvalidRequest(
             f"draft_probs: the strategy {session.strategy} makes no use of them: leave them out", param="draft_probs"

@@ -20,7 +20,7 @@ from drafter_client.errors import ConnectionLost
 from drafters.base import Expansion
 from drafters.draft_model import ModelDrafter
 from tests.drafter_client.cli.command_line import TOY, Command
-from tests.drafter_client.support import Verifier, running, serving
+from tests.drafter_client.support import Verifier, running, serve_vocabulary, serving
 from tests.paths import ROOT
 from verifier_server.settings import Settings
 
@@ -135,7 +135,7 @@ def test_a_prompt_without_tokens_is_empty(
 ) -> None:
     flags = ["--prompt", "   "]
     if command != "solo":
-        monkeypatch.setattr(verifier.service.engine.backend, "vocabulary", _NoSpaces())
+        serve_vocabulary(monkeypatch, verifier.service, _NoSpaces())
     if command == "ngram":
         flags += ["--verifier", verifier.url, "--backend", "ngram"]
     else:

@@ -11,7 +11,7 @@ from tests.verifier_server.conftest import SCRIPT, Serve, settings
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import Gated, drafting_client
 from verifier_server.app import create_app
-from verifier_server.engine.batching_window import LONGEST
+from verifier_server.engine.arrivals import LONGEST
 
 
 def test_concurrent_clients_get_their_own_texts(serve: Serve) -> None:
@@ -49,7 +49,7 @@ def test_prompts_are_prefilled_in_chunks_of_the_set_size(serve: Serve) -> None:
 
 
 def test_served_engine_has_a_batching_window(serve: Serve) -> None:
-    assert serve().service.engine._scheduler._batching_window == LONGEST
+    assert serve().service.loader.loaded().engine._scheduler._batching_window == LONGEST
 
 
 def test_retry_after_a_lost_reply_is_answered_from_the_record(serve: Serve) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
 from tests.verifier_server.engine.virtual import World
-from verifier_server.engine.batching_window import LONGEST, window_until
+from verifier_server.engine.arrivals import LONGEST, window_until
 from verifier_server.engine.requests import Answer
 from verifier_server.sessions import Session
 

@@ -142,7 +142,7 @@ def test_a_draft_is_judged_in_one_pass_however_small_the_batch(drafts: int) -> N
 def test_drafts_too_long_for_one_pass_are_refused() -> None:
     bench = Bench(SCRIPT, batch=8, max_drafts=64)
     session = bench.open([1] * 5)
-    assert bench.engine.max_drafts == 7
+    assert bench.engine.info.max_drafts == 7
     assert bench.verify(session, 5, [0] * 7).judged == 7
     asked = bench.ask(session, 5, [*session.tokens[5:], *[0] * 8])
     bench.run(asked, steps=3)

@@ -7,7 +7,7 @@ from backends.scripted import Script, ScriptedBackend
 from speculation.errors import Overloaded, SpecPairError, UnknownSession
 from tests.verifier_server.engine.bench import Asked, Bench, plain
 from tests.verifier_server.engine.virtual import World
-from verifier_server.engine.batching_window import LONGEST
+from verifier_server.engine.arrivals import LONGEST
 from verifier_server.engine.queue import PER_SESSION
 from verifier_server.engine.requests import Answer
 from verifier_server.engine.scheduler import Inconsistent

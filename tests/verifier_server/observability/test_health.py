@@ -21,7 +21,7 @@ def loading(live: LiveServer, patch: pytest.MonkeyPatch) -> None:
 
 
 def queue_full(live: LiveServer, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(live.service.engine._scheduler._queue, "_max_queue", 0)
+    patch.setattr(live.service.loader.loaded().engine._scheduler._queue, "_max_queue", 0)
 
 
 def sessions_in_use(live: LiveServer, _: pytest.MonkeyPatch) -> None:

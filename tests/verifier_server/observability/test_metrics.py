@@ -26,7 +26,7 @@ def test_a_drafted_text_is_counted(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT, slots=2))
     open_text(live, "a")
     verify(live, "a", 4, [*TEXT[1:3], (TEXT[3] + 1) % 256, 0])  # two of four are accepted
-    assert metric(live, "kv_cache_usage_perc") == pytest.approx(6 / (2 * live.service.engine.backend.context_length))
+    assert metric(live, "kv_cache_usage_perc") == pytest.approx(6 / (2 * live.service.engine.info.context_length))
     verify(live, "a", 7, TEXT[4:7])  # all three, and a bonus token ends the text
     verify(live, "a", 7, TEXT[4:7])  # answered from the record
     expected = {

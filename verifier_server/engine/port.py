@@ -1,0 +1,78 @@
+"""The port of an engine that commits tokens: what the service asks of it, whatever runs the model.
+
+`Engine` is one that has logits: a thread with a scheduler and a `Backend`. An engine that commits tokens by itself
+stands behind the same port.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from backends.base import Backend
+from backends.vocabulary import Vocabulary
+from speculation.errors import SpecPairError
+from speculation.protocol.prompt_progress import PromptProgress
+from verifier_server.engine.observer import EngineState
+from verifier_server.engine.requests import Request
+from verifier_server.sessions import Session
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What an engine serves, and what it can hold. Fixed once it is loaded."""
+
+    name: str  # of the engine
+    model_name: str
+    vocabulary: Vocabulary
+    slots: int  # texts whose KV cache it holds at once
+    context_length: int  # tokens of a text, at most
+    max_drafts: int  # draft tokens that it judges at once
+    kv_bytes: int  # of the KV cache
+    threads: int  # CPU threads that a pass keeps busy; 0: it runs on other devices
+    chat_template: str | None
+
+    @classmethod
+    def of(cls, backend: Backend, max_drafts: int) -> "EngineInfo":
+        """Of an engine that has logits."""
+        same = ("name", "model_name", "vocabulary", "slots", "context_length", "kv_bytes", "threads", "chat_template")
+        return cls(max_drafts=max_drafts, **{name: getattr(backend, name) for name in same})
+
+
+class TokenEngine(Protocol):
+    """An engine that commits tokens to sessions. Thread-safe."""
+
+    failure: str | None  # why no more tokens will be committed; None while they are
+
+    @property
+    def info(self) -> EngineInfo: ...
+
+    @property
+    def ended(self) -> SpecPairError | None:
+        """The error that answers requests once no more tokens are committed; None while they are."""
+
+    @property
+    def state(self) -> EngineState:
+        """What it holds now."""
+
+    def submit(self, *requests: Request) -> None:
+        """Queue requests, which can share a pass. Errors, Overloaded included, are given to `done` of the request."""
+
+    def forget(self, session: Session) -> None:
+        """Free what is held for a removed session, and fail its waiting requests."""
+
+    def replace(self, old: Session, new: Session) -> None:
+        """Remove `old`; `new` gets what is held for it, with the prefix of tokens that both share."""
+
+    def is_resident(self, session: Session) -> bool:
+        """Whether the KV cache of `session` is held."""
+
+    def prompt_progress(self, session: Session) -> PromptProgress | None:
+        """How much of the session's prompt is read; None: all of it."""
+
+    def shut_down(self) -> None:
+        """Commit nothing more, and answer waiting requests with ShuttingDown."""
+
+    def stop(self) -> None:
+        """Shut down, wait for the end, and free the model."""
+
+    def check_integrity(self) -> None:
+        """Raise an error if what it holds does not fit together."""
