@@ -140,7 +140,7 @@ class LoadOptions:
     )
     context_length: int | None = option(
         None,
-        "tokens of context, of each session; auto: as trained, up to 4096",
+        "tokens of context for each text; auto: as trained, up to 4096",
         name="context",
         auto=True,
         ge=1,

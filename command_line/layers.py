@@ -132,11 +132,6 @@ class LayeredSettings(BaseSettings):
         return {name for name, field in cls.model_fields.items() if SecretStr in _types(field.annotation)}
 
     @classmethod
-    def paths(cls) -> set[str]:
-        """The settings that name a file or a folder."""
-        return {name for name, field in cls.model_fields.items() if Path in _types(field.annotation)}
-
-    @classmethod
     def settings_customise_sources(
         cls,
         settings_cls: type[BaseSettings],

@@ -23,6 +23,7 @@ _MOST_BRANCHES = 64
 _MOST_TEXTS = 64  # texts at a time: each has its own threads and connections
 _LONGEST = 1e6  # seconds
 ENGINE = settings_of(LoadOptions, "drafter")
+ENGINE["context"] = ENGINE["context"].saying(ge=8)  # fewer are no room for a prompt and a draft
 
 
 def engines(drafters: bool) -> OneOf:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from command_line.parser import Parser, Switch, flag
+from drafter_client import program_options
 from drafter_client.cli import commands
-from drafter_client.cli.settings import NAMES
 from drafter_client.options import Options
 from drafter_client.serve import operations as drafter
 from http_service.keys import key_command
@@ -15,14 +15,14 @@ from http_service.openapi.operation import Operation
 from openai_api.messages.errors import FORM
 from openai_api.messages.fields import EMPTY, TABLE
 from openai_api.messages.requests import ChatRequest
-from specpair.options.option import options_of
+from specpair.options.option import Option, options_of
 from speculation.errors import RequestError, ServerError
 from speculation.protocol.messages import GenerateRequest
+from verifier_server import options as verifier
 from verifier_server.api.openapi.document import document
 from verifier_server.api.operations import OPENAI, OPERATIONS
 from verifier_server.commands import compile_command, selftest_command
-from verifier_server.flags import Address, flags_parser
-from verifier_server.settings import Settings
+from verifier_server.flags import flags_parser
 
 Json = dict[str, Any]
 COMMANDS: tuple[tuple[str, Callable[[], Parser]], ...] = (
@@ -68,21 +68,36 @@ def settings() -> str:
         "## verifier\n\n"
         "Keys go in the table `[verifier]`. Under uvicorn there are no flags, and its own `--host` and `--port` set "
         "the address.\n\n"
-        "| key | variable | flag | default | meaning |\n|---|---|---|---|---|"
+        "| key | variable | flag | default | range | meaning |\n|---|---|---|---|---|---|"
     ]
-    for name, field in {**Address.model_fields, **Settings.model_fields}.items():
-        text.append(f"{_names('verifier', name)} | {_code(field.default)} | {field.description} |")
+    of_verifier = verifier.ADDRESS | verifier.OPTIONS
+    text += [f"{_setting('verifier', name, option)} |" for name, option in of_verifier.items()]
     text += [
         "\n## drafter\n\n"
         "Keys go in the table `[drafter]`. A command ignores the variables and keys that it has no flag for. "
-        "[Command line](command-line.md) has the meaning of each, and its default.\n\n"
-        "| key | variable | flag | commands |\n|---|---|---|---|"
+        "[Command line](command-line.md) has the defaults of each command.\n\n"
+        "| key | variable | flag | default | range | meaning | commands |\n|---|---|---|---|---|---|---|"
     ]
     commands_of = {name: [action.dest for action in make().actions()] for name, make in COMMANDS[:4]}
-    for name in NAMES.settings:
+    for name, option in program_options.OPTIONS.items():
         having = ", ".join(f"`{command}`" for command, flags in commands_of.items() if name in flags)
-        text.append(f"{_names('drafter', name)} | {having} |")
+        text.append(f"{_setting('drafter', name, option)} | {having} |")
     return "\n".join(text) + "\n"
+
+
+def _setting(table: str, name: str, option: Option) -> str:
+    """The row of a setting without its end."""
+    names = f"| `{name}` | `{table.upper()}_{name.upper()}` | `{flag(name)}`"
+    return f"{names} | {_default(option)} | {_range(option)} | {_cell(option.about.words)}"
+
+
+def _range(option: Option) -> str:
+    return _cell(option.bounds) or _listed(option.choices)
+
+
+def _default(option: Option) -> str:
+    none = option.usual in (None, "", (), {})
+    return option.about.usually or ("" if none else _code(option.usual))
 
 
 def options() -> str:
@@ -95,18 +110,11 @@ def options() -> str:
     ]
     for name, option in options_of(Options).items():
         about = option.about
-        usual = about.usually or ("auto" if about.auto else "")
-        if not usual and option.default not in (None, "", (), {}):
-            usual = _code(option.default)
         flagged = f"`{flag(name)}`" if about.group else ""
         there = ["yes" if name in schema.model_fields else "" for schema in (GenerateRequest, ChatRequest)]
-        cells = [f"`{name}`", usual, *map(_cell, (option.bounds, about.words)), flagged, *there]
+        cells = [f"`{name}`", _default(option), _range(option), _cell(about.words), flagged, *there]
         text.append(f"| {' | '.join(cells)} |")
     return "\n".join(text) + "\n"
-
-
-def _names(table: str, name: str) -> str:
-    return f"| `{name}` | `{table.upper()}_{name.upper()}` | `{flag(name)}`"
 
 
 def command_line() -> str:

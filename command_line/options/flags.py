@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
 from command_line.options.reading import flag_reader
@@ -18,9 +17,7 @@ def add_options(group: Any, cls: type, names: Collection[str] | None = None, **o
     """
     for name, option in options_of(cls).items():
         if name in names if names is not None else option.about.group == group.title:
-            said = dict(others.get(name, {}))
-            default = said.pop("default", option.default)
-            add_option(group, replace(option, default=default, about=replace(option.about, **said)))
+            add_option(group, option.saying(**others.get(name, {})))
 
 
 def add_option(group: Any, option: Option) -> None:

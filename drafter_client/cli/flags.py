@@ -4,8 +4,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from backends.base import LoadOptions
-from command_line.options.flags import add_options
+from command_line.options.flags import add_option, add_options
 from command_line.parser import Switch
 from drafter_client.cli.flag_values import path
 from drafter_client.options import Options
@@ -36,7 +35,8 @@ def draft_flags(parser: argparse.ArgumentParser, *, modes: bool = False) -> argp
 def engine_flags(group: argparse._ArgumentGroup, **others: Mapping[str, Any]) -> None:
     """`others`: what a flag says in another way than its option."""
     add_options(group, ProgramOptions, ["backend"], **others)
-    add_options(group, LoadOptions, [each.name for each in ENGINE.values()], context_length={"ge": 8})
+    for option in ENGINE.values():
+        add_option(group, option)
 
 
 def text_flags(parser: argparse.ArgumentParser, *, many: bool = False) -> None:

@@ -64,6 +64,11 @@ class Option:
     default: Any
     about: About
 
+    def saying(self, *, default: Any = MISSING, **about: Any) -> "Option":
+        """This option with another default, or with other values of `About`."""
+        changed = replace(self, about=replace(self.about, **about))
+        return changed if default is MISSING else replace(changed, default=default)
+
     @property
     def setting(self) -> str:
         """The name of its setting: of its flag, variable and key."""

@@ -149,7 +149,7 @@ def test_assignment_is_written_as_it_was_given() -> None:
 def test_lasting_layers_are_the_variables_and_the_file(tmp_path: Path) -> None:
     file = tmp_path / "some.toml"
     file.write_text('[drafter]\nmodel = "m"\napi_key = "sesame"\n')
-    names = Names("drafter", ("rows", "model", "api_key"), Example.paths(), Example.secrets())
+    names = Names("drafter", ("rows", "model", "api_key"), {"model"}, Example.secrets())
     environment = {"DRAFTER_ROWS": "2", "DRAFTER_ZEBRA": "1", "DRAFTER_SERVICE_HOST": "10.0.0.1"}
     warnings: list[str] = []
     variables, keys = lasting_layers(names, file, environment, warnings.append)

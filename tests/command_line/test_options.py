@@ -127,7 +127,8 @@ def test_setting_like_another_has_its_range() -> None:
 
 
 def test_an_engine_s_option_is_the_same_setting_at_both_ends() -> None:
-    assert {name: OPTIONS[name] for name in ENGINE} == ENGINE
+    assert {name: OPTIONS[name] for name in ENGINE} == ENGINE | {"context": OPTIONS["context"]}
+    assert ENGINE["context"] == OPTIONS["context"].saying(ge=8), "the drafter needs more of it"
     of_target = settings_of(LoadOptions, "verifier")
     assert {name for name in of_target if name not in ENGINE} == {
         *("model", "rows", "kv_type", "mmap", "batch_tokens", "flash_attention", "deterministic"),

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from backends.base import LoadOptions
+from command_line.options.setting_fields import names_of
 from command_line.parser import flag
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from verifier_server.flags import from_environment, from_flags
+from verifier_server.options import OPTIONS
 from verifier_server.process.workers import refuse_workers
 from verifier_server.settings import PREFIX, Settings, SettingsError
 
@@ -123,7 +125,7 @@ BAD = [
     ("api_key", "", "should have at least 1 character"),
     ("backend", "lama", "'lama' is unknown, choose one of llama_cpp, torch, mlx, neuron_legacy"),
     ("model", "/nowhere/m.gguf", "no such file: /nowhere/m.gguf"),
-    *((name, "", "is empty: name a file or a folder") for name in sorted(Settings.paths())),
+    *((name, "", "is empty: name a file or a folder") for name in sorted(names_of("verifier", OPTIONS).paths)),
     ("draft_model", "/nowhere/d.gguf", "no such file: /nowhere/d.gguf"),
     ("draft_backend", "lama", "'lama' is unknown, choose one of llama_cpp, torch, mlx, neuron_legacy, ngram"),
     ("draft_backend", "torch", "torch needs a model: set draft_model, too"),
