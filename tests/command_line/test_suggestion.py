@@ -8,7 +8,7 @@ from command_line.suggestion import nearest
 from drafter_client.cli.commands import drafter_parser
 from verifier_server.settings import Settings
 
-FLAGS = [flag for flag in drafter_parser()._option_string_actions if flag.startswith("--")]
+FLAGS = [flag for action in drafter_parser().actions() for flag in action.option_strings if flag.startswith("--")]
 SETTINGS = [name.upper() for name in Settings.model_fields]
 
 

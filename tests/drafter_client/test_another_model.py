@@ -57,11 +57,11 @@ def test_the_next_text_is_the_new_models_under_its_name(address: Address, mode: 
     with Pair("http://verifier", TOY, transport=address) as pair:
         first = pair.generate(PROMPT, options).read()
         address.current = "second"
-        before = pair._pairing.present
+        before = pair.paired
         second = pair.generate(PROMPT, options).read()
         assert (first.stats.model, first.token_ids) == ("scripted-1", expected("first", options))
         assert (second.stats.model, second.token_ids) == ("scripted-2", expected("second", options))
-        now = pair._pairing.present
+        now = pair.paired
         assert pair.target.name == "scripted-2"
         assert now.experience is not before.experience and now.selection is not before.selection
 

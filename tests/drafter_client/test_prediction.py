@@ -154,7 +154,7 @@ def test_stretches_of_mode_auto_share_the_prediction(served: str, monkeypatch: p
 def test_texts_with_a_prediction_say_nothing_about_modes_for_other_texts(verifier: Verifier) -> None:
     with Pair(verifier.url, TOY) as pair:
         pair.generate(PROMPT, Options(max_tokens=LENGTH, prediction=TEXT, mode=Mode.AUTO)).read()
-        selections = pair._pairing.present.selections
+        selections = pair.paired.selections
         measured = [selections[predicted][0]._selector for predicted in (False, True)]
         assert not measured[False].measured_by_mode and measured[True].measured_by_mode
         pair.generate(PROMPT, Options(max_tokens=LENGTH, mode=Mode.AUTO)).read()

@@ -49,7 +49,7 @@ def test_the_help_fits_and_names_every_flag(
     text = _help(drafter, command)
     assert max(map(len, text.splitlines())) <= width
     parser: Parser = PARSERS[command]()
-    known = {flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")}
+    known = {flag for action in parser.actions() for flag in action.option_strings if flag.startswith("--")}
     listed = re.findall(r"(?m)^  (?:-h, )?(--[a-z-]+)(?:, (--no-[a-z-]+))?", text)
     assert known <= {flag for flags in listed for flag in flags}
     titles = re.findall(r"(?m)^(\w[\w ]*):$", text)
