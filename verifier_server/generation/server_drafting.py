@@ -236,7 +236,8 @@ class _FusedText:
 
     def _plain(self) -> Iterator[Answer]:
         """Decode without drafts, to the end of the text."""
-        self.session.self_continue = False
+        if not self.cancelled:  # see `cancel`
+            self.session.self_continue = False
         if self._prefill is not None:
             yield self._opened()
         while not (self._ended or self.cancelled):
