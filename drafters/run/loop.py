@@ -56,6 +56,7 @@ class GenerationLoop:
         self._tell, self._clock, self._explained = tell, clock, explained
         # The drafter's probability of each draft token that was sent, by position and token; empty unless explained.
         self._confidence: dict[tuple[int, int | None], float] = {}
+        self._judged: set[InFlightDraft] = set()  # those in flight that a round is known of: each has one at most
         self._untold: list[tuple[events.RunEvent, float]] = []  # each with its time; see `_tell_all`
         self._lock = threading.Lock()  # guards all of this object
         self._failure: BaseException | None = None
@@ -186,11 +187,13 @@ class GenerationLoop:
         """
         text = self._text.known
         in_flight = [*([] if answered is None else [answered]), *self._controller.drafts_in_flight]
+        self._judged &= set(in_flight)
         for first, accepted, judged in rounds(marks):
             at = start + first
             for each in in_flight:
-                fresh = each.draft.fresh(text[each.draft.position : at])
+                fresh = None if each in self._judged else each.draft.fresh(text[each.draft.position : at])
                 if fresh is not None and len(fresh) >= judged and fresh.accepted(text[at : at + accepted]) == accepted:
+                    self._judged.add(each)
                     yield JudgedRound(judged, accepted, fresh.tokens[:judged], each)
                     break
             else:  # its response was lost, for example
