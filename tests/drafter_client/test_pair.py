@@ -240,7 +240,8 @@ def test_text_left_early_makes_room_for_the_next(
     with Pair(verifier.url, TOY) as pair:
         for _ in range(3):
             way(pair)
-            assert set(threading.enumerate()) <= threads
+            left = {thread.name for thread in set(threading.enumerate()) - threads}
+            assert left <= {"latency-probe_0"}, "that one is the pair's, if a probe was due"
         assert pair.generate(PROMPT, Options(max_tokens=6)).read().token_ids == _expected(Options(max_tokens=6))
 
 
