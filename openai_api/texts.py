@@ -1,6 +1,6 @@
 """What the endpoints need of a source of texts: a request with token ids, and the tokens as they are committed."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -34,10 +34,10 @@ class TextRequest:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Newly committed tokens. `logprobs`: one for each, if requested."""
+    """Newly committed tokens. `logprobs`: one for each, where known, if requested."""
 
     tokens: list[int]
-    logprobs: list[TokenLogprobs] | None = None
+    logprobs: Sequence[TokenLogprobs | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

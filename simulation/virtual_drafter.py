@@ -218,7 +218,7 @@ class VirtualDrafter:
         session = self.session
         for run in session.news(self._heard):
             self._heard = run.position + len(run.tokens)
-            how = run.sources, session.ended_at(self._heard), run.forward_ms
+            how = run.details, session.ended_at(self._heard), run.forward_ms
             self._stream(partial(self._react, Streamed(run.position, run.tokens, *how)))
 
     def _stream(self, do: Callable[[], None]) -> None:

@@ -111,8 +111,9 @@ class StatsCounter:
             stats.token_ms += [now - self._last, *[0.0] * (count - 1)]
             self._last = now
         stats.token_ids += [token for token, _ in event.tokens]
-        stats.decisions += event.decisions or ()
-        stats.logprobs += event.logprobs or ()
+        if event.details is not None:
+            stats.decisions += filter(None, event.details.decisions or ())
+            stats.logprobs += filter(None, event.details.logprobs or ())
         stats.token_sources += [source for _, source in event.tokens]
         stats.mispredicted += event.mispredicted
         stats.next_draft_ready += event.next_draft_ready

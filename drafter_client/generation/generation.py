@@ -14,6 +14,7 @@ from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Options
 from openai_api.decoded_text import DecodedText
 from speculation.acceptance.explain import Decision
+from speculation.acceptance.token_details import TokenDetails
 from speculation.acceptance.token_source import TokenSource
 from speculation.sampling.logprobs import TokenLogprobs
 
@@ -170,7 +171,8 @@ def _follow(
     """Yield the events of `run`; no `Finished` if `text.stop` ended the text."""
     with closing(run):  # releases the session in every case
         for committed in run:
-            decisions, logprobs = iter(committed.decisions or ()), iter(committed.logprobs or ())
+            details = committed.details or TokenDetails([])
+            decisions, logprobs = iter(details.decisions or ()), iter(details.logprobs or ())
             tokens = []
             for token, source in committed.tokens:
                 piece = characters.feed(token)

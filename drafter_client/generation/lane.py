@@ -46,13 +46,12 @@ class RemoteLane:
                 for event in self._client.stream(self._session_id, position):
                     if isinstance(event, StreamEnd):
                         ended = True
-                        report(Streamed(position, [], [], event.finish_reason))
+                        report(Streamed.end(position, event.finish_reason))
                         return
                     self._bounds.check(STREAM, event.position, event.tokens)
-                    self._bounds.details(STREAM, self._asked, event.tokens, event)
+                    details = self._bounds.details(STREAM, self._asked, event.tokens, event)
                     position = event.position + len(event.tokens)
-                    how = event.sources, None, event.forward_ms, event.decisions, event.logprobs
-                    report(Streamed(event.position, event.tokens, *how))
+                    report(Streamed(event.position, event.tokens, details, None, event.forward_ms))
             except ConnectionLost:
                 if position == began:
                     raise

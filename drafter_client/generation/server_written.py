@@ -66,10 +66,9 @@ def served(
             fused = event.judged is not None and position > prefilled
             committed = Committed(
                 position,
-                list(zip(new, map(TokenSource.of, details.marks), strict=True)),
-                details.decisions,
-                rounds=[JudgedRound(each.judged, each.accepted) for each in rounds(details.marks)] if fused else (),
-                logprobs=details.logprobs,
+                list(zip(new, map(TokenSource.of, details.sources), strict=True)),
+                details,
+                rounds=[JudgedRound(each.judged, each.accepted) for each in rounds(details.sources)] if fused else (),
             )
             if position == prefilled:
                 tell(PromptCached(event.cached_tokens), now)

@@ -127,9 +127,9 @@ def speculate(
             always_send=strategy.draws,
             now=now,
         )
-        sources = map(TokenSource.of, details.marks)
+        sources = map(TokenSource.of, details.sources)
         tokens = list(zip(opened.tokens, sources, strict=True))
-        first = Committed(len(known), tokens, details.decisions, logprobs=details.logprobs)
+        first = Committed(len(known), tokens, details)
         tell(Opened(opened, 1e3 * asked), now)
         tell(PromptCached(opened.cached_tokens), now)
         tell(first, now)

@@ -5,13 +5,13 @@ Every function raises BadReply for what no verifier sends: one line with the add
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import from_json
 
 from drafter_client.errors import BadReply, ModelChanged
-from speculation.acceptance.explain import Decision
+from speculation.acceptance.token_details import HasDetails, TokenDetails
 from speculation.acceptance.token_source import ELSEWHERE
 from speculation.protocol.response_fields import Response
 from speculation.protocol.responses import (
@@ -24,7 +24,6 @@ from speculation.protocol.responses import (
     VerifyResponse,
 )
 from speculation.protocol.service_responses import ModelInfo
-from speculation.sampling.logprobs import TokenLogprobs
 
 STREAM = "/sessions/…/stream"  # in error texts, for every session
 GenerateEvent = GenerateOpenEvent | GenerateTokensEvent | GenerateResponse
@@ -32,7 +31,6 @@ _GENERATE: dict[str, type[GenerateEvent]] = {"open": GenerateOpenEvent, "end": G
 _OBJECT = "should be an object"
 _WORDS = {"missing": "is missing", "model_type": _OBJECT, "dataclass_type": _OBJECT}  # instead of pydantic's
 R = TypeVar("R", bound=Response)
-D = TypeVar("D", Decision, TokenLogprobs)
 
 
 def broken_promise(where: str, wrong: str) -> BadReply:
@@ -130,30 +128,6 @@ class Asked(NamedTuple):
         return cls(bool(request.get("explain")), request.get("logprobs") is not None)
 
 
-class Details(NamedTuple):
-    """What is told of tokens besides their ids: lists with one entry for each token; None if it was not asked for.
-
-    `marks`: where each token came from (see `speculation.acceptance.token_source`).
-    """
-
-    marks: list[str]
-    decisions: list[Decision] | None = None
-    logprobs: list[TokenLogprobs] | None = None
-
-
-class HasDetails(Protocol):
-    """A response, or an event of a stream, that tells more of its tokens. An entry of None: not known."""
-
-    @property
-    def sources(self) -> list[str]: ...
-
-    @property
-    def decisions(self) -> Sequence[Decision | None] | None: ...
-
-    @property
-    def logprobs(self) -> Sequence[TokenLogprobs | None] | None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ResponseBounds:
     """Bounds of the responses of one text: token ids below `ids`, at most `tokens` tokens, the prompt included, and the
@@ -176,29 +150,18 @@ class ResponseBounds:
             return "stop"
         return "length" if len(text) >= self.tokens else None
 
-    def details(self, path: str, asked: Asked, tokens: list[int], response: HasDetails) -> Details:
+    def details(self, path: str, asked: Asked, tokens: list[int], response: HasDetails) -> TokenDetails:
         """What a response says of `tokens`. Raises BadReply if something that was requested is missing, or is on other
         tokens."""
         sources = response.sources
         if len(sources) != len(tokens) or ELSEWHERE in sources:
             raise broken_promise(self.url + path, "sources is not one letter for each token, of this session")
-        return Details(
-            sources,
-            self._on(path, "decisions", asked.decisions, tokens, response.decisions),
-            self._on(path, "logprobs", asked.logprobs, tokens, response.logprobs),
-        )
-
-    def _on(
-        self, path: str, name: str, asked: bool, tokens: list[int], given: Sequence[D | None] | None
-    ) -> list[D] | None:
-        if given is None:
-            if asked:
+        for name, given in (("decisions", response.decisions), ("logprobs", response.logprobs)):
+            if given is None and getattr(asked, name):
                 raise broken_promise(self.url + path, f"{name} are missing, and were asked for")
-            return None
-        known = [each for each in given if each is not None]
-        if [each.token for each in known] != tokens:
-            raise broken_promise(self.url + path, f"{name} are not on the tokens")
-        return known
+            if given is not None and [each.token for each in given if each is not None] != tokens:
+                raise broken_promise(self.url + path, f"{name} are not on the tokens")
+        return TokenDetails.of(response)
 
     def check(self, path: str, position: int, tokens: list[int]) -> None:
         """Raise BadReply if `tokens`, from `position` on, exceed the bounds."""

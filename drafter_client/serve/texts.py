@@ -254,5 +254,4 @@ def reported(error: SpecPairError | DrafterError | BackendError) -> SpecPairErro
 
 
 def _piece(event: Tokens) -> Piece:
-    logprobs = [token.logprobs for token in event.tokens if token.logprobs is not None]
-    return Piece([token.id for token in event.tokens], logprobs or None)
+    return Piece([token.id for token in event.tokens], [token.logprobs for token in event.tokens])

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drafters.base import Expansion
-from speculation.acceptance.explain import Decision
 from speculation.acceptance.round_counts import JudgedRound
+from speculation.acceptance.token_details import TokenDetails
 from speculation.acceptance.token_source import TokenSource
 from speculation.policy.schedule import Schedule
 from speculation.policy.verifier_timeline import InFlightDraft
-from speculation.sampling.logprobs import TokenLogprobs
 
 if TYPE_CHECKING:
     from drafters.run.ports import Verified
@@ -56,11 +55,14 @@ class Streamed(RunEvent):
 
     position: int
     tokens: list[int]
-    sources: list[str]  # where each token came from, as a mark of `token_source`
+    details: TokenDetails
     finish_reason: str | None
     forward_ms: float | None = None  # milliseconds of the verifier pass of the last token, if it was self-continuation
-    decisions: list[Decision | None] | None = None  # one for each token, if requested
-    logprobs: list[TokenLogprobs | None] | None = None  # as `decisions`
+
+    @classmethod
+    def end(cls, position: int, finish_reason: str) -> "Streamed":
+        """The end of the text behind `position`."""
+        return cls(position, [], TokenDetails([]), finish_reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class Failed:
 class Committed(RunEvent):
     """Committed tokens in order from `position` on, each id with its token source.
 
-    `decisions`, `logprobs`: one for each token, if requested. `schedule`: that of the pair, where a verify request or
+    `details`: what else is told of them; None: nothing. `schedule`: that of the pair, where a verify request or
     the event stream brought them. `mispredicted`: whether one of them is another than the drafter had predicted, and
     `next_draft_ready`, whether the next draft was ready all the same. `rounds`: those that committed the tokens, but
     for the prefill's pass and self-continuation.
@@ -82,12 +84,11 @@ class Committed(RunEvent):
 
     position: int
     tokens: list[tuple[int, TokenSource]]
-    decisions: list[Decision] | None = None
+    details: TokenDetails | None = None
     schedule: Schedule | None = None
     mispredicted: bool = False
     next_draft_ready: bool = False
     rounds: Sequence[JudgedRound] = ()
-    logprobs: list[TokenLogprobs] | None = None
 
 
 Completion = Drafted | Answered | Streamed | Failed  # what an executor reports

@@ -2,9 +2,9 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from drafters.run import events
 from drafters.run.executors import Executor
@@ -199,12 +199,12 @@ class GenerationLoop:
             else:  # its response was lost, for example
                 yield JudgedRound(judged, accepted)
 
-    def _with_confidence(self, start: int, decisions: list[Decision]) -> list[Decision]:
+    def _with_confidence(self, start: int, decisions: list[Decision | None]) -> list[Decision | None]:
         """The decisions on the tokens from position `start` on. Where the drafter's probability `q` is missing, it is
         filled in from `_confidence`."""
         known = self._confidence
         return [
-            each if each.q is not None else replace(each, q=known.get((place, each.draft)))
+            each if each is None or each.q is not None else replace(each, q=known.get((place, each.draft)))
             for place, each in enumerate(decisions, start)
         ]
 
@@ -218,26 +218,18 @@ class GenerationLoop:
         ended = brought.finish_reason is not None
         new = self._controller.committed(position, brought.tokens, ended, now)
         if new:
-            marks = list(brought.sources[-len(new) :])
-            decisions, logprobs = _last(brought.decisions, len(new)), _last(brought.logprobs, len(new))
+            details = brought.details.last(len(new))
+            if details.decisions is not None:
+                details = details._replace(decisions=self._with_confidence(start, details.decisions))
             committed = events.Committed(
                 start,
-                [(token, TokenSource.of(mark)) for token, mark in zip(new, marks, strict=True)],
-                None if decisions is None else self._with_confidence(start, decisions),
+                [(token, TokenSource.of(mark)) for token, mark in zip(new, details.sources, strict=True)],
+                details,
                 self._controller.schedule,
                 mispredicted=learnt.mispredicted > mispredicted,
                 next_draft_ready=learnt.next_draft_ready > ready,
-                rounds=list(self._rounds(start, marks, answered)),
-                logprobs=logprobs,
+                rounds=list(self._rounds(start, details.sources, answered)),
             )
             self._text.unread.append(committed)
             self._untold.append((committed, now))
         self._text.finish_reason = self._text.finish_reason or brought.finish_reason
-
-
-T = TypeVar("T")
-
-
-def _last(told: Sequence[T | None] | None, count: int) -> list[T] | None:
-    """What is told of the last `count` tokens; None: nothing was asked for."""
-    return None if told is None else [each for each in told[-count:] if each is not None]

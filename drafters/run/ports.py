@@ -5,8 +5,7 @@ from typing import Protocol
 
 from drafters.run.events import Streamed
 from speculation.acceptance.draft import Draft
-from speculation.acceptance.explain import Decision
-from speculation.sampling.logprobs import TokenLogprobs
+from speculation.acceptance.token_details import TokenDetails
 
 
 class Verified(Protocol):
@@ -17,8 +16,8 @@ class Verified(Protocol):
         """Committed tokens from the draft's position on."""
 
     @property
-    def sources(self) -> Sequence[str]:
-        """Where each of `tokens` came from, as a mark of `speculation.acceptance.token_source`."""
+    def details(self) -> TokenDetails:
+        """What is told of `tokens`."""
 
     @property
     def accepted(self) -> int:
@@ -40,13 +39,6 @@ class Verified(Protocol):
 
     @property
     def finish_reason(self) -> str | None: ...
-
-    @property
-    def decisions(self) -> Sequence[Decision | None] | None:
-        """One for each of `tokens`, if asked for."""
-
-    @property
-    def logprobs(self) -> Sequence[TokenLogprobs | None] | None: ...
 
 
 class Lane(Protocol):

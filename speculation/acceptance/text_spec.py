@@ -1,6 +1,6 @@
 """`TextSpec`: the options of one text that both ends must know, each said once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from specpair.options.option import complaint, option, options_of
@@ -58,6 +58,16 @@ class TextSpec(SamplingOptions):
     def drawn(self) -> Sampling:
         """The target's settings under the strategy, which may take the argmax."""
         return effective_sampling(self.strategy, self.sampling)
+
+    @property
+    def told(self) -> tuple[bool, int | None]:
+        """What is told of its tokens besides their ids: the options `explain` and `logprobs`."""
+        return self.explain, self.logprobs
+
+    @property
+    def untold(self) -> Self:
+        """Its options without those of what is told, and without its length."""
+        return replace(self, explain=False, logprobs=None, max_tokens=None)
 
     def complaint(self) -> str | None:
         """What is wrong with the options, each and together; None: nothing."""

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
+from speculation.acceptance.token_details import TokenDetails
 from speculation.acceptance.token_source import Round, last_round
 from speculation.errors import SpecPairError
 from speculation.protocol.fingerprint import Fingerprint
@@ -79,6 +80,11 @@ class VerifyResponse(TimedResponse):
     total_tokens: TotalTokens
     finish_reason: OrNotYet
     timing: Timing
+
+    @property
+    def details(self) -> TokenDetails:
+        """What is told of `tokens`."""
+        return TokenDetails.of(self)
 
     @property
     def sessions(self) -> int:

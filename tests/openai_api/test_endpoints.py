@@ -232,7 +232,7 @@ def test_the_model_ends_a_text_when_it_may(
     assert (reply.choices[0].text, reply.choices[0].finish_reason) == expected
 
 
-def test_a_prediction_changes_the_usage_and_not_the_text(client: openai.OpenAI, url: str, verifier_url: str) -> None:
+def test_a_prediction_changes_the_usage_and_not_the_text(client: openai.OpenAI, request: pytest.FixtureRequest) -> None:
     asked: Any = {"messages": [{"role": "user", "content": "Hi"}], "model": "", "max_tokens": 100, "temperature": 0}
     plain = client.chat.completions.create(**asked)
     text = plain.choices[0].message.content
@@ -241,7 +241,8 @@ def test_a_prediction_changes_the_usage_and_not_the_text(client: openai.OpenAI, 
     assert predicted.choices[0].message.content == text
     details = predicted.usage.completion_tokens_details if predicted.usage else None
     assert details is not None and details.accepted_prediction_tokens is not None
-    least = 30 if url == verifier_url else 0  # a drafter's may come too late, as this target takes no time
+    # Where a draft model runs beside the target, its tokens may come too late, as this target takes no time.
+    least = 30 if request.node.callspec.params["addresses"] == "target" else 0
     assert least <= details.accepted_prediction_tokens < 100
 
 

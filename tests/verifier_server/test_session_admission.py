@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from http_service.keys.access import Caller
 from speculation.acceptance.text_spec import TextSpec
+from speculation.acceptance.token_details import TokenDetails
 from speculation.errors import Overloaded
 from verifier_server.engine.sequence_state import SILENCE
 from verifier_server.session_admission import LINGER
@@ -39,7 +40,7 @@ class Desk:
 
         def make(name: str) -> Session:
             made = Session(name, [1, 2], 2, TextSpec(seed=0), 10, (), self_continue=self_continue)
-            made.commit([3], ["b"])
+            made.commit([3], TokenDetails(["b"]))
             return made
 
         return self.table.open(f"s{self._opened}", Caller("", client, client), "request", make)

@@ -4,6 +4,7 @@ import pytest
 
 from http_service.keys.access import ANYONE, Caller
 from speculation.acceptance.text_spec import TextSpec
+from speculation.acceptance.token_details import TokenDetails
 from speculation.errors import Overloaded, SessionConflict, UnknownSession
 from verifier_server.session_table import CALLERS, SessionTable
 from verifier_server.sessions import Session
@@ -42,7 +43,7 @@ def empty(name: str, prompt: int = 1) -> Session:
 def session(name: str, prompt: int = 1) -> Session:
     """A session with its first token."""
     made = empty(name, prompt)
-    made.commit([3], ["b"])
+    made.commit([3], TokenDetails(["b"]))
     return made
 
 
@@ -168,7 +169,7 @@ def test_a_prefill_without_a_token_leaves_no_session() -> None:
         table.sessions.latest(ANYONE)
     again = table.sessions.open("a", ANYONE, "another request", empty)
     with table.sessions.in_use(again):
-        again.commit([3], ["b"])
+        again.commit([3], TokenDetails(["b"]))
     assert table.sessions.all() == [again]
 
 
@@ -200,7 +201,7 @@ def test_a_replacing_session_takes_over_latest_and_no_second_place() -> None:
         resumed = table.sessions.open("a", Caller("", "me", "me"), "resumed", ahead)
         assert resumed is not held
         with table.sessions.in_use(resumed):
-            resumed.commit([6], ["b"])
+            resumed.commit([6], TokenDetails(["b"]))
     assert set(table.sessions.all()) == {resumed, other}
     assert table.latest("me") is resumed
     assert table.removed == []
@@ -252,9 +253,9 @@ def test_commit_ends_the_text_at_an_end_token_or_the_limit(
     tokens: list[int], committed: list[int], reason: str | None
 ) -> None:
     made = Session("a", [1, 2], 2, TextSpec(seed=0), 10, {9})
-    made.commit(tokens, ["b"] * len(tokens))
+    made.commit(tokens, TokenDetails(["b"] * len(tokens)))
     assert (made.tokens[2:], made.finish_reason) == (committed, reason)
-    assert len(made.marks) == len(committed)
+    assert len(made.details.sources) == len(committed)
 
 
 def test_a_session_is_the_latest_of_a_bounded_number_of_callers() -> None:

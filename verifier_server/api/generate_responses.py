@@ -33,9 +33,7 @@ def summary(text: GeneratedText, last: Answer) -> GenerateResponse:
         cached_tokens=session.cached_tokens,
         draft_model=None if counts is None else counts.draft_model,
         speculation=None if counts is None else counts.body(),
-        sources=session.marks_of(session.prompt_len, len(session.tokens)),
-        decisions=session.decided(session.prompt_len, len(session.tokens)),
-        logprobs=session.logprobs_of(session.prompt_len, len(session.tokens)),
+        **session.details_of(session.prompt_len)._asdict(),
     )
 
 
@@ -75,10 +73,8 @@ async def text_events(
                     text=part,
                     judged=answer.judged if fused else None,
                     accepted=ran.accepted if fused and ran is not None else None,
-                    sources=answer.sources,
                     cached_tokens=session.cached_tokens if first else 0,
-                    decisions=answer.decisions,
-                    logprobs=answer.logprobs,
+                    **answer.details._asdict(),
                 )
                 yield event("tokens", new)
     except SpecPairError as error:

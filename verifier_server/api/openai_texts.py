@@ -110,4 +110,4 @@ class _Text:
 
 
 def _piece(answer: Answer) -> Piece:
-    return Piece(answer.tokens, [each for each in answer.logprobs or () if each is not None] or None)
+    return Piece(answer.tokens, answer.details.logprobs)

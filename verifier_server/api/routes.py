@@ -47,9 +47,7 @@ async def prefill(request: Request) -> Response:
         self_continue=session.self_continue,
         timing=answer.timing,
         cached_tokens=session.cached_tokens,
-        sources=answer.sources,
-        decisions=answer.decisions,
-        logprobs=answer.logprobs,
+        **answer.details._asdict(),
     )
     return _json(opened, session)
 
@@ -177,9 +175,7 @@ def _verified(answer: Answer) -> responses.VerifyResponse:
         unjudged=answer.unjudged,
         tokens=answer.tokens,
         preds=answer.tokens,
-        sources=answer.sources,
-        decisions=answer.decisions,
-        logprobs=answer.logprobs,
+        **answer.details._asdict(),
         total_tokens=answer.total_tokens,
         finish_reason=answer.finish_reason,
         timing=answer.timing,

@@ -100,8 +100,14 @@ class CommittedStream(responses.Response):
     def _tokens(self) -> Iterator[bytes]:
         """Events with the tokens committed since the last call; target-decoded tokens have events of their own."""
         for run in self._session.news(self._sent):
-            forward_ms = None if run.forward_ms is None else round(run.forward_ms, 3)
-            yield event("tokens", StreamedTokens(**run._asdict() | {"forward_ms": forward_ms}))
+            data = StreamedTokens(
+                position=run.position,
+                tokens=run.tokens,
+                target_decoded=run.target_decoded,
+                forward_ms=None if run.forward_ms is None else round(run.forward_ms, 3),
+                **run.details._asdict(),
+            )
+            yield event("tokens", data)
             self._sent = run.position + len(run.tokens)
 
 

@@ -197,7 +197,7 @@ class Queue:
                 yield f"session {session.id} was removed and is still known"
             if sequence.requests and sequence not in self._active:
                 yield f"session {session.id} waits and does not count as active"
-            if session.decided_from + len(session.marks) != len(session.tokens):
+            if session.decided_from + len(session.details.sources) != len(session.tokens):
                 yield f"session {session.id}: the sources of its tokens are not one each"
         waiting = Counter(each.client for each in self._sequences.values() for _ in each.requests)
         if waiting != self._waiting:

@@ -6,15 +6,14 @@ on. The draft is compared with what is committed by now. Only the part beyond th
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from speculation.acceptance.draft import NO_DRAFT, Draft
-from speculation.acceptance.explain import Decision
 from speculation.acceptance.strategies import Strategy
+from speculation.acceptance.token_details import TokenDetails
 from speculation.acceptance.token_source import Round, last_round
 from speculation.errors import PositionBeyondCommitted, PositionInsidePrompt, SpecPairError, TooManyDrafts
 from speculation.protocol.response_fields import FinishReason, Timing
-from speculation.sampling.logprobs import TokenLogprobs
 from verifier_server.sessions import Session
 
 
@@ -24,6 +23,7 @@ class Answer:
 
     position: int
     tokens: list[int]  # committed from `position` on
+    details: TokenDetails  # of `tokens`
     accepted: int  # leading draft tokens equal to committed tokens; 0 with a strategy that accepts none
     judged: int  # draft tokens that the target judged for this answer
     total_tokens: int
@@ -31,15 +31,12 @@ class Answer:
     queue_ms: float  # milliseconds until its first pass; until the answer if another request's pass brought it
     forward_ms: float  # milliseconds of the passes that ran this request itself; 0 if there was none
     sessions: int = 0  # how many sessions shared the last of these passes
-    sources: list[str] = field(default_factory=list)  # where each of `tokens` came from
-    decisions: list[Decision | None] | None = None  # one for each of `tokens`; None: not asked for
-    logprobs: list[TokenLogprobs | None] | None = None  # as `decisions`
     unjudged: int = 0  # new draft tokens at the end of the draft that the draft credit did not cover
 
     @property
     def round(self) -> Round | None:
         """The pass of the request itself; None: there was none."""
-        return last_round(self.sources) if self.judged or self.forward_ms else None
+        return last_round(self.details.sources) if self.judged or self.forward_ms else None
 
     @property
     def timing(self) -> Timing:
@@ -108,6 +105,7 @@ class Request:
         return Answer(
             position=self.position,
             tokens=tokens,
+            details=session.details_of(self.position),
             accepted=0 if session.strategy is Strategy.GREEDY else self.draft.accepted(tokens),
             judged=judged or 0,
             total_tokens=len(session.tokens),
@@ -115,9 +113,6 @@ class Request:
             queue_ms=1e3 * ((self.started if ran and self.started is not None else now) - self.submitted),
             forward_ms=1e3 * self.forward if ran else 0.0,
             sessions=self.sessions if ran else 0,
-            sources=session.marks_of(self.position, len(session.tokens)),
-            decisions=session.decided(self.position, len(session.tokens)),
-            logprobs=session.logprobs_of(self.position, len(session.tokens)),
             unjudged=len(self.fresh) - judged if judged is not None else 0,
         )
 

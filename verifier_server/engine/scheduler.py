@@ -13,11 +13,12 @@ import logging
 from collections.abc import Sequence
 
 from backends.base import Backend, BackendError, EngineFailure, Rows
-from speculation.acceptance.explain import Decision, explain
+from speculation.acceptance.explain import explain
 from speculation.acceptance.judge import judge
+from speculation.acceptance.token_details import TokenDetails
 from speculation.acceptance.token_source import SELF_CONTINUED, marks_of
 from speculation.errors import EngineError, Overloaded, SpecPairError
-from speculation.sampling.logprobs import TokenLogprobs, token_logprobs
+from speculation.sampling.logprobs import token_logprobs
 from speculation.sampling.processors import ProcessedRows
 from speculation.sampling.sampling import Logits, Row
 from verifier_server.engine.arrivals import LONGEST, window_until
@@ -229,23 +230,15 @@ class Scheduler:
             session.processors.commit(session.tokens)
             judged = ProcessedRows(session.processors, rows, part.fresh.ids)
         rulings = judge(part.fresh.tokens, judged, rule, position, ends)
-        decisions: list[Decision] = []
-        if session.decisions is not None:
-            decisions = explain(rule, rulings, part.fresh.tokens, judged, position)
-        tokens = [ruling.token for ruling in rulings]
-        logprobs: list[TokenLogprobs] = []
-        if session.spec.logprobs is not None:
-            logprobs = [
-                token_logprobs(row, token, session.spec.logprobs) for row, token in zip(rows, tokens, strict=False)
-            ]
-        accepted = [ruling.accepted for ruling in rulings]
-        session.commit(
-            tokens,
+        tokens, accepted = [ruling.token for ruling in rulings], [ruling.accepted for ruling in rulings]
+        explained, likeliest = session.spec.told
+        rated = zip(rows, tokens, strict=False)
+        details = TokenDetails(
             marks_of(accepted, len(part.fresh)) if part.run is not None else [SELF_CONTINUED],
-            forward_ms=1e3 * (ended - began),
-            decisions=decisions,
-            logprobs=logprobs,
+            [*explain(rule, rulings, part.fresh.tokens, judged, position)] if explained else None,
+            None if likeliest is None else [token_logprobs(*each, likeliest) for each in rated],
         )
+        session.commit(tokens, details, forward_ms=1e3 * (ended - began))
         if part.run is not None:
             sequence.judged_at = ended
             self._queue.judged(sequence, len(part.fresh), sum(accepted), self._composer.price(session))

@@ -80,13 +80,9 @@ class EngineLane:
                 finish_reason, gone, ended = session.finish_reason, session.gone, self._engine.ended
                 for run in session.news(position):
                     position = run.position + len(run.tokens)
-                    report(
-                        Streamed(
-                            run.position, run.tokens, run.sources, None, run.forward_ms, run.decisions, run.logprobs
-                        )
-                    )
+                    report(Streamed(run.position, run.tokens, run.details, None, run.forward_ms))
                 if finish_reason is not None:
-                    report(Streamed(position, [], [], finish_reason))
+                    report(Streamed.end(position, finish_reason))
                     return
                 if gone:
                     raise UnknownSession(f"session {session.id} was deleted while its text was written")

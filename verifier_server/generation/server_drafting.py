@@ -243,7 +243,7 @@ class _FusedText:
         while not (self._ended or self.cancelled):
             answer = self._lane.verify(Draft(self.position))
             if self.position > self.session.prompt_len:
-                for _ in rounds(answer.sources):
+                for _ in rounds(answer.details.sources):
                     self.counts.count(JudgedRound(0, 0))
             yield self._taken(answer)
 
@@ -272,22 +272,20 @@ class _FusedText:
     def _reported(self, committed: events.Committed) -> Iterator[Answer]:
         """An answer for each pass that committed tokens."""
         session, position = self.session, committed.position
-        for marks in passes(session.marks_of(position, position + len(committed.tokens))):
+        for marks in passes(session.details_of(position, position + len(committed.tokens)).sources):
             end = position + len(marks)
             ran = last_round(marks)
             self.position = end
             yield Answer(
                 position=position,
                 tokens=session.tokens[position:end],
+                details=session.details_of(position, end),
                 accepted=0 if ran is None else ran.accepted,
                 judged=0 if ran is None else ran.judged,
                 total_tokens=end,
                 finish_reason=session.ended_at(end),
                 queue_ms=self._queue_ms,
                 forward_ms=self._forward_ms,
-                sources=marks,
-                decisions=session.decided(position, end),
-                logprobs=session.logprobs_of(position, end),
             )
             position = end
 

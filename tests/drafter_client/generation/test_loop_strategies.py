@@ -15,6 +15,7 @@ from drafters.base import Drafter
 from drafters.draft_model import ModelDrafter
 from drafters.lookup import NgramDrafter
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
+from speculation.acceptance.token_details import TokenDetails
 from speculation.acceptance.token_source import TokenSource
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.distribution import probabilities
@@ -127,7 +128,9 @@ def test_threshold_of_nearly_one_equals_target_alone(client: VerifierClient) -> 
 
 
 def explained_tokens(run: Run) -> list[int]:
-    pieces = [each for piece in run.committed for each in piece.decisions or ()]
+    pieces = [
+        each for piece in run.committed for each in filter(None, (piece.details and piece.details.decisions) or ())
+    ]
     assert pieces == run.stats.decisions
     return [each.token for each in pieces]
 
@@ -157,7 +160,7 @@ def test_explain_works_with_several_drafts_in_flight(client: VerifierClient, mec
 
 
 def test_missing_decisions_raise_bad_reply(client: VerifierClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("verifier_server.sessions.Session.decided", lambda *_: None)
+    monkeypatch.setattr(TokenDetails, "asked_by", lambda _: TokenDetails([]))
     with pytest.raises(BadReply, match="decisions are missing, and were asked for"):
         generate(client, toy_drafter(), 3, **options_for(Strategy.COUPLED, explain=True))
 

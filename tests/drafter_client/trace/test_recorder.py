@@ -19,6 +19,7 @@ from drafter_client.trace.recorder import Recorder
 from drafters.base import Expansion
 from speculation.acceptance.draft import Draft, DraftSource, DraftToken
 from speculation.acceptance.round_counts import JudgedRound
+from speculation.acceptance.token_details import TokenDetails
 from speculation.acceptance.token_source import TokenSource
 from speculation.drafts.tree import Prediction
 from speculation.policy.schedule import Schedule
@@ -95,7 +96,7 @@ def test_times_count_from_the_begin_of_the_run() -> None:
     tell(Answered(in_flight_draft, verified([5, 9], 1, 2, queue_ms=4.0, forward_ms=6.0)), 1030.0)
     judged = JudgedRound(2, 1, draft.tokens, in_flight_draft)
     tell(Committed(10, [(5, TokenSource.ACCEPTED), (9, TokenSource.RECOVERED)], rounds=[judged]), 1030.0)
-    tell(Streamed(12, [8], ["t"], None, 5.0), 1044.0)
+    tell(Streamed(12, [8], TokenDetails(["t"]), None, 5.0), 1044.0)
     tell(Committed(12, [(8, TokenSource.TARGET_DECODED)]), 1044.0)
     assert recorder.prefills() == []
     assert recorder.steps() == [{"began_ms": 5.0, "ended_ms": 8.0, "read": 4, "width": 2, "drafts": [5, 6]}]

@@ -127,7 +127,7 @@ def _check(pair: VirtualDrafter, prompt: list[int], expected: list[int]) -> None
     assert pair.controller is not None
     assert pair.controller.known == pair.session.tokens == prompt + expected
     assert pair.session.finish_reason == ("stop" if expected[-1] == END else "length")
-    course, own = pair.course, pair.session.marks.count("t")
+    course, own = pair.course, pair.session.details.sources.count("t")
     assert len(course.times) == len(expected) - 1 and course.times == sorted(course.times)
     assert 0 <= course.accepted <= course.judged
     assert course.accepted + own <= len(expected) - 1, "each token has one source; the first comes from the prefill"

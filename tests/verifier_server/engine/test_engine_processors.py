@@ -99,8 +99,8 @@ def test_decisions_report_the_processed_distribution(sampling: Sampling, strateg
     bench.prefill(session)
     bench.verify(session, 5, [3, 4], [{3: 1.0}, {4: 1.0}] if strategy.draws else [])
     drawn = session.rule.sampling
-    assert session.decisions is not None and len(session.decisions) >= 2
-    for at, decision in enumerate(session.decisions):
+    assert session.details.decisions is not None and len(session.details.decisions) >= 2
+    for at, decision in enumerate(filter(None, session.details.decisions)):
         output = session.tokens[4 : 4 + at]
         row = processed.process(MODEL.logits_after([*PROMPT, *output]), drawn, PROMPT, output).astype(np.float32)
         reported = Sampling(0, 1.0) if drawn.greedy else drawn
@@ -123,10 +123,10 @@ def test_logprobs_are_those_of_the_model_s_own_rows(sampling: Sampling, top_logi
     session = bench.open(PROMPT, max_tokens=20, sampling=sampling, logprobs=3)
     drafted(bench, session, 1, 4)
     assert len(session.tokens) == 24
-    assert session.token_logprobs == of_the_model(session.tokens, 3)
-    assert session.logprobs_of(4, 24) == session.token_logprobs
-    assert session.logprobs_of(7, 9) == session.token_logprobs[3:5]
-    assert session.decided(4, 24) is None
+    assert session.details.logprobs == of_the_model(session.tokens, 3)
+    assert session.details_of(4, 24).logprobs == session.details.logprobs
+    assert session.details_of(7, 9).logprobs == session.details.logprobs[3:5]
+    assert session.details_of(4, 24).decisions is None
 
 
 def test_tokens_of_an_earlier_request_have_no_logprobs() -> None:
@@ -134,8 +134,8 @@ def test_tokens_of_an_earlier_request_have_no_logprobs() -> None:
     session = bench.open(PROMPT, max_tokens=8, logprobs=0)
     session.resume(plain(Sampling(), 5))
     answer = bench.verify(session, 9)
-    assert answer.logprobs == of_the_model(session.tokens, 0)[5:]
-    assert session.logprobs_of(7, 10) == [None, None, *answer.logprobs]
+    assert answer.details.logprobs == of_the_model(session.tokens, 0)[5:]
+    assert session.details_of(7, 10).logprobs == [None, None, *answer.details.logprobs]
 
 
 class Banned(LogitProcessor):

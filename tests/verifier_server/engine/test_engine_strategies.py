@@ -75,10 +75,10 @@ def test_the_engine_commits_what_the_strategy_s_rule_accepts(
         answer = bench.verify(session, len(before), drafts, sent)
         assert answer.tokens == [each.token for each in rulings]
         decisions = explain(rule, rulings, chain(drafts, sent), rows, len(before))
-        assert answer.decisions == decisions
+        assert answer.details.decisions == decisions
         assert answer.accepted == sum(each.verdict == "accepted" for each in decisions)
-    assert session.decisions is not None
-    assert [each.token for each in session.decisions] == session.tokens[len(PROMPT) :]
+    assert session.details.decisions is not None
+    assert [each.token for each in filter(None, session.details.decisions)] == session.tokens[len(PROMPT) :]
 
 
 @EACH
@@ -97,7 +97,7 @@ def test_a_retry_gets_the_same_answer(strategy: Strategy) -> None:
         passes = bench.backend.passes
         again = bench.verify(session, position, drafts, sent)
         assert bench.backend.passes == passes
-        assert (again.tokens, again.accepted, again.decisions) == (first.tokens, first.accepted, first.decisions)
+        assert (again.tokens, again.accepted, again.details) == (first.tokens, first.accepted, first.details)
         assert again.judged == 0
         asked.append((position, drafts, sent))
     committed, passes = list(session.tokens), bench.backend.passes
@@ -154,7 +154,7 @@ def test_a_draft_below_the_threshold_that_the_target_samples_is_accepted() -> No
     text = plain(SCRIPT, PROMPT, 12, WARM)
     answer = bench.verify(session, 5, text[1:9])
     assert (answer.accepted, answer.tokens) == (8, text[1:10])
-    decisions = [each for each in answer.decisions or () if each is not None]
+    decisions = [each for each in answer.details.decisions or () if each is not None]
     assert [each.verdict for each in decisions] == [*["accepted"] * 8, "own"]
     assert any(each.draft_p is not None and each.draft_p < 0.999 for each in decisions)
 
@@ -249,9 +249,9 @@ def test_there_is_a_decision_for_each_token_of_the_text() -> None:
     bench = Bench(SCRIPT)
     session = bench.open(PROMPT, sampling=Sampling(6), max_tokens=3, explain=True)
     text = bench.decode(session)
-    assert session.decisions is not None
-    assert [each.token for each in session.decisions] == text
-    assert {each.verdict for each in session.decisions} == {"own"}
+    assert session.details.decisions is not None
+    assert [each.token for each in filter(None, session.details.decisions)] == text
+    assert {each.verdict for each in filter(None, session.details.decisions)} == {"own"}
 
 
 @ONE_AT_A_TIME
@@ -284,4 +284,4 @@ def test_decisions_are_computed_only_if_asked_for(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("speculation.acceptance.judge.probabilities", fail)
     bench = Bench(SCRIPT)
     session = opened(bench, Strategy.COUPLED)
-    assert bench.verify(session, 5, [1, 2, 3]).decisions is None
+    assert bench.verify(session, 5, [1, 2, 3]).details.decisions is None
