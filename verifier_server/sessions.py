@@ -163,12 +163,13 @@ class Session:
 
     def news(self, position: int) -> Iterator[CommittedRun]:
         """The tokens committed from `position` on, those of self-continuation apart from others. Thread-safe."""
-        for target_decoded, run in groupby(self.details_of(position).sources, SELF_CONTINUED.__eq__):
-            end = position + len(list(run))
+        details, begin = self.details_of(position), 0
+        for target_decoded, run in groupby(details.sources, SELF_CONTINUED.__eq__):
+            end = begin + len(list(run))
+            tokens = self.tokens[position + begin : position + end]
             forward_ms = self.target_decoded_ms if target_decoded else None
-            details = self.details_of(position, end)
-            yield CommittedRun(position, self.tokens[position:end], details, target_decoded, forward_ms)
-            position = end
+            yield CommittedRun(position + begin, tokens, details.between(begin, end), target_decoded, forward_ms)
+            begin = end
 
     def ended_at(self, end: int) -> FinishReason | None:
         """Why the text ends behind its first `end` tokens; None: it goes on."""
