@@ -1,13 +1,24 @@
 """A terminal in memory: the screen after a program has ended, and the lines that have scrolled away."""
 
 import pyte
+from rich.cells import cell_len
+
+
+class _Wrapping(pyte.HistoryScreen):
+    """Wraps a wide character for which a row has one column left, as terminals do; pyte puts half of it there."""
+
+    def draw(self, data: str) -> None:
+        for character in data:
+            if cell_len(character) == 2 and self.cursor.x == self.columns - 1:
+                self.cursor.x = self.columns
+            super().draw(character)
 
 
 class Screen:
     """A screen. `feed` takes the output of a program."""
 
     def __init__(self, columns: int, rows: int = 24) -> None:
-        self._screen = pyte.HistoryScreen(columns, rows, history=10_000, ratio=0.5)
+        self._screen = _Wrapping(columns, rows, history=10_000, ratio=0.5)
         self._stream = pyte.Stream(self._screen)
 
     def feed(self, text: str) -> None:

@@ -4,7 +4,7 @@ import io
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as some
 from rich.console import Console
 
@@ -38,6 +38,7 @@ def _written(console: Console) -> str:
 
 
 @given(pieces, some.integers(1, 6))
+@example(["a" * 19, "漢", "漢"], 1)  # a wide character for which one column is left
 def test_the_text_on_the_screen_is_unchanged_by_the_line(text: list[str], rows: int) -> None:
     console, screen, plain = _console(), Screen(WIDTH, rows + 1), Screen(WIDTH, rows + 1)
     line = StatusLine(console, below_text=True, clock=Ticks())
