@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -99,11 +100,13 @@ def test_error_before_the_stream_is_a_json_reply(server: LiveServer) -> None:
 
 
 class Watched(ScriptedBackend):
-    """A backend with one slot that sets `released` when the slot is released. Its context is longer than any test."""
+    """A backend with one slot that sets `released` when the slot is released. Its context is longer than any test, and
+    its passes leave the event loop time, as those of a real model do."""
 
     def __init__(self) -> None:
         self.began, self.released = threading.Event(), threading.Event()
-        super().__init__(SCRIPT, slots=1, context_length=1_000_000, max_batch_tokens=64)
+        script = replace(SCRIPT, seconds_per_pass=0.001)
+        super().__init__(script, slots=1, context_length=1_000_000, max_batch_tokens=64)
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         self.began.set()
