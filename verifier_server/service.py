@@ -238,7 +238,7 @@ class Service:
         session = self.sessions.open(session_id, caller, request, lambda new_id: make_session(backend, new_id, request))
         note_session(session.id)
         self.texts.cancel(session)
-        session.self_continue = request.self_continue  # which a text of mode fused has turned off at its end
+        session.self_continue = request.self_continue
         position = session.prompt_len + len(request.committed_ids)
         with self.sessions.in_use(session):
             next_in, self_continue = seconds(request.next_in_ms), request.self_continue or None

@@ -132,7 +132,7 @@ class SessionTable:
         if not new.same_text(old):
             raise SessionConflict(f"session {old.id} was opened with another prefill: use a new session_id")
         if old.can_replace(new):
-            old.self_continue, old.cursor = new.self_continue, new.cursor
+            old.cursor = new.cursor
             old.place.request, old.place.grace = place.request, place.grace
             return old
         self._places.drop(old, self.clock())

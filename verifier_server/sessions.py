@@ -74,7 +74,7 @@ class Session:
     # Changed by the event loop's thread only.
     place: Place = field(default_factory=Place)
     stopped: bool = False  # whether a stop string has ended it, which the engine does not know
-    self_continue: bool = False  # whether the verifier decodes it further while it waits for drafts
+    self_continue: bool = False  # whether it is decoded further while it waits for drafts; its latest opener says so
     cursor: int = field(init=False)  # position of the next draft, for clients that send none
 
     watchers: tuple[Callable[[], None], ...] = ()  # called from the engine's thread after each change; see `watched`

@@ -89,6 +89,7 @@ class Generator:
             grace=GRACE if session_id is None else None,
         )
         self.cancel(session)
+        session.self_continue = False  # the target decodes on request; server-side drafting says otherwise, if so
         self._sessions.use(session)
         position = session.prompt_len + len(request.committed_ids)
         if request.mode == "fused" and drafting is not None:

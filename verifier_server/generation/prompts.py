@@ -47,9 +47,7 @@ def make_session(
     _check_bias(info, spec)
     if spec.max_tokens is not None:
         limit = min(limit, len(ids) + spec.max_tokens)
-    self_continue = isinstance(request, messages.PrefillRequest) and request.self_continue
-    ends = info.vocabulary.ends
-    session = Session(session_id, list(ids), len(ids), spec, limit, ends, self_continue=self_continue)
+    session = Session(session_id, list(ids), len(ids), spec, limit, info.vocabulary.ends)
     if request.committed_ids:
         _check_committed(info, request.committed_ids, limit - len(ids))
         session.resume(request.committed_ids)
