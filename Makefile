@@ -6,7 +6,7 @@
 # make test-torch   installs PyTorch, and runs the tests that need it; make test-mlx, the same for MLX
 # make test-tnx     runs the neuron_legacy backend on the library's source, interpreted: TNX_SRC names it (CONTRIBUTING.md)
 # make test-real    real models in every mode, both ends: REAL_MODELS names their folder (CONTRIBUTING.md)
-# make coverage     the branches of speculation that its tests take: at least 95 %
+# make coverage     the branches of specpair/speculation that its tests take: at least 95 %
 # make dist    builds the sdist and the wheel, installs the wheel elsewhere and compares its text with this checkout's
 
 .PHONY: setup demo test test-slow test-torch test-mlx test-tnx test-real lint coverage dist docs
@@ -54,10 +54,10 @@ test-real:
 # add to the branches taken is little.
 coverage:
 	@scripts/setup requirements/dev.txt
-	@.venv/bin/python -m pytest -n logical --dist worksteal -m "not slow" tests/speculation --hypothesis-profile few \
+	@.venv/bin/python -m pytest -n logical --dist worksteal -m "not slow" tests/specpair/speculation --hypothesis-profile few \
 		--ignore-glob "*/test_controller_*.py" --ignore-glob "*/test_top_logits_*.py" \
 		--ignore-glob "*_exact.py" --ignore-glob "*_statistics.py" \
-		--cov speculation --cov-branch --cov-report term:skip-covered --cov-fail-under 95
+		--cov specpair/speculation --cov-branch --cov-report term:skip-covered --cov-fail-under 95
 
 lint:
 	@scripts/setup requirements/dev.txt

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from backends.base import Entry
+from specpair.engines.backend import Entry
 
 NARROW = 32  # tokens: an entry of more never shares a launch; a wider launch gives logits of at most 32 tokens
 WIDTHS = (1, 2, 4, 8, 16, NARROW)  # tokens per slot in a launch that slots share

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from backends.base import ModelLoadError
 from backends.machine import cache_folder
+from specpair.engines.errors import ModelLoadError
 
 FILE = "times.json"  # in the folder of compiled programs: by engine, the seconds that a layer of a program took
 # Seconds that a layer of a program takes to compile, as long as none was measured. A guess: nothing of it has been

@@ -1,6 +1,6 @@
 """The error for a model that is no generator: one for embeddings, for ranking, or an encoder with a decoder."""
 
-from backends.base import ModelLoadError
+from specpair.engines.errors import ModelLoadError
 
 
 class NoGenerator(ModelLoadError):

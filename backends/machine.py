@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from backends.base import Backend, ModelLoadError
+from specpair.engines.backend import Backend
+from specpair.engines.errors import ModelLoadError
 
 MOST_AUTO_SLOTS = 16
 _CGROUP = Path("/sys/fs/cgroup")

@@ -13,11 +13,13 @@ import numpy as np
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 from mlx_lm.utils import load_model
 
-from backends.base import COMPILATION, Backend, EngineFailure, Entry, LoadOptions, Logits, ModelLoadError, Progress
 from backends.buckets import NARROW, Buckets, Launch
 from backends.hugging_face.folder import check_folder, model_name, read_json
 from backends.hugging_face.vocabulary import read_chat_template, read_vocabulary
 from backends.machine import available_bytes, check_room, cores_to_use, slots_that_fit
+from specpair.engines.backend import Backend, Entry, Logits, Progress
+from specpair.engines.errors import EngineFailure, ModelLoadError
+from specpair.engines.load_options import COMPILATION, LoadOptions
 
 _NO_CHOICE: Final = ("gpu_layers", "threads", "kv_type", "mmap", "flash_attention", "deterministic", "device")
 

@@ -3,8 +3,10 @@
 from importlib import import_module
 from types import ModuleType
 
-from backends.base import Backend, BackendError, LoadOptions, ModelLoadError, Progress
 from specpair import plugins
+from specpair.engines.backend import Backend, Progress
+from specpair.engines.errors import BackendError, ModelLoadError
+from specpair.engines.load_options import LoadOptions
 from specpair.extras import installing
 from specpair.plugins import BACKENDS, BadPlugin
 
@@ -13,7 +15,7 @@ _MODULES = {
     "llama_cpp": "backends.llama_cpp.load",
     "torch": "backends.torch.load",
     "mlx": "backends.mlx",
-    "neuron_legacy": "backends.neuron.backend",
+    "neuron_legacy": "backends.neuron_legacy.backend",
     "scripted": "backends.scripted",
 }
 

@@ -11,19 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backends.base import (
-    COMPILATION,
-    Backend,
-    Entry,
-    LoadOptions,
-    Logits,
-    ModelLoadError,
-    Progress,
-    Rows,
-    TopLogitsSpec,
-)
-from backends.vocabulary import Kind, Vocabulary
-from speculation.sampling.top_logits import top_logits_of
+from specpair.engines.backend import Backend, Entry, Logits, Progress, Rows, TopLogitsSpec
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.load_options import COMPILATION, LoadOptions
+from specpair.engines.vocabulary import Kind, Vocabulary
+from specpair.speculation.sampling.top_logits import top_logits_of
 
 ORDER = 4  # tokens of context that decide the next token
 BEGIN, END = 256, 257

@@ -22,24 +22,24 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from backends.base import Backend
 from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter
 from benchmarks.harness.relay import relay
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, by_library, by_turns, rate
-from child_processes.serving import Server, verifier
 from drafter_client import Mode, Options, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.draft_sources import DraftedText, Drafting
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import check_vocabulary
 from drafter_client.metrics.quantile import quantile
-from drafters.base import Drafter
-from drafters.draft_model import model_drafter
 from models import DEFAULT_TARGET
 from simulation.paced import Cost, Paced
 from simulation.padded_target import padded_target
-from speculation.protocol.service_responses import ModelInfo
+from specpair.child_processes.serving import Server, verifier
+from specpair.drafters.base import Drafter
+from specpair.drafters.draft_model import model_drafter
+from specpair.engines.backend import Backend
+from specpair.protocol.service_responses import ModelInfo
 
 COLD, WARM = "auto cold", "auto warm"
 MODES = (Mode.TARGET, Mode.FUSED, Mode.REMOTE)

@@ -22,7 +22,7 @@ from benchmarks.harness.report import ROOT, Report, options_of
 from drafter_client import Options, Pair, Tokens
 from simulation.paced import TARGET_25, application
 
-PACKAGES = ("drafter_client", "drafters", "speculation", "backends", "verifier_server")
+PACKAGES = ("drafter_client", "specpair", "backends", "verifier_server")
 PROMPT = "def main():\n    import argparse\n"
 
 

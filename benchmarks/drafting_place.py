@@ -11,13 +11,13 @@ and remote. Code and stories to be continued. Tokens per second after the first 
 from dataclasses import replace
 from functools import partial
 
-from backends.base import LoadOptions
 from benchmarks.first_run import CODE, STORY, prompts_of
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, by_library, by_turns, rate, table
-from child_processes.serving import verifier
 from drafter_client import DraftModel, Mode, Options, Pair
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from specpair.child_processes.serving import verifier
+from specpair.engines.load_options import LoadOptions
 
 _MODES = (Mode.TARGET, Mode.FUSED, Mode.REMOTE)
 FLAGS = {

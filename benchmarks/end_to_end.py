@@ -18,10 +18,10 @@ from typing import Any
 from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Writer, by_turns, connected, table, whole_rate
-from child_processes.serving import verifier
 from drafter_client.http.remote_vocabulary import check_vocabulary
 from simulation.padded_target import padded_target, step_ms
-from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from specpair.child_processes.serving import verifier
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 
 FLAGS = {
     **{"tokens": 128, "prompts": 4, "repeats": 2, "step-ms": 30.0, "temperatures": [0.0, 0.8]},

@@ -17,12 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
-from backends.base import Backend, Entry, LoadOptions, Logits
-from backends.prefixes.kept_texts import reusable
 from backends.registry import load
 from benchmarks.harness.models import held_out_prompts
 from benchmarks.harness.report import Report, options_of
 from models import DEFAULT_TARGET
+from specpair.engines.backend import Backend, Entry, Logits
+from specpair.engines.kept_texts import reusable
+from specpair.engines.load_options import LoadOptions
 
 DRAFTS = (4, 1, 7, 2, 5, 3, 6)  # draft tokens of a pass, by turns
 Place = tuple[int, int] | None  # where a text first differs from another one, and its token there

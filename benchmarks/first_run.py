@@ -19,10 +19,10 @@ from pathlib import Path
 from benchmarks.harness.models import held_out_prompts
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, by_library, whole_rate
-from child_processes.serving import Server, verifier
 from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.metrics.quantile import quantile
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from specpair.child_processes.serving import Server, verifier
 
 DEFAULT = "default"
 CODE, STORY, CHAT, EDIT = KINDS = "code", "story", "chat", "edit"

@@ -18,8 +18,6 @@ from functools import partial
 from benchmarks.harness.models import held_out_prompts
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, by_library, by_turns, connected, whole_rate
-from child_processes.children import child
-from child_processes.serving import verifier
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair
 from drafter_client.generation.text_session import TextSession
 from models import DEFAULT_TARGET
@@ -27,7 +25,9 @@ from simulation.capacity_clients import Setting
 from simulation.neighbour import BESIDE, DRAFTS, rate
 from simulation.paced import DRAFTER_8, TARGET_25, Cost
 from simulation.padded_target import padded_target
-from speculation.acceptance.draft import Draft
+from specpair.child_processes.children import child
+from specpair.child_processes.serving import verifier
+from specpair.speculation.acceptance.draft import Draft
 
 TARGETS = {"25 ms": TARGET_25, "25 ms, dear drafts": Cost(25.0, 8.0, 2.0)}
 KINDS = {"plain": 0, "junk": DRAFTS}  # random drafts in a request

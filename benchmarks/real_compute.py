@@ -23,9 +23,9 @@ from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter
 from benchmarks.harness.report import Report, options_of, plot
 from benchmarks.harness.texts import Way, Writer, Written, by_turns, connected, rate, table, timed
-from child_processes.serving import verifier
 from drafter_client.http.remote_vocabulary import check_vocabulary
 from simulation.padded_target import padded_target
+from specpair.child_processes.serving import verifier
 
 LOOKUPS = (2, 5, 10)  # 10 is the library's default, 2 what it recommends for a CPU
 FLAGS = {"tokens": 128, "prompts": 4, "step-ms": 30.0, "temperatures": [0.0, 0.8]}

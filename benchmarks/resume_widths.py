@@ -15,13 +15,14 @@ from collections.abc import Sequence
 from contextlib import closing
 from statistics import median
 
-from backends.base import Backend, Entry, LoadOptions
 from backends.registry import load
 from benchmarks.harness.models import CONTEXT, decoded, held_out_prompts
 from benchmarks.harness.report import Report, options_of
 from models import DEFAULT_TARGET
-from speculation.acceptance.strategies import common_prefix
-from speculation.sampling.sampling import Sampling
+from specpair.engines.backend import Backend, Entry
+from specpair.engines.load_options import LoadOptions
+from specpair.speculation.acceptance.strategies import common_prefix
+from specpair.speculation.sampling.sampling import Sampling
 
 ALL = 1_000_000
 CUTS = (0.25, 0.5, 0.75)

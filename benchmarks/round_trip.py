@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 from fastapi import FastAPI
 
 from benchmarks.harness.report import Report, options_of
-from child_processes.serving import serve, verifier
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.quantile import quantile
-from speculation.acceptance.draft import Draft
+from specpair.child_processes.serving import serve, verifier
+from specpair.speculation.acceptance.draft import Draft
 
 DRAFTS = [1, 2, 3, 4]
 REPLY = {

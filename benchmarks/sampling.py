@@ -17,8 +17,8 @@ from statistics import median
 import numpy as np
 
 from benchmarks.harness.report import Report, options_of
-from speculation.sampling.sampling import Logits, Sampling, choose, choose_reference
-from speculation.sampling.top_logits import TopLogits, top_logits_of
+from specpair.speculation.sampling.sampling import Logits, Sampling, choose, choose_reference
+from specpair.speculation.sampling.top_logits import TopLogits, top_logits_of
 
 CASES = (
     ("greedy", Sampling(1, 0.0)),

@@ -16,9 +16,9 @@ from statistics import median
 
 from backends.machine import cores
 from benchmarks.harness.report import Report, options_of
-from child_processes.children import child, output
 from models import DEFAULT_TARGET
 from simulation.padded_target import padded_target
+from specpair.child_processes.children import child, output
 
 WAITING = {
     "sleeping at once": {"OMP_WAIT_POLICY": "passive"},

@@ -14,16 +14,17 @@ from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from backends.base import Backend, LoadOptions
 from backends.registry import load
 from benchmarks.harness.models import decoded, held_out_prompts
 from benchmarks.harness.report import Report, options_of
-from drafters.base import Drafter
-from drafters.draft_model import ModelDrafter
-from drafters.translation import TranslatingDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
 from simulation.renumbering import renumbered
-from speculation.sampling.sampling import Sampling
+from specpair.drafters.base import Drafter
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.drafters.translation import TranslatingDrafter
+from specpair.engines.backend import Backend
+from specpair.engines.load_options import LoadOptions
+from specpair.speculation.sampling.sampling import Sampling
 
 _PROMPTS = 12
 _SMALLER = 1500

@@ -19,13 +19,14 @@ from contextlib import closing
 from pathlib import Path
 from statistics import median
 
-from backends.base import Backend, Entry, LoadOptions
 from backends.registry import load
 from benchmarks.harness.models import HELD_OUT_FILES
 from benchmarks.harness.report import Report, options_of
-from child_processes.serving import verifier
 from drafter_client import DraftModel, Mode, Options, Pair
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from specpair.child_processes.serving import verifier
+from specpair.engines.backend import Backend, Entry
+from specpair.engines.load_options import LoadOptions
 
 MODES = (Mode.TARGET, Mode.FUSED, Mode.REMOTE)
 ANSWER = 24  # tokens

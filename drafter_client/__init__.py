@@ -8,8 +8,8 @@
                 print(event.text, end="", flush=True)
 
 `AsyncPair` is the same for asyncio. Errors on this machine are `DrafterError`s (`drafter_client.errors` lists them), a
-request that the verifier refuses raises a `SpecPairError` (`speculation.errors`), and a failing engine on this machine
-raises a `BackendError`.
+request that the verifier refuses raises a `SpecPairError` (`specpair.protocol.errors`), and a failing engine on this
+machine raises a `BackendError`.
 
 The source of drafts is a `DraftModel`, a `Lookup`, or a `Drafter` of your own, wrapped in `Custom`.
 """
@@ -22,8 +22,6 @@ from specpair.siblings import import_siblings
 
 import_siblings()
 if TYPE_CHECKING:
-    from backends.base import BackendError, LoadOptions
-    from backends.vocabulary import Vocabulary
     from drafter_client.async_pair import AsyncGeneration, AsyncPair
     from drafter_client.draft_sources import Custom, DraftModel, Lookup, Source
     from drafter_client.errors import DrafterError
@@ -34,13 +32,16 @@ if TYPE_CHECKING:
     from drafter_client.options import Mode, Options
     from drafter_client.pair import Observer, Pair
     from drafter_client.trace.writer import TraceFolder
-    from drafters.base import Drafter, Expansion
-    from speculation.acceptance.strategies import Strategy
-    from speculation.acceptance.token_source import TokenSource
-    from speculation.drafts.tree import Prediction
-    from speculation.errors import SpecPairError
-    from speculation.protocol.service_responses import ModelInfo
-    from speculation.sampling.sampling import Sampling
+    from specpair.drafters.base import Drafter, Expansion
+    from specpair.engines.errors import BackendError
+    from specpair.engines.load_options import LoadOptions
+    from specpair.engines.vocabulary import Vocabulary
+    from specpair.protocol.errors import SpecPairError
+    from specpair.protocol.service_responses import ModelInfo
+    from specpair.speculation.acceptance.strategies import Strategy
+    from specpair.speculation.acceptance.token_source import TokenSource
+    from specpair.speculation.drafts.tree import Prediction
+    from specpair.speculation.sampling.sampling import Sampling
 
 __all__ = [
     "AsyncGeneration",
@@ -80,34 +81,34 @@ __all__ = [
 _HOMES = {
     "AsyncGeneration": "drafter_client.async_pair",
     "AsyncPair": "drafter_client.async_pair",
-    "BackendError": "backends.base",
+    "BackendError": "specpair.engines.errors",
     "Custom": "drafter_client.draft_sources",
     "DraftModel": "drafter_client.draft_sources",
-    "Drafter": "drafters.base",
+    "Drafter": "specpair.drafters.base",
     "DrafterError": "drafter_client.errors",
     "Event": "drafter_client.generation.generation",
-    "Expansion": "drafters.base",
+    "Expansion": "specpair.drafters.base",
     "Finished": "drafter_client.generation.generation",
     "Generation": "drafter_client.generation.generation",
-    "LoadOptions": "backends.base",
+    "LoadOptions": "specpair.engines.load_options",
     "Lookup": "drafter_client.draft_sources",
     "Mode": "drafter_client.options",
-    "ModelInfo": "speculation.protocol.service_responses",
+    "ModelInfo": "specpair.protocol.service_responses",
     "Options": "drafter_client.options",
-    "TokenSource": "speculation.acceptance.token_source",
+    "TokenSource": "specpair.speculation.acceptance.token_source",
     "Observer": "drafter_client.pair",
     "Outage": "drafter_client.http.outages",
     "Pair": "drafter_client.pair",
-    "Prediction": "speculation.drafts.tree",
-    "Sampling": "speculation.sampling.sampling",
+    "Prediction": "specpair.speculation.drafts.tree",
+    "Sampling": "specpair.speculation.sampling.sampling",
     "Source": "drafter_client.draft_sources",
-    "SpecPairError": "speculation.errors",
+    "SpecPairError": "specpair.protocol.errors",
     "Stats": "drafter_client.metrics.statistics",
-    "Strategy": "speculation.acceptance.strategies",
+    "Strategy": "specpair.speculation.acceptance.strategies",
     "Token": "drafter_client.generation.generation",
     "Tokens": "drafter_client.generation.generation",
     "TraceFolder": "drafter_client.trace.writer",
-    "Vocabulary": "backends.vocabulary",
+    "Vocabulary": "specpair.engines.vocabulary",
     "memory_file": "drafter_client.modes.memory",
 }
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from command_line import start
+from specpair.command_line import start
 
 
 def main() -> int:

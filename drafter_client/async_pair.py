@@ -20,8 +20,8 @@ from drafter_client.http.retries import PATIENCE
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Options
 from drafter_client.pair import BRANCHES, VERIFIER, Observer, Pair
-from speculation.protocol.prompt_progress import PromptProgress
-from speculation.protocol.service_responses import ModelInfo
+from specpair.protocol.prompt_progress import PromptProgress
+from specpair.protocol.service_responses import ModelInfo
 
 T = TypeVar("T")
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backends.vocabulary import Vocabulary
-from openai_api.chat.prompt import chat_parts
-from openai_api.chat.template import Renderer
-from speculation.errors import NoChatTemplate
+from specpair.engines.vocabulary import Vocabulary
+from specpair.openai_api.chat.prompt import chat_parts
+from specpair.openai_api.chat.template import Renderer
+from specpair.protocol.errors import NoChatTemplate
 
 Messages = Sequence[Mapping[str, Any]]  # in OpenAI's form: `role` and `content`, and what else the template knows
 

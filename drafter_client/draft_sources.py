@@ -9,27 +9,29 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from backends.base import MOST_SLOTS, Backend, LoadOptions, ModelLoadError, first_line
 from backends.machine import cores_to_use, machine_id
 from backends.registry import load
 from backends.shipped_models import DEFAULT_DRAFT
-from backends.vocabulary import Vocabulary
 from drafter_client.display.progress import ProgressReport, silent
 from drafter_client.errors import BadOption, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary, texts_vocabulary
-from drafters.base import Drafter
-from drafters.custom import CheckedDrafter
-from drafters.draft_model import BRANCH_CELLS
-from drafters.fallback import FallbackDrafter
-from drafters.lookup import NAME, NgramDrafter
-from drafters.pass_times import PassTimes, pass_times
-from drafters.shared_engine import SharedEngine
-from drafters.translation import TranslatingDrafter
-from drafters.warm_engine import WarmEngine
-from speculation.acceptance.text_spec import TextSpec
-from speculation.protocol.service_responses import ModelInfo
-from speculation.sampling.sampling import Sampling
+from specpair.drafters.base import Drafter
+from specpair.drafters.custom import CheckedDrafter
+from specpair.drafters.draft_model import BRANCH_CELLS
+from specpair.drafters.fallback import FallbackDrafter
+from specpair.drafters.lookup import NAME, NgramDrafter
+from specpair.drafters.pass_times import PassTimes, pass_times
+from specpair.drafters.shared_engine import SharedEngine
+from specpair.drafters.translation import TranslatingDrafter
+from specpair.drafters.warm_engine import WarmEngine
+from specpair.engines.backend import Backend
+from specpair.engines.errors import ModelLoadError, first_line
+from specpair.engines.load_options import MOST_SLOTS, LoadOptions
+from specpair.engines.vocabulary import Vocabulary
+from specpair.protocol.service_responses import ModelInfo
+from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.sampling.sampling import Sampling
 
 _log = logging.getLogger("specpair.drafter")
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from drafter_client.errors import BadOption
 from specpair.options.option import described, option, options_of
-from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
-from speculation.acceptance.text_spec import TextSpec
-from speculation.protocol.response_fields import SamplingReport
-from speculation.sampling import gumbel
-from speculation.terminal_text import is_text
+from specpair.protocol.response_fields import SamplingReport
+from specpair.protocol.terminal_text import is_text
+from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
+from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.sampling import gumbel
 
 # Options that are named in results and traces whether or not they were given. Others are left out where they were not,
 # so that a result keeps its options when there are new ones.

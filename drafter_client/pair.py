@@ -12,7 +12,6 @@ from weakref import WeakSet
 
 import httpx
 
-from backends.vocabulary import Vocabulary
 from drafter_client.conversation import Messages, chat_ids, conversation
 from drafter_client.draft_sources import DraftedText, Drafting, DraftModel, Source, Undrafted
 from drafter_client.errors import BadOption, BadPrompt, DrafterError, ModelChanged, PairBusy, VocabularyMismatch
@@ -31,10 +30,11 @@ from drafter_client.options import Mode, Options
 from drafter_client.pairing import Paired, Pairing
 from drafter_client.text_run import TextRun
 from drafter_client.token_ids import foreign_id, prediction_ids
-from drafters.warm_engine import warmest
-from speculation.errors import BadGateway, SpecPairError
-from speculation.protocol.prompt_progress import PromptProgress
-from speculation.protocol.service_responses import ModelInfo
+from specpair.drafters.warm_engine import warmest
+from specpair.engines.vocabulary import Vocabulary
+from specpair.protocol.errors import BadGateway, SpecPairError
+from specpair.protocol.prompt_progress import PromptProgress
+from specpair.protocol.service_responses import ModelInfo
 
 _log = logging.getLogger("specpair.drafter")
 VERIFIER = "http://127.0.0.1:8000"

@@ -12,8 +12,8 @@ from drafter_client.modes.latency_probe import LatencyProbe
 from drafter_client.modes.memory import ModeMemory
 from drafter_client.modes.selection import ModeSelection
 from drafter_client.options import Mode
-from speculation.policy.experience import Experience
-from speculation.protocol.service_responses import ModelInfo
+from specpair.protocol.service_responses import ModelInfo
+from specpair.speculation.policy.experience import Experience
 
 
 @dataclass(frozen=True, slots=True, eq=False)

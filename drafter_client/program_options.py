@@ -5,15 +5,15 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from backends.base import LoadOptions
 from backends.registry import NAMES, SHOWN, TEST_ENGINES
 from backends.shipped_models import DEFAULT_DRAFT
-from command_line.parser import KEY, OneOf
 from drafter_client.http.retries import PATIENCE
 from drafter_client.options import Options
 from drafter_client.pair import BRANCHES, VERIFIER
-from http_service.options.service_options import ACCESS, SERVICE, ServiceOptions
 from specpair import plugins
+from specpair.command_line.parser import KEY, OneOf
+from specpair.engines.load_options import LoadOptions
+from specpair.http_service.options.service_options import ACCESS, SERVICE, ServiceOptions
 from specpair.options.option import like, option, settings_of
 
 NGRAM = "ngram"  # a backend of the drafter only

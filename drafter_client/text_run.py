@@ -16,11 +16,11 @@ from drafter_client.http.responses import ResponseBounds
 from drafter_client.modes.auto import automatic
 from drafter_client.options import Mode, Options
 from drafter_client.pairing import Paired, Pairing
-from drafters.base import Drafter
-from drafters.fallback import FallbackDrafter
-from speculation.errors import FusedUnavailable, InvalidRequest, PromptTooLong, TokenOutOfRange, TooManyDrafts
-from speculation.policy.schedule import LOCKSTEP, Mechanisms, mechanisms_of
-from speculation.protocol.identity import continues
+from specpair.drafters.base import Drafter
+from specpair.drafters.fallback import FallbackDrafter
+from specpair.protocol.errors import FusedUnavailable, InvalidRequest, PromptTooLong, TokenOutOfRange, TooManyDrafts
+from specpair.protocol.identity import continues
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, mechanisms_of
 
 _MOST_CHANGES = 3  # of the verifier's identity in one text: more are those of several verifiers at one address
 # What may come of a request that was made for another model.

@@ -5,10 +5,10 @@ The draft engine may read a prompt before the verifier can refuse it.
 
 from collections.abc import Sequence
 
-from backends.vocabulary import Vocabulary
 from drafter_client.errors import BadOption
 from drafter_client.options import Options
-from speculation.protocol.service_responses import ModelInfo
+from specpair.engines.vocabulary import Vocabulary
+from specpair.protocol.service_responses import ModelInfo
 
 
 def foreign_id(tokens: Sequence[int], size: int) -> str | None:

@@ -6,10 +6,10 @@ import sys
 import textwrap
 
 from backends.shipped_models import DEFAULT_TWIN
-from child_processes.children import child
-from child_processes.serving import NotUp, verifier
-from command_line import start
 from simulation.padded_target import padded_target, step_ms
+from specpair.child_processes.children import child
+from specpair.child_processes.serving import NotUp, verifier
+from specpair.command_line import start
 
 STEP_MS = 40.0  # milliseconds of a verifier pass over one token
 INTERRUPTED = 130  # exit status

@@ -5,19 +5,19 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from command_line.parser import Parser, Switch, flag
 from drafter_client import program_options
 from drafter_client.cli import commands
 from drafter_client.options import Options
 from drafter_client.serve import operations as drafter
-from http_service.keys import key_command
-from http_service.openapi.operation import Operation
-from openai_api.messages.errors import FORM
-from openai_api.messages.fields import EMPTY, TABLE
-from openai_api.messages.requests import ChatRequest
+from specpair.command_line.parser import Parser, Switch, flag
+from specpair.http_service.keys import key_command
+from specpair.http_service.openapi.operation import Operation
+from specpair.openai_api.messages.errors import FORM
+from specpair.openai_api.messages.fields import EMPTY, TABLE
+from specpair.openai_api.messages.requests import ChatRequest
 from specpair.options.option import Option, options_of
-from speculation.errors import RequestError, ServerError
-from speculation.protocol.messages import GenerateRequest
+from specpair.protocol.errors import RequestError, ServerError
+from specpair.protocol.messages import GenerateRequest
 from verifier_server import options as verifier
 from verifier_server.api.openapi.document import document
 from verifier_server.api.operations import OPENAI, OPERATIONS

@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from child_processes.serving import verifier
 from scripts.real_models import BF16, DRAFT, FOLDER
+from specpair.child_processes.serving import verifier
 from tests.paths import ROOT
 from tests.terminal.pseudo import terminal
 

@@ -32,12 +32,12 @@ from functools import cache
 
 import numpy as np
 
-from backends.base import Logits
 from backends.scripted import BEGIN, ORDER, Script, ScriptedBackend
-from drafters.base import Expansion
 from simulation.paced import Cost
-from speculation.drafts.tree import Prediction
-from speculation.policy.draft_length import MAX_AUTO
+from specpair.drafters.base import Expansion
+from specpair.engines.backend import Logits
+from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.policy.draft_length import MAX_AUTO
 
 AGREEMENT, SECOND = 0.8, 0.4  # as the module says: of the first choice, and of the runner-up where that is wrong
 _JUNK = 7  # the token that a drafter predicts behind a wrong one

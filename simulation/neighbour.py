@@ -21,9 +21,9 @@ from simulation.capacity import FORMS, start_all, virtual_world
 from simulation.capacity_clients import Client, Setting
 from simulation.capacity_model import KnownText
 from simulation.virtual_time import World
-from speculation.acceptance.draft import Draft
-from speculation.acceptance.text_spec import TextSpec
-from speculation.errors import SpecPairError
+from specpair.protocol.errors import SpecPairError
+from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.acceptance.text_spec import TextSpec
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Place, Session
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
-from backends.base import Backend, Entry, Logits
 from backends.registry import load
+from specpair.engines.backend import Backend, Entry, Logits
 from verifier_server.app import create_app
 from verifier_server.flags import from_environment
 

@@ -6,10 +6,11 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from backends.base import Entry, LoadOptions
 from backends.registry import load
 from backends.shipped_models import DEFAULT_TARGET
 from models.export import pad_layers
+from specpair.engines.backend import Entry
+from specpair.engines.load_options import LoadOptions
 
 CACHE: Final = Path(__file__).resolve().parents[1] / ".cache"
 _PAD_LAYERS: Final = 24

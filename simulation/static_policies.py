@@ -26,7 +26,7 @@ from heapq import heappop, heappush
 from itertools import accumulate
 from math import inf
 
-from speculation.policy.draft_length import MAX_AUTO
+from specpair.speculation.policy.draft_length import MAX_AUTO
 
 MOST_IN_FLIGHT = 6  # drafts in flight at once, of the policies that are tried
 

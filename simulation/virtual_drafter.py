@@ -8,21 +8,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from drafters.base import Drafter
-from drafters.run.events import Answered, Committed, Completion, Drafted, RunEvent, Streamed
-from drafters.run.executors import React
-from drafters.run.loop import GenerationLoop, PlainText
 from simulation.virtual_time import Network, World, or_raise
-from speculation.acceptance.draft import Draft
-from speculation.acceptance.text_spec import TextSpec
-from speculation.drafts.ngram import NgramIndex
-from speculation.drafts.node_selection import DraftStep
-from speculation.drafts.predicted_output import PredictedOutput
-from speculation.policy.controller import SpeculationController
-from speculation.policy.experience import Estimates
-from speculation.policy.schedule import Mechanisms
-from speculation.policy.verifier_timeline import InFlightDraft
-from speculation.sampling.sampling import Sampling
+from specpair.drafters.base import Drafter
+from specpair.drafters.run.events import Answered, Committed, Completion, Drafted, RunEvent, Streamed
+from specpair.drafters.run.executors import React
+from specpair.drafters.run.loop import GenerationLoop, PlainText
+from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.drafts.ngram import NgramIndex
+from specpair.speculation.drafts.node_selection import DraftStep
+from specpair.speculation.drafts.predicted_output import PredictedOutput
+from specpair.speculation.policy.controller import SpeculationController
+from specpair.speculation.policy.experience import Estimates
+from specpair.speculation.policy.schedule import Mechanisms
+from specpair.speculation.policy.verifier_timeline import InFlightDraft
+from specpair.speculation.sampling.sampling import Sampling
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 

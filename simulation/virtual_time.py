@@ -11,8 +11,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from backends.base import Backend, BackendError
-from speculation.errors import SpecPairError
+from specpair.engines.backend import Backend
+from specpair.engines.errors import BackendError
+from specpair.protocol.errors import SpecPairError
 from verifier_server.engine.composer import BatchPlan
 from verifier_server.engine.requests import Answer, OnAnswer
 from verifier_server.engine.scheduler import Scheduler

@@ -1,1 +1,1 @@
-"""What the packages of this distribution need to find each other."""
+"""What both ends share; and itself: plug-ins, extras, how the packages of an installation find each other."""

@@ -9,7 +9,7 @@ from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from pathlib import Path
 
-SHARED = ("backends", "command_line", "drafters", "http_service", "openai_api", "speculation")
+SHARED = ("backends",)
 _FOLDER = Path(__file__).resolve().parent.parent
 
 

@@ -16,8 +16,9 @@ import pytest
 import uvicorn.server
 from hypothesis import HealthCheck, settings
 
-from backends.base import DTYPES, Logits
 from backends.scripted import ORDER, Script, ScriptedBackend
+from specpair.engines.backend import Logits
+from specpair.engines.load_options import DTYPES
 from tests.examples import PROFILES
 
 for profile, count in PROFILES.items():

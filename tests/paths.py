@@ -5,7 +5,4 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 
-PACKAGES = (
-    *("verifier_server", "drafter_client", "openai_api", "http_service"),
-    *("drafters", "backends", "command_line", "speculation", "models", "specpair"),
-)
+PACKAGES = ("verifier_server", "drafter_client", "backends", "models", "specpair")

@@ -12,7 +12,7 @@ from drafter_client.cli.commands import drafter_options
 from drafter_client.cli.settings import NAMES
 from drafter_client.display.panel_rows import exactness
 from scripts.reference_pages import COMMANDS, PAGES
-from speculation.acceptance.strategies import Strategy
+from specpair.speculation.acceptance.strategies import Strategy
 from tests.paths import ROOT
 from verifier_server.api.operations import OPERATIONS
 from verifier_server.flags import from_flags

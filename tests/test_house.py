@@ -10,25 +10,28 @@ import pytest
 from tests.paths import PACKAGES, ROOT
 
 # Each package may import itself and those named behind it.
-BELOW = {
-    "verifier_server": {
-        *("openai_api", "http_service", "drafters", "backends", "speculation", "command_line", "specpair")
-    },
-    "drafter_client": {
-        *("openai_api", "http_service", "drafters", "backends", "speculation", "command_line", "specpair")
-    },
-    "openai_api": {"http_service", "backends", "speculation", "specpair"},
-    "http_service": {"speculation", "command_line", "specpair"},
-    "drafters": {"backends", "speculation", "specpair"},
-    "backends": {"speculation", "specpair"},
-    "command_line": {"specpair"},
-    "speculation": {"specpair"},
+BELOW: dict[str, set[str]] = {
+    "verifier_server": {"backends", "specpair"},
+    "drafter_client": {"backends", "specpair"},
     "models": {"backends"},
+    "backends": {"specpair"},
     "specpair": set(),
+}
+# The same for the packages in specpair/. All may import `options`, and the modules of specpair's own level.
+SHARED = {
+    "openai_api": {"http_service", "engines", "protocol", "speculation"},
+    "http_service": {"protocol", "command_line"},
+    "drafters": {"engines", "protocol", "speculation"},
+    "engines": {"protocol", "speculation"},
+    "protocol": {"speculation"},
+    "speculation": set(),
+    "command_line": set(),
+    "child_processes": {"command_line"},
+    "options": set(),
 }
 # The rooms of a package from the top floor to the ground; "" is the package's own level.
 FLOORS = {
-    "speculation": [["policy"], ["drafts", "protocol"], ["acceptance"], ["sampling"], [""]],
+    "specpair/speculation": [["policy"], ["drafts"], ["acceptance"], ["sampling"]],
     "verifier_server": [
         ["commands"],
         ["selftest"],
@@ -77,21 +80,33 @@ def imports(path: Path) -> Iterator[str]:
                 yield inner if inner in ALL else node.module
 
 
-def room(name: str) -> str:
-    """The folder of a module below its package: empty for the package's own level."""
-    path = ALL[name].relative_to(ROOT).parent
-    return "/".join(path.parts[1:])
+def room(name: str, package: str) -> str | None:
+    """The folder of a module in `package`, from there on: empty for the package's own level. None: it is elsewhere."""
+    folder = ALL[name].relative_to(ROOT).parent
+    return "/".join(folder.relative_to(package).parts) if folder.is_relative_to(package) else None
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_packages_import_only_what_lies_below(package: str) -> None:
-    others = set(PACKAGES) | {"benchmarks", "child_processes", "simulation", "tests", "examples"}
+    others = set(PACKAGES) | {"benchmarks", "simulation", "tests", "examples"}
     allowed = BELOW[package] | {package}
     wrong = [
         f"{name} imports {target}"
         for name, path in modules(package).items()
         for target in imports(path)
         if target.split(".")[0] in others - allowed
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("package", SHARED)
+def test_shared_packages_import_only_what_lies_below(package: str) -> None:
+    others = set(SHARED) - SHARED[package] - {package, "options"}
+    wrong = [
+        f"{name} imports {target}"
+        for name, path in modules(f"specpair/{package}").items()
+        for target in imports(path)
+        if target.startswith("specpair.") and target.split(".")[1] in others
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -103,8 +118,8 @@ def test_rooms_import_only_what_lies_below(package: str) -> None:
         f"{name} imports {target}"
         for name, path in modules(package).items()
         for target in imports(path)
-        if target in ALL and target.split(".")[0] == package and room(name) in floor and room(target) in floor
-        if floor[room(target)] < floor[room(name)]
+        if target in ALL and (own := room(name, package)) in floor and (other := room(target, package)) in floor
+        if floor[other] < floor[own]
     ]
     assert not wrong, "\n".join(wrong)
 

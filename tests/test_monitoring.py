@@ -13,7 +13,7 @@ import pytest
 
 from backends.scripted import ScriptedBackend
 from drafter_client.observability.drafter_metrics import DrafterMetrics
-from http_service.observability.metrics import ServiceMetrics
+from specpair.http_service.observability.metrics import ServiceMetrics
 from tests.paths import ROOT
 from verifier_server.service import Service
 from verifier_server.settings import Settings

@@ -55,7 +55,7 @@ def test_uvicorn_and_programs_work_beside_them(folder: Path) -> None:
 
 
 def test_a_program_that_has_imported_another_one_is_told(folder: Path) -> None:
-    program = "import sys, types; sys.modules['drafters'] = types.ModuleType('drafters'); import drafter_client"
+    program = "import sys, types; sys.modules['backends'] = types.ModuleType('backends'); import drafter_client"
     ran = _ran(folder, "-c", program)
     assert ran.returncode == 1
-    assert "ImportError: the module 'drafters' of this program, " in ran.stderr and "rename it" in ran.stderr
+    assert "ImportError: the module 'backends' of this program, " in ran.stderr and "rename it" in ran.stderr

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from uvicorn.config import STARTUP_FAILURE
 
-from backends.base import Backend
-from command_line.start import keep_loaded_objects
-from http_service.connections.app import App
-from http_service.head_requests import HeadRequests
-from http_service.hosts import Hosts, read_hosts
-from http_service.observability import logs
-from http_service.observability.health import StateEndpoints
-from http_service.origins import Origins, read_origins
-from http_service.shutdown import stop_signals
-from openai_api.endpoints import Endpoints
+from specpair.command_line.start import keep_loaded_objects
+from specpair.engines.backend import Backend
+from specpair.http_service.connections.app import App
+from specpair.http_service.head_requests import HeadRequests
+from specpair.http_service.hosts import Hosts, read_hosts
+from specpair.http_service.observability import logs
+from specpair.http_service.observability.health import StateEndpoints
+from specpair.http_service.origins import Origins, read_origins
+from specpair.http_service.shutdown import stop_signals
+from specpair.openai_api.endpoints import Endpoints
 from verifier_server.api import entrance, operations
 from verifier_server.api.openai_texts import VerifierTexts
 from verifier_server.api.openapi import document

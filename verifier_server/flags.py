@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from command_line.layers import Layer, LayeredSettings, first_path, lasting_layers
-from command_line.options.flags import add_option
-from command_line.options.setting_fields import names_of, settings_model
-from command_line.parser import Parser, flag
-from command_line.print_config import table
+from specpair.command_line.layers import Layer, LayeredSettings, first_path, lasting_layers
+from specpair.command_line.options.flags import add_option
+from specpair.command_line.options.setting_fields import names_of, settings_model
+from specpair.command_line.parser import Parser, flag
+from specpair.command_line.print_config import table
 from specpair.options.option import Option
 from verifier_server.options import ADDRESS, DRAFT, ENGINE, LIMITS, MODEL, OPTIONS
 from verifier_server.settings import Settings

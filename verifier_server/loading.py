@@ -8,11 +8,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from math import inf
 
-from backends.base import Backend, BackendError
 from backends.registry import load
-from speculation.counted import counted
-from speculation.errors import ModelFailed, ModelLoading
-from speculation.terminal_text import one_line, several_lines
+from specpair.counted import counted
+from specpair.engines.backend import Backend
+from specpair.engines.errors import BackendError
+from specpair.protocol.errors import ModelFailed, ModelLoading
+from specpair.protocol.terminal_text import one_line, several_lines
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.observer import EngineObserver
 from verifier_server.engine.pass_time import pass_cost

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import SecretStr
 
-from backends.base import LoadOptions
 from backends.registry import SHOWN
-from command_line.parser import KEY
-from http_service.options.service_options import ACCESS, SERVICE, ServiceOptions
+from specpair.command_line.parser import KEY
+from specpair.engines.load_options import LoadOptions
+from specpair.http_service.options.service_options import ACCESS, SERVICE, ServiceOptions
 from specpair.options.option import AUTO, like, option, settings_of
 
 NGRAM = "ngram"  # the draft engine without a model: n-gram lookup

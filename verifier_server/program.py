@@ -4,10 +4,10 @@ import os
 import signal
 import sys
 
-from command_line.start import keep_loaded_objects
-from http_service.keys import key_command
-from http_service.listening import bind_sockets, configured, serve
-from http_service.observability import logs
+from specpair.command_line.start import keep_loaded_objects
+from specpair.http_service.keys import key_command
+from specpair.http_service.listening import bind_sockets, configured, serve
+from specpair.http_service.observability import logs
 from verifier_server.app import create_app
 from verifier_server.flags import from_flags, keys_file
 from verifier_server.settings import SettingsError

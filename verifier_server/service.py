@@ -7,24 +7,24 @@ from functools import partial
 
 from starlette.types import Receive
 
-from backends.base import Backend
 from backends.machine import machine_id
-from backends.vocabulary import Part
-from http_service.draining import Draining
-from http_service.keys.access import ANYONE, VERIFIER, Caller
-from http_service.keys.gate import Gate
-from http_service.long_bodies import RequestBodies
-from http_service.observability.health import Condition
-from http_service.observability.metrics import ServiceMetrics
-from http_service.observability.request_context import note_session
-from speculation.acceptance.draft import Draft
-from speculation.acceptance.strategies import Strategy
-from speculation.errors import UnknownSession
-from speculation.protocol import messages
-from speculation.protocol.fingerprint import Fingerprint
-from speculation.protocol.identity import identity_of
-from speculation.protocol.service_responses import HealthResponse, ModelInfo, VocabularyResponse
-from speculation.sampling import gumbel
+from specpair.engines.backend import Backend
+from specpair.engines.vocabulary import Part
+from specpair.http_service.draining import Draining
+from specpair.http_service.keys.access import ANYONE, VERIFIER, Caller
+from specpair.http_service.keys.gate import Gate
+from specpair.http_service.long_bodies import RequestBodies
+from specpair.http_service.observability.health import Condition
+from specpair.http_service.observability.metrics import ServiceMetrics
+from specpair.http_service.observability.request_context import note_session
+from specpair.protocol import messages
+from specpair.protocol.errors import UnknownSession
+from specpair.protocol.fingerprint import Fingerprint
+from specpair.protocol.identity import identity_of
+from specpair.protocol.service_responses import HealthResponse, ModelInfo, VocabularyResponse
+from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.sampling import gumbel
 from verifier_server.engine.observer import EngineState
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, Request
@@ -163,7 +163,7 @@ class Service:
 
     @property
     def identity(self) -> str:
-        """What changes when another model or service answers: see `speculation.protocol.identity`."""
+        """What changes when another model or service answers: see `specpair.protocol.identity`."""
         if self._identity is None:
             self._identity = identity_of(self._described(), self.loader.loaded().own_name)
         return self._identity

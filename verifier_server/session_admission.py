@@ -16,9 +16,9 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from math import inf
 
-from http_service.turnover import Turnover
-from speculation.counted import counted
-from speculation.errors import Overloaded, RateLimited
+from specpair.counted import counted
+from specpair.http_service.turnover import Turnover
+from specpair.protocol.errors import Overloaded, RateLimited
 from verifier_server.engine.sequence_state import SILENCE
 from verifier_server.limits import retry_after
 from verifier_server.sessions import Session

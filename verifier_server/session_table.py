@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from http_service.keys.access import Caller
-from speculation.errors import SessionConflict, UnknownSession
+from specpair.http_service.keys.access import Caller
+from specpair.protocol.errors import SessionConflict, UnknownSession
 from verifier_server.session_admission import SessionAdmission
 from verifier_server.sessions import Place, Session
 

@@ -7,13 +7,13 @@ from itertools import groupby
 from threading import Lock
 from typing import Any, NamedTuple
 
-from speculation.acceptance.judge import Rule
-from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
-from speculation.acceptance.text_spec import TextSpec
-from speculation.acceptance.token_details import TokenDetails
-from speculation.acceptance.token_source import SELF_CONTINUED, TokenSource
-from speculation.protocol.response_fields import FinishReason
-from speculation.sampling.processors import LogitProcessor, TextProcessors, following
+from specpair.protocol.response_fields import FinishReason
+from specpair.speculation.acceptance.judge import Rule
+from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
+from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.acceptance.token_details import TokenDetails
+from specpair.speculation.acceptance.token_source import SELF_CONTINUED, TokenSource
+from specpair.speculation.sampling.processors import LogitProcessor, TextProcessors, following
 
 _WATCHERS = Lock()  # guards the watchers of all sessions, which change seldom
 

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import model_validator
 
-from backends.base import Backend, BackendError, LoadOptions, ModelLoadError
 from backends.registry import devices_of_draft, known, listed
 from backends.shipped_models import DEFAULT_TARGET
-from command_line.errors import SettingsError as SettingsError
-from command_line.layers import LayeredSettings
-from command_line.options.reading import given
-from command_line.options.setting_fields import settings_model
-from http_service.keys.stored_key import complaint
+from specpair.command_line.errors import SettingsError as SettingsError
+from specpair.command_line.layers import LayeredSettings
+from specpair.command_line.options.reading import given
+from specpair.command_line.options.setting_fields import settings_model
+from specpair.engines.backend import Backend
+from specpair.engines.errors import BackendError, ModelLoadError
+from specpair.engines.load_options import LoadOptions
+from specpair.http_service.keys.stored_key import complaint
 from verifier_server.limits import share_of_one_client
 from verifier_server.options import MOST_DRAFT_ROWS, NGRAM, OPTIONS, VerifierOptions
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from backends.base import ModelLoadError
 from backends.generators import NoGenerator
+from specpair.engines.errors import ModelLoadError
 
 FOLDER = "a folder in Hugging Face layout"
 # Classes of transformers without a causal head: encoders, classifiers, and the layers alone. GPT2LMHeadModel has one.

@@ -12,10 +12,10 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from backends.base import ModelLoadError
 from backends.hugging_face import token_names
 from backends.hugging_face.folder import read_json
-from backends.vocabulary import Kind, Vocabulary
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.vocabulary import Kind, Vocabulary
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _SPACE = "▁"  # how SentencePiece writes a space

@@ -14,23 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from backends.base import (
-    MOST_SLOTS,
-    Backend,
-    EngineFailure,
-    Entry,
-    LoadOptions,
-    Logits,
-    ModelLoadError,
-    OutOfRoom,
-    Progress,
-)
 from backends.llama_cpp.library import lib, take_warnings
 from backends.llama_cpp.metadata import check_generates
 from backends.llama_cpp.model import KV_TYPES, kv_bytes_per_token, load_model
 from backends.llama_cpp.vocabulary import LlamaVocabulary, chat_template, check_gguf
 from backends.llama_cpp.widths import ONE_PATH, equal_up_to
 from backends.machine import available_bytes, check_room, slots_that_fit, threads_for
+from specpair.engines.backend import Backend, Entry, Logits, Progress
+from specpair.engines.errors import EngineFailure, ModelLoadError, OutOfRoom
+from specpair.engines.load_options import MOST_SLOTS, LoadOptions
 
 # Types of weights with one kernel for all widths below ONE_PATH on CPUs; docs/strategies.md has the others.
 _ONE_KERNEL = lib.LLAMA_FTYPE_MOSTLY_Q8_0, lib.LLAMA_FTYPE_MOSTLY_Q4_0

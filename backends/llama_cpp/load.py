@@ -2,10 +2,11 @@
 
 import os
 
-from backends.base import COMPILATION, LoadOptions, Progress
 from backends.llama_cpp import selfcheck
 from backends.llama_cpp.backend import LlamaBackend
 from backends.llama_cpp.vocabulary import check_gguf
+from specpair.engines.backend import Progress
+from specpair.engines.load_options import COMPILATION, LoadOptions
 
 
 def load(options: LoadOptions, progress: Progress | None = None) -> LlamaBackend:

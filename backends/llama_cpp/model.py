@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from backends.base import LoadOptions, ModelLoadError, Progress
 from backends.llama_cpp.library import lib, take_interrupts, take_warnings
 from backends.llama_cpp.metadata import stated_integer
+from specpair.engines.backend import Progress
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.load_options import LoadOptions
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type numbers
 _KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}

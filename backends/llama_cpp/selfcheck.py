@@ -26,9 +26,11 @@ from importlib import metadata
 from itertools import takewhile
 from pathlib import Path
 
-from backends.base import BackendError, EngineCrash, Entry, LoadOptions
 from backends.machine import cache_folder
 from backends.shipped_models import DEFAULT_DRAFT
+from specpair.engines.backend import Entry
+from specpair.engines.errors import BackendError, EngineCrash
+from specpair.engines.load_options import LoadOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = 120.0  # seconds for a child, which usually takes one second

@@ -5,10 +5,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from backends.base import ModelLoadError
 from backends.llama_cpp.library import lib, take_warnings
 from backends.llama_cpp.metadata import check_generates
-from backends.vocabulary import Kind, Vocabulary
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.vocabulary import Kind, Vocabulary
 
 
 class LlamaVocabulary(Vocabulary):

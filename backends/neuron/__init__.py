@@ -1,1 +1,1 @@
-"""The neuron_legacy engine (Llama models on trn1 and inf2), and the imports of the AWS Neuron SDK."""
+"""The AWS Neuron SDK, for the engines torch and neuron_legacy: its cores, its chips, its imports."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from backends.base import ModelLoadError
+from specpair.engines.errors import ModelLoadError
 
 # Amazon's virtual machines give their instance type as the product's name.
 _PRODUCT: Final = Path("/sys/devices/virtual/dmi/id/product_name")

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import MutableMapping
 
-from backends.base import ModelLoadError
+from specpair.engines.errors import ModelLoadError
 
 VISIBLE = "NEURON_RT_VISIBLE_CORES"
 NUMBER = "NEURON_RT_NUM_CORES"

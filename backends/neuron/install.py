@@ -12,7 +12,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, Final
 
-from backends.base import ModelLoadError
+from specpair.engines.errors import ModelLoadError
 
 REQUIREMENTS: Final = "requirements/neuron.txt"  # trn2 and trn3, through torch
 LEGACY_REQUIREMENTS: Final = "requirements/neuron-legacy.txt"  # trn1 and inf2, through transformers-neuronx

@@ -14,18 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from backends.base import (
-    Backend,
-    EngineFailure,
-    Entry,
-    LoadOptions,
-    Logits,
-    ModelLoadError,
-    Progress,
-    Rows,
-    TopLogitsSpec,
-    first_line,
-)
 from backends.buckets import NARROW, Launch
 from backends.hugging_face.folder import model_name
 from backends.machine import check_room, slots_that_fit
@@ -44,6 +32,9 @@ from backends.torch.read_model import (
     load_vocabulary,
 )
 from backends.torch.top_logits import NEURON_CHUNK, Place, select_top_logits, warm
+from specpair.engines.backend import Backend, Entry, Logits, Progress, Rows, TopLogitsSpec
+from specpair.engines.errors import EngineFailure, ModelLoadError, first_line
+from specpair.engines.load_options import LoadOptions
 
 T = TypeVar("T")
 Numbers = NDArray[np.int64]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backends.base import ModelLoadError
+from specpair.engines.errors import ModelLoadError
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ over few tokens is bound by reading the weights, so that 8 tokens take about as 
 import os
 from collections.abc import Mapping, MutableMapping, Sequence
 
-from backends.base import COMPILATION, LoadOptions, ModelLoadError
 from backends.buckets import NARROW, WIDTHS, Buckets
 from backends.compilation import Compilation, folder_of
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.load_options import COMPILATION, LoadOptions
 
 NEURON = "neuron"  # a kind of device, and the compiler for it
 # The variables of TorchNeuron (else /tmp/neff_cache, gone after a restart of the machine) and of the compiler beneath.

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any
 
-from backends.base import first_line
+from specpair.engines.errors import first_line
 
 # As in `follower_team`, whose import would take seconds, during which this process would not notice the leader's end.
 STARTED = b"."

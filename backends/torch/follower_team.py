@@ -22,8 +22,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from backends.base import EngineLost, ModelLoadError
 from backends.neuron.cores import NUMBER, show
+from specpair.engines.errors import EngineLost, ModelLoadError
 
 LOOPBACK = "127.0.0.1"
 STARTED = b"."  # the first byte from a follower: it has started

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backends.base import ModelLoadError
 from backends.torch.cache import SlotCache, View
+from specpair.engines.errors import ModelLoadError
 
 _ATTENTION = {"full_attention", "sliding_attention"}  # the types of layers that can roll back
 

@@ -5,13 +5,15 @@ from collections.abc import MutableMapping
 
 import torch
 
-from backends.base import LoadOptions, ModelLoadError, Progress
 from backends.neuron.cores import VISIBLE, claim
 from backends.neuron.install import REQUIREMENTS, import_neuron
 from backends.torch import compiling
 from backends.torch.backend import TorchBackend
 from backends.torch.compiling import NEURON, keep_programs
 from backends.torch.read_model import Reader, find_device, load_model
+from specpair.engines.backend import Progress
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.load_options import LoadOptions
 
 
 def load(options: LoadOptions, progress: Progress | None = None, *, read: Reader = load_model) -> TorchBackend:

@@ -12,10 +12,11 @@ import torch
 import transformers
 from transformers import modeling_gguf_pytorch_utils as gguf_reading
 
-from backends.base import DTYPES, LoadOptions, ModelLoadError, first_line
 from backends.hugging_face.folder import FOLDER, check_folder
 from backends.hugging_face.vocabulary import read_chat_template, read_vocabulary
-from backends.vocabulary import Vocabulary
+from specpair.engines.errors import ModelLoadError, first_line
+from specpair.engines.load_options import DTYPES, LoadOptions
+from specpair.engines.vocabulary import Vocabulary
 from specpair.extras import installing
 
 # The type of `load_model`: path, options, device, number type -> the model. Raises ModelLoadError.

@@ -21,7 +21,6 @@ from torch import Tensor
 from transformers.distributed.tensor_parallel import get_kv_heads_per_rank
 from transformers.distributed.utils import get_distributed_backend
 
-from backends.base import Entry, LoadOptions, ModelLoadError, Progress, first_line
 from backends.hugging_face.folder import model_name
 from backends.machine import cores
 from backends.neuron.cores import show
@@ -30,6 +29,9 @@ from backends.torch.compiling import NEURON
 from backends.torch.follower_team import LOOPBACK, Team, ranks
 from backends.torch.read_model import find_device, read_config
 from backends.torch.top_logits import Place
+from specpair.engines.backend import Entry, Progress
+from specpair.engines.errors import ModelLoadError, first_line
+from specpair.engines.load_options import LoadOptions
 
 T = TypeVar("T")
 _SKEW = timedelta(minutes=30)  # how much longer than the others a process may take to load or compile

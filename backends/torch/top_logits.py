@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from backends.base import TOP_LOGITS_COUNT, EngineFailure, Logits, Rows, TopLogitsSpec, first_line
-from speculation.sampling.top_logits import TopLogits
+from specpair.engines.backend import TOP_LOGITS_COUNT, Logits, Rows, TopLogitsSpec
+from specpair.engines.errors import EngineFailure, first_line
+from specpair.speculation.sampling.top_logits import TopLogits
 
 Place = tuple[int, slice]  # where the logits of a piece are: the index of a slot in a launch, and tokens of that slot
 # Ids that one selection covers on a NeuronCore: longer rows are reported not to compile. Llama 3's row of 128,256 ids

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from backends.base import Backend, Entry
+from specpair.engines.backend import Backend, Entry
 
 
 def random_batches(backend: Backend, turns: int, seed: int = 1) -> Iterator[list[Entry]]:

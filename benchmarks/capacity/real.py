@@ -20,17 +20,17 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
-from backends.base import Entry, Logits
 from backends.machine import cores
 from benchmarks.harness.texts import connected
-from child_processes.serving import Server, verifier
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from simulation.capacity_clients import Setting
 from simulation.capacity_model import KnownText, Metrics, Target
 from simulation.paced import Cost, Paced
-from speculation.acceptance.draft import Draft
-from speculation.protocol.responses import GenerateTokensEvent
+from specpair.child_processes.serving import Server, verifier
+from specpair.engines.backend import Entry, Logits
+from specpair.protocol.responses import GenerateTokensEvent
+from specpair.speculation.acceptance.draft import Draft
 from verifier_server.app import create_app
 from verifier_server.flags import from_environment
 

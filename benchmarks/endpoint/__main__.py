@@ -27,9 +27,9 @@ from benchmarks.endpoint.services import cpu_seconds, drafter_serve, paced
 from benchmarks.harness.models import DRAFTERS, held_out_prompts
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, by_turns, rate, timed
-from child_processes.serving import Server
-from command_line.start import keep_loaded_objects
 from drafter_client import DraftModel, LoadOptions, Options, Pair, Tokens
+from specpair.child_processes.serving import Server
+from specpair.command_line.start import keep_loaded_objects
 
 FLAGS = {"texts": 12, "tokens": 96, "streams": 32, "places": 4, "times": 3.0, "seconds": 20.0, "short": 24}
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.harness.texts import connected
-from child_processes.children import child
-from child_processes.serving import Server, verifier
 from simulation.paced import TARGET_25
+from specpair.child_processes.children import child
+from specpair.child_processes.serving import Server, verifier
 
 
 @contextmanager

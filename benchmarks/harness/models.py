@@ -4,12 +4,13 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
-from backends.base import Backend, Entry, LoadOptions
 from drafter_client.draft_sources import load_model
-from drafters.base import Drafter
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
 from models.training.corpus import HELD_OUT
-from speculation.sampling.sampling import Sampling, choose
+from specpair.drafters.base import Drafter
+from specpair.engines.backend import Backend, Entry
+from specpair.engines.load_options import LoadOptions
+from specpair.speculation.sampling.sampling import Sampling, choose
 
 DRAFTERS = {"small": DEFAULT_DRAFT, "twin": DEFAULT_TWIN}  # the twin is the target in 4 bits
 BRANCHES = 6  # continuations that a drafter may look behind at once

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
-from child_processes.children import child
+from specpair.child_processes.children import child
 
 _BLOCK = 64 * 1024  # bytes
 _MOST_BLOCKS = 64  # under way in one direction of a connection, after which no more is read

@@ -9,7 +9,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from backends.base import Backend
 from drafter_client import Options, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.generation.counting import StatsCounter
@@ -19,11 +18,12 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.quantile import quantile
 from drafter_client.metrics.statistics import Stats
-from drafters.base import Drafter
-from drafters.draft_model import ModelDrafter
-from speculation.protocol.responses import GenerateTokensEvent
-from speculation.protocol.service_responses import ModelInfo
-from speculation.sampling.sampling import Sampling
+from specpair.drafters.base import Drafter
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.engines.backend import Backend
+from specpair.protocol.responses import GenerateTokensEvent
+from specpair.protocol.service_responses import ModelInfo
+from specpair.speculation.sampling.sampling import Sampling
 
 Prompt = TypeVar("Prompt")
 

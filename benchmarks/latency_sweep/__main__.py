@@ -37,12 +37,12 @@ from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, alone, connected, paired
 from benchmarks.latency_sweep import summary
 from benchmarks.latency_sweep.drafters import NAMES, Loaded, loaded
-from child_processes.serving import verifier
 from drafter_client.http.client import VerifierClient
 from simulation import paced
 from simulation.static_policies import MeasuredLatencies, Trace, best, pass_times, upper_bound
-from speculation.policy.schedule import LOCKSTEP, Mechanisms
-from speculation.sampling.sampling import Sampling
+from specpair.child_processes.serving import verifier
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
+from specpair.speculation.sampling.sampling import Sampling
 
 TARGETS = {80: paced.TARGET_80, 25: paced.TARGET_25}
 DRAFTS = {8: paced.DRAFTER_8, 4: paced.DRAFTER_4}

@@ -15,16 +15,16 @@ from statistics import median
 import numpy as np
 from gguf import quants
 
-from backends.base import Backend, Entry
 from benchmarks.harness.models import BRANCHES, DRAFTERS, agreement, load_drafter
-from drafters.base import Drafter, Expansion
-from drafters.draft_model import ModelDrafter
 from models import DEFAULT_TARGET
 from models.gguf_file import Tensor, read_gguf, write_gguf
 from simulation.paced import Cost, Paced
 from simulation.padded_target import CACHE
-from speculation.drafts.tree import Prediction
-from speculation.sampling.sampling import Sampling
+from specpair.drafters.base import Drafter, Expansion
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.engines.backend import Backend, Entry
+from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.sampling.sampling import Sampling
 
 NAMES = ("twin", "noisy", "small", "junk")
 _NOISE = 0.16  # of a weight matrix's standard deviation

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from backends.base import Backend
 from benchmarks.harness.models import agreement
-from drafters.draft_model import ModelDrafter
-from drafters.lookup import NgramDrafter
 from simulation.static_policies import MeasuredLatencies, Trace, pass_times, upper_bound
-from speculation.sampling.sampling import Sampling
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.drafters.lookup import NgramDrafter
+from specpair.engines.backend import Backend
+from specpair.speculation.sampling.sampling import Sampling
 
 
 def bound(

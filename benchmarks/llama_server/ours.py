@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-from backends.base import Entry, LoadOptions
 from backends.registry import load
 from benchmarks.harness.models import CONTEXT
 from benchmarks.harness.texts import Written, timed
-from child_processes.serving import verifier
 from drafter_client import DraftModel, Mode, Options, Pair, Tokens
 from drafter_client.cli.program import SWITCH_INTERVAL
+from specpair.child_processes.serving import verifier
+from specpair.engines.backend import Entry
+from specpair.engines.load_options import LoadOptions
 
 
 @contextmanager

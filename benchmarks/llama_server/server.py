@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 
 from benchmarks.harness.texts import Written
-from child_processes.children import child
 from drafter_client.metrics.statistics import Stats
+from specpair.child_processes.children import child
 
 UNTOLD = -1  # stands for the id of a token that ends within a character: llama-server does not send it
 _PATIENCE = 120.0  # seconds until a server has loaded its models, and until it goes on with a text

@@ -19,12 +19,12 @@ from benchmarks.harness.relay import relay
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, alone, by_turns, connected, paired, table
 from benchmarks.lookup.tasks import Task, tasks
-from child_processes.serving import verifier
-from drafters.draft_model import ModelDrafter
-from drafters.lookup import NgramDrafter
 from models import DEFAULT_DRAFT
 from simulation.paced import DRAFTER_8, TARGET_25, Cost, Paced
-from speculation.sampling.sampling import Sampling
+from specpair.child_processes.serving import verifier
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.drafters.lookup import NgramDrafter
+from specpair.speculation.sampling.sampling import Sampling
 
 SLOW = DRAFTER_8.dilated(25.0 / 8.0)
 WAYS: dict[str, tuple[Cost | None, bool]] = {  # the draft model's cost, and whether drafts are looked up

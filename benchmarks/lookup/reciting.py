@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 from fastapi import FastAPI
 
-from backends.base import Logits
 from backends.llama_cpp.vocabulary import read_gguf_vocabulary
 from backends.scripted import ScriptedBackend
-from backends.vocabulary import Vocabulary
 from benchmarks.harness.models import CONTEXT
 from models import DEFAULT_TARGET
 from simulation.paced import Cost, Paced
+from specpair.engines.backend import Logits
+from specpair.engines.vocabulary import Vocabulary
 from verifier_server.app import create_app
 from verifier_server.flags import from_environment
 

@@ -12,8 +12,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from backends.vocabulary import Vocabulary
 from benchmarks.harness.models import HELD_OUT_FILES
+from specpair.engines.vocabulary import Vocabulary
 
 LINES = 40
 

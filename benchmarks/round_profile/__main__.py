@@ -20,10 +20,10 @@ from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_
 from benchmarks.harness.report import Report, options_of, plot
 from benchmarks.harness.texts import Writer, connected
 from benchmarks.round_profile.stamps import STAMPS, Stamps, watched
-from child_processes.serving import verifier
 from drafter_client.http.remote_vocabulary import check_vocabulary
 from drafter_client.metrics.quantile import quantile
 from simulation.paced import DRAFTER_8, TARGET_25, Paced
+from specpair.child_processes.serving import verifier
 
 _AT_ONCE = 5e-3  # seconds; a step that begins later than that was not wanted before
 

@@ -17,8 +17,8 @@ from unittest.mock import patch
 
 from fastapi import FastAPI
 
-from drafters.run import executors, loop
 from simulation import paced
+from specpair.drafters.run import executors, loop
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.scheduler import Scheduler
 

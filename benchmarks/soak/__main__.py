@@ -26,10 +26,10 @@ from benchmarks.harness.report import Report, options_of, plot
 from benchmarks.soak.drafters import MAX_DRAFTS, Sample, Soak, drafter, together
 from benchmarks.soak.verifier import CONTEXT, SCRIPT, WholeContext
 from benchmarks.soak.wire import Wire, request
-from child_processes.serving import verifier
+from specpair.child_processes.serving import verifier
 
 GROWTH = 2.0  # MiB
-SETTLED = 75.0  # seconds; the keep-alive time of `child_processes.serving`
+SETTLED = 75.0  # seconds; the keep-alive time of `specpair.child_processes.serving`
 _AT_REST = 30.0  # seconds that may pass until nothing is left, beyond the sessions' time to live
 
 

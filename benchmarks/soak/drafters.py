@@ -17,8 +17,8 @@ from typing import Any
 
 from benchmarks.soak.verifier import Fault, Truth, WholeContext
 from benchmarks.soak.wire import Wire, request
-from speculation.acceptance.strategies import common_prefix
-from speculation.sampling.sampling import Sampling
+from specpair.speculation.acceptance.strategies import common_prefix
+from specpair.speculation.sampling.sampling import Sampling
 
 MAX_DRAFTS = 16  # of the verifier
 

@@ -17,9 +17,9 @@ import numpy as np
 from fastapi import FastAPI
 from starlette.responses import JSONResponse
 
-from backends.base import Logits
 from backends.scripted import BEGIN, END, Script, ScriptedBackend
-from speculation.sampling.sampling import Sampling, choose
+from specpair.engines.backend import Logits
+from specpair.speculation.sampling.sampling import Sampling, choose
 from verifier_server.app import create_app
 from verifier_server.engine.scheduler import Inconsistent
 from verifier_server.flags import from_environment

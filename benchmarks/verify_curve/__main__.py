@@ -27,11 +27,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from backends.base import DTYPES, Backend, BackendError, LoadOptions, top_logits_spec
 from backends.registry import load
 from benchmarks.harness.report import Report, need, parser_of, processor
 from benchmarks.verify_curve.cells import Passes, Timing, grid, measure, table, timings
-from speculation.sampling.sampling import Sampling
+from specpair.engines.backend import Backend, top_logits_spec
+from specpair.engines.errors import BackendError
+from specpair.engines.load_options import DTYPES, LoadOptions
+from specpair.speculation.sampling.sampling import Sampling
 
 ENGINES = {"torch": ("torch", "transformers"), "llama_cpp": ("llama_cpp",)}  # and what they need
 TABLES: dict[str, Callable[[Timing], str]] = {

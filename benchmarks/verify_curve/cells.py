@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from backends.base import Backend, Entry, TopLogitsSpec
+from specpair.engines.backend import Backend, Entry, TopLogitsSpec
 
 Clock = Callable[[], float]
 

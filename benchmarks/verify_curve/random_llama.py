@@ -18,7 +18,8 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from backends.base import LoadOptions, ModelLoadError, first_line
+from specpair.engines.errors import ModelLoadError, first_line
+from specpair.engines.load_options import LoadOptions
 
 _BEGIN, _END = "<|begin|>", "<|end|>"
 

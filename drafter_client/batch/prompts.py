@@ -10,10 +10,10 @@ from pydantic import TypeAdapter, ValidationError
 from drafter_client.conversation import Messages
 from drafter_client.errors import BadOption, BadPromptFile
 from drafter_client.options import Options
-from openai_api.messages.conversation import Message
+from specpair.openai_api.messages.conversation import Message
 from specpair.options.option import options_of
-from speculation.sampling.processor_options import token_id
-from speculation.terminal_text import is_text, one_line
+from specpair.protocol.terminal_text import is_text, one_line
+from specpair.speculation.sampling.processor_options import token_id
 
 _OTHERS: dict[str, tuple[tuple[type, ...], str]] = {
     "prompt": ((str,), "text"),

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 from drafter_client.batch.prompts import Prompt
 from drafter_client.errors import ForeignOutput, OtherResults
 from drafter_client.options import Mode
-from speculation.acceptance.strategies import DRAFTER_INVARIANT
-from speculation.errors import SpecPairError
+from specpair.protocol.errors import SpecPairError
+from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 
 FORMAT = "specpair-result-1"
 _OPENING = json.dumps({"format": FORMAT, "index": 0}).encode().partition(b"0}")[0]  # every line begins so

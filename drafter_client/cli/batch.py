@@ -14,7 +14,6 @@ from types import FrameType
 from rich.console import Console
 from rich.text import Text
 
-from backends.base import BackendError, EngineLost
 from drafter_client.batch.parallel import InOrder, in_parallel
 from drafter_client.batch.prompts import Prompt
 from drafter_client.batch.results import Models, Result, failed, finished
@@ -33,9 +32,10 @@ from drafter_client.display.progress import WritingProgress, writing
 from drafter_client.errors import BadPrompt, DrafterError
 from drafter_client.generation.generation import Finished
 from drafter_client.pair import Pair
-from speculation.counted import counted
-from speculation.errors import EngineError, InternalError, RequestError, SpecPairError
-from speculation.terminal_text import several_lines
+from specpair.counted import counted
+from specpair.engines.errors import BackendError, EngineLost
+from specpair.protocol.errors import EngineError, InternalError, RequestError, SpecPairError
+from specpair.protocol.terminal_text import several_lines
 
 _ENDING = "drafter: ending what is under way; Ctrl-C again does not wait for it"
 

@@ -3,16 +3,16 @@
 import argparse
 from collections.abc import Sequence
 
-from backends.base import ModelLoadError
-from command_line.options.flags import add_options
-from command_line.parser import OneOf, Parser, Switch
 from drafter_client.cli import flag_values, flags
 from drafter_client.cli.settings import parsed, print_if_asked
 from drafter_client.options import Mode, Options
 from drafter_client.program_options import ENGINE, NGRAM, ProgramOptions, engines, is_plugged_drafter
-from http_service.keys.stored_key import complaint
-from http_service.options.service_options import ACCESS, SERVICE
-from speculation.acceptance.strategies import Strategy
+from specpair.command_line.options.flags import add_options
+from specpair.command_line.parser import OneOf, Parser, Switch
+from specpair.engines.errors import ModelLoadError
+from specpair.http_service.keys.stored_key import complaint
+from specpair.http_service.options.service_options import ACCESS, SERVICE
+from specpair.speculation.acceptance.strategies import Strategy
 
 _OF_A_MODEL = ("draft_model", *ENGINE, "translate")
 COMMANDS = ("serve", "solo", "compare", "report", "key")

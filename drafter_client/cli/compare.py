@@ -32,8 +32,8 @@ from drafter_client.errors import BadPromptFile, NoPicture
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
-from speculation.counted import counted
-from speculation.sampling.gumbel import SEED_LIMIT
+from specpair.counted import counted
+from specpair.speculation.sampling.gumbel import SEED_LIMIT
 
 _WARM_UP = 8  # tokens that each way generates before the measurement
 _PICTURE = Path("compare.png")

@@ -14,7 +14,7 @@ from drafter_client.cli.shared_steps import (
 from drafter_client.display.readout import Readout
 from drafter_client.metrics.statistics import Baseline
 from drafter_client.options import Mode
-from speculation.acceptance.strategies import DRAFTER_INVARIANT
+from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 
 
 def run_draft(options: argparse.Namespace) -> int:

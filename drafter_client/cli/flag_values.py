@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from command_line import given_values
+from specpair.command_line import given_values
 
 
 def path(text: str) -> Path:

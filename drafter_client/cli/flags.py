@@ -4,11 +4,11 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from command_line.options.flags import add_option, add_options
-from command_line.parser import Switch
 from drafter_client.cli.flag_values import path
 from drafter_client.options import Options
 from drafter_client.program_options import ENGINE, ProgramOptions
+from specpair.command_line.options.flags import add_option, add_options
+from specpair.command_line.parser import Switch
 
 
 def lasting_flags(parser: argparse.ArgumentParser, *titles: str) -> None:

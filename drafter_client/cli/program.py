@@ -9,8 +9,6 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from backends.base import BackendError, ModelLoadError
-from command_line import start
 from drafter_client.cli.batch import run_many
 from drafter_client.cli.commands import (
     compare_options,
@@ -27,9 +25,11 @@ from drafter_client.cli.settings import keys_file
 from drafter_client.cli.shared_steps import INTERRUPTED
 from drafter_client.cli.solo import run_solo_command
 from drafter_client.errors import DrafterError
-from http_service.keys import key_command
-from speculation.errors import SpecPairError
-from speculation.terminal_text import several_lines
+from specpair.command_line import start
+from specpair.engines.errors import BackendError, ModelLoadError
+from specpair.http_service.keys import key_command
+from specpair.protocol.errors import SpecPairError
+from specpair.protocol.terminal_text import several_lines
 
 SWITCH_INTERVAL = 0.0005  # seconds; at the default of 5 ms a computing thread delays responses by that much
 

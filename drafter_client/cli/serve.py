@@ -4,20 +4,20 @@ import argparse
 import logging
 import sys
 
-from command_line.errors import SettingsError
 from drafter_client.cli.shared_steps import check_draft_n, pair_of, served_options
 from drafter_client.observability.drafter_metrics import DrafterMetrics
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.serve.app import create_app
-from http_service.hosts import Hosts, read_hosts
-from http_service.keys.access import DRAFTER
-from http_service.keys.gate import Gate
-from http_service.listening import bind_sockets, configured, serve, shown_address
-from http_service.observability import logs
-from http_service.observability.metrics import ServiceMetrics
-from http_service.origins import Origins, read_origins
-from speculation.terminal_text import one_line
+from specpair.command_line.errors import SettingsError
+from specpair.http_service.hosts import Hosts, read_hosts
+from specpair.http_service.keys.access import DRAFTER
+from specpair.http_service.keys.gate import Gate
+from specpair.http_service.listening import bind_sockets, configured, serve, shown_address
+from specpair.http_service.observability import logs
+from specpair.http_service.observability.metrics import ServiceMetrics
+from specpair.http_service.origins import Origins, read_origins
+from specpair.protocol.terminal_text import one_line
 
 _log = logging.getLogger("specpair.drafter")
 

@@ -8,15 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from command_line.errors import SettingsError
-from command_line.layers import Layer, LayeredSettings, first_path, lasting_layers
-from command_line.options.flags import option_of
-from command_line.options.setting_fields import names_of, settings_model
-from command_line.parser import Parser, flag
-from command_line.print_config import table
 from drafter_client.program_options import ENGINE, NGRAM, OPTIONS, is_plugged_drafter
+from specpair.command_line.errors import SettingsError
+from specpair.command_line.layers import Layer, LayeredSettings, first_path, lasting_layers
+from specpair.command_line.options.flags import option_of
+from specpair.command_line.options.setting_fields import names_of, settings_model
+from specpair.command_line.parser import Parser, flag
+from specpair.command_line.print_config import table
 from specpair.options.option import Option
-from speculation.terminal_text import several_lines
+from specpair.protocol.terminal_text import several_lines
 
 
 class DrafterSettings(LayeredSettings):

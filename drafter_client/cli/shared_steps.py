@@ -9,9 +9,6 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from backends.base import BackendError, LoadOptions
-from command_line.options.reading import given
-from command_line.start import keep_loaded_objects
 from drafter_client.batch.prompts import Prompt, parse_prompts
 from drafter_client.conversation import Messages
 from drafter_client.display.progress import loading
@@ -28,14 +25,18 @@ from drafter_client.options import Mode, Options
 from drafter_client.pair import Observer, Pair
 from drafter_client.program_options import NGRAM, is_plugged_drafter
 from drafter_client.trace.writer import TraceFolder
-from drafters.plugged import plugged
+from specpair.command_line.options.reading import given
+from specpair.command_line.start import keep_loaded_objects
+from specpair.counted import counted
+from specpair.drafters.plugged import plugged
+from specpair.engines.errors import BackendError
+from specpair.engines.load_options import LoadOptions
 from specpair.options.option import options_of
-from speculation.acceptance.strategies import DRAFTER_INVARIANT
-from speculation.counted import counted
-from speculation.errors import SpecPairError
-from speculation.protocol.prompt_progress import PromptProgress
-from speculation.sampling.sampling import SamplingOptions
-from speculation.terminal_text import is_text
+from specpair.protocol.errors import SpecPairError
+from specpair.protocol.prompt_progress import PromptProgress
+from specpair.protocol.terminal_text import is_text
+from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
+from specpair.speculation.sampling.sampling import SamplingOptions
 
 INTERRUPTED = 130  # exit status of a program ended by Ctrl-C
 _WIPE_ROW = "\r\x1b[2K"

@@ -5,11 +5,11 @@ from drafter_client.metrics.pace import Pace
 from drafter_client.metrics.statistics import SOLO, Stats
 from drafter_client.metrics.waits import NETWORK, OTHER, PREFILL, QUEUE, VERIFY, fitted
 from drafter_client.options import Mode
-from speculation.acceptance.strategies import Strategy
-from speculation.acceptance.token_source import TokenSource
-from speculation.counted import counted
-from speculation.policy.schedule import Schedule
-from speculation.terminal_text import one_line
+from specpair.counted import counted
+from specpair.protocol.terminal_text import one_line
+from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.policy.schedule import Schedule
 
 LabelledValue = tuple[str, str]  # label and value; docs/readout.md says what each label means
 Bar = tuple[str, float]  # label and milliseconds

@@ -14,7 +14,7 @@ from drafter_client.display.panel_rows import headline, notes, resumed
 from drafter_client.display.status_line import StatusLine, may_share_rows, screen_is_ours
 from drafter_client.generation.generation import Tokens
 from drafter_client.metrics.statistics import Stats
-from speculation.terminal_text import several_lines
+from specpair.protocol.terminal_text import several_lines
 
 _TAB = 8
 

@@ -3,18 +3,18 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from drafters.run.events import Answered as Answered
-from drafters.run.events import Committed as Committed
-from drafters.run.events import Completion as Completion
-from drafters.run.events import Drafted as Drafted
-from drafters.run.events import Failed as Failed
-from drafters.run.events import Listener as Listener
-from drafters.run.events import RunEvent as RunEvent
-from drafters.run.events import Sent as Sent
-from drafters.run.events import Streamed as Streamed
-from drafters.run.events import to_all as to_all
-from speculation.protocol.prompt_progress import PromptProgress
-from speculation.protocol.responses import GenerateResponse, PrefillResponse
+from specpair.drafters.run.events import Answered as Answered
+from specpair.drafters.run.events import Committed as Committed
+from specpair.drafters.run.events import Completion as Completion
+from specpair.drafters.run.events import Drafted as Drafted
+from specpair.drafters.run.events import Failed as Failed
+from specpair.drafters.run.events import Listener as Listener
+from specpair.drafters.run.events import RunEvent as RunEvent
+from specpair.drafters.run.events import Sent as Sent
+from specpair.drafters.run.events import Streamed as Streamed
+from specpair.drafters.run.events import to_all as to_all
+from specpair.protocol.prompt_progress import PromptProgress
+from specpair.protocol.responses import GenerateResponse, PrefillResponse
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple
 
-from backends.vocabulary import Vocabulary
 from drafter_client.generation.events import Committed
 from drafter_client.generation.text_session import TextSession
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Options
-from openai_api.decoded_text import DecodedText
-from speculation.acceptance.explain import Decision
-from speculation.acceptance.token_details import TokenDetails
-from speculation.acceptance.token_source import TokenSource
-from speculation.sampling.logprobs import TokenLogprobs
+from specpair.engines.vocabulary import Vocabulary
+from specpair.openai_api.decoded_text import DecodedText
+from specpair.speculation.acceptance.explain import Decision
+from specpair.speculation.acceptance.token_details import TokenDetails
+from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.sampling.logprobs import TokenLogprobs
 
 
 class Token(NamedTuple):

@@ -6,13 +6,13 @@ from contextlib import suppress
 from drafter_client.errors import ConnectionLost, DrafterError
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import STREAM, Asked, ResponseBounds
-from drafters.run.events import Streamed
-from speculation.acceptance.draft import Draft
-from speculation.protocol.responses import StreamEnd, VerifyResponse
+from specpair.drafters.run.events import Streamed
+from specpair.protocol.responses import StreamEnd, VerifyResponse
+from specpair.speculation.acceptance.draft import Draft
 
 
 class RemoteLane:
-    """A connection for one session of a verifier. See `drafters.run.ports.Lane`."""
+    """A connection for one session of a verifier. See `specpair.drafters.run.ports.Lane`."""
 
     def __init__(self, client: VerifierClient, session_id: str, bounds: ResponseBounds, asked: Asked) -> None:
         """`bounds`, `asked`: of the text, which responses are checked by."""

@@ -10,7 +10,7 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outages, OutageWait
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.http.retries import is_outage, may_be_idle_close
-from speculation.errors import SpecPairError
+from specpair.protocol.errors import SpecPairError
 
 Run = Generator[Committed, None, None]
 

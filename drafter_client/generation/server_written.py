@@ -8,10 +8,10 @@ from drafter_client.generation.events import Began, Committed, Ended, Listener, 
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import Asked, ResponseBounds, broken_promise, expect
-from speculation.acceptance.round_counts import JudgedRound
-from speculation.acceptance.token_source import TokenSource, rounds
-from speculation.protocol.prompt_progress import PromptProgress
-from speculation.protocol.responses import GenerateOpenEvent, GenerateResponse
+from specpair.protocol.prompt_progress import PromptProgress
+from specpair.protocol.responses import GenerateOpenEvent, GenerateResponse
+from specpair.speculation.acceptance.round_counts import JudgedRound
+from specpair.speculation.acceptance.token_source import TokenSource, rounds
 
 _PATH = "/generate"
 

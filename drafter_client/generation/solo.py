@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Generator
 
-from backends.base import Backend, Entry, top_logits_spec
 from drafter_client.errors import BadOption, BadPrompt
 from drafter_client.generation.events import Began, Committed, Ended, Listener, PromptRead
 from drafter_client.generation.text_session import TextSession
-from speculation.acceptance.token_source import TokenSource
-from speculation.protocol.prompt_progress import PromptProgress
-from speculation.sampling.processors import following
-from speculation.sampling.sampling import Sampling, choose
+from specpair.engines.backend import Backend, Entry, top_logits_spec
+from specpair.protocol.prompt_progress import PromptProgress
+from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.sampling.processors import following
+from specpair.speculation.sampling.sampling import Sampling, choose
 
 
 def run_solo(

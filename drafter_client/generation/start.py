@@ -13,20 +13,20 @@ from drafter_client.generation.lane import RemoteLane
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import Asked, ResponseBounds
-from drafters.base import Drafter
-from drafters.run.executors import Executor, executor_of
-from drafters.run.loop import GenerationLoop
-from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
-from speculation.acceptance.token_source import TokenSource
-from speculation.drafts.ngram import NgramIndex
-from speculation.drafts.predicted_output import PredictedOutput
-from speculation.errors import SpecPairError
-from speculation.policy.controller import SpeculationController
-from speculation.policy.experience import Estimates
-from speculation.policy.schedule import LOCKSTEP, Mechanisms
-from speculation.protocol.prompt_progress import PromptProgress
-from speculation.protocol.responses import PrefillResponse
-from speculation.protocol.service_responses import ModelInfo
+from specpair.drafters.base import Drafter
+from specpair.drafters.run.executors import Executor, executor_of
+from specpair.drafters.run.loop import GenerationLoop
+from specpair.protocol.errors import SpecPairError
+from specpair.protocol.prompt_progress import PromptProgress
+from specpair.protocol.responses import PrefillResponse
+from specpair.protocol.service_responses import ModelInfo
+from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
+from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.drafts.ngram import NgramIndex
+from specpair.speculation.drafts.predicted_output import PredictedOutput
+from specpair.speculation.policy.controller import SpeculationController
+from specpair.speculation.policy.experience import Estimates
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 
 
 @dataclass(frozen=True, slots=True)

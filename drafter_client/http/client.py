@@ -26,8 +26,7 @@ from drafter_client.http.responses import (
     read_prefill,
     read_verify,
 )
-from speculation.acceptance.draft import Draft
-from speculation.errors import (
+from specpair.protocol.errors import (
     NotFound,
     RequestError,
     SpecPairError,
@@ -35,10 +34,11 @@ from speculation.errors import (
     UnknownSession,
     from_body,
 )
-from speculation.protocol.messages import GenerateRequest, PrefillRequest, VerifyRequest, build
-from speculation.protocol.prompt_progress import PromptProgress
-from speculation.protocol.responses import PrefillResponse, StreamedTokens, StreamEnd, VerifyResponse
-from speculation.protocol.service_responses import ModelInfo, SessionInfo
+from specpair.protocol.messages import GenerateRequest, PrefillRequest, VerifyRequest, build
+from specpair.protocol.prompt_progress import PromptProgress
+from specpair.protocol.responses import PrefillResponse, StreamedTokens, StreamEnd, VerifyResponse
+from specpair.protocol.service_responses import ModelInfo, SessionInfo
+from specpair.speculation.acceptance.draft import Draft
 
 # Seconds to wait for a response. A prefill may queue behind others and take long; a retry would only double the load.
 _TIMEOUTS = {"/health": 5.0, "/model": 30.0, "/verify": 120.0, "/prefill": 900.0}

@@ -15,8 +15,8 @@ from drafter_client.errors import (
 )
 from drafter_client.http.responses import read
 from drafter_client.http.retries import while_loading
-from speculation.errors import ServerError, ShuttingDown
-from speculation.protocol.service_responses import HealthResponse
+from specpair.protocol.errors import ServerError, ShuttingDown
+from specpair.protocol.service_responses import HealthResponse
 
 
 class Health(NamedTuple):

@@ -5,12 +5,12 @@ from contextlib import closing, contextmanager
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from backends.vocabulary import Kind, PaddedVocabulary, Part, Vocabulary, cannot_draft, difference, refusal
 from drafter_client.errors import BadReply, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import broken_promise, read
-from speculation.protocol.messages import TokenizeRequest, build
-from speculation.protocol.service_responses import ModelInfo, TokenizeResponse, VocabularyResponse
+from specpair.engines.vocabulary import Kind, PaddedVocabulary, Part, Vocabulary, cannot_draft, difference, refusal
+from specpair.protocol.messages import TokenizeRequest, build
+from specpair.protocol.service_responses import ModelInfo, TokenizeResponse, VocabularyResponse
 
 _ADVICE = "is it a verifier?"
 

@@ -11,10 +11,8 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from drafter_client.errors import BadReply, ModelChanged
-from speculation.acceptance.token_details import HasDetails, TokenDetails
-from speculation.acceptance.token_source import ELSEWHERE
-from speculation.protocol.response_fields import Response
-from speculation.protocol.responses import (
+from specpair.protocol.response_fields import Response
+from specpair.protocol.responses import (
     GenerateOpenEvent,
     GenerateResponse,
     GenerateTokensEvent,
@@ -23,7 +21,9 @@ from speculation.protocol.responses import (
     StreamEnd,
     VerifyResponse,
 )
-from speculation.protocol.service_responses import ModelInfo
+from specpair.protocol.service_responses import ModelInfo
+from specpair.speculation.acceptance.token_details import HasDetails, TokenDetails
+from specpair.speculation.acceptance.token_source import ELSEWHERE
 
 STREAM = "/sessions/…/stream"  # in error texts, for every session
 GenerateEvent = GenerateOpenEvent | GenerateTokensEvent | GenerateResponse

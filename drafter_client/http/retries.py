@@ -35,7 +35,7 @@ from itertools import count
 from typing import TypeVar
 
 from drafter_client.errors import ConnectionLost, VerifierTimeout, VerifierUnreachable
-from speculation.errors import (
+from specpair.protocol.errors import (
     BadGateway,
     EngineError,
     ModelLoading,

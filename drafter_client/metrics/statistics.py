@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 from drafter_client.metrics.pace import Pace
 from drafter_client.metrics.quantile import quantile
 from drafter_client.metrics.waits import DRAFTING, NETWORK, PREFILL, QUEUE, VERIFY, Span, fitted, partition
-from speculation.acceptance.explain import Decision
-from speculation.acceptance.round_counts import RoundCounts
-from speculation.acceptance.token_source import TokenSource
-from speculation.policy.schedule import Schedule
-from speculation.protocol.prompt_progress import PromptProgress
-from speculation.protocol.response_fields import STOP_STRING
-from speculation.sampling.logprobs import TokenLogprobs
+from specpair.protocol.prompt_progress import PromptProgress
+from specpair.protocol.response_fields import STOP_STRING
+from specpair.speculation.acceptance.explain import Decision
+from specpair.speculation.acceptance.round_counts import RoundCounts
+from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.policy.schedule import Schedule
+from specpair.speculation.sampling.logprobs import TokenLogprobs
 
 _STEPS = 512
 SOLO = "solo"  # `Stats.mode` of one local model without a verifier

@@ -1,6 +1,6 @@
 """Mode `auto`: generate a text in the mode expected to be the fastest, and change when another is expected to be.
 
-The selection begins anew when the link has changed (`speculation.policy.mode_selector`).
+The selection begins anew when the link has changed (`specpair.speculation.policy.mode_selector`).
 
 No token is generated twice. Under the strategies in `DRAFTER_INVARIANT` the text is the same in every mode. Under the
 others each mode gives a different text, and timing decides where the mode changes, so the same seed may give different
@@ -23,8 +23,8 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.modes.selection import ModeSelection
 from drafter_client.options import Mode, Options
-from speculation.acceptance.token_source import TokenSource
-from speculation.policy.mode_measurement import WARM_UP
+from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.policy.mode_measurement import WARM_UP
 
 Run = Generator[Committed, None, None]
 Begin = Callable[[VerifierClient, Options], Run]  # begins a stretch of a text in `Options.mode`

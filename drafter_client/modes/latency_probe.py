@@ -7,7 +7,7 @@ from contextlib import suppress
 from drafter_client.errors import DrafterError
 from drafter_client.http.client import VerifierClient
 from drafter_client.modes.selection import ModeSelection
-from speculation.errors import SpecPairError
+from specpair.protocol.errors import SpecPairError
 
 _PINGS = 2  # round trips measured in each probe, as a single one may be delayed; the shortest counts
 

@@ -19,9 +19,9 @@ from pydantic.dataclasses import dataclass as validated
 
 from backends.machine import cache_folder
 from drafter_client.shared_files import replacing
-from speculation.policy.mode_measurement import ModeMeasurement
-from speculation.policy.mode_selector import links_differ
-from speculation.terminal_text import one_line
+from specpair.protocol.terminal_text import one_line
+from specpair.speculation.policy.mode_measurement import ModeMeasurement
+from specpair.speculation.policy.mode_selector import links_differ
 
 _MOST = 64  # entries that are kept
 _LONGEST_NAME = 200  # characters of a model's name that are kept

@@ -6,13 +6,13 @@ from copy import deepcopy
 
 from drafter_client.modes.memory import ModeMemory, Setting
 from drafter_client.options import Mode
-from drafters.base import Drafter
-from drafters.lookup import NAME as LOOKUP
-from drafters.pass_times import PassTimes
-from speculation.policy.mode_estimate import PRIOR_LOOKUP, PRIOR_PREDICTION, PairLatencies
-from speculation.policy.mode_measurement import ModeMeasurement
-from speculation.policy.mode_selector import ModeSelector, links_differ
-from speculation.protocol.service_responses import ModelInfo
+from specpair.drafters.base import Drafter
+from specpair.drafters.lookup import NAME as LOOKUP
+from specpair.drafters.pass_times import PassTimes
+from specpair.protocol.service_responses import ModelInfo
+from specpair.speculation.policy.mode_estimate import PRIOR_LOOKUP, PRIOR_PREDICTION, PairLatencies
+from specpair.speculation.policy.mode_measurement import ModeMeasurement
+from specpair.speculation.policy.mode_selector import ModeSelector, links_differ
 
 _PROBE_PAUSE = 0.5  # seconds from one probe of the link to the next
 _PROBES = 3  # probes in a row that have to find another round trip: a busy machine may disturb some

@@ -13,22 +13,22 @@ from drafter_client.pair import Pair
 from drafter_client.serve import operations
 from drafter_client.serve.texts import RETRY_AFTER, PairTexts
 from drafter_client.serve.watch import PAUSE, VerifierWatch
-from http_service.connections.app import App
-from http_service.draining import Draining
-from http_service.head_requests import HeadRequests
-from http_service.hosts import Hosts
-from http_service.keys.access import DRAFTER
-from http_service.keys.gate import Gate
-from http_service.observability.health import Condition, StateEndpoints
-from http_service.observability.metrics import ServiceMetrics
-from http_service.openapi import operation
-from http_service.origins import Origins
-from http_service.replies.failures import Failures
-from http_service.shutdown import stop_signals
-from http_service.trailing_slash import TrailingSlash
-from openai_api.endpoints import Endpoints
-from openai_api.messages.errors import form_of
-from speculation.protocol.service_responses import HealthResponse
+from specpair.http_service.connections.app import App
+from specpair.http_service.draining import Draining
+from specpair.http_service.head_requests import HeadRequests
+from specpair.http_service.hosts import Hosts
+from specpair.http_service.keys.access import DRAFTER
+from specpair.http_service.keys.gate import Gate
+from specpair.http_service.observability.health import Condition, StateEndpoints
+from specpair.http_service.observability.metrics import ServiceMetrics
+from specpair.http_service.openapi import operation
+from specpair.http_service.origins import Origins
+from specpair.http_service.replies.failures import Failures
+from specpair.http_service.shutdown import stop_signals
+from specpair.http_service.trailing_slash import TrailingSlash
+from specpair.openai_api.endpoints import Endpoints
+from specpair.openai_api.messages.errors import form_of
+from specpair.protocol.service_responses import HealthResponse
 
 MOST_BYTES = 4 * 1024 * 1024  # of a request's body
 _log = logging.getLogger("specpair.drafter")

@@ -1,8 +1,8 @@
 """Counts one text for the key of its caller."""
 
-from http_service.keys.access import Caller
-from http_service.keys.accounts import Accounts
-from speculation.acceptance.round_counts import RoundCounts
+from specpair.http_service.keys.access import Caller
+from specpair.http_service.keys.accounts import Accounts
+from specpair.speculation.acceptance.round_counts import RoundCounts
 
 
 class CountedText:

@@ -2,16 +2,16 @@
 
 from functools import cache
 
-from http_service.openapi import document as built
-from http_service.openapi import state
-from http_service.openapi.document import Examples
-from http_service.openapi.operation import ALWAYS, Errors, Json
-from http_service.openapi.state import state_operations
-from openai_api.openapi import schemas
-from openai_api.openapi.examples import EXAMPLES as OPENAI
-from openai_api.openapi.parameters import PARAMETERS
-from openai_api.operations import openai_operations
-from speculation import errors
+from specpair.http_service.openapi import document as built
+from specpair.http_service.openapi import state
+from specpair.http_service.openapi.document import Examples
+from specpair.http_service.openapi.operation import ALWAYS, Errors, Json
+from specpair.http_service.openapi.state import state_operations
+from specpair.openai_api.openapi import schemas
+from specpair.openai_api.openapi.examples import EXAMPLES as OPENAI
+from specpair.openai_api.openapi.parameters import PARAMETERS
+from specpair.openai_api.operations import openai_operations
+from specpair.protocol import errors
 
 TITLE = "specpair drafter"
 _DESCRIPTION = """Serves texts of a target model on another machine to OpenAI's clients; this machine drafts.

@@ -14,8 +14,6 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
-from backends.base import BackendError
-from backends.vocabulary import Vocabulary
 from drafter_client.errors import (
     BadOption,
     BadPrompt,
@@ -31,14 +29,15 @@ from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.serve.counted_text import CountedText
-from http_service.draining import Draining
-from http_service.keys.access import Caller
-from http_service.keys.gate import Gate
-from http_service.long_bodies import RequestBodies
-from http_service.observability.text_lines import INTERRUPT, EndedText
-from openai_api.texts import End, Piece, Target, TextRequest
-from speculation.acceptance.round_counts import RoundCounts
-from speculation.errors import (
+from specpair.engines.errors import BackendError
+from specpair.engines.vocabulary import Vocabulary
+from specpair.http_service.draining import Draining
+from specpair.http_service.keys.access import Caller
+from specpair.http_service.keys.gate import Gate
+from specpair.http_service.long_bodies import RequestBodies
+from specpair.http_service.observability.text_lines import INTERRUPT, EndedText
+from specpair.openai_api.texts import End, Piece, Target, TextRequest
+from specpair.protocol.errors import (
     BadGateway,
     EngineError,
     InternalError,
@@ -48,8 +47,9 @@ from speculation.errors import (
     TargetChanged,
     VerifierAway,
 )
-from speculation.protocol.prompt_progress import PromptProgress
-from speculation.protocol.response_fields import STOP_STRING
+from specpair.protocol.prompt_progress import PromptProgress
+from specpair.protocol.response_fields import STOP_STRING
+from specpair.speculation.acceptance.round_counts import RoundCounts
 
 _log = logging.getLogger("specpair.drafter")
 RETRY_AFTER = 5  # seconds until a verifier that is away may be back

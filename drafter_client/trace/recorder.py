@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from drafter_client.generation import events
-from speculation.acceptance.round_counts import JudgedRound
-from speculation.acceptance.token_source import TokenSource
-from speculation.policy.verifier_timeline import InFlightDraft
+from specpair.speculation.acceptance.round_counts import JudgedRound
+from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
 _DIGITS = 4  # decimals of milliseconds: clocks have no finer resolution
 _OF_RESPONSE = ("judged", "accepted", "ran", "looked_up", "rtt_ms", "network_ms", "queue_ms", "forward_ms")

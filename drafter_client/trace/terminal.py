@@ -19,9 +19,9 @@ from drafter_client.trace.analysis import (
 )
 from drafter_client.trace.reader import RunTrace
 from drafter_client.trace.schema import Record
-from speculation.acceptance.strategies import Strategy
-from speculation.counted import counted
-from speculation.terminal_text import one_line
+from specpair.counted import counted
+from specpair.protocol.terminal_text import one_line
+from specpair.speculation.acceptance.strategies import Strategy
 
 _COLOURS = {Lane.DRAFTING: "green", Lane.NETWORK: "yellow", Lane.QUEUE: "red", Lane.VERIFY: "blue"}
 _LEVELS = " ▁▂▃▄▅▆▇█"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.base import Entry
 from backends.buckets import NARROW, Buckets
+from specpair.engines.backend import Entry
 
 SLOTS, BATCH = 9, 200
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.base import ModelLoadError
 from backends.compilation import FILE, Compilation, folder_of
+from specpair.engines.errors import ModelLoadError
 
 
 def test_announcement_guesses_until_something_was_measured(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ import pytest
 from gguf import GGUFWriter
 
 from backends.llama_cpp.vocabulary import read_gguf_vocabulary
-from backends.vocabulary import Part, Vocabulary
+from specpair.engines.vocabulary import Part, Vocabulary
 
 pytest.importorskip("tokenizers", reason="needs the extra in requirements/torch.txt")
 

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from backends import registry
-from backends.base import Entry, LoadOptions, ModelLoadError
 from backends.llama_cpp.library import lib
 from backends.scripted import ScriptedBackend
 from models import DEFAULT_TARGET
+from specpair.engines.backend import Entry
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.load_options import LoadOptions
 
 
 def refusal(options: LoadOptions, name: str = "llama_cpp") -> str:

@@ -11,10 +11,12 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from backends.base import Backend, EngineFailure, Entry, LoadOptions, ModelLoadError
 from backends.llama_cpp.vocabulary import read_gguf_vocabulary
 from backends.registry import load
 from models.export import export_hf
+from specpair.engines.backend import Backend, Entry
+from specpair.engines.errors import EngineFailure, ModelLoadError
+from specpair.engines.load_options import LoadOptions
 from tests.models.conftest import TinyModel, reference_logits, tiny_tokenizer
 
 pytest.importorskip("mlx_lm", reason="needs the extra in requirements/mlx.txt")

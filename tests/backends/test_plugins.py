@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 from backends import registry
-from backends.base import LoadOptions, ModelLoadError
 from backends.scripted import ScriptedBackend
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.load_options import LoadOptions
 from specpair.plugins import BACKENDS
 from tests.distributions import distribute
 from verifier_server.flags import from_flags
 from verifier_server.settings import SettingsError
 
 ENGINE = """
-from backends.base import ModelLoadError
+from specpair.engines.errors import ModelLoadError
 from backends.scripted import load
 
 def refuse(options, progress):

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from backends.base import BackendError, EngineFailure, Entry, Logits
 from backends.scripted import BEGIN, END, ORDER, Script, ScriptedBackend
+from specpair.engines.backend import Entry, Logits
+from specpair.engines.errors import BackendError, EngineFailure
 
 CONTEXTS = [[first, second, 3, 4] for first in range(40) for second in range(10)]
 

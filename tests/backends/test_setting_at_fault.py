@@ -6,7 +6,8 @@ from dataclasses import fields
 
 import pytest
 
-from backends.base import LoadOptions, ModelLoadError
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.load_options import LoadOptions
 from tests.paths import ROOT
 from verifier_server.settings import Settings
 

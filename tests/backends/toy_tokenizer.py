@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from backends.vocabulary import Kind, Vocabulary
+from specpair.engines.vocabulary import Kind, Vocabulary
 
 BEGIN, END, ROLE, WHOLE = 256, 257, 258, 259
 _WORDS = (b"th", b"the", b" the", b" t", b"12", b"123", b"23", b"  ", b"    ", b"\n\n", b"'ll", b"\xc3\xa9", b"ab")

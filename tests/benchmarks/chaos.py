@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 
-from child_processes.serving import Server, serve
+from specpair.child_processes.serving import Server, serve
 
 _DOWN = 1.0  # seconds that the verifier is away at most, beside the time that it takes to start
 _PORTS = range(20_000, 30_000)  # the system gives none of these to outgoing connections

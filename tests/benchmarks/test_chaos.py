@@ -13,11 +13,11 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import Lookup, Mode, Options, Outage, Pair, Tokens
 from drafter_client.serve.app import create_app
-from openai_api import generation
-from speculation.sampling.sampling import Sampling
+from specpair.openai_api import generation
+from specpair.speculation.sampling.sampling import Sampling
 from tests.benchmarks.chaos import Chaos, RestartedVerifier
 from tests.drafter_client.support import plain
-from tests.openai_api.conftest import served
+from tests.specpair.openai_api.conftest import served
 
 pytestmark = pytest.mark.slow
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.base import Entry, Logits
 from backends.scripted import Script, ScriptedBackend
 from benchmarks.exactness import DRAFTS, gap, over_copy, over_kept_prompt, with_drafts
+from specpair.engines.backend import Entry, Logits
 
 PROMPT = [256, 5, 6, 7, 8]
 

@@ -14,7 +14,7 @@ from benchmarks.llama_server.server import UNTOLD, Completed, ServerFailed, comp
 from benchmarks.llama_server.settings import ALONE, settings, shared_flags
 from benchmarks.llama_server.summary import cell, clocks, conclusion, difference, draw, table
 from drafter_client.metrics.statistics import Stats
-from speculation.sampling.sampling import Sampling
+from specpair.speculation.sampling.sampling import Sampling
 
 DRAFTERS = {"twin": Path("twin.gguf"), "small": Path("small.gguf")}
 OURS = {"remote": "ours, remote, twin"}

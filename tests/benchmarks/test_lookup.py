@@ -4,10 +4,10 @@ from contextlib import closing
 
 import numpy as np
 
-from backends.base import Backend, Entry
 from backends.scripted import BEGIN, END, ByteVocabulary
 from benchmarks.lookup.reciting import Reciting
 from benchmarks.lookup.tasks import definitions, frequent_name, renamed
+from specpair.engines.backend import Backend, Entry
 
 SOURCE = '''\
 @cache

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.soak.__main__ import soak
 from benchmarks.soak.drafters import Life, Sample, Soak
 from benchmarks.soak.verifier import Books, Fault, Truth, WholeContext
-from speculation.sampling.sampling import Sampling
+from specpair.speculation.sampling.sampling import Sampling
 from verifier_server.service import Service
 from verifier_server.settings import Settings
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from backends.base import Entry, TopLogitsSpec
 from backends.scripted import Script, ScriptedBackend
 from benchmarks.harness.report import Report
 from benchmarks.verify_curve.__main__ import SHAPES, main, options_from
 from benchmarks.verify_curve.cells import STEP, Cell, Passes, Sample, Timing, grid, measure, table, timings
 from simulation.paced import Cost, Paced
+from specpair.engines.backend import Entry, TopLogitsSpec
 from tests.paths import ROOT
 
 COST = Cost(10.0, 0.5, 2.0)
@@ -158,9 +158,9 @@ def folder() -> Iterator[Path]:
 def test_a_shape_is_made_on_its_device_without_a_file_of_weights(folder: Path) -> None:
     import torch
 
-    from backends.base import LoadOptions
     from backends.torch.load import load
     from benchmarks.verify_curve.random_llama import read_random
+    from specpair.engines.load_options import LoadOptions
 
     settings = LoadOptions(model=folder, slots=2, context_length=64, device="cpu", dtype="bfloat16")
     models = [read_random(folder, settings, torch.device("cpu"), torch.bfloat16) for _ in range(2)]

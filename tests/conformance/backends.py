@@ -12,11 +12,12 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from backends.base import Backend, LoadOptions
 from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
-from drafters.shared_engine import SharedEngine
 from models import DEFAULT_TARGET
+from specpair.drafters.shared_engine import SharedEngine
+from specpair.engines.backend import Backend
+from specpair.engines.load_options import LoadOptions
 from tests.models.conftest import TinyModel
 from tests.stand_ins.neuron import load_on_stand_in, own_environment
 from tests.transformers_neuronx.loaded import load_model

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from _pytest.mark import ParameterSet
 
-from backends.base import Backend, Entry, Logits
+from specpair.engines.backend import Backend, Entry, Logits
 from tests.conformance.backends import CONTEXT, Candidate, TorchOn, candidates
 
 TEXT = '''import os

@@ -1,4 +1,4 @@
-"""Every engine fulfils the contract of `backends.base` for its slots."""
+"""Every engine fulfils the contract of `specpair.engines.backend` for its slots."""
 
 import re
 from collections.abc import Sequence
@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from backends.base import BadEntry, Entry
 from backends.registry import NAMES
+from specpair.engines.backend import Entry
+from specpair.engines.errors import BadEntry
 from tests.conformance.backends import TorchOn, candidates
 from tests.conformance.conftest import Subject
 

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from backends.base import BadEntry, Entry, TopLogitsSpec, top_logits_spec
-from speculation.sampling.sampling import Sampling, choose, choose_two, probability
-from speculation.sampling.top_logits import TopLogits
+from specpair.engines.backend import Entry, TopLogitsSpec, top_logits_spec
+from specpair.engines.errors import BadEntry
+from specpair.speculation.sampling.sampling import Sampling, choose, choose_two, probability
+from specpair.speculation.sampling.top_logits import TopLogits
 from tests.conformance.conftest import Subject
 
 SAMPLINGS = [

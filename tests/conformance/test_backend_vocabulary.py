@@ -2,7 +2,7 @@
 
 import pytest
 
-from backends.vocabulary import Kind, difference
+from specpair.engines.vocabulary import Kind, difference
 from tests.conformance.backends import BATCH, CONTEXT, ROWS
 from tests.conformance.conftest import TEXT, Subject
 

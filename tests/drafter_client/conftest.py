@@ -7,9 +7,9 @@ from contextlib import closing
 
 import pytest
 
-from command_line.config_file import VARIABLE
 from drafter_client.http import retries
 from drafter_client.http.client import VerifierClient
+from specpair.command_line.config_file import VARIABLE
 from tests.drafter_client.cli.command_line import Command, runner
 from tests.drafter_client.support import Verifier, serving
 

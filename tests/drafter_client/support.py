@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from backends.base import Backend, Entry
 from backends.scripted import Script, ScriptedBackend
-from backends.vocabulary import Vocabulary
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Committed, Listener, to_all
 from drafter_client.generation.generation import Generation, Tokens
@@ -23,12 +21,14 @@ from drafter_client.generation.start import speculate
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
-from drafters.base import Drafter, Expansion
-from drafters.draft_model import ModelDrafter
-from speculation.drafts.tree import Prediction
-from speculation.policy.schedule import LOCKSTEP, Mechanisms
-from speculation.protocol.service_responses import ModelInfo
-from speculation.sampling.sampling import Sampling, choose
+from specpair.drafters.base import Drafter, Expansion
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.engines.backend import Backend, Entry
+from specpair.engines.vocabulary import Vocabulary
+from specpair.protocol.service_responses import ModelInfo
+from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
+from specpair.speculation.sampling.sampling import Sampling, choose
 from tests.drafter_client.http import bodies
 from verifier_server.app import create_app
 from verifier_server.service import Service

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from drafter_client import DraftModel, Mode, Options, Pair
-from http_service.keys import key_file
-from http_service.keys.accounts import Account
-from http_service.keys.stored_key import Limits, StoredKey, digest_of
-from speculation.errors import RateLimited
+from specpair.http_service.keys import key_file
+from specpair.http_service.keys.accounts import Account
+from specpair.http_service.keys.stored_key import Limits, StoredKey, digest_of
+from specpair.protocol.errors import RateLimited
 from tests.drafter_client.support import serving
 
 TOY = DraftModel(Path("1"), "scripted")

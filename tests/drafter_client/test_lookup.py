@@ -14,10 +14,10 @@ from drafter_client.errors import BadReply
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary
-from drafters.lookup import NgramDrafter
-from speculation.policy.schedule import LOCKSTEP, Mechanisms
-from speculation.protocol.responses import GenerateResponse
-from speculation.sampling.sampling import Sampling
+from specpair.drafters.lookup import NgramDrafter
+from specpair.protocol.responses import GenerateResponse
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
+from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Verifier, generate, options_of, running
 from verifier_server.settings import Settings

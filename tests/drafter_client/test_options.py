@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from drafter_client import DrafterError, Mode, Options, Strategy
 from drafter_client.errors import BadOption
 from drafter_client.options import DEFAULT_MODE
-from speculation.protocol.messages import PrefillRequest
-from speculation.protocol.response_fields import SamplingReport
+from specpair.protocol.messages import PrefillRequest
+from specpair.protocol.response_fields import SamplingReport
 
 EVERY_MODE = [Mode.REMOTE, Mode.FUSED, Mode.TARGET]  # as a pair lists them
 

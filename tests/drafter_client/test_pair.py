@@ -50,9 +50,9 @@ from drafter_client.errors import (
 from drafter_client.generation import events
 from drafter_client.http.client import VerifierClient
 from drafter_client.trace.writer import TraceFolder
-from drafters.lookup import NAME
-from speculation.errors import NoChatTemplate, PromptTooLong
-from speculation.policy.schedule import Mechanisms
+from specpair.drafters.lookup import NAME
+from specpair.protocol.errors import NoChatTemplate, PromptTooLong
+from specpair.speculation.policy.schedule import Mechanisms
 from tests.drafter_client.support import Scenario, Verifier, plain, serving
 from tests.paths import ROOT
 

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from backends.scripted import END, Script, ScriptedBackend
-from backends.vocabulary import Vocabulary
 from drafter_client import Custom, DraftModel, Finished, Lookup, Mode, Options, Pair, Source, Strategy, Tokens
-from drafters.base import Drafter
-from drafters.draft_model import ModelDrafter
-from speculation.errors import TokenOutOfRange
-from speculation.sampling.logprobs import TokenLogprobs, token_logprobs
-from speculation.sampling.sampling import Sampling
+from specpair.drafters.base import Drafter
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.engines.vocabulary import Vocabulary
+from specpair.protocol.errors import TokenOutOfRange
+from specpair.speculation.sampling.logprobs import TokenLogprobs, token_logprobs
+from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, running
-from tests.speculation import processed
+from tests.specpair.speculation import processed
 from verifier_server.settings import Settings
 
 PROMPT = "def f(x):"

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from backends.base import first_line
 from backends.machine import cores_to_use, machine_id
 from backends.scripted import ByteVocabulary, ScriptedBackend
 from drafter_client import DraftModel, Mode, Options, Pair, text_run
 from drafter_client.draft_sources import Drafting
 from drafter_client.generation.start import speculate
 from drafter_client.modes.selection import ModeSelection
-from drafters.pass_times import PassTimes
-from speculation.policy.schedule import IN_TURNS, Mechanisms
+from specpair.drafters.pass_times import PassTimes
+from specpair.engines.errors import first_line
+from specpair.speculation.policy.schedule import IN_TURNS, Mechanisms
 from tests.drafter_client.http.bodies import model_info
 from tests.drafter_client.support import Verifier
 

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import END, Script, ScriptedBackend
-from backends.vocabulary import Vocabulary
 from drafter_client import DraftModel, Finished, Mode, Options, Pair, Tokens
 from drafter_client.errors import BadOption
 from drafter_client.generation.generation import TextStream
 from drafter_client.trace.reader import read_run
 from drafter_client.trace.writer import TraceFolder
+from specpair.engines.vocabulary import Vocabulary
 from tests.drafter_client.support import Verifier, plain, serving
 
 PROMPT = "def f(x):"

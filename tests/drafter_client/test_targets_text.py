@@ -19,20 +19,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.base import Logits
 from backends.scripted import Script, ScriptedBackend
-from backends.vocabulary import Kind
 from drafter_client import AsyncPair, DraftModel, Lookup, Options, Pair
 from drafter_client.errors import VocabularyMismatch
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary
 from drafter_client.serve.app import create_app
+from specpair.engines.backend import Logits
+from specpair.engines.vocabulary import Kind
 from tests.backends.toy_tokenizer import BEGIN, DIFFERENCES, END, EQUAL, SPLITS, WHOLE, Parts, ToyTokenizer
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.http.fake_transports import Faulty
 from tests.drafter_client.support import Verifier, serve_vocabulary, serving
 from tests.examples import examples
-from tests.openai_api.conftest import served
+from tests.specpair.openai_api.conftest import served
 
 GREEDY = Options(max_tokens=24)
 MODEL = DraftModel("toy")  # what `loading` says

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from backends.base import LoadOptions
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Mode, Options, Pair, draft_sources
+from specpair.engines.load_options import LoadOptions
 from tests.drafter_client.support import Verifier, serving
 
 LONG = [256, *(at % 200 for at in range(1200))]  # the drafter reads it in several pieces

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from backends.base import Backend
 from drafter_client.http.client import VerifierClient
-from drafters.base import Drafter
-from drafters.draft_model import ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
-from speculation.sampling.sampling import Sampling
+from specpair.drafters.base import Drafter
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.engines.backend import Backend
+from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Scenario, Verifier, running
 from tests.end_to_end.reference import CONTEXT, EPSILON, Reference, model
 from verifier_server.settings import Settings

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 
 OVERLAPPED = {"auto": Mechanisms(), "waiting": Mechanisms(self_continue=False)}
 

@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from backends.base import Backend, Entry, LoadOptions
 from backends.registry import load
-from drafters.draft_model import BRANCH_CELLS
-from speculation.acceptance.strategies import common_prefix
-from speculation.sampling import gumbel
-from speculation.sampling.sampling import Sampling, choose
+from specpair.drafters.draft_model import BRANCH_CELLS
+from specpair.engines.backend import Backend, Entry
+from specpair.engines.load_options import LoadOptions
+from specpair.speculation.acceptance.strategies import common_prefix
+from specpair.speculation.sampling import gumbel
+from specpair.speculation.sampling.sampling import Sampling, choose
 
 # In nats: twice the largest flip measured with the shipped pair (24 prompts of 128 tokens). On an AVX512 CPU there was
 # no flip with flash attention (the default) for 1 and 2 threads; without it, four texts had flips of 0.0017, 0.003,

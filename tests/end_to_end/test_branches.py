@@ -7,18 +7,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from backends.base import Backend, Entry, LoadOptions, Logits, OutOfRoom
 from backends.registry import load
 from drafter_client import draft_sources
 from drafter_client.draft_sources import DraftedText, DraftModel
 from drafter_client.http.client import VerifierClient
-from drafters.draft_model import BRANCH_CELLS, ModelDrafter
 from models import DEFAULT_DRAFT
-from speculation.acceptance.text_spec import TextSpec
-from speculation.policy.controller import SpeculationController
-from speculation.policy.timing import LatencyModel
-from speculation.sampling import gumbel
-from speculation.sampling.sampling import Sampling
+from specpair.drafters.draft_model import BRANCH_CELLS, ModelDrafter
+from specpair.engines.backend import Backend, Entry, Logits
+from specpair.engines.errors import OutOfRoom
+from specpair.engines.load_options import LoadOptions
+from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.policy.controller import SpeculationController
+from specpair.speculation.policy.timing import LatencyModel
+from specpair.speculation.sampling import gumbel
+from specpair.speculation.sampling.sampling import Sampling
 from tests.end_to_end.prompts import PROMPTS
 
 pytestmark = pytest.mark.slow

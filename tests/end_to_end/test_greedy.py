@@ -12,7 +12,7 @@ import pytest
 
 from drafter_client.http.client import VerifierClient
 from models import DEFAULT_TARGET
-from speculation.sampling.sampling import Sampling
+from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, generate, options_of, running
 from tests.end_to_end.conftest import MakeDrafter
 from tests.end_to_end.prompts import OVERLAPPED, PROMPTS, how

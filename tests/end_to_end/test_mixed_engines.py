@@ -6,17 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from backends.base import Backend, LoadOptions
 from backends.registry import load
-from backends.vocabulary import Vocabulary
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary
-from drafters.base import Drafter
-from drafters.draft_model import ModelDrafter
-from drafters.lookup import NgramDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
-from speculation.policy.schedule import LOCKSTEP, Mechanisms
-from speculation.sampling.sampling import Sampling
+from specpair.drafters.base import Drafter
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.drafters.lookup import NgramDrafter
+from specpair.engines.backend import Backend
+from specpair.engines.load_options import LoadOptions
+from specpair.engines.vocabulary import Vocabulary
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
+from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, generate, options_of, running
 from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import CONTEXT, EPSILON, Reference

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from backends.base import Backend, Entry
 from drafter_client import Mode, Options, Pair
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
-from speculation.sampling.sampling import Logits
+from specpair.engines.backend import Backend, Entry
+from specpair.speculation.sampling.sampling import Logits
 from tests.drafter_client.support import Verifier, running
 from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import CONTEXT, model
-from tests.speculation import processed
+from tests.specpair.speculation import processed
 from verifier_server.settings import Settings
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from speculation.sampling.sampling import Sampling
+from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, running
 from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import CONTEXT, EPSILON, Reference

@@ -9,8 +9,8 @@ import pytest
 
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from speculation.protocol.responses import GenerateResponse
-from speculation.sampling.sampling import Sampling
+from specpair.protocol.responses import GenerateResponse
+from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import generate, options_of
 from tests.end_to_end.conftest import MakeDrafter
 from tests.end_to_end.prompts import PROMPTS, how

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from drafter_client.http.client import VerifierClient
-from speculation.acceptance.strategies import Strategy, effective_sampling
-from speculation.sampling.sampling import Sampling
+from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
+from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import generate, options_of
 from tests.end_to_end.conftest import MakeDrafter
 from tests.end_to_end.prompts import PROMPTS

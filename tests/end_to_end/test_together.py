@@ -9,10 +9,10 @@ from contextlib import closing
 
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafters.draft_model import ModelDrafter
 from models import DEFAULT_DRAFT
-from speculation.acceptance.draft import Draft
-from speculation.sampling.sampling import Sampling
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, generate, options_of, running
 from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import CONTEXT, EPSILON, Reference, ends_where_it_should, model

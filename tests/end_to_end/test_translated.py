@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from backends.base import Backend
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary
-from drafters.translation import TranslatingDrafter
 from models import DEFAULT_TWIN
 from simulation.renumbering import renumbered
-from speculation.policy.schedule import LOCKSTEP, Mechanisms
-from speculation.sampling.sampling import Sampling
+from specpair.drafters.translation import TranslatingDrafter
+from specpair.engines.backend import Backend
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
+from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.cli.command_line import Command, runner
 from tests.drafter_client.support import Verifier, generate, options_of
 from tests.end_to_end.prompts import PROMPTS

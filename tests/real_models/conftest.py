@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from backends.base import LoadOptions
-from child_processes import serving
-from child_processes.serving import Server
 from drafter_client import DraftModel, Generation, Pair, Tokens
 from scripts import real_models
+from specpair.child_processes import serving
+from specpair.child_processes.serving import Server
+from specpair.engines.load_options import LoadOptions
 
 CONTEXT = 1024
 TOKENS = 48

@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from child_processes.serving import Server
 from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.serve.app import create_app
-from tests.openai_api.conftest import served
+from specpair.child_processes.serving import Server
 from tests.real_models.conftest import SEED, TOKENS
+from tests.specpair.openai_api.conftest import served
 
 pytestmark = pytest.mark.engine("real")
 

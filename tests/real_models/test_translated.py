@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from backends.base import LoadOptions
-from child_processes.serving import Server
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.errors import VocabularyMismatch
 from scripts import real_models
+from specpair.child_processes.serving import Server
+from specpair.engines.load_options import LoadOptions
 from tests.real_models.conftest import PROMPTS, SEED, TOKENS, written
 
 pytestmark = pytest.mark.engine("real")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from child_processes import serving
 from drafter_client import DraftModel, Options, Pair, Tokens
+from specpair.child_processes import serving
 from tests.real_models.conftest import PROMPTS, SEED, TOKENS
 
 pytestmark = pytest.mark.engine("real")

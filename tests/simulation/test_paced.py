@@ -7,10 +7,11 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from backends.base import Backend, BadEntry, EngineFailure, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
 from simulation import paced
 from simulation.paced import DRAFTER_4, DRAFTER_8, TARGET_25, TARGET_80, Cost, Paced
+from specpair.engines.backend import Backend, Entry, Logits
+from specpair.engines.errors import BadEntry, EngineFailure
 
 COST = Cost(10.0, 0.5, 2.0)
 BATCH = [Entry(0, 0, [1, 2, 3], 1), Entry(2, 0, [4, 5], 0)]

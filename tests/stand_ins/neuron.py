@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from backends.base import Backend, LoadOptions, Progress
-from backends.neuron.artefacts import COMPILER_CACHE, FLAGS
 from backends.neuron.cores import NUMBER, VISIBLE
+from backends.neuron_legacy.artefacts import COMPILER_CACHE, FLAGS
 from backends.registry import load
+from specpair.engines.backend import Backend, Progress
+from specpair.engines.load_options import LoadOptions
 from tests.models.conftest import TinyModel
 
 _NAME = "transformers_neuronx"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from backends.vocabulary import Kind, Vocabulary
+from specpair.engines.vocabulary import Kind, Vocabulary
 from tests.drafter_client.http.raw_server import Peer, answering
 from tests.drafter_client.support import Verifier, serving
 from tests.paths import ROOT

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from backends import registry
-from backends.base import Backend, Entry, LoadOptions
 from backends.trial.random_batches import random_batches
+from specpair.engines.backend import Backend, Entry
+from specpair.engines.load_options import LoadOptions
 from tests.models.conftest import TinyModel, reference_logits
 
 IDS = [5 + 7 * number % 250 for number in range(1024)]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.base import Entry
+from specpair.engines.backend import Entry
 from tests.conftest import WORST
 from tests.transformers_neuronx.conftest import Load, Make
 from tests.transformers_neuronx.loaded import IDS

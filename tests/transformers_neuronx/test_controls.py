@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from backends.neuron.model import cut_no_inputs
+from backends.neuron_legacy.model import cut_no_inputs
 from tests.transformers_neuronx.conftest import Load, Make
 from tests.transformers_neuronx.loaded import IDS, Loaded
 

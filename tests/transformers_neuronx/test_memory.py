@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backends.neuron.memory import Sizes, kv_heads_held
+from backends.neuron_legacy.memory import Sizes, kv_heads_held
 from tests.transformers_neuronx.conftest import Load
 from tests.transformers_neuronx.loaded import bytes_per_core, caches, weights
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from backends.base import Entry
+from specpair.engines.backend import Entry
 from tests.conftest import WORST
 from tests.transformers_neuronx.conftest import Load
 from tests.transformers_neuronx.loaded import IDS

@@ -12,10 +12,10 @@ import httpx
 import pytest
 import uvicorn
 
-from backends.base import Backend
 from backends.scripted import Script, ScriptedBackend
-from http_service.connections import half_closed
-from http_service.observability import logs
+from specpair.engines.backend import Backend
+from specpair.http_service.connections import half_closed
+from specpair.http_service.observability import logs
 from verifier_server import program
 from verifier_server.app import create_app
 from verifier_server.service import Service

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
-from speculation.sampling.sampling import Sampling
+from specpair.engines.backend import Entry, Logits
+from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, LiveServer
 from tests.verifier_server.engine.bench import plain
 

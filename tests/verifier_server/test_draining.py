@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from drafter_client import Lookup, Mode, Options, Outage, Pair, Tokens
-from speculation.errors import ShuttingDown
+from specpair.protocol.errors import ShuttingDown
 from tests.verifier_server.conftest import SCRIPT
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.processes import COMMANDS, ENDLESS, MODULE, UVICORN, hasty, ready, with_each_command

@@ -14,10 +14,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from http_service.keys.access import Caller
-from speculation.acceptance.text_spec import TextSpec
-from speculation.acceptance.token_details import TokenDetails
-from speculation.errors import Overloaded
+from specpair.http_service.keys.access import Caller
+from specpair.protocol.errors import Overloaded
+from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.acceptance.token_details import TokenDetails
 from verifier_server.engine.sequence_state import SILENCE
 from verifier_server.session_admission import LINGER
 from verifier_server.session_table import SessionTable

@@ -2,10 +2,10 @@
 
 import pytest
 
-from http_service.keys.access import ANYONE, Caller
-from speculation.acceptance.text_spec import TextSpec
-from speculation.acceptance.token_details import TokenDetails
-from speculation.errors import Overloaded, SessionConflict, UnknownSession
+from specpair.http_service.keys.access import ANYONE, Caller
+from specpair.protocol.errors import Overloaded, SessionConflict, UnknownSession
+from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.acceptance.token_details import TokenDetails
 from verifier_server.session_table import CALLERS, SessionTable
 from verifier_server.sessions import Session
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from backends.base import LoadOptions
-from command_line.options.setting_fields import names_of
-from command_line.parser import flag
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from specpair.command_line.options.setting_fields import names_of
+from specpair.command_line.parser import flag
+from specpair.engines.load_options import LoadOptions
 from verifier_server.flags import from_environment, from_flags
 from verifier_server.options import OPTIONS
 from verifier_server.process.workers import refuse_workers

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from command_line.parser import flag
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from specpair.command_line.parser import flag
 from tests.verifier_server.conftest import Program
 from verifier_server import app
 from verifier_server.flags import Address, from_environment, from_flags

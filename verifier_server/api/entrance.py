@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from http_service.replies.failures import Failures
-from http_service.trailing_slash import without_slash
-from openai_api.messages.errors import form_of
-from speculation.errors import ShuttingDown, SpecPairError
+from specpair.http_service.replies.failures import Failures
+from specpair.http_service.trailing_slash import without_slash
+from specpair.openai_api.messages.errors import form_of
+from specpair.protocol.errors import ShuttingDown, SpecPairError
 from verifier_server.api import routes
 
 _FAILURES = Failures("verifier", form_of)

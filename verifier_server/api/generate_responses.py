@@ -4,10 +4,10 @@ import codecs
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
-from http_service.replies.event_stream import comment
-from speculation.errors import SpecPairError
-from speculation.protocol.response_fields import SamplingReport
-from speculation.protocol.responses import ErrorResponse, GenerateOpenEvent, GenerateResponse, GenerateTokensEvent
+from specpair.http_service.replies.event_stream import comment
+from specpair.protocol.errors import SpecPairError
+from specpair.protocol.response_fields import SamplingReport
+from specpair.protocol.responses import ErrorResponse, GenerateOpenEvent, GenerateResponse, GenerateTokensEvent
 from verifier_server.api.server_sent_events import event
 from verifier_server.engine.requests import Answer
 from verifier_server.generation.generator import GeneratedText

@@ -6,13 +6,13 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
-from backends.vocabulary import Vocabulary
-from http_service.keys.access import Caller
-from openai_api.texts import End, Piece, Target, TextRequest
-from speculation.acceptance.round_counts import RoundCounts
-from speculation.errors import SpecPairError
-from speculation.protocol.messages import GenerateRequest
-from speculation.protocol.prompt_progress import PromptProgress
+from specpair.engines.vocabulary import Vocabulary
+from specpair.http_service.keys.access import Caller
+from specpair.openai_api.texts import End, Piece, Target, TextRequest
+from specpair.protocol.errors import SpecPairError
+from specpair.protocol.messages import GenerateRequest
+from specpair.protocol.prompt_progress import PromptProgress
+from specpair.speculation.acceptance.round_counts import RoundCounts
 from verifier_server.api.routes import admitted
 from verifier_server.engine.requests import Answer
 from verifier_server.generation.generator import Answers, GeneratedText

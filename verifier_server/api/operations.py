@@ -2,14 +2,13 @@
 
 from fastapi import FastAPI
 
-from http_service.observability.health import StateEndpoints
-from http_service.openapi import operation
-from http_service.openapi.operation import ALWAYS, BODY, Errors, Json, Operation
-from http_service.openapi.state import state_operations
-from openai_api.endpoints import Endpoints
-from openai_api.operations import openai_operations
-from speculation import errors
-from speculation.protocol import messages, responses, service_responses
+from specpair.http_service.observability.health import StateEndpoints
+from specpair.http_service.openapi import operation
+from specpair.http_service.openapi.operation import ALWAYS, BODY, Errors, Json, Operation
+from specpair.http_service.openapi.state import state_operations
+from specpair.openai_api.endpoints import Endpoints
+from specpair.openai_api.operations import openai_operations
+from specpair.protocol import errors, messages, responses, service_responses
 from verifier_server.api import routes
 
 _MODEL: Errors = (errors.ModelLoading, errors.ModelFailed)  # errors while there is no model

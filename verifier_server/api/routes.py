@@ -6,17 +6,17 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from http_service.keys.access import Caller
-from http_service.observability.request_context import note_session
-from http_service.replies.event_stream import HEADERS, HEARTBEAT, MEDIA_TYPE
-from http_service.replies.json_reply import JsonReply
-from speculation.errors import (
+from specpair.http_service.keys.access import Caller
+from specpair.http_service.observability.request_context import note_session
+from specpair.http_service.replies.event_stream import HEADERS, HEARTBEAT, MEDIA_TYPE
+from specpair.http_service.replies.json_reply import JsonReply
+from specpair.protocol import messages, response_fields, responses, service_responses
+from specpair.protocol.errors import (
     ImplicitSessionRefused,
     InvalidRequest,
     SessionMismatch,
     SpecPairError,
 )
-from speculation.protocol import messages, response_fields, responses, service_responses
 from verifier_server.api.generate_responses import sampling_report, summary, text_events
 from verifier_server.api.server_sent_events import CommittedStream
 from verifier_server.engine.requests import Answer, check_position

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from starlette import responses
 from starlette.types import Receive, Scope, Send
 
-from http_service.replies.event_stream import HEADERS, HEARTBEAT, MEDIA_TYPE, comment
-from speculation.errors import SpecPairError, UnknownSession
-from speculation.protocol.response_fields import Response
-from speculation.protocol.responses import ErrorResponse, StreamedTokens, StreamEnd
+from specpair.http_service.replies.event_stream import HEADERS, HEARTBEAT, MEDIA_TYPE, comment
+from specpair.protocol.errors import SpecPairError, UnknownSession
+from specpair.protocol.response_fields import Response
+from specpair.protocol.responses import ErrorResponse, StreamedTokens, StreamEnd
 from verifier_server.service import Service
 from verifier_server.sessions import Session
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
-from backends.base import BackendError, ModelLoadError
 from backends.registry import COMPILING, compiles, load, programs_folder
-from command_line import interruptible
-from command_line.parser import Parser
-from http_service.observability import logs
+from specpair.command_line import interruptible
+from specpair.command_line.parser import Parser
+from specpair.engines.errors import BackendError, ModelLoadError
+from specpair.http_service.observability import logs
 from specpair.options.option import Option
-from speculation.terminal_text import one_line, several_lines
+from specpair.protocol.terminal_text import one_line, several_lines
 from verifier_server.flags import Command, flags_parser, read_flags
 from verifier_server.generation.draft_model import DRAFT_MODEL, load_draft_model
 from verifier_server.loading import ProgressLog

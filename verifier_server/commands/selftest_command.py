@@ -17,14 +17,16 @@ from pydantic import SecretStr
 from rich.console import Console
 from rich.text import Text
 
-from backends.base import Backend, LoadOptions, ModelLoadError
 from backends.registry import devices_of_draft, load
-from command_line import interruptible
-from command_line.parser import Parser
-from command_line.print_config import table
-from http_service.observability import logs
+from specpair.command_line import interruptible
+from specpair.command_line.parser import Parser
+from specpair.command_line.print_config import table
+from specpair.engines.backend import Backend
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.load_options import LoadOptions
+from specpair.http_service.observability import logs
 from specpair.options.option import Option
-from speculation.terminal_text import one_line, several_lines
+from specpair.protocol.terminal_text import one_line, several_lines
 from verifier_server.flags import Command, flags_parser, read_flags
 from verifier_server.options import OPTIONS
 from verifier_server.selftest.environment import environment

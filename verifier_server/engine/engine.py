@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from backends.base import BackendError, EngineLost
-from speculation.errors import EngineError, ShuttingDown, SpecPairError
-from speculation.protocol.prompt_progress import PromptProgress
+from specpair.engines.errors import BackendError, EngineLost
+from specpair.protocol.errors import EngineError, ShuttingDown, SpecPairError
+from specpair.protocol.prompt_progress import PromptProgress
 from verifier_server.engine.observer import EngineState
 from verifier_server.engine.port import EngineInfo
 from verifier_server.engine.requests import Request

@@ -7,9 +7,9 @@ They measure for themselves how long their own verify requests take.
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from backends.base import Backend, Entry, TopLogitsSpec
-from speculation.policy.draft_length import MAX_AUTO
-from speculation.policy.estimates import Line
+from specpair.engines.backend import Backend, Entry, TopLogitsSpec
+from specpair.speculation.policy.draft_length import MAX_AUTO
+from specpair.speculation.policy.estimates import Line
 
 WIDEST = MAX_AUTO + 1  # tokens: the longest automatic draft and the pending token before it
 _TRIED = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17)  # numbers of tokens whose passes are timed

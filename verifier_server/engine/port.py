@@ -7,10 +7,10 @@ stands behind the same port.
 from dataclasses import dataclass
 from typing import Protocol
 
-from backends.base import Backend
-from backends.vocabulary import Vocabulary
-from speculation.errors import SpecPairError
-from speculation.protocol.prompt_progress import PromptProgress
+from specpair.engines.backend import Backend
+from specpair.engines.vocabulary import Vocabulary
+from specpair.protocol.errors import SpecPairError
+from specpair.protocol.prompt_progress import PromptProgress
 from verifier_server.engine.observer import EngineState
 from verifier_server.engine.requests import Request
 from verifier_server.sessions import Session

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Set
 from itertools import count, takewhile
 from typing import NamedTuple
 
-from speculation.acceptance.draft import Draft
-from speculation.acceptance.strategies import DRAFTER_INVARIANT
-from speculation.errors import OverlapRefused, SpecPairError, UnknownSession
+from specpair.protocol.errors import OverlapRefused, SpecPairError, UnknownSession
+from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from verifier_server.engine.draft_credit import ClientCredit
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.engine.sequence_state import SILENCE, SequenceState

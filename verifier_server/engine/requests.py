@@ -8,12 +8,12 @@ on. The draft is compared with what is committed by now. Only the part beyond th
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from speculation.acceptance.draft import NO_DRAFT, Draft
-from speculation.acceptance.strategies import Strategy
-from speculation.acceptance.token_details import TokenDetails
-from speculation.acceptance.token_source import Round, last_round
-from speculation.errors import PositionBeyondCommitted, PositionInsidePrompt, SpecPairError, TooManyDrafts
-from speculation.protocol.response_fields import FinishReason, Timing
+from specpair.protocol.errors import PositionBeyondCommitted, PositionInsidePrompt, SpecPairError, TooManyDrafts
+from specpair.protocol.response_fields import FinishReason, Timing
+from specpair.speculation.acceptance.draft import NO_DRAFT, Draft
+from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.acceptance.token_details import TokenDetails
+from specpair.speculation.acceptance.token_source import Round, last_round
 from verifier_server.sessions import Session
 
 

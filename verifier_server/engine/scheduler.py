@@ -12,15 +12,16 @@ committed token on. Nothing here waits, reads a clock or runs the model, so the 
 import logging
 from collections.abc import Sequence
 
-from backends.base import Backend, BackendError, EngineFailure, Rows
-from speculation.acceptance.explain import explain
-from speculation.acceptance.judge import judge
-from speculation.acceptance.token_details import TokenDetails
-from speculation.acceptance.token_source import SELF_CONTINUED, marks_of
-from speculation.errors import EngineError, Overloaded, SpecPairError
-from speculation.sampling.logprobs import token_logprobs
-from speculation.sampling.processors import ProcessedRows
-from speculation.sampling.sampling import Logits, Row
+from specpair.engines.backend import Backend, Rows
+from specpair.engines.errors import BackendError, EngineFailure
+from specpair.protocol.errors import EngineError, Overloaded, SpecPairError
+from specpair.speculation.acceptance.explain import explain
+from specpair.speculation.acceptance.judge import judge
+from specpair.speculation.acceptance.token_details import TokenDetails
+from specpair.speculation.acceptance.token_source import SELF_CONTINUED, marks_of
+from specpair.speculation.sampling.logprobs import token_logprobs
+from specpair.speculation.sampling.processors import ProcessedRows
+from specpair.speculation.sampling.sampling import Logits, Row
 from verifier_server.engine.arrivals import LONGEST, window_until
 from verifier_server.engine.composer import BatchItem, BatchPlan, Composer
 from verifier_server.engine.draft_credit import price

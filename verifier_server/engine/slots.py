@@ -8,8 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Set
 from dataclasses import dataclass
 
-from backends.base import Backend
-from backends.prefixes.kept_texts import SHARED_AT_LEAST, KeptText, KeptTexts, can_cut, reusable, shared_length
+from specpair.engines.backend import Backend
+from specpair.engines.kept_texts import SHARED_AT_LEAST, KeptText, KeptTexts, can_cut, reusable, shared_length
 from verifier_server.sessions import Session
 
 # Tokens at the end of a kept text that are given up, rather than copy the rest: in its own cells, the same prompt gets

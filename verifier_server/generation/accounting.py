@@ -1,6 +1,6 @@
 """Counts the tokens of sessions for the keys that opened them, as the engine's answers come."""
 
-from http_service.keys.accounts import Accounts
+from specpair.http_service.keys.accounts import Accounts
 from verifier_server.engine.requests import Answer
 from verifier_server.sessions import Session
 

@@ -4,15 +4,16 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from backends.base import Backend, BackendError, ModelLoadError, OutOfRoom, Progress, first_line
 from backends.machine import cores_to_use
 from backends.registry import load
-from backends.vocabulary import cannot_draft
-from drafters.base import Drafter
-from drafters.lookup import NAME, NgramDrafter
-from drafters.shared_engine import SharedEngine
-from drafters.warm_engine import WarmEngine, warmest
-from speculation.acceptance.text_spec import TextSpec
+from specpair.drafters.base import Drafter
+from specpair.drafters.lookup import NAME, NgramDrafter
+from specpair.drafters.shared_engine import SharedEngine
+from specpair.drafters.warm_engine import WarmEngine, warmest
+from specpair.engines.backend import Backend, Progress
+from specpair.engines.errors import BackendError, ModelLoadError, OutOfRoom, first_line
+from specpair.engines.vocabulary import cannot_draft
+from specpair.speculation.acceptance.text_spec import TextSpec
 from verifier_server.engine.port import EngineInfo
 from verifier_server.options import NGRAM
 from verifier_server.settings import Settings

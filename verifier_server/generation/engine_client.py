@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from starlette.types import Receive
 
-from speculation.errors import InvalidRequest, SpecPairError
+from specpair.protocol.errors import InvalidRequest, SpecPairError
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, Request
 

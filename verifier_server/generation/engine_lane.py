@@ -4,9 +4,9 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from drafters.run.events import Streamed
-from speculation.acceptance.draft import Draft
-from speculation.errors import SpecPairError, UnknownSession
+from specpair.drafters.run.events import Streamed
+from specpair.protocol.errors import SpecPairError, UnknownSession
+from specpair.speculation.acceptance.draft import Draft
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.engine_client import disconnected
@@ -14,7 +14,7 @@ from verifier_server.sessions import Session
 
 
 class EngineLane:
-    """One request at a time for one session. See `drafters.run.ports.Lane`.
+    """One request at a time for one session. See `specpair.drafters.run.ports.Lane`.
 
     `abort` ends what all lanes of the text have under way, and all that they begin later.
     """

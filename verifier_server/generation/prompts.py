@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from backends.vocabulary import Part
-from speculation.acceptance.text_spec import TextSpec
-from speculation.errors import EmptyPrompt, InvalidRequest, PromptTooLong, TokenOutOfRange
-from speculation.protocol import messages
-from speculation.sampling import gumbel
+from specpair.engines.vocabulary import Part
+from specpair.protocol import messages
+from specpair.protocol.errors import EmptyPrompt, InvalidRequest, PromptTooLong, TokenOutOfRange
+from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.sampling import gumbel
 from verifier_server.engine.port import EngineInfo
 from verifier_server.sessions import Session
 

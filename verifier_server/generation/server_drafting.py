@@ -10,21 +10,21 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 
-from backends.base import BackendError
-from drafters.run import events
-from drafters.run.executors import executor_of
-from drafters.run.loop import GenerationLoop, PlainText
-from speculation.acceptance.draft import Draft
-from speculation.acceptance.round_counts import JudgedRound, RoundCounts
-from speculation.acceptance.strategies import DRAFTER_INVARIANT
-from speculation.acceptance.token_source import last_round, passes, rounds
-from speculation.drafts.ngram import NgramIndex
-from speculation.drafts.predicted_output import PredictedOutput
-from speculation.errors import InternalError, SpecPairError
-from speculation.policy.controller import SpeculationController
-from speculation.policy.experience import Estimates, Experience
-from speculation.policy.schedule import LOCKSTEP, Mechanisms, mechanisms_of
-from speculation.protocol.responses import Speculation
+from specpair.drafters.run import events
+from specpair.drafters.run.executors import executor_of
+from specpair.drafters.run.loop import GenerationLoop, PlainText
+from specpair.engines.errors import BackendError
+from specpair.protocol.errors import InternalError, SpecPairError
+from specpair.protocol.responses import Speculation
+from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCounts
+from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
+from specpair.speculation.acceptance.token_source import last_round, passes, rounds
+from specpair.speculation.drafts.ngram import NgramIndex
+from specpair.speculation.drafts.predicted_output import PredictedOutput
+from specpair.speculation.policy.controller import SpeculationController
+from specpair.speculation.policy.experience import Estimates, Experience
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, mechanisms_of
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, OnAnswer
 from verifier_server.generation.draft_model import DraftModel

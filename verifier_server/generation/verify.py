@@ -5,11 +5,10 @@ from contextlib import ExitStack
 
 from starlette.types import Receive
 
-from speculation.acceptance import draft_probs
-from speculation.acceptance.draft import Draft
-from speculation.acceptance.draft_probs import Weights
-from speculation.errors import InvalidRequest, SelfContinueRefused, SpecPairError
-from speculation.protocol import messages
+from specpair.protocol import messages, sent_distributions
+from specpair.protocol.errors import InvalidRequest, SelfContinueRefused, SpecPairError
+from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.acceptance.draft_probs import Weights
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, Request, check_number
 from verifier_server.generation.accounting import Accounting
@@ -115,7 +114,7 @@ def _probs(engine: TokenEngine, request: messages.VerifyRequest, session: Sessio
             )
         # This comes before the distributions: reading thousands takes long.
         check_number(len(request.draft_tokens), engine.info.max_drafts)
-        return draft_probs.read(sent or [], request.draft_tokens, engine.info.vocabulary.size)
+        return sent_distributions.read(sent or [], request.draft_tokens, engine.info.vocabulary.size)
     if sent is not None:
         raise InvalidRequest(
             f"draft_probs: the strategy {session.strategy} makes no use of them: leave them out", param="draft_probs"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from http_service.observability.metrics import ServiceMetrics
+from specpair.http_service.observability.metrics import ServiceMetrics
 from verifier_server.engine.observer import EngineObserver
 from verifier_server.sessions import Session
 

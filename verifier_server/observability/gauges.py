@@ -6,9 +6,9 @@ from typing import get_args
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from http_service.observability.health import Condition
-from http_service.observability.metrics import PREFIX
-from speculation.protocol.service_responses import ServiceStatus
+from specpair.http_service.observability.health import Condition
+from specpair.http_service.observability.metrics import PREFIX
+from specpair.protocol.service_responses import ServiceStatus
 from verifier_server.engine.observer import EngineState
 from verifier_server.session_table import SessionTable
 

@@ -1,8 +1,8 @@
 """Logs the texts of sessions."""
 
-from http_service.observability.text_lines import INTERRUPT, EndedText
-from speculation.protocol.messages import GenerateRequest
-from speculation.protocol.response_fields import STOP_STRING
+from specpair.http_service.observability.text_lines import INTERRUPT, EndedText
+from specpair.protocol.messages import GenerateRequest
+from specpair.protocol.response_fields import STOP_STRING
 from verifier_server.sessions import Session
 
 

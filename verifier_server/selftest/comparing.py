@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from backends.base import Backend
+from specpair.engines.backend import Backend
 from verifier_server.selftest.report import CheckFailed
 
 Rows = NDArray[np.float32]

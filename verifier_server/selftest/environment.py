@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.machine import available_bytes, cores
-from command_line import version as distribution
+from specpair.command_line import version as distribution
 from verifier_server.selftest.secrets import names_secret
 
 PACKAGES = (

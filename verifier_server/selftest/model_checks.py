@@ -8,9 +8,10 @@ from functools import partial
 
 import numpy as np
 
-from backends.base import Backend, Entry, LoadOptions
-from backends.vocabulary import Kind
-from speculation.terminal_text import one_line
+from specpair.engines.backend import Backend, Entry
+from specpair.engines.load_options import LoadOptions
+from specpair.engines.vocabulary import Kind
+from specpair.protocol.terminal_text import one_line
 from verifier_server.generation.draft_model import load_draft_model
 from verifier_server.selftest.comparing import Comparison, difference, empty, spread
 from verifier_server.selftest.pass_times import pass_times

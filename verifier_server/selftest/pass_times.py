@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from backends.base import Backend, Entry, TopLogitsSpec
+from specpair.engines.backend import Backend, Entry, TopLogitsSpec
 
 _WIDTHS = (1, 2, 4, 8, 16, 32)  # tokens of each slot
 _HELD = 128  # tokens that each slot holds, if the context has room for them

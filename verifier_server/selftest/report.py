@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from speculation.terminal_text import one_line, several_lines
+from specpair.protocol.terminal_text import one_line, several_lines
 
 OK, FAILED, SKIPPED = "ok", "FAILED", "skipped"
 _STYLES = {OK: "green", FAILED: "bold red", SKIPPED: "dim"}

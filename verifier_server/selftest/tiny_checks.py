@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from backends.base import Backend, Entry, LoadOptions, TopLogitsSpec
 from backends.buckets import NARROW
 from backends.compilation import folder_of
 from backends.registry import TEST_ENGINES, compiles
 from backends.trial.random_batches import random_batches
 from backends.trial.reference import reference_logits
 from backends.trial.tiny_llama import TinyModel
-from speculation.sampling.top_logits import TopLogits
+from specpair.engines.backend import Backend, Entry, TopLogitsSpec
+from specpair.engines.load_options import LoadOptions
+from specpair.speculation.sampling.top_logits import TopLogits
 from verifier_server.selftest.comparing import Comparison, Rows, empty
 from verifier_server.selftest.model_checks import devices_of
 from verifier_server.selftest.report import CheckFailed, CheckSkipped, Report

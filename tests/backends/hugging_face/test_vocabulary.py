@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from backends.base import ModelLoadError
 from backends.llama_cpp.vocabulary import read_gguf_vocabulary
-from backends.vocabulary import Kind, Vocabulary
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from models.export import export_hf
 from models.gguf_file import read_gguf, write_gguf
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.vocabulary import Kind, Vocabulary
 from tests.models.conftest import TinyModel
 
 pytest.importorskip("tokenizers", reason="needs the extra in requirements/torch.txt")

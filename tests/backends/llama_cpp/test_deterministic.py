@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backends.base import Entry, LoadOptions
 from backends.registry import load
 from backends.shipped_models import DEFAULT_DRAFT
+from specpair.engines.backend import Entry
+from specpair.engines.load_options import LoadOptions
 
 TOKENS = [5 + 7 * at % 190 for at in range(80)]
 

@@ -10,10 +10,11 @@ import pytest
 from gguf import GGUFValueType, GGUFWriter
 
 from backends import registry
-from backends.base import LoadOptions, ModelLoadError
 from backends.llama_cpp.vocabulary import read_gguf_vocabulary
 from models import DEFAULT_TARGET
 from models.gguf_file import Field, read_gguf, write_gguf
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.load_options import LoadOptions
 
 WIDTH, INNER, WORDS = 32, 64, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c"]
 LINEAR = {"attn_q": (WIDTH, WIDTH), "attn_k": (WIDTH, WIDTH), "attn_v": (WIDTH, WIDTH)}

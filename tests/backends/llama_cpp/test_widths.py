@@ -7,10 +7,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.base import Backend, Entry, LoadOptions, Logits
 from backends.llama_cpp.widths import ONE_PATH, equal_up_to
 from backends.registry import load
 from backends.shipped_models import DEFAULT_DRAFT
+from specpair.engines.backend import Backend, Entry, Logits
+from specpair.engines.load_options import LoadOptions
 
 TOKENS = [5 + 7 * at % 190 for at in range(24)]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from backends.base import ModelLoadError
 from backends.neuron.cores import NUMBER, VISIBLE, claim, read_cores
+from specpair.engines.errors import ModelLoadError
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from backends.base import ModelLoadError
 from backends.neuron.install import (
     LEGACY_REQUIREMENTS,
     REQUIREMENTS,
@@ -17,6 +16,7 @@ from backends.neuron.install import (
     import_neuron,
     refuse_placeholders,
 )
+from specpair.engines.errors import ModelLoadError
 from tests.paths import ROOT
 
 MARK = "WRONG PACKAGE. Please install the package from Neuron Repository - pip.repos.neuron.amazonaws.com"

@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.base import TOP_LOGITS_COUNT, Entry, LoadOptions, ModelLoadError, TopLogitsSpec
 from backends.trial.random_batches import random_batches
-from speculation.sampling.top_logits import TopLogits
+from specpair.engines.backend import TOP_LOGITS_COUNT, Entry, TopLogitsSpec
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.load_options import LoadOptions
+from specpair.speculation.sampling.top_logits import TopLogits
 from tests.models.conftest import TinyModel
 
 torch = pytest.importorskip("torch", reason="needs the extra in requirements/torch.txt")

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.base import Backend, EngineFailure, Entry, LoadOptions, ModelLoadError
 from backends.buckets import Launch
 from backends.registry import load
 from backends.trial.random_batches import random_batches
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from models.export import export_hf
+from specpair.engines.backend import Backend, Entry
+from specpair.engines.errors import EngineFailure, ModelLoadError
+from specpair.engines.load_options import LoadOptions
 from specpair.extras import installing
 from tests.models.conftest import TinyModel, tiny_tokenizer
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from backends.base import LoadOptions, ModelLoadError
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.load_options import LoadOptions
 from tests.models.conftest import TinyModel
 
 torch = pytest.importorskip("torch", reason="needs the extra in requirements/torch.txt")

@@ -18,9 +18,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.base import EngineLost, Entry, LoadOptions, ModelLoadError, TopLogitsSpec
 from backends.registry import load
 from backends.trial.random_batches import random_batches
+from specpair.engines.backend import Entry, TopLogitsSpec
+from specpair.engines.errors import EngineLost, ModelLoadError
+from specpair.engines.load_options import LoadOptions
 from tests.models.conftest import TinyModel, tiny_tokenizer
 from tests.paths import ROOT
 
@@ -211,7 +213,7 @@ def _no_memory(*_: object) -> None:
 LEADER = """
 import sys, time
 from pathlib import Path
-from backends.base import LoadOptions
+from specpair.engines.load_options import LoadOptions
 from backends.registry import load
 backend = load("torch", LoadOptions(Path(sys.argv[1]), device="cpu", threads=1, tensor_parallel=2))
 print("ready", flush=True)

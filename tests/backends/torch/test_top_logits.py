@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.base import TOP_LOGITS_COUNT, TopLogitsSpec
-from speculation.sampling.top_logits import TopLogits
+from specpair.engines.backend import TOP_LOGITS_COUNT, TopLogitsSpec
+from specpair.speculation.sampling.top_logits import TopLogits
 
 torch = pytest.importorskip("torch", reason="needs the extra in requirements/torch.txt")
 

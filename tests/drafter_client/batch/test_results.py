@@ -21,8 +21,8 @@ from drafter_client.batch.results_file import ResultsFile
 from drafter_client.errors import BadOutput, BadPrompt, DrafterError, ForeignOutput, OtherResults, OutputBusy
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode, Options
-from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
-from speculation.errors import PromptTooLong
+from specpair.protocol.errors import PromptTooLong
+from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 
 MODELS = Models("big-7b", "small-1b")
 OTHER = MODELS._replace(target="other-8b")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from drafter_client.cli.program import main
-from http_service.observability import logs
+from specpair.http_service.observability import logs
 
 TOY = ["--backend", "scripted", "--draft-model", "1"]
 

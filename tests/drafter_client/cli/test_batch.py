@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from backends.base import EngineLost, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import text_run
 from drafter_client.cli import batch as many
 from drafter_client.display.progress import WritingProgress
 from drafter_client.errors import ConnectionLost
 from drafter_client.generation.server_written import served
+from specpair.engines.backend import Entry, Logits
+from specpair.engines.errors import EngineLost
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
 from tests.paths import ROOT

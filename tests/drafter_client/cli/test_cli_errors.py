@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from backends.base import BackendError
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
 from drafter_client import draft_sources, text_run
 from drafter_client.cli import program
 from drafter_client.errors import ConnectionLost
-from drafters.base import Expansion
-from drafters.draft_model import ModelDrafter
+from specpair.drafters.base import Expansion
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.engines.errors import BackendError
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, running, serve_vocabulary, serving
 from tests.paths import ROOT
@@ -265,7 +265,7 @@ def test_after_a_draft_engine_failure_the_target_writes_the_rest(
         def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
             raise BackendError("the GPU fell out")
 
-    monkeypatch.setattr("drafters.draft_model.ModelDrafter", Failing)
+    monkeypatch.setattr("specpair.drafters.draft_model.ModelDrafter", Failing)
     ran = drafter(*_flags(verifier, "--json", "--max-tokens", "90", *flags))
     assert (ran.status, ran.err) == (0, "")
     report = json.loads(ran.out)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from command_line.parser import Parser
 from drafter_client.cli.commands import (
     compare_options,
     compare_parser,
@@ -22,6 +21,7 @@ from drafter_client.cli.commands import (
     solo_options,
     solo_parser,
 )
+from specpair.command_line.parser import Parser
 from tests.drafter_client.cli.command_line import Command
 
 PARSERS = {"": drafter_parser, "solo": solo_parser, "compare": compare_parser, "report": report_parser}

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import pytest
 
-from backends.base import LoadOptions
 from backends.llama_cpp import library
 from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
@@ -17,6 +16,7 @@ from drafter_client import draft_sources, text_run
 from drafter_client.display.readout import Readout
 from drafter_client.http.client import VerifierClient
 from models import DEFAULT_DRAFT
+from specpair.engines.load_options import LoadOptions
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import InterruptedAfter, Verifier, plain, serving
 from tests.paths import ROOT
@@ -34,7 +34,7 @@ def _expected(count: int) -> list[int]:
 def test_an_interrupt_keeps_the_text_and_releases_the_session(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drafters.draft_model.ModelDrafter", InterruptedAfter)
+    monkeypatch.setattr("specpair.drafters.draft_model.ModelDrafter", InterruptedAfter)
     ran = drafter(*_flags(verifier, "--lockstep"))
     assert ran.status == 130
     assert ran.out == bytes(_expected(5)).decode(errors="replace") + "\n"
@@ -45,7 +45,7 @@ def test_an_interrupt_keeps_the_text_and_releases_the_session(
 def test_an_interrupted_run_still_reports_its_json(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drafters.draft_model.ModelDrafter", InterruptedAfter)
+    monkeypatch.setattr("specpair.drafters.draft_model.ModelDrafter", InterruptedAfter)
     ran = drafter(*_flags(verifier, "--json", "--baseline", "--lockstep"))
     report = json.loads(ran.out)
     assert (ran.status, ran.err) == (130, "")
@@ -56,7 +56,7 @@ def test_an_interrupted_run_still_reports_its_json(
 def test_an_interrupt_with_drafts_in_flight_keeps_the_text(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drafters.draft_model.ModelDrafter", InterruptedAfter)
+    monkeypatch.setattr("specpair.drafters.draft_model.ModelDrafter", InterruptedAfter)
     threads = set(threading.enumerate())
     ran = drafter(*_flags(verifier, "--json", "--max-tokens", "900"))
     report = json.loads(ran.out)

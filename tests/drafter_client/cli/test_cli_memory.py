@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from speculation.policy.mode_measurement import ModeMeasurement
+from specpair.speculation.policy.mode_measurement import ModeMeasurement
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, serving
 

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from speculation.sampling.sampling import Sampling
+from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Verifier
-from tests.speculation import processed
+from tests.specpair.speculation import processed
 
 PROMPT = "def f(x):"
 FLAGS = ["--min-p", "0.02", "--presence-penalty", "0.5", "--frequency-penalty", "1", "--repetition-penalty", "1.1"]

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from backends.base import ModelLoadError
 from backends.shipped_models import DEFAULT_DRAFT, DEFAULT_TARGET
-from command_line.parser import Parser, flag
 from drafter_client.cli.commands import (
     compare_options,
     compare_parser,
@@ -27,6 +25,8 @@ from drafter_client.cli.commands import (
     solo_parser,
 )
 from drafter_client.cli.settings import NAMES
+from specpair.command_line.parser import Parser, flag
+from specpair.engines.errors import ModelLoadError
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Verifier
 from tests.paths import ROOT

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from backends.base import LoadOptions, ModelLoadError
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import draft_sources
-from drafters.draft_model import BRANCH_CELLS
+from specpair.drafters.draft_model import BRANCH_CELLS
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.load_options import LoadOptions
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
 from tests.paths import ROOT

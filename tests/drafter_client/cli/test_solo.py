@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from backends.base import LoadOptions
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import draft_sources
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from specpair.engines.load_options import LoadOptions
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Verifier, plain, serving
 

@@ -3,8 +3,8 @@
 from collections import Counter
 
 from drafter_client.metrics.statistics import Baseline, Stats, Turn, WaitTimes
-from speculation.acceptance.token_source import TokenSource
-from speculation.policy.schedule import Schedule
+from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.policy.schedule import Schedule
 
 
 def everything(mode: str = "remote") -> Stats:

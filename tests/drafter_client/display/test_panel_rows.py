@@ -12,13 +12,13 @@ from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Answered, Began, Committed, Sent
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import SOLO, Baseline, Stats
-from drafters.draft_model import ModelDrafter
-from speculation.acceptance.draft import Draft, DraftSource, DraftToken
-from speculation.acceptance.round_counts import JudgedRound
-from speculation.acceptance.token_source import TokenSource
-from speculation.policy.schedule import Schedule
-from speculation.policy.verifier_timeline import InFlightDraft
-from speculation.sampling.sampling import Sampling
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.speculation.acceptance.draft import Draft, DraftSource, DraftToken
+from specpair.speculation.acceptance.round_counts import JudgedRound
+from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.policy.schedule import Schedule
+from specpair.speculation.policy.verifier_timeline import InFlightDraft
+from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.http.bodies import verified
 from tests.drafter_client.support import PROMPT, Scenario, generate, options_of, plain
 

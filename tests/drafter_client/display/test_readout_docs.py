@@ -4,8 +4,8 @@ import re
 
 from drafter_client.display.panel_rows import bars, columns, couples, lines
 from drafter_client.metrics.statistics import Stats
-from speculation.acceptance.token_source import TokenSource
-from speculation.policy.schedule import Schedule
+from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.policy.schedule import Schedule
 from tests.drafter_client.display.support import everything
 from tests.paths import ROOT
 

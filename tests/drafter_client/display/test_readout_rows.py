@@ -12,7 +12,7 @@ from drafter_client.display.readout import Readout
 from drafter_client.display.status_line import may_share_rows
 from drafter_client.generation.generation import Token, Tokens
 from drafter_client.http.outages import Outage
-from speculation.acceptance.token_source import TokenSource
+from specpair.speculation.acceptance.token_source import TokenSource
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals as on Linux")
 LINES = [

@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.base import Entry, Logits
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client.generation.events import Completion, Drafted
 from drafter_client.generation.lane import RemoteLane
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import Asked, ResponseBounds
 from drafter_client.metrics.statistics import Stats
-from drafters.base import Expansion
-from drafters.draft_model import ModelDrafter
-from drafters.run.executors import ThreadedExecutor
-from speculation.acceptance.token_source import TokenSource
-from speculation.drafts.node_selection import DraftStep
-from speculation.policy.schedule import Mechanisms, Schedule
-from speculation.sampling.sampling import Sampling
+from specpair.drafters.base import Expansion
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.drafters.run.executors import ThreadedExecutor
+from specpair.engines.backend import Entry, Logits
+from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.drafts.node_selection import DraftStep
+from specpair.speculation.policy.schedule import Mechanisms, Schedule
+from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import (
     ALL,
     EACH_WAY,

@@ -16,8 +16,8 @@ from drafter_client.errors import BadReply, ConnectionLost
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.connection import HttpConnection
 from drafter_client.metrics.statistics import Stats
-from speculation.errors import UnknownSession
-from speculation.policy.schedule import Mechanisms
+from specpair.protocol.errors import UnknownSession
+from specpair.speculation.policy.schedule import Mechanisms
 from tests.drafter_client.support import (
     ALL,
     EACH_WAY,

@@ -16,9 +16,9 @@ from drafter_client.generation.start import speculate
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
-from drafters.draft_model import ModelDrafter
-from speculation.policy.schedule import LOCKSTEP
-from speculation.sampling.sampling import Sampling
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.speculation.policy.schedule import LOCKSTEP
+from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.http.fake_transports import Faulty
 from tests.drafter_client.support import (
     GREEDY,

@@ -11,15 +11,15 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.errors import BadReply, StrategyRefused
 from drafter_client.http.client import VerifierClient
-from drafters.base import Drafter
-from drafters.draft_model import ModelDrafter
-from drafters.lookup import NgramDrafter
-from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
-from speculation.acceptance.token_details import TokenDetails
-from speculation.acceptance.token_source import TokenSource
-from speculation.policy.schedule import LOCKSTEP, Mechanisms
-from speculation.sampling.distribution import probabilities
-from speculation.sampling.sampling import Sampling
+from specpair.drafters.base import Drafter
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.drafters.lookup import NgramDrafter
+from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
+from specpair.speculation.acceptance.token_details import TokenDetails
+from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
+from specpair.speculation.sampling.distribution import probabilities
+from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.http.fake_transports import Canned, Every, Faulty, over
 from tests.drafter_client.support import (
     ALL,
@@ -36,7 +36,7 @@ from tests.drafter_client.support import (
     target_alone,
     toy_drafter,
 )
-from tests.speculation import chi_square
+from tests.specpair.speculation import chi_square
 
 INVARIANT = pytest.mark.parametrize("strategy", sorted(DRAFTER_INVARIANT))
 LOCKSTEP_ONLY = pytest.mark.parametrize("strategy", [Strategy.PROBABILISTIC, Strategy.THRESHOLD])

@@ -8,7 +8,6 @@ from typing import Any
 import httpx
 import pytest
 
-from backends.base import Entry, TopLogitsSpec
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.cli import shared_steps
 from drafter_client.draft_sources import Lookup
@@ -16,11 +15,12 @@ from drafter_client.http import transport
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.serve.app import create_app
-from http_service.replies import event_stream
-from openai_api import generation
-from speculation.protocol.prompt_progress import PromptProgress
+from specpair.engines.backend import Entry, TopLogitsSpec
+from specpair.http_service.replies import event_stream
+from specpair.openai_api import generation
+from specpair.protocol.prompt_progress import PromptProgress
 from tests.drafter_client.support import Verifier, serving
-from tests.openai_api.conftest import served
+from tests.specpair.openai_api.conftest import served
 from verifier_server.api import routes, server_sent_events
 
 PROMPT = [7] * 1000

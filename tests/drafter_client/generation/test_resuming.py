@@ -18,9 +18,16 @@ from drafter_client.http.health import Health
 from drafter_client.http.outages import Outages
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.metrics.statistics import Stats
-from speculation.acceptance.token_source import TokenSource
-from speculation.errors import EngineError, InternalError, ModelLoading, Overloaded, SessionConflict, UnknownSession
-from speculation.protocol.responses import PrefillResponse
+from specpair.protocol.errors import (
+    EngineError,
+    InternalError,
+    ModelLoading,
+    Overloaded,
+    SessionConflict,
+    UnknownSession,
+)
+from specpair.protocol.responses import PrefillResponse
+from specpair.speculation.acceptance.token_source import TokenSource
 from tests.drafter_client.http.bodies import body, prefilled
 from tests.drafter_client.http.fake_transports import Canned, reply
 

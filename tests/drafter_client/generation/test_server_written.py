@@ -20,8 +20,8 @@ from drafter_client.http.responses import ResponseBounds
 from drafter_client.http.transport import VerifierTransport
 from drafter_client.metrics.statistics import Baseline, Stats
 from drafter_client.trace.recorder import Recorder
-from speculation.acceptance.token_source import TokenSource
-from speculation.protocol.responses import Speculation
+from specpair.protocol.responses import Speculation
+from specpair.speculation.acceptance.token_source import TokenSource
 from tests.drafter_client.http.bodies import SAMPLING, body
 from tests.drafter_client.http.fake_transports import streamed
 from tests.drafter_client.support import PROMPT, Ticks, Verifier, plain

@@ -4,7 +4,7 @@ import threading
 
 from drafter_client.generation.start import _Preparation
 from drafter_client.generation.text_session import TextSession
-from drafters.run.executors import Executor
+from specpair.drafters.run.executors import Executor
 
 
 def test_a_thread_that_has_not_begun_its_work_is_waited_for() -> None:

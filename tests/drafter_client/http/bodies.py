@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from backends.scripted import ByteVocabulary
-from speculation.acceptance.strategies import Strategy
-from speculation.acceptance.text_spec import TextSpec
-from speculation.acceptance.token_source import marks_of
-from speculation.protocol.fingerprint import Fingerprint
-from speculation.protocol.response_fields import FinishReason, Response, SamplingReport, Timing
-from speculation.protocol.responses import PrefillResponse, VerifyResponse
-from speculation.protocol.service_responses import ModelInfo
+from specpair.protocol.fingerprint import Fingerprint
+from specpair.protocol.response_fields import FinishReason, Response, SamplingReport, Timing
+from specpair.protocol.responses import PrefillResponse, VerifyResponse
+from specpair.protocol.service_responses import ModelInfo
+from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.acceptance.token_source import marks_of
 
 TIMING = Timing(queue_ms=0.5, forward_ms=1.5, sessions=1)
 SAMPLING = SamplingReport.of(TextSpec(seed=0))

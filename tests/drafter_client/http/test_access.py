@@ -6,9 +6,9 @@ import pytest
 
 from drafter_client.errors import BadKey
 from drafter_client.http.client import VerifierClient
-from http_service import addresses
-from speculation.errors import Forbidden
-from speculation.protocol.service_responses import HealthResponse
+from specpair.http_service import addresses
+from specpair.protocol.errors import Forbidden
+from specpair.protocol.service_responses import HealthResponse
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import serving
 
@@ -17,7 +17,9 @@ from tests.drafter_client.support import serving
 def far_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every connection comes from an address on the Internet."""
     stranger = addresses.stranger
-    monkeypatch.setattr("http_service.keys.access.stranger", lambda _, forwarded: stranger("203.0.113.9", forwarded))
+    monkeypatch.setattr(
+        "specpair.http_service.keys.access.stranger", lambda _, forwarded: stranger("203.0.113.9", forwarded)
+    )
 
 
 @pytest.mark.usefixtures("far_away")

@@ -11,8 +11,7 @@ from drafter_client.errors import BadKey, BadReply, ConnectionLost, DrafterError
 from drafter_client.generation.resuming import released
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from speculation.acceptance.draft import Draft
-from speculation.errors import (
+from specpair.protocol.errors import (
     BadGateway,
     ModelLoading,
     NotFound,
@@ -23,13 +22,14 @@ from speculation.errors import (
     SpecPairError,
     UnknownSession,
 )
-from speculation.protocol.responses import (
+from specpair.protocol.responses import (
     GenerateOpenEvent,
     GenerateResponse,
     GenerateTokensEvent,
     StreamedTokens,
     StreamEnd,
 )
+from specpair.speculation.acceptance.draft import Draft
 from tests.drafter_client.http.bodies import body, verified
 from tests.drafter_client.http.fake_transports import Canned, Sleeper, reply, streamed
 from tests.drafter_client.support import Verifier, serving

@@ -8,9 +8,9 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.errors import ConnectionLost
 from drafter_client.generation.text_session import TextSession
-from drafters.draft_model import ModelDrafter
-from speculation.acceptance.draft import Draft
-from speculation.sampling.sampling import Sampling
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.http.fake_transports import LOST, Every, Faulty, over
 from tests.drafter_client.support import PROMPT, Verifier, generate, options_of, plain
 

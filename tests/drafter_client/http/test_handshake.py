@@ -6,14 +6,14 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from backends.base import Logits
 from backends.scripted import ORDER, ByteVocabulary, Script, ScriptedBackend
-from backends.vocabulary import Kind, Vocabulary
 from drafter_client.errors import VocabularyMismatch
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import check_vocabulary
-from drafters.draft_model import ModelDrafter
-from speculation.sampling.sampling import Sampling
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.engines.backend import Logits
+from specpair.engines.vocabulary import Kind, Vocabulary
+from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.http.fake_transports import Faulty
 from tests.drafter_client.support import PROMPT, Verifier, drafts_of, generate, plain, serving
 

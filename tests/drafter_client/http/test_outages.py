@@ -16,7 +16,7 @@ from drafter_client.http.health import Health
 from drafter_client.http.outages import Outage, Outages
 from drafter_client.http.retries import is_outage
 from drafter_client.http.stop import Stop
-from speculation.errors import (
+from specpair.protocol.errors import (
     EngineError,
     InternalError,
     InvalidRequest,

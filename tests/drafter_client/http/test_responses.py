@@ -19,17 +19,17 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary
 from drafter_client.http.responses import Asked, ResponseBounds, read
-from speculation.acceptance.draft import Draft
-from speculation.acceptance.explain import Decision
-from speculation.errors import ServerError
-from speculation.policy.schedule import LOCKSTEP, Mechanisms
-from speculation.protocol.responses import StreamedTokens, StreamEnd, VerifyResponse
-from speculation.protocol.service_responses import TokenizeResponse, VocabularyResponse
-from speculation.sampling.logprobs import TokenLogprobs
+from specpair.protocol.errors import ServerError
+from specpair.protocol.responses import StreamedTokens, StreamEnd, VerifyResponse
+from specpair.protocol.service_responses import TokenizeResponse, VocabularyResponse
+from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.acceptance.explain import Decision
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
+from specpair.speculation.sampling.logprobs import TokenLogprobs
 from tests.drafter_client.http.bodies import body, model_info, prefilled, verified
 from tests.drafter_client.http.fake_transports import Canned, reply, streamed
 from tests.drafter_client.support import ALL, PROMPT, WAITING, Scenario, generate
-from tests.speculation.protocol.drawn import RESPONSES
+from tests.specpair.protocol.drawn import RESPONSES
 
 BYTES = ByteVocabulary()
 SURROGATE = "\ud800"  # JSON can hold a lone surrogate, UTF-8 cannot

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from drafter_client.errors import BadReply, ConnectionLost, VerifierTimeout, VerifierUnreachable
 from drafter_client.http import retries
-from speculation.errors import (
+from specpair.protocol.errors import (
     EngineError,
     InvalidRequest,
     Overloaded,

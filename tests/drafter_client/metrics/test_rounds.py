@@ -12,13 +12,13 @@ from backends.scripted import END, Script, ScriptedBackend
 from drafter_client.errors import ConnectionLost
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
-from drafters.draft_model import ModelDrafter
 from simulation.paced import Cost, Paced
-from speculation.acceptance.strategies import Strategy
-from speculation.acceptance.token_source import TokenSource
-from speculation.policy.schedule import LOCKSTEP, Mechanisms
-from speculation.protocol.responses import StreamedTokens, StreamEnd, VerifyResponse
-from speculation.sampling.sampling import Sampling
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.protocol.responses import StreamedTokens, StreamEnd, VerifyResponse
+from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
+from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import (
     ALL,
     GREEDY,

@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats, WaitTimes
 from drafter_client.metrics.waits import OTHER, PARTS, Span, exchange, fitted, partition, percentages
-from speculation.policy.schedule import Mechanisms
+from specpair.speculation.policy.schedule import Mechanisms
 from tests.drafter_client.support import EACH_WAY, generate, toy_drafter
 
 moments = some.floats(-50.0, 150.0, allow_nan=False)

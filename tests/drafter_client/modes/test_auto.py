@@ -21,12 +21,12 @@ from drafter_client.modes.auto import Run, automatic
 from drafter_client.modes.latency_probe import LatencyProbe
 from drafter_client.modes.memory import ModeMemory
 from drafter_client.modes.selection import ModeSelection
-from drafters.base import Expansion
-from speculation.acceptance.round_counts import JudgedRound
-from speculation.acceptance.token_source import TokenSource
-from speculation.drafts.tree import Prediction
-from speculation.protocol.fingerprint import Fingerprint
-from speculation.protocol.service_responses import ModelInfo
+from specpair.drafters.base import Expansion
+from specpair.protocol.fingerprint import Fingerprint
+from specpair.protocol.service_responses import ModelInfo
+from specpair.speculation.acceptance.round_counts import JudgedRound
+from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.drafts.tree import Prediction
 from tests.drafter_client.http.bodies import model_info
 from tests.drafter_client.http.fake_transports import Canned
 from tests.drafter_client.support import Ticks, Verifier

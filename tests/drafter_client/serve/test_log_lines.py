@@ -13,10 +13,10 @@ from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.cli.shared_steps import said_of_loading, say_outage
 from drafter_client.http.outages import Outage
 from drafter_client.serve.app import create_app
-from http_service.observability.logs import JsonFormatter
+from specpair.http_service.observability.logs import JsonFormatter
 from tests.drafter_client.cli.command_line import Terminal
 from tests.drafter_client.support import Verifier, plain
-from tests.openai_api.conftest import served
+from tests.specpair.openai_api.conftest import served
 from tests.terminal.screen import Screen
 
 PROMPT = "def f(x):"

@@ -11,17 +11,17 @@ import pytest
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
 from drafter_client.trace.writer import TraceFolder
-from http_service.keys import key_file
-from http_service.keys.access import DRAFTER, Access
-from http_service.keys.accounts import Accounts
-from http_service.keys.gate import Gate
-from http_service.keys.key_store import KeyStore
-from http_service.keys.stored_key import Limits, StoredKey, digest_of
-from http_service.observability import logs
-from http_service.observability.metrics import ServiceMetrics
+from specpair.http_service.keys import key_file
+from specpair.http_service.keys.access import DRAFTER, Access
+from specpair.http_service.keys.accounts import Accounts
+from specpair.http_service.keys.gate import Gate
+from specpair.http_service.keys.key_store import KeyStore
+from specpair.http_service.keys.stored_key import Limits, StoredKey, digest_of
+from specpair.http_service.observability import logs
+from specpair.http_service.observability.metrics import ServiceMetrics
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import serving
-from tests.openai_api.conftest import served
+from tests.specpair.openai_api.conftest import served
 
 MARK = "Zxqv"
 VERIFIERS, SERVED = f"sp-verifiers-{MARK}", f"sp-served-{MARK}"

@@ -12,15 +12,15 @@ import pytest
 
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
-from http_service.keys import key_file
-from http_service.keys.access import DRAFTER, Access
-from http_service.keys.accounts import Accounts
-from http_service.keys.gate import Gate
-from http_service.keys.key_store import KeyStore
-from http_service.keys.stored_key import Limits, StoredKey, digest_of
-from http_service.origins import Origins
+from specpair.http_service.keys import key_file
+from specpair.http_service.keys.access import DRAFTER, Access
+from specpair.http_service.keys.accounts import Accounts
+from specpair.http_service.keys.gate import Gate
+from specpair.http_service.keys.key_store import KeyStore
+from specpair.http_service.keys.stored_key import Limits, StoredKey, digest_of
+from specpair.http_service.origins import Origins
 from tests.drafter_client.support import Verifier, serving
-from tests.openai_api.conftest import served
+from tests.specpair.openai_api.conftest import served
 
 PROMPT = "def f(x):"
 PAGE = {"Origin": "https://app.example"}

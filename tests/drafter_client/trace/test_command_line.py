@@ -54,7 +54,7 @@ def test_foreign_folder_is_refused_before_the_run(drafter: Command, verifier: Ve
 def test_interrupted_run_leaves_a_trace(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: list[str]
 ) -> None:
-    monkeypatch.setattr("drafters.draft_model.ModelDrafter", InterruptedAfter)
+    monkeypatch.setattr("specpair.drafters.draft_model.ModelDrafter", InterruptedAfter)
     ran = drafter(*_flags(verifier, tmp_path, *how))
     printed = json.loads(ran.out)
     assert (ran.status, ran.err, printed["finish_reason"]) == (130, "", None)

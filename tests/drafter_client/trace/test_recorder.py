@@ -16,15 +16,15 @@ from drafter_client.generation.events import (
 )
 from drafter_client.metrics.statistics import Stats
 from drafter_client.trace.recorder import Recorder
-from drafters.base import Expansion
-from speculation.acceptance.draft import Draft, DraftSource, DraftToken
-from speculation.acceptance.round_counts import JudgedRound
-from speculation.acceptance.token_details import TokenDetails
-from speculation.acceptance.token_source import TokenSource
-from speculation.drafts.tree import Prediction
-from speculation.policy.schedule import Schedule
-from speculation.policy.verifier_timeline import InFlightDraft
-from speculation.protocol.responses import VerifyResponse
+from specpair.drafters.base import Expansion
+from specpair.protocol.responses import VerifyResponse
+from specpair.speculation.acceptance.draft import Draft, DraftSource, DraftToken
+from specpair.speculation.acceptance.round_counts import JudgedRound
+from specpair.speculation.acceptance.token_details import TokenDetails
+from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.policy.schedule import Schedule
+from specpair.speculation.policy.verifier_timeline import InFlightDraft
 from tests.drafter_client.http.bodies import verified
 
 MS = st.floats(0.0, 1e4)

@@ -27,8 +27,8 @@ from drafter_client.trace.reader import read_run, read_table
 from drafter_client.trace.recorder import Recorder
 from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS
 from drafter_client.trace.writer import TraceFolder
-from speculation.acceptance.token_source import TokenSource
-from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from tests.drafter_client.support import (
     ALL,
     GREEDY,

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from backends.scripted import ScriptedBackend
-from http_service.keys import key_file
-from http_service.keys.stored_key import StoredKey, digest_of
+from specpair.http_service.keys import key_file
+from specpair.http_service.keys.stored_key import StoredKey, digest_of
 from tests.verifier_server.conftest import SCRIPT, Serve
 from tests.verifier_server.support import REQUESTS
 from verifier_server.app import create_app

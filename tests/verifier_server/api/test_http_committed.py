@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from backends.base import Entry, Logits
 from backends.scripted import END, Script, ScriptedBackend
-from speculation.sampling.sampling import Sampling
+from specpair.engines.backend import Entry, Logits
+from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import read_events, until

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from backends.base import EngineFailure, Entry, Logits
 from backends.scripted import END, Script, ScriptedBackend
-from speculation.sampling.sampling import Sampling
+from specpair.engines.backend import Entry, Logits
+from specpair.engines.errors import EngineFailure
+from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import PROMPT, PROMPT_IDS, Gated, events, until

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from http_service.keys import key_file
-from http_service.keys.accounts import Usage
-from http_service.keys.stored_key import Limits, StoredKey, digest_of
+from specpair.http_service.keys import key_file
+from specpair.http_service.keys.accounts import Usage
+from specpair.http_service.keys.stored_key import Limits, StoredKey, digest_of
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import bearer

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 import httpx
 import pytest
 
-from backends.base import Backend, EngineFailure, Entry, LoadOptions, Logits, ModelLoadError, Progress
 from backends.scripted import ScriptedBackend
-from speculation.protocol.service_responses import HealthResponse
+from specpair.engines.backend import Backend, Entry, Logits, Progress
+from specpair.engines.errors import EngineFailure, ModelLoadError
+from specpair.engines.load_options import LoadOptions
+from specpair.protocol.service_responses import HealthResponse
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.support import REQUESTS
 from verifier_server.flags import from_flags

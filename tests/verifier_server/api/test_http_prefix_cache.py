@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from http_service.keys import key_file
-from http_service.keys.stored_key import Limits, StoredKey, digest_of
+from specpair.http_service.keys import key_file
+from specpair.http_service.keys.stored_key import Limits, StoredKey, digest_of
 from tests.verifier_server.conftest import LiveServer, Serve
 from tests.verifier_server.support import bearer, metric
 

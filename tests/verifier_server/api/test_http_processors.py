@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from backends.scripted import ScriptedBackend
-from speculation.sampling.logprobs import token_logprobs
-from speculation.sampling.processor_options import MOST_BIASES
-from tests.speculation import processed
+from specpair.speculation.sampling.logprobs import token_logprobs
+from specpair.speculation.sampling.processor_options import MOST_BIASES
+from tests.specpair.speculation import processed
 from tests.verifier_server.conftest import SCRIPT, LiveServer
 from tests.verifier_server.support import events
 

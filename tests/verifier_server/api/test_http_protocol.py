@@ -8,7 +8,7 @@ import pytest
 
 from backends.machine import machine_id
 from backends.scripted import END, Script, ScriptedBackend
-from speculation.sampling.sampling import Sampling
+from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
 from verifier_server.app import create_app

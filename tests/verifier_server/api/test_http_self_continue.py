@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
-from speculation.acceptance.strategies import common_prefix
-from speculation.sampling.sampling import Sampling
+from specpair.engines.backend import Entry, Logits
+from specpair.speculation.acceptance.strategies import common_prefix
+from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import Event, read_events, tokens_of

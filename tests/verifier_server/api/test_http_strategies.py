@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from speculation.acceptance.draft_probs import drawn_from, propose
-from speculation.sampling.distribution import probabilities
-from speculation.sampling.sampling import Sampling
-from tests.speculation import chi_square
+from specpair.speculation.acceptance.draft_probs import drawn_from, propose
+from specpair.speculation.sampling.distribution import probabilities
+from specpair.speculation.sampling.sampling import Sampling
+from tests.specpair.speculation import chi_square
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import Gated, events, until

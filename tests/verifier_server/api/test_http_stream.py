@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
 from drafter_client.http import client
-from http_service.replies import event_stream
-from speculation.acceptance.token_details import TokenDetails
+from specpair.engines.backend import Entry, Logits
+from specpair.http_service.replies import event_stream
+from specpair.speculation.acceptance.token_details import TokenDetails
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import read_events, tokens_of, until

@@ -12,8 +12,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from backends.scripted import ScriptedBackend
-from http_service.connections.guarded import Limits, guarded
-from tests.http_service.serving import serving
+from specpair.http_service.connections.guarded import Limits, guarded
+from tests.specpair.http_service.serving import serving
 from tests.verifier_server.conftest import SCRIPT, Serve
 from verifier_server.app import create_app
 from verifier_server.settings import Settings

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.base import LoadOptions
 from backends.registry import COMPILING, SHOWN, compiles
+from specpair.engines.load_options import LoadOptions
 from tests.models.conftest import TinyModel
 from tests.paths import ROOT
 from tests.stand_ins.neuron import own_environment

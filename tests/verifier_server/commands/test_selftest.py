@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.base import LoadOptions
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from specpair.engines.load_options import LoadOptions
 from tests.forking import Forking
 from tests.models.conftest import TinyModel
 from tests.paths import ROOT

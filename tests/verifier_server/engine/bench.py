@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backends.scripted import END, Script, ScriptedBackend
-from speculation.acceptance.draft import Draft
-from speculation.acceptance.draft_probs import Weights
-from speculation.acceptance.strategies import Strategy
-from speculation.acceptance.text_spec import TextSpec
-from speculation.errors import SpecPairError
-from speculation.sampling.processors import LogitProcessor
-from speculation.sampling.sampling import Sampling, choose_reference
+from specpair.protocol.errors import SpecPairError
+from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.acceptance.draft_probs import Weights
+from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.sampling.processors import LogitProcessor
+from specpair.speculation.sampling.sampling import Sampling, choose_reference
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.engine.scheduler import Scheduler

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
+from specpair.engines.backend import Entry, Logits
 from tests.verifier_server.engine.virtual import World
 from verifier_server.engine.arrivals import LONGEST, window_until
 from verifier_server.engine.requests import Answer

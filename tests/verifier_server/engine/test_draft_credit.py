@@ -8,7 +8,7 @@ from backends.scripted import Script, ScriptedBackend
 from simulation.capacity_clients import Setting
 from simulation.neighbour import rate
 from simulation.paced import DRAFTER_8, TARGET_25, Cost
-from speculation.acceptance.strategies import Strategy
+from specpair.speculation.acceptance.strategies import Strategy
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.virtual import World, fed, opened
 from verifier_server.engine.draft_credit import INITIAL, MAXIMUM, PER_ACCEPTED, DraftCredit, price

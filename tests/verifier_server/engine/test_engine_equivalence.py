@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import Script
-from speculation.acceptance.strategies import common_prefix
-from speculation.sampling.sampling import Sampling
+from specpair.speculation.acceptance.strategies import common_prefix
+from specpair.speculation.sampling.sampling import Sampling
 from tests.examples import examples
 from tests.verifier_server.engine.bench import Asked, Bench, plain
 from verifier_server.sessions import Session

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.base import Entry, Rows, TopLogitsSpec
 from backends.scripted import Script, ScriptedBackend
-from speculation.acceptance.strategies import Strategy
-from speculation.sampling.distribution import probabilities
-from speculation.sampling.logprobs import TokenLogprobs, token_logprobs
-from speculation.sampling.processors import LogitProcessor
-from speculation.sampling.sampling import Logits, Sampling
+from specpair.engines.backend import Entry, Rows, TopLogitsSpec
+from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.sampling.distribution import probabilities
+from specpair.speculation.sampling.logprobs import TokenLogprobs, token_logprobs
+from specpair.speculation.sampling.processors import LogitProcessor
+from specpair.speculation.sampling.sampling import Logits, Sampling
 from tests.examples import examples
-from tests.speculation import processed
+from tests.specpair.speculation import processed
 from tests.verifier_server.engine.bench import Bench
 from verifier_server.sessions import Session
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from backends.scripted import END, Script
-from speculation.acceptance.strategies import Strategy
-from speculation.errors import PositionBeyondCommitted, PositionInsidePrompt, SpecPairError, TooManyDrafts
-from speculation.sampling.sampling import Sampling
+from specpair.protocol.errors import PositionBeyondCommitted, PositionInsidePrompt, SpecPairError, TooManyDrafts
+from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.engine.bench import Bench, plain
 from verifier_server.engine.requests import Answer
 from verifier_server.sessions import Session

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
-from speculation.sampling.sampling import Sampling
+from specpair.speculation.sampling.sampling import Sampling
 from tests.examples import examples
-from tests.speculation import chi_square
+from tests.specpair.speculation import chi_square
 from tests.verifier_server.engine.bench import Bench, plain
 
 SCRIPT = Script(seed=4, support=60, sharpness=1.5)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from backends.base import EngineFailure, EngineLost, Entry, Logits, OutOfRoom
 from backends.scripted import Script, ScriptedBackend
-from speculation.errors import EngineError, ShuttingDown, UnknownSession
+from specpair.engines.backend import Entry, Logits
+from specpair.engines.errors import EngineFailure, EngineLost, OutOfRoom
+from specpair.protocol.errors import EngineError, ShuttingDown, UnknownSession
 from tests.verifier_server.engine.bench import Asked, Bench, plain
 from verifier_server.engine.engine import Engine
 

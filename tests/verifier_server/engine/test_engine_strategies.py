@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from backends.base import Entry
 from backends.scripted import Script, ScriptedBackend
-from speculation.acceptance.draft import Draft, chain
-from speculation.acceptance.draft_probs import Weights, drawn_from, propose
-from speculation.acceptance.explain import explain
-from speculation.acceptance.judge import Rule, judge
-from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
-from speculation.errors import OverlapRefused, PositionBeyondCommitted
-from speculation.sampling.distribution import probabilities
-from speculation.sampling.sampling import Logits, Row, Sampling
+from specpair.engines.backend import Entry
+from specpair.protocol.errors import OverlapRefused, PositionBeyondCommitted
+from specpair.speculation.acceptance.draft import Draft, chain
+from specpair.speculation.acceptance.draft_probs import Weights, drawn_from, propose
+from specpair.speculation.acceptance.explain import explain
+from specpair.speculation.acceptance.judge import Rule, judge
+from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
+from specpair.speculation.sampling.distribution import probabilities
+from specpair.speculation.sampling.sampling import Logits, Row, Sampling
 from tests.verifier_server.engine.bench import Asked, Bench, plain
 from verifier_server.engine.composer import BatchItem
 from verifier_server.engine.draft_credit import DraftCredit
@@ -264,8 +264,8 @@ def test_each_distribution_is_computed_once_for_rule_and_decision(
         asked.append(sampling)
         return probabilities(row, sampling)
 
-    monkeypatch.setattr("speculation.acceptance.explain.probabilities", counted)
-    monkeypatch.setattr("speculation.acceptance.judge.probabilities", counted)
+    monkeypatch.setattr("specpair.speculation.acceptance.explain.probabilities", counted)
+    monkeypatch.setattr("specpair.speculation.acceptance.judge.probabilities", counted)
     bench = Bench(SCRIPT)
     session = opened(bench, strategy, explain=True)
     for _ in range(5):
@@ -281,7 +281,7 @@ def test_decisions_are_computed_only_if_asked_for(monkeypatch: pytest.MonkeyPatc
         raise AssertionError("not asked for")
 
     monkeypatch.setattr("verifier_server.engine.scheduler.explain", fail)
-    monkeypatch.setattr("speculation.acceptance.judge.probabilities", fail)
+    monkeypatch.setattr("specpair.speculation.acceptance.judge.probabilities", fail)
     bench = Bench(SCRIPT)
     session = opened(bench, Strategy.COUPLED)
     assert bench.verify(session, 5, [1, 2, 3]).details.decisions is None

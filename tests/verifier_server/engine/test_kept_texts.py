@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.base import EngineFailure
 from backends.scripted import Script, ScriptedBackend
-from speculation.sampling.sampling import Sampling
+from specpair.engines.errors import EngineFailure
+from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.virtual import World, opened
 from verifier_server.sessions import Session

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
+from specpair.engines.backend import Entry, Logits
 from verifier_server.engine.pass_time import WIDEST, pass_cost
 
 

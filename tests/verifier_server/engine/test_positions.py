@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculation.acceptance.draft import Draft
-from speculation.acceptance.judge import Rule, judge
-from speculation.acceptance.strategies import Strategy
-from speculation.errors import PositionBeyondCommitted, PositionInsidePrompt
-from speculation.sampling.sampling import Logits, Sampling
+from specpair.protocol.errors import PositionBeyondCommitted, PositionInsidePrompt
+from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.acceptance.judge import Rule, judge
+from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.sampling.sampling import Logits, Sampling
 from tests.examples import examples
 from verifier_server.engine.requests import check_position, fresh_draft
 

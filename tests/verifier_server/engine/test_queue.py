@@ -2,9 +2,9 @@
 
 import pytest
 
-from backends.base import Entry
 from backends.scripted import Script, ScriptedBackend
-from speculation.errors import Overloaded, SpecPairError, UnknownSession
+from specpair.engines.backend import Entry
+from specpair.protocol.errors import Overloaded, SpecPairError, UnknownSession
 from tests.verifier_server.engine.bench import Asked, Bench, plain
 from tests.verifier_server.engine.virtual import World
 from verifier_server.engine.arrivals import LONGEST

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from speculation.acceptance.text_spec import TextSpec
-from speculation.errors import Overloaded
+from specpair.protocol.errors import Overloaded
+from specpair.speculation.acceptance.text_spec import TextSpec
 from tests.verifier_server.engine.virtual import World, opened
 from verifier_server.engine.composer import BatchPlan
 from verifier_server.engine.draft_credit import DraftCredit

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from backends.base import Entry, Logits
 from backends.scripted import Script, ScriptedBackend
+from specpair.engines.backend import Entry, Logits
 from tests.verifier_server.engine.bench import Bench, plain
 
 SCRIPT = Script(seed=3)

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from backends.base import EngineFailure, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
-from speculation.acceptance.draft import Draft
-from speculation.acceptance.strategies import common_prefix
-from speculation.errors import EngineError, Overloaded, SpecPairError, TooManyDrafts, UnknownSession
-from speculation.sampling.sampling import Sampling
+from specpair.engines.backend import Entry, Logits
+from specpair.engines.errors import EngineFailure
+from specpair.protocol.errors import EngineError, Overloaded, SpecPairError, TooManyDrafts, UnknownSession
+from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.acceptance.strategies import common_prefix
+from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.virtual import World
 from verifier_server.engine.requests import Answer, Request

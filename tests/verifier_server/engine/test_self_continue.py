@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from backends.base import EngineFailure, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
+from specpair.engines.backend import Entry, Logits
+from specpair.engines.errors import EngineFailure
 from tests.verifier_server.engine.bench import Bench, plain
 from tests.verifier_server.engine.virtual import World, fed, linear
 from verifier_server.engine.composer import BatchPlan

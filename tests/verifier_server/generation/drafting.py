@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from backends.scripted import Script, ScriptedBackend
-from speculation.sampling.sampling import Sampling
+from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT
 from tests.verifier_server.support import PROMPT_IDS
 

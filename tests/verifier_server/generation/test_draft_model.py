@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from backends.base import Backend, EngineFailure, LoadOptions, ModelLoadError, OutOfRoom, Progress
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
-from backends.vocabulary import Kind
-from drafters.draft_model import ModelDrafter
-from speculation.acceptance.text_spec import TextSpec
-from speculation.protocol.service_responses import HealthResponse
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.engines.backend import Backend, Progress
+from specpair.engines.errors import EngineFailure, ModelLoadError, OutOfRoom
+from specpair.engines.load_options import LoadOptions
+from specpair.engines.vocabulary import Kind
+from specpair.protocol.service_responses import HealthResponse
+from specpair.speculation.acceptance.text_spec import TextSpec
 from tests.verifier_server.conftest import SCRIPT, Serve
 from verifier_server.generation.draft_model import DraftModel, load_draft_model
 from verifier_server.service import Service

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from backends.scripted import ScriptedBackend
-from speculation.protocol import messages
+from specpair.protocol import messages
 from tests.verifier_server.conftest import SCRIPT, LiveServer, settings
 from verifier_server.service import Service
 

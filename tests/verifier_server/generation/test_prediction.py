@@ -8,7 +8,7 @@ import pytest
 
 from backends.scripted import BEGIN, ScriptedBackend
 from simulation.paced import Cost, Paced
-from speculation.sampling.sampling import Sampling
+from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.generation.drafting import FILTERED, GREEDY, WARM, body_of, half_right

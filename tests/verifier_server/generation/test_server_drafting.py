@@ -14,14 +14,15 @@ from typing import Any
 
 import pytest
 
-from backends.base import BackendError, EngineFailure, EngineLost, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
-from speculation.acceptance.text_spec import TextSpec
-from speculation.errors import Overloaded, ShuttingDown, SpecPairError
-from speculation.protocol import messages
-from speculation.sampling.distribution import probabilities
-from speculation.sampling.sampling import Sampling
-from tests.speculation import chi_square
+from specpair.engines.backend import Entry, Logits
+from specpair.engines.errors import BackendError, EngineFailure, EngineLost
+from specpair.protocol import messages
+from specpair.protocol.errors import Overloaded, ShuttingDown, SpecPairError
+from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.sampling.distribution import probabilities
+from specpair.speculation.sampling.sampling import Sampling
+from tests.specpair.speculation import chi_square
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.generation.drafting import FILTERED, GREEDY, LENGTH, WARM, body_of, half_right

@@ -9,7 +9,7 @@ import pytest
 from backends.scripted import ScriptedBackend
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.health import Health
-from speculation.errors import ShuttingDown
+from specpair.protocol.errors import ShuttingDown
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 
 Change = Callable[[LiveServer, pytest.MonkeyPatch], None]

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from backends.base import EngineFailure, Entry, Logits
 from backends.scripted import ScriptedBackend
-from http_service.observability import logs
+from specpair.engines.backend import Entry, Logits
+from specpair.engines.errors import EngineFailure
+from specpair.http_service.observability import logs
 from tests.verifier_server.conftest import SCRIPT, Serve
 from tests.verifier_server.engine.bench import plain
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from http_service.observability.logs import JsonFormatter
+from specpair.http_service.observability.logs import JsonFormatter
 from tests.verifier_server.conftest import SCRIPT, Serve, settings
 from tests.verifier_server.engine.bench import plain
 from verifier_server.service import Service

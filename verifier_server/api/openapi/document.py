@@ -2,11 +2,11 @@
 
 from functools import cache
 
-from http_service.openapi import document as built
-from http_service.openapi.operation import Json
-from openai_api.openapi import schemas as openai_schemas
-from openai_api.openapi.parameters import PARAMETERS as OPENAI_PARAMETERS
-from speculation.protocol import messages
+from specpair.http_service.openapi import document as built
+from specpair.http_service.openapi.operation import Json
+from specpair.openai_api.openapi import schemas as openai_schemas
+from specpair.openai_api.openapi.parameters import PARAMETERS as OPENAI_PARAMETERS
+from specpair.protocol import messages
 from verifier_server.api.openapi import schemas
 from verifier_server.api.openapi.examples import EXAMPLES
 from verifier_server.api.operations import OPERATIONS

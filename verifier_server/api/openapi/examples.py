@@ -2,11 +2,11 @@
 
 import json
 
-from http_service.openapi import state
-from http_service.openapi.document import Examples
-from http_service.openapi.operation import Json
-from openai_api.openapi.examples import EXAMPLES as OPENAI
-from speculation.errors import UnknownSession
+from specpair.http_service.openapi import state
+from specpair.http_service.openapi.document import Examples
+from specpair.http_service.openapi.operation import Json
+from specpair.openai_api.openapi.examples import EXAMPLES as OPENAI
+from specpair.protocol.errors import UnknownSession
 
 _SESSION = {
     **{"session_id": "demo", "prompt_len": 4, "total_tokens": 8, "finish_reason": None},

@@ -1,8 +1,8 @@
 """JSON Schema for the checks of the verifier's own messages that are made in code."""
 
-from http_service.openapi.operation import Json
-from http_service.openapi.schemas import PREFIX, given, one_of, when
-from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
+from specpair.http_service.openapi.operation import Json
+from specpair.http_service.openapi.schemas import PREFIX, given, one_of, when
+from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 
 
 def refine(found: dict[str, Json]) -> None:

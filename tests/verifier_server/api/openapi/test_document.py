@@ -9,9 +9,10 @@ import pytest
 from pydantic import BaseModel
 from starlette.routing import Route
 
-from backends.base import EngineFailure, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
-from speculation.protocol import responses, service_responses
+from specpair.engines.backend import Entry, Logits
+from specpair.engines.errors import EngineFailure
+from specpair.protocol import responses, service_responses
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from verifier_server.api.openapi.document import document

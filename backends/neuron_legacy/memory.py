@@ -1,0 +1,144 @@
+"""What a Llama takes of each NeuronCore's memory, and the tensor-parallel degree at which it fits.
+
+The sizes follow from how transformers-neuronx splits and pads a model: heads and rows of matrices are rounded up to a
+multiple of the degree, each core holds at least one key-value head, and the embeddings stay in the host's memory.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from backends.neuron.chips import Chip
+from specpair.engines.errors import ModelLoadError
+
+# The share of a core's memory for weights and caches. The rest is for the programs, their buffers and the runtime. A
+# guess: it has not been measured on a device.
+_SHARE: Final = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What a model takes. `config`: its config.json. `number_bytes`: of a weight and of a cached number."""
+
+    config: Mapping[str, Any]
+    number_bytes: int
+    slots: int
+    cells: int  # of each slot
+
+    def weight_bytes(self, degree: int) -> int:
+        """Bytes of weights on each of `degree` cores."""
+        hidden, layers, width = self._of("hidden_size"), self._of("num_hidden_layers"), self._width
+        attention = hidden * width * (2 * round_up(self._heads, degree) + 2 * self._kv_heads_held(degree)) // degree
+        feed_forward = 3 * hidden * round_up(self._of("intermediate_size"), degree) // degree
+        norms = (2 * layers + 1) * hidden * 4  # in float32, on every core
+        head = hidden * round_up(self._of("vocab_size"), degree) // degree
+        return (layers * (attention + feed_forward) + head) * self.number_bytes + norms
+
+    def kv_bytes(self, degree: int) -> int:
+        """Bytes of the KV cache of all slots on all of `degree` cores."""
+        numbers = 2 * self._of("num_hidden_layers") * self._kv_heads_held(degree) * self._width
+        return numbers * self.cells * self.slots * self.number_bytes
+
+    def core_bytes(self, degree: int) -> int:
+        """Bytes of weights and caches on each of `degree` cores."""
+        return self.weight_bytes(degree) + self.kv_bytes(degree) // degree
+
+    @property
+    def _width(self) -> int:
+        return self._of("hidden_size") // self._heads
+
+    @property
+    def _heads(self) -> int:
+        return self._of("num_attention_heads")
+
+    def _kv_heads_held(self, degree: int) -> int:
+        return kv_heads_held(self._heads, int(self.config.get("num_key_value_heads") or self._heads), degree)
+
+    def _of(self, name: str) -> int:
+        return int(self.config[name])
+
+
+class CoreMemory:
+    """The memory of the cores of this process, all of whose models must have the same degree."""
+
+    def __init__(self) -> None:
+        # By model: its degree, and what it takes.
+        self._held: WeakKeyDictionary[object, tuple[int, Sizes]] = WeakKeyDictionary()
+
+    @property
+    def degree(self) -> int | None:
+        """The number of cores that each model is split over; None: no model is loaded."""
+        return next((degree for degree, _ in self._held.values()), None)
+
+    def reserve(self, model: object, sizes: Sizes, chip: Chip, asked: int | None) -> int:
+        """Reserve memory for `model` on the cores of `chip`. Returns its degree: `asked`; None: the least that fits.
+
+        Raises ModelLoadError if the model does not fit, or not at this degree.
+        """
+        degree = self.degree if asked is None else asked
+        if degree is not None:
+            chip.check(degree)
+        if self.degree is not None and degree != self.degree:
+            raise ModelLoadError(
+                f"tensor_parallel {degree}: a model of this process is split over {self.degree} cores, and "
+                "transformers-neuronx needs the same number for all",
+                "tensor_parallel",
+            )
+        rooms = {each: self._room(chip, each) for each in chip.degrees}
+        fitting = [each for each, room in rooms.items() if sizes.core_bytes(each) <= room]
+        if degree is None:
+            degree = fitting[0] if fitting else max(chip.degrees)
+        if degree not in fitting:
+            what = "all models of this process fit" if self._held else "it fits"
+            advice = f"{what} at {fitting[0]}" if fitting else "lower rows or context"
+            raise ModelLoadError(
+                f"tensor_parallel {degree}: {_needs(sizes, degree, rooms[degree])}: {advice}", "tensor_parallel"
+            )
+        self._held[model] = degree, sizes
+        return degree
+
+    def release(self, model: object) -> None:
+        """Give back the memory of `model`; nothing if it has none."""
+        self._held.pop(model, None)
+
+    def _room(self, chip: Chip, degree: int) -> int:
+        """Bytes free on each core if all models were split over `degree` cores; below 0 if they did not fit."""
+        return int(_SHARE * chip.core_bytes) - sum(sizes.core_bytes(degree) for _, sizes in self._held.values())
+
+
+def _needs(sizes: Sizes, degree: int, room: int) -> str:
+    """What a model needs of each of `degree` cores, which have `room` bytes free."""
+    weights, caches = sizes.weight_bytes(degree), sizes.kv_bytes(degree) // degree
+    return (
+        f"each core needs {_gib(weights)} GiB for weights and {_gib(caches)} GiB for {sizes.slots} slots of "
+        f"{sizes.cells} tokens, {_gib(room)} GiB are there"
+    )
+
+
+def kv_heads_held(heads: int, kv_heads: int, cores: int) -> int:
+    """The number of key-value heads in the caches of all cores, copies and padding included.
+
+    Every core holds equally many, at least one. Where the heads cannot be dealt out, the library copies each: as often
+    as suffices for one a core if the query heads can be dealt out to match, else once for each query head (library:
+    utils.get_qkv_padding).
+    """
+    held = round_up(kv_heads, cores)
+    if kv_heads in (heads, held):
+        return held
+    query_heads = round_up(heads, cores)  # with those added as padding
+    if cores % kv_heads == 0 and (query_heads - heads) % kv_heads == 0:
+        return cores
+    if query_heads * kv_heads == heads * cores:  # a core's query heads are those of one key-value head
+        return held
+    return query_heads
+
+
+def round_up(count: int, divisor: int) -> int:
+    """The smallest multiple of `divisor` that is at least `count`."""
+    return math.ceil(count / divisor) * divisor
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.1f}"

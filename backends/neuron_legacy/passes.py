@@ -1,0 +1,180 @@
+"""The passes of a model of transformers-neuronx, with lists in and NumPy arrays out.
+
+A slot is one sequence (`start_ids`) of the library's continuous batching. Its KV cache consists of cells (`cache_ids`),
+cell i for position i. The library does not record which cells are valid, so a rollback is a pass from an earlier cell
+on.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Final
+
+from backends.neuron_legacy.shapes import Programs, cells_of, padded, parked
+from specpair.engines.backend import Logits
+from specpair.engines.errors import EngineFailure
+
+Work = tuple[int, Sequence[int]]  # the cell of the first token, above 0, and the tokens
+
+# All models of a process share its cores, and each core waits in a pass for the others. If the passes of two models
+# began in one order on the first core and in another on the second, both would wait for ever. So they take turns.
+ONE_AT_A_TIME: Final = threading.Lock()
+_CHUNK: Final = 2**17  # logits that are copied at a time: as many as a core's cache holds
+_TIMED: Final = 3  # runs of a verify pass that are timed at load, after a first one that is not
+
+
+class Passes:
+    """Runs the programs of a built model. `vocabulary_size`: logits per token."""
+
+    def __init__(self, model: Any, programs: Programs, vocabulary_size: int) -> None:
+        self._torch = import_module("torch")  # a dependency of transformers-neuronx
+        self._model, self._programs, self._vocabulary_size = model, programs, vocabulary_size
+        self._pays_from: dict[int, int] = {}  # by width: the slots from which on a pass over all slots pays
+
+    def prompt(self, slot: int, tokens: Sequence[int]) -> Logits:
+        """Run a prompt pass, from cell 0 on. Returns the logits (1, vocab) of the last of `tokens`.
+
+        A prompt of one token gets a padding token: else it would be a pass over a single token. The library returns the
+        logits of the token with the greatest cell. So the padding token's cell is given as 0, although the library
+        writes it to cell 1.
+        """
+        count = len(tokens)
+        cells = padded(range(count), max(count, 2))
+        given = {"cache_ids": self._tensor([cells]), "start_ids": self._tensor([slot])}
+        with ONE_AT_A_TIME:
+            logits = self._model.forward(self._tensor([padded(tokens, len(cells))]), **given)
+        return self._array(logits, (1, self._vocabulary_size))
+
+    def continuation(self, slot: int, work: Work, width: int) -> Logits:
+        """Run a continuation of `width` tokens. Returns the logits (1, vocab) of the last token of `work`.
+
+        As the library does for its windows, this hands embeddings to the program: (hidden, tokens, slots).
+        """
+        start, tokens = work
+        program = self._model.decoder_lm_head_for_window_context[width]
+        ids = self._tensor([padded(tokens, width)])
+        hidden = self._model.chkpt_model.model.embed_tokens(ids).transpose(0, -1).contiguous()
+        cells = self._tensor([cells_of(start, width, self._programs.cells)])
+        inputs = [hidden, cells, self._tensor([slot]), self._tensor([len(tokens) - 1])]
+        unused = [self._tensor([0])] * (len(program.inputs_sdim) - len(inputs))  # of paged attention, in newer versions
+        with ONE_AT_A_TIME:
+            logits = program(*inputs, *unused)
+        return self._array(logits[: self._vocabulary_size, -1, :].transpose(0, 1), (1, self._vocabulary_size))
+
+    def verify(self, work: Mapping[int, Work], held: Sequence[int]) -> dict[int, Logits]:
+        """Run the verify passes of the slots in `work`: one for all slots, where that pays, else one for each.
+
+        `held`: how many tokens each slot holds; what a slot outside of `work` holds stays. Returns the logits
+        (tokens, vocab) of each slot in `work`.
+        """
+        width = self._programs.verify_width(max(len(tokens) for _, tokens in work.values()))
+        if len(work) >= self._pays_from.get(width, 2):
+            return self._of_all_slots(work, held, width)
+        return {slot: self._of_one_slot(slot, each) for slot, each in work.items()}
+
+    def probe(self, held: int) -> None:
+        """Run a verify pass behind the `held` tokens of slot 0, which stay. Raises what the library raises."""
+        width = self._programs.verify[0]
+        self._speculative([[0] * width], [parked(held, width, self._programs.cells)], [0], [])
+
+    def warm_up(self, done: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> None:
+        """Run every program once: its first run is slow, and a program that fails should fail at load.
+
+        Verify passes are run more often, and timed: this decides whether a pass over all slots pays. That over the
+        longest span counts. `done` is called after each program.
+        """
+        programs = self._programs
+        for width in programs.prompts:
+            self.prompt(0, [0] * (width - 1))
+            done()
+        for span in programs.spans:
+            for width in programs.continuations:
+                self.continuation(0, (span - width, [0] * width), width)
+                done()
+            for width in programs.verify:
+                seconds = {}
+                for batch in programs.batches:
+                    seconds[batch] = self._seconds((span - width, [0] * width), batch, clock)
+                    done()
+                if len(seconds) == 2:  # as many slots as have, one by one, passes that take longer than that over all
+                    self._pays_from[width] = math.ceil(seconds[programs.slots] / max(seconds[1], 1e-9))
+
+    def _seconds(self, work: Work, batch: int, clock: Callable[[], float]) -> float:
+        """Run a verify pass over one slot or over all, of which the first has `work`. Returns the seconds of the
+        fastest run, where the first does not count."""
+        taken = []
+        for _ in range(1 + _TIMED):
+            began = clock()
+            if batch == 1:
+                self._of_one_slot(0, work)
+            else:
+                self._of_all_slots({0: work}, [0] * batch, len(work[1]))
+            taken.append(clock() - began)
+        return min(taken[1:])
+
+    def _of_one_slot(self, slot: int, work: Work) -> Logits:
+        start, tokens = work
+        width = self._programs.verify_width(len(tokens))
+        cells = cells_of(start, width, self._programs.cells)
+        [logits] = self._speculative([padded(tokens, width)], [cells], [slot], [(0, len(tokens))])
+        return logits
+
+    def _of_all_slots(self, work: Mapping[int, Work], held: Sequence[int], width: int) -> dict[int, Logits]:
+        cells = self._programs.cells
+        every = [work.get(slot) for slot in range(self._programs.slots)]
+        logits = self._speculative(
+            [padded(() if each is None else each[1], width) for each in every],
+            [
+                parked(held[slot], width, cells) if each is None else cells_of(each[0], width, cells)
+                for slot, each in enumerate(every)
+            ],
+            list(range(self._programs.slots)),
+            [(slot, len(tokens)) for slot, (_, tokens) in work.items()],
+        )
+        return dict(zip(work, logits, strict=True))
+
+    def _speculative(
+        self, ids: list[list[int]], cells: list[list[int]], slots: list[int], wanted: Sequence[tuple[int, int]]
+    ) -> list[Logits]:
+        """Run a speculative pass of the library. Returns the logits (count, vocab) of the first `count` tokens of the
+        item at `index` in `slots`, for each (index, count) in `wanted`."""
+        width = len(ids[0])
+        given = {"cache_ids": self._tensor(cells), "start_ids": self._tensor(slots)}
+        with ONE_AT_A_TIME:
+            logits = self._model.speculative_forward(self._tensor(ids), speculation_length=width, **given)
+        self._check_shape(logits, (width, self._vocabulary_size, len(slots)))
+        return self._copied(logits, wanted)
+
+    def _copied(self, logits: Any, wanted: Sequence[tuple[int, int]]) -> list[Logits]:
+        """The rows of logits (tokens, vocab, slots) that are `wanted`, in float32.
+
+        The library keeps the logits of an id side by side, for all tokens and slots, so that a row is spread over all
+        of the memory. They are copied in chunks of ids: so each part of the memory comes into the cache once, and not
+        once for each row.
+        """
+        tokens, vocabulary, slots = logits.shape
+        rows = [self._torch.empty(count, vocabulary, dtype=self._torch.float32) for _, count in wanted]
+        ids = max(1, _CHUNK // (tokens * slots))
+        for first in range(0, vocabulary, ids):
+            chunk = logits[:, first : first + ids]
+            for into, (index, count) in zip(rows, wanted, strict=True):
+                into[:, first : first + ids] = chunk[:count, :, index]
+        return [each.numpy() for each in rows]
+
+    def _tensor(self, values: Sequence[Any]) -> Any:
+        return self._torch.tensor(values, dtype=self._torch.int32)
+
+    def _array(self, logits: Any, shape: tuple[int, ...]) -> Logits:
+        """The library's logits in NumPy. Raises EngineFailure if their shape is not `shape`."""
+        self._check_shape(logits, shape)
+        array: Logits = logits.float().numpy()
+        return array
+
+    @staticmethod
+    def _check_shape(logits: Any, shape: tuple[int, ...]) -> None:
+        if tuple(logits.shape) != shape:
+            raise EngineFailure(
+                f"transformers-neuronx returned logits of shape {tuple(logits.shape)}, expected was {shape}"
+            )

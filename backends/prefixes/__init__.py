@@ -1,1 +1,0 @@
-"""What texts have in common: prefixes whose KV cache is computed once."""

@@ -1,0 +1,66 @@
+"""Runs a program that ends as soon as its parent process has ended, however that ended.
+
+    python -m specpair.child_processes.child FD -m MODULE [ARGUMENT …]
+    python -m specpair.child_processes.child FD -c CODE [ARGUMENT …]
+    python -m specpair.child_processes.child FD -x PROGRAM [ARGUMENT …]    # one that is not written in Python
+
+`FD` is the read end of a pipe that carries no data and whose write end only the parent has. End of file on it means
+that the parent is gone, be it by SIGKILL. `specpair.child_processes.children` starts such processes.
+"""
+
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+
+from specpair.command_line import start
+
+_COMMANDS = ("drafter_client", "verifier_server")  # these handle Ctrl-C themselves once they are imported
+
+
+def _end_with_parent(pipe: int, programs: "list[subprocess.Popen[bytes]]", starting: threading.Lock) -> None:
+    while os.read(pipe, 1):
+        pass
+    with starting:
+        for program in programs:
+            program.kill()
+        os._exit(1)
+
+
+def _run(command: list[str], programs: "list[subprocess.Popen[bytes]]", starting: threading.Lock) -> int:
+    """Run a program that SIGTERM ends, too. Returns its status."""
+    asked = threading.Event()
+
+    def end(*_: object) -> None:
+        asked.set()
+        for program in programs:
+            program.terminate()
+
+    signal.signal(signal.SIGTERM, end)  # before the program runs, so that none is left behind
+    with starting:  # else a parent that ends now would leave it behind
+        programs.append(subprocess.Popen(command))
+    if asked.is_set():
+        end()
+    return programs[0].wait()
+
+
+def main() -> None:
+    pipe, how, what, *arguments = sys.argv[1:]
+    programs: list[subprocess.Popen[bytes]] = []
+    starting = threading.Lock()
+    threading.Thread(target=_end_with_parent, args=(int(pipe), programs, starting), name="parent", daemon=True).start()
+    if how == "-x":
+        sys.exit(_run([what, *arguments], programs, starting))
+    sys.argv = [what, *arguments]
+    if how == "-m":
+        if what in _COMMANDS:
+            start.die_by_interrupts()
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+    else:
+        exec(compile(what, "<child>", "exec"), {"__name__": "__main__"})
+
+
+if __name__ == "__main__":
+    main()

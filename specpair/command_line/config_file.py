@@ -1,0 +1,88 @@
+"""Finds and reads the file `specpair.toml`, which has a table of settings for each end.
+
+Its values are passed on as text, so that a value means the same there as in a variable of the environment.
+"""
+
+import os
+import stat
+import tomllib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specpair.command_line.errors import SettingsError
+from specpair.command_line.given_values import home
+from specpair.command_line.suggestion import nearest
+
+FILE = "specpair.toml"
+VARIABLE = "SPECPAIR_CONFIG"
+TABLES = ("verifier", "drafter")
+
+
+class ConfigFile(NamedTuple):
+    """The settings of one end in a file."""
+
+    path: Path  # absolute
+    values: dict[str, str]  # by key; relative paths are relative to the file's folder
+    public: bool  # whether everybody on this machine can read the file
+
+
+def read(
+    table: str, keys: Collection[str], paths: Collection[str], named: Path | None, environment: Mapping[str, str]
+) -> ConfigFile | None:
+    """The settings in `table`, one of `TABLES`. `keys`: those that it may hold. `paths`: those that name a file.
+
+    Reads the file `named`, else the one that the variable SPECPAIR_CONFIG names, else `specpair.toml` in the working
+    folder; returns None where there is none. Raises SettingsError if a file that was named is missing, and for a file
+    that cannot be read or holds anything unknown.
+    """
+    variable = environment.get(VARIABLE)
+    given = named or (home(variable) if variable else None)
+    path = (given or Path(FILE)).absolute()
+    try:
+        with path.open("rb") as file:
+            mode, content = os.fstat(file.fileno()).st_mode, tomllib.loads(file.read().decode("utf-8-sig"))
+    except FileNotFoundError:
+        if given is None:
+            return None
+        raise SettingsError(f"{'--config' if named else VARIABLE}: no such file: {path}") from None
+    except OSError as error:
+        raise SettingsError(f"{path}: the file cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{path}: the file is not UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path}: the file is not valid TOML: {error}") from None
+    for name, value in content.items():
+        _check_table(path, name, value)
+    values = {key: _text(path, table, key, value, keys) for key, value in content.get(table, {}).items()}
+    for key in paths:
+        if values.get(key):
+            values[key] = str(path.parent / os.path.expanduser(values[key]))
+    return ConfigFile(path, values, public=os.name != "nt" and bool(mode & stat.S_IROTH))
+
+
+def _check_table(path: Path, name: str, value: Any) -> None:
+    if name in TABLES and isinstance(value, dict):
+        return
+    tables = " or ".join(f"[{table}]" for table in TABLES)
+    if name in TABLES or not isinstance(value, dict):
+        raise SettingsError(f"{path}: {name}: a setting belongs in a table, {tables}")
+    meant = nearest(name, TABLES)
+    hint = f"the tables are {tables}" if meant is None else f"did you mean [{meant}]?"
+    raise SettingsError(f"{path} [{name}]: no such table; {hint}")
+
+
+def _text(path: Path, table: str, key: str, value: Any, keys: Collection[str]) -> str:
+    """The value of a key, as a variable of the environment would have it."""
+    where = f"{path} [{table}] {key}"
+    if key not in keys:
+        meant = nearest(key, keys)
+        hint = f"'{table} --help' lists them" if meant is None else f"did you mean {meant}?"
+        raise SettingsError(f"{where}: no such setting; {hint}")
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        raise SettingsError(f'{where}: several values are written as text, with commas: "1,8,32"')
+    if not isinstance(value, (str, int, float)):  # its value may be a secret, and is not shown
+        raise SettingsError(f"{where}: must be text, a number, true or false")
+    return str(value)

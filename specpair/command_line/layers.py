@@ -1,0 +1,175 @@
+"""A program's settings by layers: flags override variables of the environment, those the file, the file the defaults.
+
+pydantic-settings lays one layer over the other. Each value knows by which name its user gave it.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self, get_args
+
+from pydantic import PrivateAttr, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from specpair.command_line import config_file
+from specpair.command_line.environment import variables
+from specpair.command_line.errors import SettingsError
+from specpair.command_line.given_values import home
+
+
+class Layer(NamedTuple):
+    """The settings that were given in one place."""
+
+    kind: Literal["flag", "variable", "key"]  # what gives a setting there; `key`: of the file
+    values: Mapping[str, Any]  # by setting
+    key: Callable[[str], str]  # the name of a setting there: --rows, VERIFIER_ROWS, /path/specpair.toml [verifier] rows
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The settings of one end. Its variables begin with the table's name in capitals."""
+
+    table: str  # in the file
+    settings: Collection[str]
+    paths: Collection[str] = ()  # the settings that name a file
+    secrets: Collection[str] = ()
+
+    def variable(self, setting: str) -> str:
+        """The variable of a setting."""
+        return f"{self.table}_{setting}".upper()
+
+
+def lasting_layers(
+    names: Names, config: Path | None, environment: Mapping[str, str], warn: Callable[[str], None]
+) -> list[Layer]:
+    """The layers below the flags: the variables of `environment`, and the file, if there is one.
+
+    `config`: a file to read instead of the one that is found; see `config_file.read`. `warn` gets a line about each
+    variable that nothing reads, and about a secret in a file that everybody can read. Raises SettingsError.
+    """
+    found = variables(names.variable(""), [setting.upper() for setting in names.settings], environment)
+    for name in found.unknown:
+        warn(f"{name}: nothing reads this variable, and it is ignored")
+    layers = [Layer("variable", {name.lower(): value for name, value in found.values.items()}, names.variable)]
+    file = config_file.read(names.table, names.settings, names.paths, config, environment)
+    if file is not None:
+        path = file.path
+        layers.append(Layer("key", file.values, lambda setting: f"{path} [{names.table}] {setting}"))
+        for secret in sorted(set(names.secrets) & set(file.values)):
+            if file.public:
+                warn(f"{path} holds {secret}, and everybody on this machine can read it: chmod 600 {path}")
+    return layers
+
+
+def first_path(layers: Sequence[Layer], setting: str) -> Path | None:
+    """The value of a setting that names a file, from the first layer that has one."""
+    return next((home(layer.values[setting]) for layer in layers if layer.values.get(setting)), None)
+
+
+_layers: ContextVar[Sequence[Layer]] = ContextVar("layers", default=())  # of the settings being built
+
+
+class LayeredSettings(BaseSettings):
+    """Settings that know where each value came from. Without `from_layers`, they are what the arguments say."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid", frozen=True, protected_namespaces=(), hide_input_in_errors=True, validate_default=False
+    )
+    _given: dict[str, tuple[str, str]] = PrivateAttr(default_factory=dict)  # kind and name of those that are set
+    _unused: set[str] = PrivateAttr(default_factory=set)
+
+    @classmethod
+    def from_layers(cls, layers: Sequence[Layer]) -> Self:
+        """The settings that `layers` say, the first of which override the others. Raises SettingsError."""
+        token = _layers.set(layers)
+        try:
+            settings = cls()
+        except ValidationError as error:
+            name, message = _first(error)
+            key = next((layer.key(name) for layer in layers if name in layer.values), cls.usual_key(name))
+            raise SettingsError(f"{key}: {message}") from None
+        finally:
+            _layers.reset(token)
+        for layer in reversed(layers):
+            settings._given |= {
+                name: (layer.kind, layer.key(name)) for name in layer.values if name in cls.model_fields
+            }
+        return settings
+
+    @classmethod
+    def usual_key(cls, name: str) -> str:
+        """The name by which errors call a setting that was not given."""
+        return name
+
+    def key(self, name: str) -> str:
+        """The name by which errors call a setting: that of the flag, variable or key by which it was given."""
+        return self._given[name][1] if name in self._given else self.usual_key(name)
+
+    def lasting(self, name: str) -> bool:
+        """Whether the value of a setting came from a variable or from the file, not from a flag of this one command."""
+        return name in self._given and self._given[name][0] != "flag"
+
+    def leave_out(self, name: str) -> None:
+        """Note that the value of a setting is not used, because of another setting."""
+        self._unused.add(name)
+
+    def assignment(self, name: str) -> str:
+        """The setting `name` with its value, as it was given: `--mode target`, `DRAFTER_MODE=target`."""
+        between = {"flag": " ", "variable": "=", "key": " = "}[self._given[name][0] if name in self._given else "flag"]
+        return f"{self.key(name)}{between}{getattr(self, name)}"
+
+    def origin(self, name: str) -> str:
+        """Where the value of a setting came from, for people to read."""
+        if name not in self._given:
+            return "default"
+        kind, key = self._given[name]
+        return (key if kind == "key" else f"{kind} {key}") + (", not used" if name in self._unused else "")
+
+    @classmethod
+    def secrets(cls) -> set[str]:
+        """The settings whose values are never shown."""
+        return {name for name, field in cls.model_fields.items() if SecretStr in _types(field.annotation)}
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The sources of pydantic-settings: the arguments, and the layers of `from_layers`."""
+        return init_settings, *(_LayerSource(cls, layer) for layer in _layers.get())
+
+
+class _LayerSource(InitSettingsSource):
+    """A layer as a source of pydantic-settings. Secrets are wrapped, so that no log or error shows them."""
+
+    def __init__(self, settings: type[LayeredSettings], layer: Layer) -> None:
+        secrets = settings.secrets()
+        super().__init__(
+            settings,
+            {
+                name: SecretStr(value) if name in secrets and isinstance(value, str) else value
+                for name, value in layer.values.items()
+                if name in settings.model_fields
+            },
+        )
+
+
+def _types(annotation: Any) -> tuple[Any, ...]:
+    """The alternatives of a union, each without its constraints."""
+    found = get_args(annotation) or (annotation,)
+    return tuple(get_args(each)[0] if hasattr(each, "__metadata__") else each for each in found)
+
+
+def _first(error: ValidationError) -> tuple[str, str]:
+    """The setting of the first error, and what is wrong with it."""
+    first = error.errors(include_url=False)[0]
+    message = first["msg"].removeprefix("Value error, ")
+    if first["loc"]:
+        return str(first["loc"][0]), message
+    name, _, message = message.partition(": ")  # the messages of a model's own checks begin with the setting's name
+    return name, message

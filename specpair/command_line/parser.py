@@ -1,0 +1,233 @@
+"""The argument parser of every command. An error takes two lines: one names the mistake, one says where help is."""
+
+import argparse
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from specpair.command_line import version
+from specpair.command_line.config_file import FILE, VARIABLE
+from specpair.command_line.given_values import home
+from specpair.command_line.suggestion import nearest
+
+KEY = "KEY"  # the placeholder of a secret's value; errors never show the value of such a flag
+_EXAMPLES = "examples:"
+_ABSENT = object()  # instead of the value of a flag that was not given
+_NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse's rule for a negative number, which is a value and not a flag
+
+_WORDS = {
+    **dict.fromkeys(("yes", "y", "true", "t", "on", "1"), True),
+    **dict.fromkeys(("no", "n", "false", "f", "off", "0"), False),
+}  # those that variables and the file take, too
+
+
+class OneOf(tuple[str, ...]):
+    """Choices that help and errors list. Those in `hidden` are accepted, too, but not listed.
+
+    `further` gives more, which errors list. It is called only for a value that is none of the others: it may take long.
+    """
+
+    hidden: frozenset[str]
+    further: Callable[[], Sequence[str]]
+
+    def __new__(
+        cls, shown: Sequence[str], hidden: Sequence[str] = (), further: Callable[[], Sequence[str]] = tuple
+    ) -> "OneOf":
+        self = super().__new__(cls, shown)
+        self.hidden, self.further = frozenset(hidden), further
+        return self
+
+    def __contains__(self, value: object) -> bool:
+        return super().__contains__(value) or value in self.hidden or value in self.further()
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser without abbreviated flags, with help in groups that ends with examples.
+
+    For arguments that it does not accept, it exits with status 2 and two lines on standard error. The first line begins
+    with the name of the program and names the mistake, with the nearest flag, command or choice if one is close.
+    """
+
+    def __init__(
+        self, prog: str, *, usage: str, description: str, examples: Sequence[str], commands: Sequence[str] = ()
+    ) -> None:
+        """`usage`: lines to print after the program's name. `commands`: words that select another parser."""
+        first, *others = usage.splitlines()
+        super().__init__(
+            prog=prog,
+            usage="\n".join([f"{prog} {first}", *(f"       {prog.split()[0]} {line}" for line in others)]),
+            description=description,
+            epilog="\n".join([_EXAMPLES, *(f"  {example}" for example in examples)]),
+            formatter_class=_Help,
+            allow_abbrev=False,
+            add_help=False,
+        )
+        self._commands = tuple(commands)
+        self.add_argument("-h", "--help", action="help", help="show this help and exit")
+        self.add_argument("--version", action=_Version, help="show the version and exit")
+
+    def add_config_flags(self) -> None:
+        """Add the flags of a command whose settings can also come from the environment and from a file."""
+        self.add_argument(
+            "--config",
+            metavar="FILE",
+            type=home,
+            help=f"file with settings (default: {VARIABLE}, else {FILE} in the working folder, if there is one)",
+        )
+        self.add_argument(
+            "--print-config", action="store_true", help="show each setting with the place it came from, and exit"
+        )
+
+    def parse(self, given: Sequence[str], optional: Collection[str] = ()) -> argparse.Namespace:
+        """Parse the arguments. Unknown flags are reported before missing values that they cause.
+
+        `optional`: names of flags that are in the result only if they were given.
+        """
+        self._check_flags(given)
+        try:
+            given = _written_out(self._option_string_actions, given)
+        except ValueError as error:
+            self.error(str(error))
+        options, rest = self.parse_known_args(given, argparse.Namespace(**dict.fromkeys(optional, _ABSENT)))
+        if words := [word for word in rest if word != "--"]:
+            self._refuse_word(words[0], given)
+        return argparse.Namespace(**{name: value for name, value in vars(options).items() if value is not _ABSENT})
+
+    def actions(self) -> list[argparse.Action]:
+        """All flags, in the order of the help."""
+        return [action for group in self._action_groups for action in group._group_actions]
+
+    def _check_flags(self, given: Sequence[str]) -> None:
+        known = self._option_string_actions
+        flags = [flag for flag in known if flag.startswith("--")]
+        takes_value: str | None = None  # the previous flag, if it takes a value
+        for argument in given:
+            if argument == "--":
+                return
+            name = argument.partition("=")[0]
+            if name in ("-h", "--help", "--version"):
+                return  # these flags are answered whatever follows them
+            is_flag = name.startswith("-") and name != "-" and " " not in argument and not _NUMBER.match(argument)
+            if is_flag and name not in known:
+                if takes_value is not None and nearest(name, flags) is None:
+                    if known[takes_value].metavar == KEY:
+                        self.error(f"{takes_value} wants a value; write {takes_value}={KEY} if it begins with a dash")
+                    self.error(f"{takes_value} wants a value; write {takes_value}={argument} if it is {argument}")
+                self.error(f"no flag {name}{_meant(name, flags)}")
+            action = known.get(argument)
+            takes_value = argument if action is not None and action.nargs is None else None
+
+    def _refuse_word(self, word: str, given: Sequence[str]) -> NoReturn:
+        if word in self._commands:
+            self.error(f"{word} comes first: {self.prog} {word} …")
+        before = given[max(0, given.index(word) - 1)]
+        if isinstance(self._option_string_actions.get(before), Switch):
+            self.error(f"{before}: {word!r} is neither yes nor no{self._of_prompts}")
+        if self._commands and word == given[0]:
+            meant = nearest(word, self._commands) if " " not in word else None
+            if meant is not None:
+                self.error(f"no command {word}; did you mean {meant}?")
+            self.error(f"no command {word!r}; the commands are {', '.join(self._commands)}{self._of_prompts}")
+        self.error(f"{word!r} belongs to no flag; a value with spaces needs quotes")
+
+    @property
+    def _of_prompts(self) -> str:
+        """What to say to a word that may be a prompt."""
+        return ", a prompt follows --prompt" if "--prompt" in self._option_string_actions else ""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        complaint = None if action.choices is None else unknown_choice(value, action.choices)
+        if complaint is not None:
+            named = "".join(f"{flag}: " for flag in action.option_strings[-1:])
+            self.error(named + complaint + ("" if named else self._of_prompts))
+
+    def error(self, message: str) -> NoReturn:
+        """Print `message` in one line and where help is, and exit with status 2."""
+        program, *command = self.prog.split()
+        line = " ".join(message.removeprefix("argument ").splitlines())
+        # Without the program's name: it may have been started as `python -m …`, and not be on the path.
+        self.exit(2, f"{program}: {line}\n{program}: '{' '.join([*command, '--help'])}' lists the flags\n")
+
+
+def flag(name: str) -> str:
+    """The flag of the setting `name`."""
+    return "--" + name.replace("_", "-")
+
+
+def unknown_choice(value: object, known: Iterable[Any]) -> str | None:
+    """What is wrong with a value that is none of the known ones, `OneOf` or others; None: it is one."""
+    if value in known:  # also one that `OneOf` does not list
+        return None
+    choices = [str(choice) for choice in known]
+    if isinstance(known, OneOf):
+        choices += [choice for choice in known.further() if choice not in choices]
+    listed = "" if nearest(str(value), choices) else f"; choose one of {', '.join(choices)}"
+    return f"no {value!r}{_meant(str(value), choices)}{listed}"
+
+
+def _meant(name: str, known: Sequence[str]) -> str:
+    meant = nearest(name, known)
+    return "" if meant is None else f"; did you mean {meant}?"
+
+
+class Switch(argparse.Action):
+    """A flag that is yes or no: `--name`, `--no-name`, `--name yes`, `--name=no`. argparse sees none of the words."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str, default: bool | None = False) -> None:
+        """`default`: None for a flag that has no value unless it is given."""
+        contrary = [f"--no-{flag[2:]}" for flag in option_strings]
+        super().__init__([*option_strings, *contrary], dest, nargs=0, default=default, help=help)
+
+    def __call__(self, parser: Any, options: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        setattr(options, self.dest, not str(option).startswith("--no-"))
+
+    def spelled(self, flag: str, word: str) -> str:
+        """`flag`, or its contrary if `word` says no. Raises ValueError for any other word than yes and no."""
+        if word.casefold() not in _WORDS:
+            raise ValueError(f"{flag}: {word!r} is neither yes nor no")
+        said = _WORDS[word.casefold()]
+        return self.option_strings[(flag == self.option_strings[0]) is not said]
+
+
+def _written_out(flags: Mapping[str, argparse.Action], given: Sequence[str]) -> list[str]:
+    """The arguments `given`, where a switch with its word is one argument without a word. `flags`: all that there are.
+
+    Raises ValueError for `--name=word` with a word that is neither yes nor no.
+    """
+    written: list[str] = []
+    for at, argument in enumerate(given):
+        if argument == "--":
+            return [*written, *given[at:]]
+        name, equals, word = argument.partition("=")
+        switch = flags.get(name)
+        before = flags.get(given[at - 1]) if at else None
+        if isinstance(switch, Switch) and equals:
+            written.append(switch.spelled(name, word))
+        elif isinstance(before, Switch) and argument.casefold() in _WORDS:
+            written[-1] = before.spelled(given[at - 1], argument)
+        else:
+            written.append(argument)
+    return written
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when asked for: that takes longer than parsing."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print(f"{parser.prog.split()[0]} {version.installed()}")
+        parser.exit()
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """A formatter with room for long flags, which leaves examples as written."""
+
+    def __init__(self, prog: str, **more: Any) -> None:
+        super().__init__(prog, max_help_position=26, **more)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith(_EXAMPLES):
+            return super()._fill_text(text, width, indent)
+        return argparse.HelpFormatter._fill_text(self, text, width, indent)

@@ -1,0 +1,29 @@
+"""The contract of a drafter: to predict the next token behind each of several continuations of the text."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from specpair.speculation.drafts.tree import Prediction
+
+
+class Expansion(NamedTuple):
+    """The result of a draft step: a prediction for each tail, in their order.
+
+    `read`: how many tokens the model read for them. Step times are learnt only where that is at most one a tail.
+    """
+
+    predictions: list[Prediction]
+    read: int
+
+
+class Drafter(Protocol):
+    """Predicts tokens, for example by a model or a table. One thread at a time may use it."""
+
+    width: int  # the most tails that one call of `expand` can handle
+
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        """Predict the next token behind `text` + tail for each of `tails`, in one draft step.
+
+        `text`: the committed tokens, prompt included; from call to call it only grows. `tails`: 1 to `width`
+        continuations of the text, likeliest first. `runners_up`: predict second choices, too.
+        """

@@ -1,0 +1,47 @@
+"""Checks the results of a user's own drafter, so that an error names that drafter and not the code that uses it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from specpair.drafters.base import Drafter, Expansion
+from specpair.drafters.errors import BadDrafter
+from specpair.speculation.drafts.tree import Prediction
+
+
+class CheckedDrafter:
+    """Passes on the results of `drafter`. Raises BadDrafter, which names it and says what is wrong, for bad results."""
+
+    def __init__(self, drafter: Drafter, name: str, ids: int) -> None:
+        """`ids`: the size of the target's vocabulary. Raises BadDrafter if `drafter` lacks a part of the contract."""
+        self._drafter, self._name, self._ids = drafter, name, ids
+        width = getattr(drafter, "width", None)
+        if type(width) is not int or width < 1 or not callable(getattr(drafter, "expand", None)):
+            raise self._wrong(f"is no drafter: it needs a method expand, and a width of at least 1, not {width!r}")
+        self.width = width
+
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        """The drafter's own expansion. Raises BadDrafter if it breaks the contract (`base`)."""
+        result: Any = self._drafter.expand(text, tails, runners_up)
+        predictions, read = result if isinstance(result, tuple) and len(result) == 2 else (None, None)
+        if not isinstance(predictions, Sequence) or len(predictions) != len(tails):
+            raise self._wrong(
+                f"must return an Expansion with a prediction for each of {len(tails)} tails, not {result!r}"
+            )
+        if type(read) is not int or read < 0:
+            raise self._wrong(f"must say how many tokens it read, not {read!r}")
+        return Expansion([self._checked(each) for each in predictions], read)
+
+    def _checked(self, prediction: Any) -> Prediction:
+        if not isinstance(prediction, Prediction):
+            raise self._wrong(f"must predict with a Prediction, not {prediction!r}")
+        for token in (prediction.token, *([] if prediction.runner_up is None else [prediction.runner_up])):
+            if type(token) is not int or not 0 <= token < self._ids:
+                raise self._wrong(f"must name token ids from 0 to {self._ids - 1}, not {token!r}")
+        if not isinstance(prediction.confidence, float | int) or not 0 <= prediction.confidence <= 1:
+            raise self._wrong(f"must give a confidence from 0 to 1, not {prediction.confidence!r}")
+        if prediction.probs is not None and prediction.token not in prediction.probs:
+            raise self._wrong(f"draws {prediction.token} from {prediction.probs!r}, which does not contain it")
+        return prediction
+
+    def _wrong(self, what: str) -> BadDrafter:
+        return BadDrafter(f"{self._name} {what[:300]}")

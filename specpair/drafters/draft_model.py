@@ -1,0 +1,237 @@
+"""Drafts with a draft model: predicts the next token behind several continuations of the text in one pass."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from specpair.drafters.base import Expansion
+from specpair.engines.backend import Backend, Entry, Rows, top_logits_spec
+from specpair.engines.errors import BackendError, OutOfRoom
+from specpair.speculation.acceptance.draft_probs import drawn_from, normalised, propose
+from specpair.speculation.acceptance.strategies import common_prefix
+from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.sampling.processors import following
+from specpair.speculation.sampling.sampling import Row, Sampling, choose, choose_two, probability
+
+_CHOICES = 8  # top logits of a row for greedy decoding: enough for a second choice
+BRANCH_CELLS = 128  # KV cells that a continuation takes at most beyond the text that it shares
+
+
+@dataclass(slots=True)
+class _Slot:
+    """The contents of a slot of the engine: the committed text up to `stem`, then the uncommitted `tail`."""
+
+    number: int
+    stem: int
+    tail: list[int] = field(default_factory=list)
+    used: int = 0  # number of the last `expand` that used it
+
+
+class ModelDrafter:
+    """Drafts with a model in the slots of a backend, with the verifier's noise unless it `draws`.
+
+    What a slot holds is never computed again, and a tail that forks off another tail is copied. When the text outgrows
+    the model's context, the window slides on to the last half of the context, which is then read again.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        sampling: Sampling,
+        vocabulary_size: int | None = None,
+        *,
+        draws: bool = False,
+        prompt_len: int = 0,
+        begun: tuple[int, int] | None = None,
+    ) -> None:
+        """`vocabulary_size`: the target's; ids beyond the smaller of the two vocabularies are never drafted.
+        `prompt_len`: tokens of the prompt, which some logit processors treat in another way than the rest of the text.
+
+        `begun`: a slot that holds the first tokens of the text, and how many; None: all slots are empty.
+
+        `draws`: draw draft tokens with separate noise, from the distribution that is sent along with them, as the
+        strategy `probabilistic` requires.
+        """
+        self._backend, self._sampling, self._draws = backend, sampling, draws
+        self._ids = min(backend.vocabulary.size, vocabulary_size or backend.vocabulary.size)
+        ends = [end for end in backend.vocabulary.ends if end < self._ids]
+        self._processors = following(sampling.processors(ends, self._ids), prompt_len)
+        self._wanted = top_logits_spec(sampling, self._ids, choices=_CHOICES, whole=self._processors is not None)
+        self._fewer_ids = (vocabulary_size or 0) > self._ids
+        self.width = backend.slots if backend.can_copy else 1
+        self._slots = [_Slot(number, 0) for number in range(self.width)]
+        if begun is not None:
+            self._slots[begun[0]].stem = begun[1]
+        self._text: Sequence[int] = ()  # at the last `expand`
+        self._length = 0  # of the text, in tokens, at the last `expand`
+        self._base = 0  # position in the text of the first token in the window
+        self._calls = 0
+
+    @property
+    def begun(self) -> int:
+        """How many of the first tokens of the text a slot holds."""
+        return max(slot.stem for slot in self._slots)
+
+    @property
+    def remains(self) -> tuple[int, Sequence[int]]:
+        """The slot that holds the most of the text from its first token on, and the tokens that it holds."""
+        slot = max(self._slots, key=lambda slot: slot.stem)
+        return slot.number, self._text[: 0 if self._base else slot.stem]
+
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        try:
+            return self._expand(text, tails, runners_up)
+        except OutOfRoom:  # outdated continuations filled the cache; `_forward` has emptied all slots
+            return self._expand(text, tails, runners_up)
+
+    def _expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        self._calls += 1
+        self._follow(text)
+        longest = max(len(tail) for tail in tails)
+        if longest >= self._backend.context_length:
+            return self._far_ahead(text, tails, runners_up)
+        self._slide(longest)
+        limit = self._backend.max_batch_tokens
+        read = self._catch_up(text, limit // 2 if len(tails) == 1 else 0)
+        chosen: list[_Slot] = []
+        batch: list[Entry] = []
+        predictions: list[Prediction] = []
+
+        def run() -> None:
+            for rows, entry in zip(self._forward(batch), batch, strict=True):
+                slot, tail = chosen[len(predictions)], tails[len(predictions)]
+                slot.stem, slot.tail, slot.used = self._length, list(tail), self._calls
+                position = self._base + entry.start + len(entry.tokens)
+                predictions.append(self._predict(self._processed(rows[0], tail), position, runners_up))
+            batch.clear()
+
+        for tail in tails:
+            slot, held = self._slot_for(tail, chosen)
+            start = min(held, self._length + len(tail) - 1)
+            feed = self._readable([*text[start:], *tail[max(0, start - self._length) :]])
+            read += len(feed)
+            if batch and len(feed) > limit - sum(len(entry.tokens) for entry in batch):
+                run()
+            while len(feed) > limit:
+                self._forward([Entry(slot.number, start - self._base, feed[:limit], limit)])
+                start, feed = start + limit, feed[limit:]
+                slot.stem, slot.tail = min(start, self._length), list(tail[: max(0, start - self._length)])
+            chosen.append(slot)
+            batch.append(Entry(slot.number, start - self._base, feed, len(feed) - 1))
+        run()
+        return Expansion(predictions, read)
+
+    def _follow(self, text: Sequence[int]) -> None:
+        """Take in the grown text: the accepted part of each tail now counts as text."""
+        new = text[self._length :]
+        for slot in self._slots:
+            if slot.tail:
+                accepted = common_prefix(new, slot.tail)
+                slot.stem += accepted
+                slot.tail = slot.tail[accepted:] if accepted == len(new) else []
+        self._length, self._text = len(text), text
+        if self._processors is not None and self._length >= self._processors.prompt_len:
+            self._processors.commit(text)
+
+    def _slide(self, ahead: int) -> None:
+        """Slide the window if the text and `ahead` more tokens (fewer than the context holds) exceed the context."""
+        context, longest = self._backend.context_length, self._length + ahead
+        if longest - self._base > context:
+            self._base = max(0, min(longest - context // 2, self._length - 1))
+            self._forget()
+
+    def _far_ahead(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        """Predict behind tails that fill the whole context: from the last tokens of each alone. No slot keeps them."""
+        window = min(self._backend.context_length, self._backend.max_batch_tokens + 1) // 2
+        predictions = []
+        for tail in tails:
+            feed = self._readable([*text, *tail][-window:])
+            row = self._forward([Entry(0, 0, feed, len(feed) - 1)])[0][0]
+            predictions.append(self._predict(self._processed(row, tail), len(text) + len(tail), runners_up))
+        self._forget()
+        return Expansion(predictions, window * len(tails))
+
+    def _forget(self) -> None:
+        """Release all slots, so that the engine frees their KV cells, too."""
+        for slot in self._slots:
+            self._backend.release(slot.number)
+            slot.stem, slot.tail = min(self._base, self._length), []
+
+    def _catch_up(self, text: Sequence[int], most: int) -> int:
+        """Read the text, except its last token, into the slot that holds most of it, if that lacks more than `most`
+        tokens.
+
+        Returns the number of tokens read.
+        """
+        step = self._backend.max_batch_tokens
+        slot = max(self._slots, key=lambda slot: slot.stem)
+        read = 0
+        while self._length - 1 - slot.stem > most:
+            feed = self._readable(text[slot.stem : min(slot.stem + step, self._length - 1)])
+            self._forward([Entry(slot.number, slot.stem - self._base, feed, len(feed))])
+            slot.stem, slot.tail = slot.stem + len(feed), []
+            read += len(feed)
+        return read
+
+    def _slot_for(self, tail: Sequence[int], taken: Sequence[_Slot]) -> tuple[_Slot, int]:
+        """The slot in which to expand `tail`, and how many positions of text and tail it holds."""
+        best = max(self._slots, key=lambda slot: (self._held(slot, tail), -len(slot.tail), slot not in taken))
+        held = self._held(best, tail)
+        surplus = best.stem + len(best.tail) > held  # tokens of another continuation, which may be needed later
+        if best not in taken and not (surplus and self.width > 1):
+            return best, held
+        slot = min((slot for slot in self._slots if slot not in taken), key=lambda slot: slot.used)
+        if slot is best:
+            return best, held
+        if held > self._base:
+            self._backend.copy(best.number, slot.number, held - self._base)
+            slot.stem, slot.tail = min(held, self._length), list(tail[: max(0, held - self._length)])
+        return slot, held
+
+    def _held(self, slot: _Slot, tail: Sequence[int]) -> int:
+        if slot.stem < self._length:
+            return slot.stem
+        return self._length + common_prefix(slot.tail, tail)
+
+    def _readable(self, tokens: Sequence[int]) -> list[int]:
+        if self._fewer_ids:  # any id may replace one that only the target knows
+            return [token if token < self._ids else 0 for token in tokens]
+        return list(tokens)
+
+    def _forward(self, batch: list[Entry]) -> Sequence[Rows]:
+        try:
+            return self._backend.extend_top_logits(batch, [self._wanted] * len(batch))
+        except BackendError:  # the contents of the slots are unknown
+            self._forget()
+            raise
+
+    def _processed(self, row: Row, tail: Sequence[int]) -> Row:
+        """The row behind the text and `tail`, changed by the logit processors.
+
+        They follow the whole text, wherever the window begins. While the prompt is read in pieces, they do nothing: no
+        draft begins inside the prompt.
+        """
+        if self._processors is None or self._length < self._processors.prompt_len:
+            return row
+        return self._processors.process(row, tail)
+
+    def _predict(self, logits: Row, position: int, runner_up: bool) -> Prediction:
+        if self._draws:
+            weights = propose(logits, self._sampling)
+            token = drawn_from(weights, self._sampling.seed, position)
+            return Prediction(token, normalised(weights)[token], probs=weights)
+        second = None
+        if runner_up:
+            token, second = choose_two(logits, self._sampling, position)
+        else:
+            token = choose(logits, self._sampling, position)
+        return Prediction(token, probability(logits, token, self._sampling), second)
+
+
+def model_drafter(
+    backend: Backend, spec: TextSpec, vocabulary_size: int, prompt_len: int, begun: tuple[int, int] | None = None
+) -> ModelDrafter:
+    """The drafter of a text. `vocabulary_size`: the target's. `prompt_len`: tokens of the prompt. `begun`: as for
+    `ModelDrafter`."""
+    draws = spec.strategy.draws
+    return ModelDrafter(backend, spec.drawn, vocabulary_size, draws=draws, prompt_len=prompt_len, begun=begun)

@@ -1,0 +1,27 @@
+"""A drafter without a model: looks up where the last tokens occurred earlier in the text (n-gram lookup)."""
+
+from collections.abc import Sequence
+
+from specpair.drafters.base import Expansion
+from specpair.speculation.drafts.ngram import NgramIndex
+from specpair.speculation.drafts.tree import Prediction
+
+NAME = "n-gram lookup"
+
+
+class NgramDrafter:
+    """If the last tokens occurred earlier in the text, predicts the token that followed them there."""
+
+    def __init__(self, width: int = 1) -> None:
+        self.width = width
+        self._index = NgramIndex()
+
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        self._index.extend(text[len(self._index) :])
+        return Expansion([self._predict(text, tail) for tail in tails], len(tails))
+
+    def _predict(self, text: Sequence[int], tail: Sequence[int]) -> Prediction:
+        found = self._index.predict(tail)
+        if found is None:  # a prediction needs a token; one of confidence 0 is never sent
+            return Prediction(tail[-1] if tail else text[-1], 0.0)
+        return found

@@ -1,0 +1,38 @@
+"""How long passes of a draft model take, measured when it is loaded: to draft a token, and to read one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specpair.engines.backend import Backend, Entry, TopLogitsSpec
+
+_READ = 32  # most tokens of the pass that shows how long reading takes
+_ROUNDS = 5  # passes of each kind
+_LIMIT = 0.5  # seconds after which no further round begins
+
+
+@dataclass(frozen=True, slots=True)
+class PassTimes:
+    """Milliseconds of a draft model's passes."""
+
+    token_ms: float  # a pass over one token that drafts the next one
+    read_ms: float  # a token of a text that is read in one pass
+
+
+def pass_times(backend: Backend, clock: Callable[[], float]) -> PassTimes:
+    """Measure in slot 0, which is released afterwards. `clock`: returns seconds. Raises what the engine raises.
+
+    The shortest of several passes counts, since the first ones may also prepare what later ones use.
+    """
+    token, wanted = backend.vocabulary.begin or 0, [TopLogitsSpec(1, 1.0, backend.vocabulary.size)]
+    read = max(1, min(_READ, backend.max_batch_tokens, backend.context_length - 1))
+    token_ms, read_ms = list[float](), list[float]()
+    began = clock()
+    while len(token_ms) < 2 or (len(token_ms) < _ROUNDS and clock() - began < _LIMIT):
+        started = clock()
+        backend.extend([Entry(0, 0, [token] * read, read)])
+        reached = clock()
+        backend.extend_top_logits([Entry(0, read, [token], 0)], wanted)
+        token_ms.append(1e3 * (clock() - reached))
+        read_ms.append(1e3 * (reached - started) / read)
+        backend.release(0)
+    return PassTimes(min(token_ms), min(read_ms))

@@ -1,0 +1,108 @@
+"""What happens while a text is drafted and verified: one class for each event, and those who listen to them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specpair.drafters.base import Expansion
+from specpair.speculation.acceptance.round_counts import JudgedRound
+from specpair.speculation.acceptance.token_details import TokenDetails
+from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.policy.schedule import Schedule
+from specpair.speculation.policy.verifier_timeline import InFlightDraft
+
+if TYPE_CHECKING:
+    from specpair.drafters.run.ports import Verified
+
+
+class RunEvent:
+    """Something that happened to a text."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sent(RunEvent):
+    """A verify request is about to be sent."""
+
+    in_flight_draft: InFlightDraft
+    schedule: Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted(RunEvent):
+    """A draft step ended. `onward`: whether the executor began the next one by itself, as `DraftStep.onward` allows.
+
+    `took`: milliseconds, which the loop fills in, since an executor has no clock.
+    """
+
+    expansion: Expansion
+    onward: bool = False
+    took: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(RunEvent):
+    """The verifier's answer to a draft arrived."""
+
+    in_flight_draft: InFlightDraft
+    response: "Verified"
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed(RunEvent):
+    """The event stream reported committed tokens, from `position` on, or the end of the text."""
+
+    position: int
+    tokens: list[int]
+    details: TokenDetails
+    finish_reason: str | None
+    forward_ms: float | None = None  # milliseconds of the verifier pass of the last token, if it was self-continuation
+
+    @classmethod
+    def end(cls, position: int, finish_reason: str) -> "Streamed":
+        """The end of the text behind `position`."""
+        return cls(position, [], TokenDetails([]), finish_reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A thread of the executor failed: no event of the text, which raises the error."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Committed(RunEvent):
+    """Committed tokens in order from `position` on, each id with its token source.
+
+    `details`: what else is told of them; None: nothing. `schedule`: that of the pair, where a verify request or
+    the event stream brought them. `mispredicted`: whether one of them is another than the drafter had predicted, and
+    `next_draft_ready`, whether the next draft was ready all the same. `rounds`: those that committed the tokens, but
+    for the prefill's pass and self-continuation.
+    """
+
+    position: int
+    tokens: list[tuple[int, TokenSource]]
+    details: TokenDetails | None = None
+    schedule: Schedule | None = None
+    mispredicted: bool = False
+    next_draft_ready: bool = False
+    rounds: Sequence[JudgedRound] = ()
+
+
+Completion = Drafted | Answered | Streamed | Failed  # what an executor reports
+
+# Takes an event and the time at which it came, in milliseconds on the run's clock. It is called from several threads,
+# but never from two at once. The run waits for each call, so a listener has to be fast.
+Listener = Callable[[RunEvent, float], None]
+
+
+def to_all(*listeners: Listener) -> Listener:
+    """Return a listener that hands each event to all of `listeners`, in their order."""
+
+    def tell(event: RunEvent, now: float) -> None:
+        for listener in listeners:
+            listener(event, now)
+
+    return tell

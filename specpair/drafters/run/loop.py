@@ -1,0 +1,235 @@
+"""The loop of one text: feeds events to the controller and runs the actions it returns."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from specpair.drafters.run import events
+from specpair.drafters.run.executors import Executor
+from specpair.drafters.run.ports import Verified
+from specpair.speculation.acceptance.explain import Decision
+from specpair.speculation.acceptance.round_counts import JudgedRound
+from specpair.speculation.acceptance.token_source import TokenSource, rounds
+from specpair.speculation.policy.controller import SpeculationController
+from specpair.speculation.policy.verifier_timeline import InFlightDraft
+
+
+class RunText(Protocol):
+    """The text of a run. The loop appends to it, under its lock; others read it."""
+
+    known: list[int]  # token ids of the prompt and of all committed tokens
+    unread: deque[events.Committed]  # committed, but not passed on to the reader yet
+    finish_reason: str | None  # why the text has ended; None: it has not
+
+
+@dataclass(slots=True)
+class PlainText:
+    """A text of a run, and no more. `known`: as the run begins."""
+
+    known: list[int]
+    finish_reason: str | None
+    unread: deque[events.Committed] = field(default_factory=deque)
+
+
+class GenerationLoop:
+    """Feeds the events of one text to the controller, and has the executor run what the controller decides.
+
+    Committed tokens go into `text`, and every event is told to the listener. `turn` and `settle` are for the thread
+    that reads the text, the caller's; `react` is for any thread.
+    """
+
+    def __init__(
+        self,
+        text: "RunText",
+        controller: SpeculationController,
+        executor: Executor,
+        tell: events.Listener,
+        clock: Callable[[], float],
+        *,
+        explained: bool = False,
+    ) -> None:
+        """`controller`: appends to `text.known`. `clock`: returns seconds. `explained`: whether the decision on each
+        token is told."""
+        self._text, self._controller, self._executor = text, controller, executor
+        self._tell, self._clock, self._explained = tell, clock, explained
+        # The drafter's probability of each draft token that was sent, by position and token; empty unless explained.
+        self._confidence: dict[tuple[int, int | None], float] = {}
+        self._judged: set[InFlightDraft] = set()  # those in flight that a round is known of: each has one at most
+        self._untold: list[tuple[events.RunEvent, float]] = []  # each with its time; see `_tell_all`
+        self._lock = threading.Lock()  # guards all of this object
+        self._failure: BaseException | None = None
+        self._over = False  # later events are ignored
+        self._acted = False  # whether the last event's thread has run the actions that were due
+        self._wakes_at: float | None = None  # milliseconds on the clock: when the caller's thread wakes up by itself
+
+    def turn(self) -> None:
+        """Run the due actions and wait for the next event, after which `text` may have unread tokens. Raises the error
+        of any thread; no further tokens are committed then."""
+        try:
+            self._turn()
+        except BaseException as error:
+            with self._lock:
+                self._failure = self._failure or error
+            raise
+
+    def _turn(self) -> None:
+        wake = self.decide(acted=self._acted)
+        now = 1e3 * self._clock()
+        happened = self._executor.wait(None if wake is None else max(0.0, wake - now) / 1e3)
+        self._acted = happened and self._executor.at_once
+
+    def decide(self, *, acted: bool) -> float | None:
+        """Take in the outcomes, and run the due actions. Returns when to call again if no event comes before, in
+        milliseconds on the clock; None: only after an event. Raises the error of any thread.
+
+        `acted`: whether the actions that were due after the last event were run.
+        """
+        if self._failure is not None:
+            raise self._failure
+        with self._lock:
+            try:
+                if self._controller.reflect() or not acted:
+                    self._act()
+            finally:
+                self._tell_all()
+            wake = self._wakes_at = self._controller.wake_at(1e3 * self._clock())
+        return wake
+
+    def settle(self) -> None:
+        """Ignore later events: the text has ended. Raises an earlier error of one of the executor's threads."""
+        with self._lock:
+            self._over = True
+        if self._failure is not None:
+            raise self._failure
+
+    def react(self, event: events.Completion) -> bool:
+        """Handle an event and run the actions that are due after it. Returns whether to wake the caller's thread.
+
+        Most draft steps bring nothing for the caller's thread, and a wake-up takes time from the thread that drafts.
+        """
+        with self._lock:
+            if self._failure is None and not self._over:
+                try:
+                    return self._react(event, 1e3 * self._clock())
+                except BaseException as error:  # `turn` raises it in the caller's thread
+                    self._failure = error
+        return True
+
+    def _react(self, event: events.Completion, now: float) -> bool:
+        try:
+            if self._text.finish_reason is not None:
+                if isinstance(event, events.Answered):  # a late one, which counts for the times
+                    self._count(event, now)
+                return True
+            self._handle(event, now)
+            if self._text.finish_reason is not None or not self._executor.at_once:
+                return True
+            self._act()
+            return not isinstance(event, events.Drafted) or self._wakes_too_late(now)
+        finally:
+            self._tell_all()
+
+    def _tell_all(self) -> None:
+        """Tell the listener what happened: after the due actions have begun, since none of them should wait for it."""
+        told, self._untold = self._untold, []
+        for event, now in told:
+            self._tell(event, now)
+
+    def _wakes_too_late(self, now: float) -> bool:
+        """Whether the next action is due before the caller's thread wakes up by itself."""
+        due = self._controller.wake_at(now)
+        return due is not None and (self._wakes_at is None or due < self._wakes_at)
+
+    def _act(self) -> None:
+        """Send the verify requests that are due, and begin the draft step that is due."""
+        now = 1e3 * self._clock()
+        while (in_flight_draft := self._controller.next_draft(now)) is not None:
+            self._untold.append((events.Sent(in_flight_draft, self._controller.schedule), now))
+            if self._explained:
+                places = enumerate(in_flight_draft.draft, in_flight_draft.draft.position)
+                self._confidence |= {(place, each.token): each.confidence for place, each in places}
+            self._executor.send(in_flight_draft)
+        step = self._controller.next_step(now)
+        if step is not None:
+            self._executor.draft(step, self._text.known)
+
+    def _handle(self, event: events.Completion, now: float) -> None:
+        match event:
+            case events.Drafted(expansion, onward):
+                took = self._controller.drafted(expansion.predictions, expansion.read, now, onward)
+                self._untold.append((events.Drafted(expansion, onward, took), now))
+            case events.Answered(in_flight_draft, response):
+                self._count(event, now)
+                self._commit(in_flight_draft.draft.position, response, now, in_flight_draft)
+            case events.Streamed():
+                self._untold.append((event, now))
+                if event.forward_ms is not None:
+                    self._controller.self_continued(event.forward_ms)
+                self._commit(event.position, event, now)
+            case events.Failed(error):
+                raise error
+
+    def _count(self, event: events.Answered, now: float) -> None:
+        """Take in a response, but for its tokens."""
+        response = event.response
+        self._controller.answered(
+            event.in_flight_draft, response.judged, response.queue_ms, response.forward_ms, now, response.sessions
+        )
+        self._untold.append((event, now))
+
+    def _rounds(self, start: int, marks: list[str], answered: InFlightDraft | None) -> Iterator[JudgedRound]:
+        """The rounds that committed the last tokens of the text, from position `start` on, with these marks.
+
+        `answered`: the draft whose response brought them. Of the drafts in flight, the judged one is the first that
+        holds what was judged.
+        """
+        text = self._text.known
+        in_flight = [*([] if answered is None else [answered]), *self._controller.drafts_in_flight]
+        self._judged &= set(in_flight)
+        for first, accepted, judged in rounds(marks):
+            at = start + first
+            for each in in_flight:
+                fresh = None if each in self._judged else each.draft.fresh(text[each.draft.position : at])
+                if fresh is not None and len(fresh) >= judged and fresh.accepted(text[at : at + accepted]) == accepted:
+                    self._judged.add(each)
+                    yield JudgedRound(judged, accepted, fresh.tokens[:judged], each)
+                    break
+            else:  # its response was lost, for example
+                yield JudgedRound(judged, accepted)
+
+    def _with_confidence(self, start: int, decisions: list[Decision | None]) -> list[Decision | None]:
+        """The decisions on the tokens from position `start` on. Where the drafter's probability `q` is missing, it is
+        filled in from `_confidence`."""
+        known = self._confidence
+        return [
+            each if each is None or each.q is not None else replace(each, q=known.get((place, each.draft)))
+            for place, each in enumerate(decisions, start)
+        ]
+
+    def _commit(
+        self, position: int, brought: Verified | events.Streamed, now: float, answered: InFlightDraft | None = None
+    ) -> None:
+        """Add those of the committed tokens from `position` on that are new to the text. `answered`: the draft whose
+        answer brought them; None: the event stream did."""
+        start, learnt = len(self._text.known), self._controller.text
+        mispredicted, ready = learnt.mispredicted, learnt.next_draft_ready
+        ended = brought.finish_reason is not None
+        new = self._controller.committed(position, brought.tokens, ended, now)
+        if new:
+            details = brought.details.last(len(new))
+            if details.decisions is not None:
+                details = details._replace(decisions=self._with_confidence(start, details.decisions))
+            committed = events.Committed(
+                start,
+                [(token, TokenSource.of(mark)) for token, mark in zip(new, details.sources, strict=True)],
+                details,
+                self._controller.schedule,
+                mispredicted=learnt.mispredicted > mispredicted,
+                next_draft_ready=learnt.next_draft_ready > ready,
+                rounds=list(self._rounds(start, details.sources, answered)),
+            )
+            self._text.unread.append(committed)
+            self._untold.append((committed, now))
+        self._text.finish_reason = self._text.finish_reason or brought.finish_reason

@@ -1,0 +1,69 @@
+"""What a run needs of the verifier it drafts for, wherever that is."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from specpair.drafters.run.events import Streamed
+from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.acceptance.token_details import TokenDetails
+
+
+class Verified(Protocol):
+    """What the verifier says to a draft. Times in milliseconds."""
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """Committed tokens from the draft's position on."""
+
+    @property
+    def details(self) -> TokenDetails:
+        """What is told of `tokens`."""
+
+    @property
+    def accepted(self) -> int:
+        """Leading draft tokens that equal committed tokens."""
+
+    @property
+    def judged(self) -> int:
+        """Draft tokens that the model ran for this draft."""
+
+    @property
+    def queue_ms(self) -> float: ...
+
+    @property
+    def forward_ms(self) -> float: ...
+
+    @property
+    def sessions(self) -> int:
+        """Sessions that shared the pass."""
+
+    @property
+    def finish_reason(self) -> str | None: ...
+
+
+class Lane(Protocol):
+    """A way to the verifier, for one exchange at a time. Its methods raise what ends the text."""
+
+    def another(self) -> "Lane":
+        """A further one, to be closed by whoever asked for it."""
+
+    def connect(self) -> None:
+        """Prepare for the first exchange. An error is raised by that exchange, not here."""
+
+    def verify(self, draft: Draft, *, next_in_ms: float | None = None, self_continue: bool | None = None) -> Verified:
+        """Have a draft judged.
+
+        `next_in_ms`: milliseconds from the answer until the next draft is expected to be sent. `self_continue`: whether
+        the verifier may self-continue from now on; None: as before.
+        """
+
+    def listen(self, position: int, report: Callable[[Streamed], None]) -> None:
+        """Report committed tokens from `position` on, as they come, until the text has ended, or `abort` is called."""
+
+    def abort(self) -> None:
+        """Make the exchange under way fail, and every later one. May be called from any thread."""
+
+    def traffic(self) -> tuple[int, int]:
+        """The bytes sent and received so far."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,77 @@
+"""An engine that drafts for one text after the other, each of which is read from where it differs from the last one.
+
+The next turn of a chat begins with the whole turn before. What the draft model computes changes no text, so the prefix
+may end anywhere. A text of another scope (see `specpair.engines.kept_texts`) shares nothing.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TypeVar
+
+from specpair.drafters.draft_model import ModelDrafter, model_drafter
+from specpair.engines.backend import Backend
+from specpair.engines.kept_texts import can_cut, shared_length
+from specpair.speculation.acceptance.text_spec import TextSpec
+
+K = TypeVar("K")
+
+
+class WarmEngine:
+    """An engine with what it holds of the last text. Used by one thread at a time."""
+
+    def __init__(self, engine: Backend) -> None:
+        self._engine = engine
+        self._last: ModelDrafter | None = None
+        self._scope: Hashable = None
+
+    @property
+    def held(self) -> int:
+        """How many tokens of the last text it holds."""
+        return 0 if self._last is None else len(self._last.remains[1])
+
+    @property
+    def begun(self) -> int:
+        """How many of the first tokens of its text need not be read; 0 where no drafter could be made."""
+        return 0 if self._last is None else self._last.begun
+
+    def shared(self, prompt: Sequence[int], scope: Hashable) -> int:
+        """How many tokens of a prompt it need not read."""
+        if self._last is None or scope != self._scope:
+            return 0
+        slot, tokens = self._last.remains
+        common = shared_length(tokens, prompt, min(len(tokens), len(prompt) - 1))
+        return common if common > 0 and can_cut(self._engine, slot, common) else 0
+
+    def drafter(self, spec: TextSpec, vocabulary_size: int, prompt: Sequence[int], scope: Hashable) -> ModelDrafter:
+        """The drafter of the next text, after which the one before must not be used; the rest as for `model_drafter`.
+
+        What it does not share with the last text is released, so that it takes no memory.
+        """
+        common = self.shared(prompt, scope)
+        begun = None
+        if self._last is not None and common:
+            begun = self._last.remains[0], common
+        self.empty(but=None if begun is None else begun[0])
+        self._scope = scope
+        self._last = model_drafter(self._engine, spec, vocabulary_size, len(prompt), begun)
+        return self._last
+
+    def emptied(self) -> Backend:
+        """The engine itself, without anything in its slots."""
+        self.empty()
+        return self._engine
+
+    def empty(self, but: int | None = None) -> None:
+        """Release all slots, or all but one."""
+        self._last = None
+        for slot in range(self._engine.slots):
+            # Only if it holds something, as a release may have to wait for the draft model's pass under way.
+            if slot != but and self._engine.length(slot):
+                self._engine.release(slot)
+
+
+def warmest(engines: Iterable[tuple[K, WarmEngine]], prompt: Sequence[int], scope: Hashable) -> K:
+    """Of the engines that no text uses, the one that need not read the most of a prompt: the key that comes with it.
+
+    Among equals it is the first one that holds the least of other texts. There must be one.
+    """
+    return max(engines, key=lambda each: (each[1].shared(prompt, scope), -each[1].held))[0]

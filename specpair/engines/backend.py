@@ -1,0 +1,243 @@
+"""The contract of every engine, with the bookkeeping and the checks that all engines share.
+
+`extend` runs ONE forward pass over several slots. A slot is one sequence's KV cache. Tokens are placed at positions
+`start, start + 1, …`, and whatever the slot held from `start` on is forgotten. Rollback of rejected draft tokens is
+therefore no operation of its own: it is a smaller `start`.
+
+The rule that goes wrong most often: a session's slot holds the KV of `tokens[:-1]`. The last committed token is
+*pending*: known, but not yet fed. Verifying the draft d1 … dk feeds `[pending, d1 … dk]` at `start = len(tokens) - 1`
+and returns k + 1 rows of logits. Row i judges d(i+1). The row after the last accepted draft token gives the recovered
+token, or the bonus token if all were accepted.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specpair.engines.errors import BackendError, BadEntry, ModelLoadError
+from specpair.engines.finite import overflowed
+from specpair.engines.vocabulary import Vocabulary
+from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.sampling.top_logits import TopLogits
+
+Logits = NDArray[np.float32]
+Rows = Logits | Sequence[TopLogits]
+R = TypeVar("R", bound=Sequence[Logits | Sequence[TopLogits]])
+Progress = Callable[[float], None]
+
+
+class Entry(NamedTuple):
+    """Work for one slot in a pass: feed `tokens` from position `start` on, and return the logits that follow each of
+    `tokens[logits_from:]`; none where `logits_from` is `len(tokens)`."""
+
+    slot: int
+    start: int
+    tokens: Sequence[int]
+    logits_from: int
+
+
+class TopLogitsSpec(NamedTuple):
+    """The top logits wanted of each row of logits of an entry: the `size` greatest logits of the ids below `below`, and
+    the log of the sum of exp(logit / `temperature`) over all of these ids. Greedy decoding needs a `size` of 1 only.
+
+    A `size` of None: the whole row of the ids below `below` is wanted instead."""
+
+    size: int | None
+    temperature: float
+    below: int
+
+
+TOP_LOGITS_COUNT = 1024  # top logits of a row: these suffice to draw nearly every token
+
+
+def top_logits_spec(sampling: Sampling, below: int, choices: int = 1, *, whole: bool = False) -> TopLogitsSpec:
+    """The top logits to ask for, to choose `choices` tokens of one row by `sampling` among the ids below `below`.
+
+    `whole`: ask for whole rows, as logit processors and log probabilities need them.
+    """
+    if whole:
+        return TopLogitsSpec(None, sampling.softmax_temperature, below)
+    size = choices if sampling.greedy else max(TOP_LOGITS_COUNT, sampling.top_k)
+    return TopLogitsSpec(min(size, below), sampling.softmax_temperature, below)
+
+
+class Backend(ABC):
+    """An engine with a loaded model. One thread at a time may use it.
+
+    `slots`            how many sequences the engine holds at once, each with a KV cache
+    `context_length`   tokens that a slot can hold
+    `max_batch_tokens` most tokens in one `extend`, over all entries
+    `max_rollback`     how many of a slot's last tokens a `start` above 0 can roll back; None: any number
+    `even_width`       an entry of up to this many tokens, alone in its pass, leaves bit for bit the KV that passes of
+                       one token each would leave; None: not known
+    `reuse_step`       a prefix taken from another text ends at a multiple of this many tokens, and leaves as many to
+                       read: then the rest is computed as without that text
+    `can_copy`         whether `copy` works; if not, it raises BadEntry
+    `runs_on`          the device and the number type of the model, in words, for people
+    `threads`          CPU threads that a pass keeps busy; 0: it runs on other devices
+    `has_top_logits`   whether `extend_top_logits` returns top logits: for engines that are slow to fetch whole rows
+    """
+
+    name: str
+    model_name: str
+    vocabulary: Vocabulary
+    slots: int
+    context_length: int
+    max_batch_tokens: int
+    max_rollback: int | None = None
+    even_width: int | None = None
+    reuse_step: int = 1
+    can_copy: bool = True
+    has_top_logits: bool = False
+    chat_template: str | None = None  # in Jinja; None: the model has none
+    kv_bytes: int = 0  # bytes of the KV cache of all slots
+    devices: int = 1  # devices that share the model
+    runs_on: str = "the CPU"
+    threads: int = 0
+
+    def __init__(self) -> None:
+        """Raises ModelLoadError if the context is too short to serve anything."""
+        if self.context_length < 2:
+            raise ModelLoadError(
+                f"context is {self.context_length}, a prompt and an answer take at least 2 tokens", "context"
+            )
+        self._lengths = [0] * self.slots
+        self._overflowed: set[int] = set()  # slots that hold NaN or infinity
+
+    def length(self, slot: int) -> int:
+        """How many tokens slot number `slot` holds. Raises BadEntry for a slot that does not exist."""
+        self._check_slot(slot)
+        return self._lengths[slot]
+
+    def has_overflowed(self, slot: int) -> bool:
+        """Whether slot number `slot` holds NaN or infinity, as the logits of a pass showed; `release` clears it."""
+        return slot in self._overflowed
+
+    def extend(self, batch: Sequence[Entry]) -> list[Logits]:
+        """Run ONE forward pass. Returns, per entry, float32 logits of shape (len(tokens) - logits_from, vocab).
+
+        The arrays are valid until the next `extend`: decide or copy before it. Raises BadEntry with nothing changed,
+        OutOfRoom or EngineFailure with the batch's slots emptied.
+        """
+        return self._tracked(batch, lambda: self._forward(batch))
+
+    def extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> Sequence[Rows]:
+        """Run ONE forward pass. Returns, per entry, the top logits of each row, or whole rows: float32 of shape
+        (rows, below), where they are wanted or the engine has no top logits.
+
+        `wanted[i]` is for `batch[i]`. The result is valid until the next pass, as in `extend`. A `TopLogits` raises
+        EngineFailure when it needs the whole row and cannot fetch it.
+        """
+        size = self.vocabulary.size
+        if len(wanted) != len(batch) or any(
+            not 1 <= (each.below if each.size is None else each.size) <= each.below <= size for each in wanted
+        ):
+            raise BadEntry(
+                f"wanted is {list(wanted)}: expected are {len(batch)} items, one an entry, "
+                f"each with 1 <= size <= below <= {size}"
+            )
+        if self.has_top_logits:
+            return self._tracked(batch, lambda: self._extend_top_logits(batch, wanted))
+        whole = zip(self.extend(batch), wanted, strict=True)
+        return [rows if each.below == size else rows[:, : each.below] for rows, each in whole]
+
+    def _tracked(self, batch: Sequence[Entry], run: Callable[[], R]) -> R:
+        """Check `batch`, call `run` for its forward pass, update its slots' lengths; on an error, empty these slots."""
+        self._check_batch(batch)
+        try:
+            result = run()
+        except BackendError:
+            for entry in batch:
+                self.release(entry.slot)
+            raise
+        for entry, rows in zip(batch, result, strict=True):
+            self._lengths[entry.slot] = entry.start + len(entry.tokens)
+            if overflowed(rows):
+                self._overflowed.add(entry.slot)
+        return result
+
+    def copy(self, source: int, destination: int, length: int) -> None:
+        """Make slot `destination` hold the first `length` tokens of slot `source` and nothing else. Raises BadEntry."""
+        if not self.can_copy:
+            raise BadEntry(f"{self.name} cannot copy slots")
+        self._check_slot(source)
+        self._check_slot(destination)
+        held = self._lengths[source]
+        if source == destination or not 0 <= length <= held:
+            raise BadEntry(f"cannot copy {length} tokens from slot {source}, which holds {held}, to slot {destination}")
+        self._copy(source, destination, length)
+        self._lengths[destination] = length
+        if source in self._overflowed:
+            self._overflowed.add(destination)
+
+    def release(self, slot: int) -> None:
+        """Empty slot number `slot`. Raises BadEntry for a slot that does not exist.
+
+        Where its logits were NaN or infinite, the memory of its keys and values is cleared: attention multiplies what
+        it masks by 0, and 0 times NaN is NaN. An engine short of memory may empty other slots then (see `length`).
+        """
+        self._check_slot(slot)
+        if slot in self._overflowed:
+            self._clear(slot)
+            self._overflowed.discard(slot)
+        else:
+            self._release(slot)
+        self._lengths[slot] = 0
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free the model. No other method may be called afterwards; a second close does nothing."""
+
+    @abstractmethod
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        """`extend` after its checks."""
+
+    def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> Sequence[Rows]:
+        """`extend_top_logits` after its checks, for engines with `has_top_logits`."""
+        raise NotImplementedError
+
+    def _copy(self, source: int, destination: int, length: int) -> None:
+        """`copy` after its checks, for engines with `can_copy`."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def _release(self, slot: int) -> None:
+        """`release` after its checks."""
+
+    def _clear(self, slot: int) -> None:
+        """`release` of a slot that holds NaN or infinity, for engines whose `_release` leaves them in memory."""
+        self._release(slot)
+
+    def _check_slot(self, slot: int) -> None:
+        if not 0 <= slot < self.slots:
+            raise BadEntry(f"slot {slot} does not exist: this backend has slots 0 to {self.slots - 1}")
+
+    def _check_batch(self, batch: Sequence[Entry]) -> None:
+        if not batch:
+            raise BadEntry("the batch is empty")
+        seen: set[int] = set()
+        total = 0
+        for slot, start, tokens, logits_from in batch:
+            self._check_slot(slot)
+            if slot in seen:
+                raise BadEntry(f"slot {slot} occurs twice in one batch")
+            seen.add(slot)
+            count, held = len(tokens), self._lengths[slot]
+            total += count
+            if not count:
+                raise BadEntry(f"slot {slot}: no tokens")
+            if not 0 <= start <= held:
+                raise BadEntry(f"slot {slot}: start {start} leaves a gap, the slot holds {held} tokens")
+            if self.max_rollback is not None and 0 < start < held - self.max_rollback:
+                raise BadEntry(f"slot {slot}: start {start} rolls back more than {self.max_rollback} of {held} tokens")
+            if start + count > self.context_length:
+                raise BadEntry(f"slot {slot}: {start + count} tokens exceed the context of {self.context_length}")
+            if not 0 <= logits_from <= count:
+                raise BadEntry(f"slot {slot}: logits_from {logits_from} is outside of its {count} tokens")
+            if min(tokens) < 0 or max(tokens) >= self.vocabulary.size:
+                raise BadEntry(f"slot {slot}: a token id is outside of the vocabulary of {self.vocabulary.size}")
+        if total > self.max_batch_tokens:
+            raise BadEntry(f"{total} tokens exceed the batch limit of {self.max_batch_tokens}")

@@ -1,0 +1,128 @@
+"""Texts that have ended and whose slots are kept, for a later text that begins like one of them.
+
+A prompt is then read from where it differs from such a text. Who may reuse a text is said by its scope: how fast a
+prompt is read tells what others wrote before.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from specpair.engines.backend import Backend
+
+SHARED_AT_LEAST = 16  # tokens by which a shared prefix must be longer than those a slot already holds
+
+
+@dataclass(eq=False, slots=True)
+class KeptText:
+    """The first tokens of a text that has ended, and the slot that holds them."""
+
+    slot: int
+    tokens: list[int]
+    scope: Hashable
+
+
+class KeptTexts:
+    """The kept texts of one engine, up to a number of tokens in all. Not thread-safe."""
+
+    def __init__(self, backend: Backend, most: int | None = None) -> None:
+        """`most`: tokens that are kept; 0: no text is; None: as many as the slots hold."""
+        self._backend, self._most = backend, inf if most is None else most
+        self._texts: dict[KeptText, None] = {}  # in order of age: the oldest first
+        self.tokens = 0  # in all kept texts
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __iter__(self) -> Iterator[KeptText]:
+        return iter(self._texts)
+
+    def keep(self, text: KeptText) -> list[int]:
+        """Keep a text if there is room, the oldest ones making place. Returns the slots that are no longer needed."""
+        useless = len(text.tokens) <= SHARED_AT_LEAST
+        if useless or len(text.tokens) > self._most or self._backend.has_overflowed(text.slot):
+            return [text.slot]
+        self._texts[text] = None
+        self.tokens += len(text.tokens)
+        freed = []
+        while self.tokens > self._most:
+            oldest = next(iter(self._texts))
+            self.remove(oldest)
+            freed.append(oldest.slot)
+        return freed
+
+    def remove(self, text: KeptText) -> None:
+        """Keep `text` no longer: its slot is the caller's."""
+        del self._texts[text]
+        self.tokens -= len(text.tokens)
+
+    def oldest(self, other_than: KeptText | None = None) -> KeptText | None:
+        """The oldest text but `other_than`; None: there is no other."""
+        return next((text for text in self._texts if text is not other_than), None)
+
+    def best(self, tokens: Sequence[int], scope: Hashable, more_than: int = 0) -> tuple[KeptText | None, int]:
+        """The kept text that shares the longest prefix with `tokens`, and how many tokens of it can be reused.
+
+        None, and 0: no text of the `scope` saves `SHARED_AT_LEAST` tokens beside the `more_than` first ones.
+        """
+        found, best = None, more_than + SHARED_AT_LEAST - 1
+        for text in self._texts:
+            if text.scope == scope:
+                common = reusable(self._backend, text.slot, text.tokens, len(text.tokens), tokens, best)
+                if common > best:
+                    found, best = text, common
+        return (found, best) if found is not None else (None, 0)
+
+    def nearest(self, tokens: Sequence[int], scope: Hashable) -> KeptText | None:
+        """The kept text that begins most like `tokens` and has little else; None: there is none.
+
+        Where nothing of it can be reused, as `Backend.reuse_step` asks for more, a text like it still gets the same
+        bits again in its place: an engine may sum in the order of its memory.
+        """
+        found, best = None, SHARED_AT_LEAST - 1
+        for text in self._texts:
+            if text.scope == scope:
+                common = shared_length(text.tokens, tokens, min(len(text.tokens), len(tokens)))
+                if common > best and len(text.tokens) - common <= 2 * self._backend.reuse_step:
+                    found, best = text, common
+        return found
+
+    def shrunk(self) -> list[int]:
+        """Forget texts that the engine no longer holds whole, as after clearing NaN. Returns their slots."""
+        lost = [text for text in self._texts if self._backend.length(text.slot) < len(text.tokens)]
+        for text in lost:
+            self.remove(text)
+        return [text.slot for text in lost]
+
+
+def reusable(backend: Backend, slot: int, text: Sequence[int], held: int, tokens: Sequence[int], more_than: int) -> int:
+    """How many of the first `tokens` can be taken from `slot`, which holds the first `held` tokens of `text`; 0 unless
+    they are `more_than` so many.
+
+    At least one token is left to read, for its logits, and `Backend.reuse_step` where the engine has one.
+    """
+    step = backend.reuse_step
+    most = min(held, len(tokens) - step)
+    # The token behind `more_than` is compared first: most texts differ there or before.
+    if most <= more_than or text[more_than] != tokens[more_than]:
+        return 0
+    common = shared_length(text, tokens, most) // step * step
+    return common if common > more_than and can_cut(backend, slot, common) else 0
+
+
+def can_cut(backend: Backend, slot: int, length: int) -> bool:
+    """Whether the engine can roll the slot back to `length` tokens, so that a copy can end there."""
+    limit = backend.max_rollback
+    return limit is None or backend.length(slot) - length <= limit
+
+
+def shared_length(left: Sequence[int], right: Sequence[int], length: int) -> int:
+    """Length of the common prefix of the first `length` tokens, by bisection over slices: no loop over tokens."""
+    same, end = 0, length
+    while same < end:
+        middle = (same + end + 1) // 2
+        if left[same:middle] == right[same:middle]:
+            same = middle
+        else:
+            end = middle - 1
+    return same

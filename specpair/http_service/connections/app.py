@@ -1,0 +1,58 @@
+"""The application of a service: what those of both ends have in common."""
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+
+from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
+
+from specpair.http_service.connections.guarded import guard_server
+from specpair.http_service.hosts import Hosts
+from specpair.http_service.keys.gate import Gate, GatedRequests
+from specpair.http_service.observability.metrics import ServiceMetrics
+from specpair.http_service.observability.observed_requests import ObservedRequests
+from specpair.http_service.observability.routes import Routes
+from specpair.http_service.openapi import docs_page
+from specpair.http_service.openapi.operation import Json, Operation
+from specpair.http_service.origins import Origins
+from specpair.http_service.pages import KnownHosts, add_cors
+
+
+class App(FastAPI):
+    """The application of a service: under uvicorn, its connections have limits, however uvicorn was started."""
+
+    def __init__(
+        self,
+        title: str,
+        lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]],
+        document: Callable[[], Json],
+    ) -> None:
+        """`document`: makes the OpenAPI document, once it is asked for."""
+        # FastAPI's documentation pages load files from other hosts; `docs_page` serves one that does not.
+        super().__init__(
+            title=title, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None, openapi_url=None
+        )
+        self.openapi = document  # type: ignore[method-assign]
+        docs_page.add_to(self)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            guard_server(receive)
+        await super().__call__(scope, receive, send)
+
+    def add_layers(
+        self,
+        gate: Gate,
+        origins: Origins,
+        hosts: Hosts,
+        metrics: ServiceMetrics,
+        operations: Iterable[Operation],
+        access_log: bool,
+    ) -> None:
+        """Add the layers that every service has, around those that were added before: whom it serves, and what it
+        counts and logs."""
+        self.add_middleware(GatedRequests, gate=gate, origins=origins)
+        add_cors(self, origins)
+        self.add_middleware(KnownHosts, access=gate.access, hosts=hosts)
+        routes = Routes([*(each.path for each in operations), "/docs", "/openapi.json"])
+        self.add_middleware(ObservedRequests, metrics=metrics, routes=routes, access_log=access_log)

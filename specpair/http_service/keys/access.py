@@ -1,0 +1,127 @@
+"""Access control: identifies the caller of a request by the API key, or without a key by the address.
+
+Without keys, a service serves loopback and private networks. The headers X-Forwarded-For and Forwarded can only
+restrict access: they can show that a request comes from further away than its connection, never from nearer. (With
+uvicorn's --proxy-headers, the address in such a header replaces the proxy's own address before a request gets here.)
+
+A connection from the very address that it came to is one of this machine, even if the address is public: nobody else
+gets the answers to packets with that sender, so nobody else can open the connection. A proxy on this machine can, as it
+can on loopback; a request that it forwards is refused if a header shows where it comes from.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from specpair.http_service.addresses import client_of, stranger
+from specpair.http_service.keys.key_store import KeyStore
+from specpair.http_service.keys.stored_key import Limits, StoredKey
+from specpair.protocol.errors import Forbidden, Unauthorized
+
+_UNLIMITED = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The identity of a request's sender."""
+
+    owner: str = ""  # owner of the sessions it can use: a hash of the key; "" (no key): those whose id it knows
+    client: str = ""  # the client whose quota counts: the owner, or without a key the address
+    name: str = ""  # the key under which the caller's latest session is found: owner or hashed header, and address
+    key: StoredKey | None = None
+
+    @property
+    def key_name(self) -> str:
+        """What logs, metrics and usage call the caller's API key; "" without one."""
+        return "" if self.key is None else self.key.name
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of the caller's key."""
+        return _UNLIMITED if self.key is None else self.key.limits
+
+
+ANYONE = Caller()
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceNames:
+    """How the messages of a service call it and its settings."""
+
+    service: str  # what it is
+    key: str  # the variable of its key
+    insecure: str  # the variable that makes it serve everybody
+    giving: str  # what to do with the key
+
+
+VERIFIER = ServiceNames("verifier", "VERIFIER_API_KEY", "VERIFIER_INSECURE", "give the drafter the same with --api-key")
+DRAFTER = ServiceNames(
+    "drafter", "DRAFTER_SERVE_KEY", "DRAFTER_INSECURE", "give the program that asks the same as its API key"
+)
+
+
+class Access:
+    """Admits or refuses requests. A decision depends on the keys, which may change, and on the arguments."""
+
+    def __init__(self, keys: KeyStore, insecure: bool = False, names: ServiceNames = VERIFIER) -> None:
+        """`insecure`: without a key, serve every address."""
+        self._keys, self._insecure, self._names = keys, insecure, names
+
+    @property
+    def keyed(self) -> bool:
+        """Whether requests need a key."""
+        return self._keys.in_use
+
+    def identify(
+        self, address: str | None, authorization: str, forwarded: Iterable[str] = (), server: str | None = None
+    ) -> Caller:
+        """The caller of a request, if it may use the service.
+
+        `address`: the other end of the connection; None on a UNIX socket. `authorization`: the value of this header; ""
+        if it is missing. `forwarded`: the values of X-Forwarded-For and Forwarded headers. `server`: this end of the
+        connection.
+
+        Raises Unauthorized for a missing or wrong key. Without a key, raises Forbidden for a public address.
+        """
+        if self._keys.in_use:
+            scheme, _, given = authorization.partition(" ")
+            key = self._keys.find(given.strip()) if scheme.lower() == "bearer" else None
+            if key is None:
+                raise Unauthorized(
+                    f"this {self._names.service} wants its key: send the header Authorization: Bearer <key>"
+                )
+            return Caller(key.owner, key.owner, f"{key.owner}@{address or ''}", key)
+        if not self._insecure:
+            self._check_local(None if address == server else address, forwarded)
+        return Caller("", client_of(address), f"{_digest(authorization)}@{address or ''}")
+
+    def warning(self) -> str | None:
+        """The warning to log at the start if there is no key, else None."""
+        names = self._names
+        if self.keyed:
+            return None
+        if self._insecure:
+            return (
+                f"{names.insecure} is set and there is no key: everybody who can reach this port can use the "
+                f"{names.service}, read texts and exhaust its capacity. Set {names.key} instead"
+            )
+        return (
+            f"no {names.key} is set: everybody on this machine can use the {names.service}, and where it listens to "
+            "more than loopback, everybody in its private networks, too; other addresses are refused. Behind a proxy "
+            "on this machine or network, set a key"
+        )
+
+    def _check_local(self, address: str | None, forwarded: Iterable[str]) -> None:
+        """Raise Forbidden if `address` (None: known to be local), or one in a `forwarded` header, is not local."""
+        found, names = stranger(address, forwarded), self._names
+        if found is not None:
+            raise Forbidden(
+                f"this {names.service} has no key, so it serves this machine and private networks only, and "
+                f"{found[:45]!r} is neither: start it with {names.key}=<key> and {names.giving}, or with "
+                f"{names.insecure}=1 to serve everybody without a key"
+            )
+
+
+def _digest(header: str) -> str:
+    """A hash of a header, of fixed size: callers' names are stored, and a header can have 64 kB."""
+    return hashlib.blake2b(header.encode(), digest_size=16, person=b"specpair-caller").hexdigest()

@@ -1,0 +1,113 @@
+"""An account for each key: what it has used, and what its limits leave.
+
+A key spends the tokens that the target's work on texts is made of: those that were generated, and the draft tokens
+that were rejected. (An accepted draft token is a generated one.) So a second of the model costs about the same by
+every way: `/verify` with drafts from far away, `/generate`, or OpenAI's endpoints.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specpair.http_service.keys.stored_key import Limits
+from specpair.http_service.keys.token_bucket import TokenBucket
+from specpair.http_service.turnover import Turnover
+from specpair.protocol.errors import RateLimited
+
+_LEAST_WAIT = 0.05  # seconds after which a refused client may ask again
+_RAISED = "try again later, or have the limit of your key raised"
+
+
+@dataclass(slots=True)
+class Usage:
+    """What was done for a key since the start."""
+
+    requests: int = 0  # those that may begin or continue a text
+    prompt_tokens: int = 0  # of texts that have begun
+    generated_tokens: int = 0
+    draft_tokens: int = 0  # that the target judged
+    accepted_tokens: int = 0  # draft tokens
+
+
+class Account:
+    """The account of one key; the callers without a key share one. Used in the event loop. Times are in seconds."""
+
+    def __init__(self) -> None:
+        self.usage = Usage()
+        self._requests, self._texts = Turnover(), Turnover()
+        self._bucket: TokenBucket | None = None
+
+    def begin_request(self, limits: Limits, now: float) -> None:
+        """Count a request, which is in flight until `end_request`. Raises RateLimited."""
+        wait = self._wait_for_tokens(limits.tokens_per_second, now)
+        if wait > 0.0:
+            raise _limited(f"your key may spend {limits.tokens_per_second:g} tokens a second", wait, type="tokens")
+        _check(self._requests, limits.requests, "requests of yours are in flight", now)
+        self._requests.taken(now)
+        self.usage.requests += 1
+
+    def end_request(self, now: float) -> None:
+        """A request is over."""
+        self._requests.freed(now)
+
+    def begin_text(self, limits: Limits, now: float) -> None:
+        """A text begins or waits, until `end_text`, in a service without sessions. Raises RateLimited."""
+        _check(self._texts, limits.sessions, "texts of yours wait or are being generated", now)
+        self._texts.taken(now)
+
+    def end_text(self, now: float) -> None:
+        """A text is over."""
+        self._texts.freed(now)
+
+    def count(self, now: float, *, prompt: int = 0, generated: int = 0, drafted: int = 0, accepted: int = 0) -> None:
+        """Count tokens, and spend them. `drafted`: draft tokens that the target judged, and `accepted` of them."""
+        usage = self.usage
+        usage.prompt_tokens += prompt
+        usage.generated_tokens += generated
+        usage.draft_tokens += drafted
+        usage.accepted_tokens += accepted
+        if self._bucket is not None:
+            self._bucket.spend(generated + drafted - accepted, now)
+
+    def _wait_for_tokens(self, rate: float | None, now: float) -> float:
+        if rate is None:
+            self._bucket = None
+            return 0.0
+        if self._bucket is None:
+            self._bucket = TokenBucket(rate, now)
+        elif self._bucket.rate != rate:
+            self._bucket.change(rate, now)
+        return self._bucket.wait(now)
+
+
+class Accounts:
+    """The accounts of one service, by the names of the keys; "" for the callers without a key."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: in seconds."""
+        self.clock = clock
+        self._accounts: dict[str, Account] = {}
+
+    def of(self, name: str) -> Account:
+        """The account of the key `name`."""
+        account = self._accounts.get(name)
+        if account is None:
+            account = self._accounts[name] = Account()
+        return account
+
+    def usage(self) -> dict[str, Usage]:
+        """The usage of each key that was used."""
+        return {name: account.usage for name, account in sorted(self._accounts.items())}
+
+
+def _check(places: Turnover, limit: int | None, what: str, now: float) -> None:
+    """Raise RateLimited if all places are taken."""
+    if limit is not None and places.busy >= limit:
+        wait = max(_LEAST_WAIT, places.expected(now))
+        raise _limited(f"{places.busy} {what}, and your key may have {limit} at once", wait)
+
+
+def _limited(why: str, wait: float, **details: str) -> RateLimited:
+    """The error, with the wait rounded up to milliseconds."""
+    return RateLimited(f"{why}: {_RAISED}", retry_after=math.ceil(1e3 * wait) / 1e3, **details)

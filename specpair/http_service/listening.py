@@ -1,0 +1,72 @@
+"""The sockets that a service listens on. They are bound before a model loads, so a port in use fails at once."""
+
+import errno
+import logging
+import socket
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from specpair.command_line import start
+from specpair.command_line.errors import SettingsError
+
+KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that the client closes first
+PATIENCE = 5  # seconds that requests have to finish at shutdown; a stream of tokens may never finish
+
+_log = logging.getLogger("uvicorn.error")  # the logger on which uvicorn says where it listens
+
+
+def bind_sockets(host: str, port: int) -> list[socket.socket]:
+    """A listening socket for each address of `host`; port 0 takes a free one. Raises SettingsError."""
+    with ExitStack() as on_failure:
+        sockets: list[socket.socket] = []
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, address in dict.fromkeys((family, address) for family, *_, address in found):
+                # It listens at once: else a second process could bind the port, too.
+                sockets.append(on_failure.enter_context(socket.create_server(address, family=family)))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise SettingsError(f"port {port} is in use: choose another with --port") from None
+            reason = (error.strerror or str(error)).partition(" (while ")[0]  # `create_server` adds the address
+            raise SettingsError(f"cannot listen on {host}, port {port}: {reason}: see --host and --port") from None
+        on_failure.pop_all()
+    return sockets
+
+
+def configured(app: ASGIApp, **more: Any) -> uvicorn.Config:
+    """The configuration of a service's server. `more`: further settings of uvicorn."""
+    return uvicorn.Config(
+        app,
+        proxy_headers=False,  # uvicorn would trust X-Forwarded-For from every process on this machine
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=PATIENCE,
+        access_log=False,  # `ObservedRequests` writes the access lines
+        log_config=None,  # `logs.configure` has set the format of all loggers
+        workers=1,
+        **more,
+    )
+
+
+def shown_address(bound: socket.socket) -> str:
+    """The host and port that a socket listens on, as in a URL."""
+    host, port = bound.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class Server(uvicorn.Server):
+    """uvicorn on sockets that are bound already. It logs where it listens, which uvicorn omits for such sockets."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for bound in sockets or ():
+            _log.info("Uvicorn running on http://%s (Press CTRL+C to quit)", shown_address(bound))
+
+
+def serve(config: uvicorn.Config, sockets: list[socket.socket]) -> None:
+    """Serve on these sockets until a signal ends it."""
+    with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after its shutdown
+        start.catch_interrupts()
+        Server(config).run(sockets)

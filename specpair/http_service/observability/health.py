@@ -1,0 +1,86 @@
+"""The endpoints on the state of a service: whether it is healthy, lives and is ready, its metrics, and usage."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from specpair.http_service.keys.gate import Gate
+from specpair.http_service.replies.json_reply import JsonReply
+from specpair.protocol.errors import Forbidden, Unauthorized
+from specpair.protocol.service_responses import HealthResponse, LiveResponse, ReadyResponse, ServiceStatus
+
+
+class Condition(NamedTuple):
+    """The state of a service. `retry_after`: whole seconds after which it may be another one; None: unknown."""
+
+    status: ServiceStatus
+    retry_after: int | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
+
+
+class StateEndpoints:
+    """The endpoints as methods."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        registry: CollectorRegistry,
+        condition: Callable[[], Condition],
+        health: Callable[[], tuple[HealthResponse, dict[str, str]]],
+        metrics_open: bool = False,
+    ) -> None:
+        """`health`: the body of the reply to `/health`, and its headers. `metrics_open`: serve `/metrics` without the
+        key."""
+        self._gate, self._registry, self._condition, self._health = gate, registry, condition, health
+        self._metrics_open = metrics_open
+
+    async def get_health(self, request: Request) -> Response:
+        """Whether the service is ready; 503 while it is not: it loads its model, drains, has failed, or its verifier is
+        away or serves a model that cannot be drafted for.
+
+        It needs no key. A caller that other endpoints would refuse gets only this, and the reason in `access`.
+        """
+        told, headers = self._health()
+        try:
+            self._gate.admit(request)
+        except (Unauthorized, Forbidden) as error:
+            told = HealthResponse(
+                status=told.status,
+                progress=told.progress,
+                access="forbidden" if isinstance(error, Forbidden) else "unauthorized",
+                reason="its log says why" if told.status == "failed" else None,
+            )
+        return JsonReply(told.body(), 200 if told.status == "ready" else 503, headers)
+
+    async def get_live(self, request: Request) -> Response:
+        """Whether the service works: 503 only when it has failed for good and should be restarted. It needs no key."""
+        failed = self._condition().status == "failed"
+        return JsonReply(LiveResponse(status="failed" if failed else "alive").body(), 503 if failed else 200)
+
+    async def get_ready(self, request: Request) -> Response:
+        """Whether it takes new texts: 503 also while it is overloaded. It needs no key."""
+        found = self._condition()
+        status = 200 if found.status == "ready" else 503
+        return JsonReply(ReadyResponse(status=found.status).body(), status, found.headers)
+
+    async def get_metrics(self, request: Request) -> Response:
+        """Metrics in the text format of Prometheus. A verifier with VERIFIER_METRICS_OPEN wants no key for
+        them."""
+        if not self._metrics_open:
+            self._gate.admit(request)
+        # In a thread, since many keys make many series, and other requests must not wait for them. Prometheus takes
+        # this format whatever else it prefers.
+        written = await run_in_threadpool(generate_latest, self._registry)
+        return Response(written, media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    async def get_usage(self, request: Request) -> Response:
+        """What was done for the caller's key since the start. For a key of an admin: for each key that was used."""
+        return JsonReply(self._gate.usage(self._gate.admit(request)).body())

@@ -1,0 +1,71 @@
+"""Middleware that gives each request an id, counts it, and writes its access line."""
+
+import logging
+import time
+from collections.abc import Callable
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from specpair.http_service.observability.logs import FIELDS
+from specpair.http_service.observability.metrics import ServiceMetrics
+from specpair.http_service.observability.request_context import HEADER, RequestContext, enter, request_id
+from specpair.http_service.observability.routes import Routes
+from specpair.protocol.terminal_text import one_line
+
+_log = logging.getLogger("specpair.access")
+_POLLED = frozenset(("/health", "/live", "/ready", "/metrics"))  # asked again and again, so they get no access line
+_LONGEST_PATH = 200  # characters of a path in an access line
+
+
+class ObservedRequests:
+    """Serves requests by another application, and observes them. It belongs outside of all other middleware.
+
+    The reply has the request's id in the header X-Request-Id. An access line has no query, body or key.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: ServiceMetrics,
+        routes: Routes,
+        access_log: bool,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """`access_log`: whether to write access lines. `clock`: in seconds."""
+        self._app, self._metrics, self._routes = app, metrics, routes
+        self._access_log, self._clock = access_log, clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = self._clock()
+        # It stays the current one: what the server logs about a request that failed comes after this call. Each
+        # request is served by a task of its own.
+        context = RequestContext(request_id(scope["headers"]))
+        enter(context)
+        status = 500  # of a request that failed before it was replied to
+
+        async def send_noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (HEADER, context.request_id.encode())]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_noted)
+        finally:
+            seconds = self._clock() - began
+            path = scope["path"].removeprefix(scope.get("root_path", ""))
+            route = self._routes.of(path)
+            self._metrics.request(route, status, seconds, context.key)
+            if self._access_log and route not in _POLLED:
+                _write(scope["method"], path, status, 1e3 * seconds, context.key)
+
+
+def _write(method: str, path: str, status: int, ms: float, key: str) -> None:
+    path = one_line(path[:_LONGEST_PATH])  # it can hold any character
+    fields = {"method": method, "path": path, "status": status, "ms": round(ms, 3)} | ({"key": key} if key else {})
+    by = f" by {key}" if key else ""
+    _log.info("%s %s %d, %.1f ms%s", method, path, status, ms, by, extra={FIELDS: fields})

@@ -1,0 +1,189 @@
+"""Builds an OpenAPI document from a table of operations: each with its replies, errors, parameters and examples.
+
+FastAPI cannot build it, since the endpoints read and write bodies without FastAPI. Tests compare the documents with the
+routes and with the replies of the endpoints.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from specpair.command_line import version
+from specpair.http_service.openapi.operation import Json, Operation
+from specpair.http_service.openapi.schemas import PREFIX, schemas
+from specpair.protocol.errors import SpecPairError
+from specpair.protocol.responses import ErrorResponse
+
+RETRY_AFTER: Json = {
+    "description": "Seconds to wait before a retry. Absent after a failure.",
+    "schema": {"type": "integer", "minimum": 0},
+}
+_RETRIED = (429, 503)  # statuses of errors that come with Retry-After
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """The examples of a document. A test parses each with its model."""
+
+    requests: Mapping[str, Mapping[str, Json]]  # by the name of the model, then by a name of their own
+    responses: Mapping[str, Json]  # by the name of the model
+    events: Mapping[str, tuple[tuple[str, str], ...]]  # by path: names and data of one stream; no names: ""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a document describes."""
+
+    title: str
+    description: str
+    key: str  # what the API key is
+    operations: tuple[Operation, ...]
+    examples: Examples
+    parameters: Mapping[str, Json]  # by the names that operations refer to them by
+    refine: Callable[[dict[str, Json]], object]  # adds to the schemas what is checked in code
+
+
+def document(service: Service, keyed: bool = False) -> Json:
+    """The document of a service. `keyed`: whether it has an API key."""
+    paths: dict[str, Json] = {}
+    for operation in service.operations:
+        described = _operation(operation, service.examples)
+        paths.setdefault(operation.described_path, {})[operation.method.lower()] = described
+    found = schemas(_models(service.operations))
+    service.refine(found)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": service.title, "description": service.description, "version": version.installed()},
+        "security": [{"bearer": []}] if keyed else [],
+        "paths": paths,
+        "components": {
+            "schemas": found,
+            "parameters": dict(service.parameters),
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "description": service.key}},
+        },
+    }
+
+
+def _operation(operation: Operation, examples: Examples) -> Json:
+    summary, *more = _sentences(operation.endpoint)
+    described: Json = {
+        "operationId": operation.endpoint.__name__,
+        "tags": [operation.tag],
+        "summary": summary.rstrip("."),
+    }
+    if more:
+        described["description"] = " ".join(more)
+    if operation.parameters:
+        described["parameters"] = [{"$ref": f"#/components/parameters/{name}"} for name in operation.parameters]
+    if operation.request is not None:
+        name = operation.request.__name__
+        shown = {key: {"value": value} for key, value in examples.requests[name].items()}
+        content = {"application/json": {"schema": {"$ref": PREFIX + name}, "examples": shown}}
+        described["requestBody"] = {"required": True, "content": content}
+    if not operation.needs_key:
+        described["security"] = []
+    described["responses"] = {"200": _success(operation, examples)} | _errors(operation) | operation.refusals
+    return described
+
+
+def _success(operation: Operation, examples: Examples) -> Json:
+    content: Json = {}
+    description = "Success."
+    if operation.response is not None:
+        name = operation.response.__name__
+        content["application/json"] = {"schema": {"$ref": PREFIX + name}, "example": examples.responses[name]}
+    if operation.text:
+        content["text/plain"] = {"schema": {"type": "string"}, "example": operation.text}
+    if operation.events or operation.chunk is not None:
+        description, content["text/event-stream"] = _stream(operation, examples.events[operation.path])
+        if operation.response is not None:
+            description = f"JSON; with `stream`, the same as a stream.\n\n{description}"
+    success: Json = {"description": description, "content": content}
+    if operation.links is not None:
+        success["links"] = operation.links
+    if "X-Session-Id" in operation.parameters:
+        success["headers"] = {
+            "X-Session-Id": {"description": "The session's id.", "required": True, "schema": {"type": "string"}}
+        }
+    return success
+
+
+def _stream(operation: Operation, shown: tuple[tuple[str, str], ...]) -> tuple[str, Json]:
+    """The description of a stream, and what it consists of. `shown`: an example."""
+    written = "".join((f"event: {name}\n" if name else "") + f"data: {data}\n\n" for name, data in shown)
+    name, data = shown[0]
+    if operation.chunk is not None:
+        last = "the last one is `[DONE]`, or an error"
+        events = [_data(operation.chunk), _data(ErrorResponse), {"type": "string", "const": "[DONE]"}]
+        kinds: list[Json] = [{"type": "object", "required": ["data"], "properties": {"data": each}} for each in events]
+    else:
+        last = "the last one is `end` or `error`"
+        kinds = [
+            {
+                "type": "object",
+                "required": ["event", "data"],
+                "properties": {"event": {"const": name}, "data": _data(model)},
+            }
+            for name, model in operation.events
+        ]
+    description = f"Server-sent events; {last}. During silence, comments (`:`) are sent.\n\n```\n{written}```"
+    example = {"event": name, "data": data} if name else {"data": data}
+    return description, {"schema": {"description": "One event.", "oneOf": kinds}, "example": example}
+
+
+def _data(model: type[BaseModel]) -> Json:
+    return {
+        "type": "string",
+        "contentMediaType": "application/json",
+        "contentSchema": {"$ref": PREFIX + model.__name__},
+    }
+
+
+def _errors(operation: Operation) -> Json:
+    """The responses that report errors, by status."""
+    by_status: dict[int, list[SpecPairError]] = {}
+    for kind in operation.errors:
+        error = kind(" ".join(_sentences(kind)))
+        by_status.setdefault(operation.form.status(error), []).append(error)
+    return {str(status): _refusal(operation, status, by_status[status]) for status in sorted(by_status)}
+
+
+def _refusal(operation: Operation, status: int, errors: list[SpecPairError]) -> Json:
+    bodies = {(body := operation.form.body(error))["error"]["code"]: body for error in errors}
+    error_schema = {"properties": {"code": {"enum": [*bodies]}}, "required": [*operation.form.required]}
+    schema = {
+        "allOf": [
+            {"$ref": PREFIX + ErrorResponse.__name__},
+            {"type": "object", "properties": {"error": error_schema}},
+        ]
+    }
+    described: Json = {
+        "description": "\n".join(f"* `{code}`: {body['error']['message']}" for code, body in bodies.items()),
+        "content": {
+            "application/json": {
+                "schema": schema,
+                "examples": {code: {"value": body} for code, body in bodies.items()},
+            }
+        },
+    }
+    if status == 401:
+        described["headers"] = {
+            "WWW-Authenticate": {"description": "The scheme, Bearer.", "required": True, "schema": {"type": "string"}}
+        }
+    if status in _RETRIED:
+        described["headers"] = {"Retry-After": RETRY_AFTER}
+    return described
+
+
+def _sentences(described: object) -> list[str]:
+    """The sentences of a docstring."""
+    return re.split(r"(?<=\.)\s+", " ".join((inspect.getdoc(described) or "").split()))
+
+
+def _models(operations: tuple[Operation, ...]) -> set[type[BaseModel]]:
+    """The message models that the document refers to."""
+    models = {model for each in operations for model in (each.request, each.response, each.chunk) if model}
+    return models | {data for operation in operations for _, data in operation.events} | {ErrorResponse}

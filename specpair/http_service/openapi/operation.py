@@ -1,0 +1,69 @@
+"""One endpoint, as it is registered and as the OpenAPI document describes it."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from types import MethodType
+from typing import Any, NamedTuple
+
+from fastapi import FastAPI
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from specpair.protocol import errors
+from specpair.protocol.errors import SpecPairError
+
+Json = dict[str, Any]
+Errors = tuple[type[SpecPairError], ...]
+ALWAYS: Errors = (
+    *(errors.Unauthorized, errors.Forbidden, errors.ForeignHost, errors.ForeignOrigin, errors.HeadTooLarge),
+    errors.InternalError,
+)  # errors of any request that needs a key
+BODY: Errors = (
+    *(errors.BodyTooLarge, errors.UnsupportedEncoding, errors.InvalidRequest, errors.RequestTimeout),
+    errors.RateLimited,
+)  # errors of any request with a body
+
+
+class ErrorForm(NamedTuple):
+    """How an endpoint reports errors."""
+
+    status: Callable[[SpecPairError], int]
+    body: Callable[[SpecPairError], Json]
+    required: tuple[str, ...]  # fields of `error` that are always there
+
+
+OWN_ERRORS = ErrorForm(lambda error: error.status, SpecPairError.body, ("code", "type", "message"))
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One endpoint."""
+
+    method: str
+    path: str  # as Starlette's routes write it: `/files/{name:path}` for a name that may have slashes
+    endpoint: Callable[..., Awaitable[Response]]  # its name is the operationId, its docstring the description
+    tag: str
+    response: type[BaseModel] | None  # None: a stream, or `text`
+    errors: Errors
+    request: type[BaseModel] | None = None
+    parameters: tuple[str, ...] = ()  # X-Session-Id is also a header of the reply
+    events: tuple[tuple[str, type[BaseModel]], ...] = ()  # names of a stream's events, with the models of their data
+    chunk: type[BaseModel] | None = None  # the data of a stream's events, if these have no names
+    text: str = ""  # an example of the response, if that is plain text
+    needs_key: bool = True  # whether it needs the API key, if the service has one
+    refusals: dict[str, Json] = field(default_factory=dict)  # by status: responses other than 200 that are no errors
+    links: Json | None = None  # requests that can follow
+    form: ErrorForm = OWN_ERRORS
+
+    @property
+    def described_path(self) -> str:
+        """The path as OpenAPI writes it."""
+        return re.sub(r":\w+\}", "}", self.path)
+
+
+def add_to(app: FastAPI, operations: Iterable[Operation], owner: object = None) -> None:
+    """Register the operations. `owner`: the object whose methods their endpoints are; None: they are functions."""
+    for operation in operations:
+        endpoint = operation.endpoint if owner is None else MethodType(operation.endpoint, owner)
+        app.add_api_route(operation.path, endpoint, methods=[operation.method])

@@ -1,0 +1,46 @@
+"""`ServiceOptions`: where a service listens, who may use it, and what it logs, at both ends."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from specpair.http_service.hosts import read_hosts
+from specpair.http_service.origins import read_origins
+from specpair.options.option import option
+
+LogFormat = Literal["text", "json"]
+SERVICE, ACCESS = "service", "who may use it"  # groups in a command's help
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceOptions:
+    """Settings of a service. Flags, variables and keys of both ends are made from these fields."""
+
+    host: str = option("127.0.0.1", "address to listen on", group=SERVICE, placeholder="ADDRESS")
+    port: int = option(8000, "port; 0 takes a free one", ge=0, le=65535, group=SERVICE)
+    log_format: LogFormat = option(
+        "text", "log lines: text, or JSON objects", choices=get_args(LogFormat), group=SERVICE
+    )
+    access_log: bool = option(False, "log a line for each request, but for health checks and scrapes", group=SERVICE)
+    keys_file: Path | None = option(
+        None, "file with the hashes of several keys; 'key new NAME' adds one", group=ACCESS, placeholder="FILE"
+    )
+    insecure: bool = option(
+        False, "without a key, serve every address, not only loopback and private networks", group=ACCESS
+    )
+    allowed_hosts: str = option(
+        "",
+        "names, separated by commas, that the service answers to without a key, beside its machine's own; *: all",
+        usually="none",
+        check=read_hosts,
+        group=ACCESS,
+        placeholder="NAMES",
+    )
+    cors_origins: str = option(
+        "",
+        "origins whose web pages, apps or extensions may use the service, separated by commas; *: all",
+        usually="none",
+        check=read_origins,
+        group=ACCESS,
+        placeholder="URLS",
+    )

@@ -1,0 +1,61 @@
+"""Server-sent events as a reply, which ends as soon as its reader hangs up."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import aclosing
+from typing import TypeVar
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from specpair.protocol.prompt_progress import PromptProgress
+
+T = TypeVar("T")
+
+MEDIA_TYPE = "text/event-stream"
+HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # a buffering proxy would delay tokens
+COMMENT = b":\n\n"
+HEARTBEAT = 3.0  # seconds of silence before a comment shows that the connection is alive; clients wait for 10
+
+
+def comment(progress: PromptProgress | None) -> bytes:
+    """A comment for a reader that hears nothing else. `progress`: of the prompt that is being read, if one is."""
+    return COMMENT if progress is None else progress.comment()
+
+
+class EventStream(Response):
+    """Sends the events of an iterator. The iterator is closed when its reader hangs up, also while it is silent."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, events: AsyncIterator[bytes]) -> None:
+        self.status_code, self.background = 200, None
+        self.init_headers(HEADERS)
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await unless_disconnected(self._send(send), receive)
+
+    async def _send(self, send: Send) -> None:
+        async with aclosing(self._events) as events:  # type: ignore[type-var]  # it is a generator
+            async for event in events:
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def unless_disconnected(work: Awaitable[T], receive: Receive) -> T | None:
+    """The result of `work`; None if the client hung up before, and then `work` is cancelled. Its errors are raised."""
+    working, listening = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait((working, listening), return_when=asyncio.FIRST_COMPLETED)
+        return await working if working.done() else None
+    finally:
+        for task in (working, listening):
+            task.cancel()
+        await asyncio.gather(working, listening, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,59 @@
+"""The characters of a text as its tokens come, up to the first stop string.
+
+A control token has no characters. One that a stop string names ends the text all the same.
+"""
+
+import codecs
+from collections.abc import Sequence
+
+from specpair.engines.vocabulary import Kind, Vocabulary
+from specpair.openai_api.stop_strings import StopStrings
+
+
+class DecodedText:
+    """Decodes one text. A character that is split over several tokens comes with the last of them; invalid UTF-8
+    becomes U+FFFD.
+
+    `stopped` says whether a stop string has ended the text, `decoded` how many characters the tokens have, those of the
+    stop string included.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, stops: Sequence[str] = ()) -> None:
+        """`stops`: strings of at least one character."""
+        self.stopped, self.decoded = False, 0
+        self._vocabulary = vocabulary
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._stops = StopStrings(stops)
+        self._names = frozenset(stop.encode() for stop in stops)
+
+    def feed(self, token: int) -> str:
+        """The characters that are the text's for certain with this token. Not to be called after the text was
+        stopped."""
+        part = self._decoder.decode(self._vocabulary.decode([token]))
+        self.decoded += len(part)
+        if self._is_named(token):
+            self.stopped = True
+            return self._stops.end()
+        fed = self._stops.feed(part)
+        self.stopped = fed.stopped
+        return fed.text
+
+    def end(self) -> str:
+        """The characters that were held back, at the end of the text: an unfinished one becomes U+FFFD."""
+        if self.stopped:
+            return ""
+        rest = self._decoder.decode(b"", final=True)
+        self.decoded += len(rest)
+        fed = self._stops.feed(rest)
+        self.stopped = fed.stopped
+        return fed.text if fed.stopped else fed.text + self._stops.end()
+
+    @property
+    def held(self) -> str:
+        """The characters that are held back now, as `end` would return them unless they complete a stop string."""
+        return "" if self.stopped else self._stops.held + self._decoder.getstate()[0].decode(errors="replace")
+
+    def _is_named(self, token: int) -> bool:
+        """Whether it is a control token whose name is a stop string."""
+        vocabulary = self._vocabulary
+        return vocabulary.kinds[token] == Kind.CONTROL and vocabulary.pieces[token] in self._names

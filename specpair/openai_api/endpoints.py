@@ -1,0 +1,212 @@
+"""OpenAI's endpoints, for one source of texts."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from specpair.http_service.replies.event_stream import EventStream, unless_disconnected
+from specpair.http_service.replies.json_reply import JsonReply
+from specpair.openai_api.chat.prompt import chat_parts
+from specpair.openai_api.chat.template import Renderer
+from specpair.openai_api.generation import MakeTexts, Order, TextsOfRequest
+from specpair.openai_api.limits import check_bias, check_fits, check_ids, check_size
+from specpair.openai_api.messages import replies
+from specpair.openai_api.messages.formats import ChatFormat, CompletionFormat, Format
+from specpair.openai_api.messages.parameters import read_request
+from specpair.openai_api.messages.requests import ChatRequest, CompletionRequest
+from specpair.openai_api.places import Places, TextInPlace
+from specpair.openai_api.texts import Target, TextRequest, TextSource
+from specpair.protocol.errors import NoChatTemplate, UnknownModel
+
+R = TypeVar("R", CompletionRequest, ChatRequest)
+_AT_ONCE = 4  # prompts of a request that are encoded, as that may be a request to a far verifier for each
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    ids: list[int]
+    text: str = ""  # what the reply begins with
+
+
+class Endpoints:
+    """The endpoints as methods, which raise SpecPairError. Close them with the application."""
+
+    def __init__(self, source: TextSource) -> None:
+        self._source = source
+        self._began = int(time.time())
+        self._renderer = Renderer()
+        # Of its own, since a template may take long: the shared threads have to encode the prompts of others.
+        self._rendering = ThreadPoolExecutor(1, thread_name_prefix="template")
+        self.places = Places(source.most_texts, source.most_waiting, time.monotonic)
+
+    def close(self) -> None:
+        """End the process that renders chat templates."""
+        self._rendering.shutdown(wait=False, cancel_futures=True)
+        self._renderer.close()
+
+    async def list_models(self, request: Request) -> Response:
+        """The model that is served."""
+        self._source.admit(request)
+        return JsonReply(replies.Models(object="list", data=[self._model()]).json_bytes())
+
+    async def retrieve_model(self, request: Request) -> Response:
+        """The model that is served, if the path names it."""
+        self._source.admit(request)
+        self._check_model(request.path_params["model"].removesuffix("/") or "/")
+        return JsonReply(self._model().json_bytes())
+
+    async def complete(self, request: Request) -> Response:
+        """Continue one or several prompts: JSON, or server-sent events with `stream`."""
+        began, caller = time.monotonic(), self._source.admit(request)
+        message = await self._read(CompletionRequest, request)
+        given = message.prompts()
+        names = ["prompt"] if len(given) == 1 else [f"prompt.{at}" for at in range(len(given))]
+
+        async def texts() -> TextsOfRequest:
+            target = self._target(message.model)
+            prompts: list[_Prompt] = []
+            for at in range(0, len(given), _AT_ONCE):
+                group = zip(names[at : at + _AT_ONCE], given[at : at + _AT_ONCE], strict=True)
+                prompts += await asyncio.gather(*(self._prompt(*each, target, bool(message.echo)) for each in group))
+            prefixes = [prompt.text for prompt in prompts for _ in range(message.choices)]
+            form = CompletionFormat(target.vocabulary, message.top_logprobs_wanted is not None, prefixes)
+            return await self._texts(message, target, form, [prompt.ids for prompt in prompts], caller, began)
+
+        return await self._reply(request, bool(message.stream), texts)
+
+    async def chat(self, request: Request) -> Response:
+        """Answer a conversation: JSON, or server-sent events with `stream`."""
+        began, caller = time.monotonic(), self._source.admit(request)
+        message = await self._read(ChatRequest, request)
+
+        async def texts() -> TextsOfRequest:
+            target = self._target(message.model)
+            form = ChatFormat(target.vocabulary, bool(message.logprobs))
+            prompt = await self._conversation(message, target)
+            return await self._texts(message, target, form, [prompt], caller, began)
+
+        return await self._reply(request, bool(message.stream), texts)
+
+    async def _reply(self, request: Request, stream: bool, texts: MakeTexts) -> Response:
+        run = await texts()
+        if stream:
+            return EventStream(run.events(texts))
+        reply = await unless_disconnected(run.whole(texts), request.receive)
+        return Response(status_code=499) if reply is None else JsonReply(reply.json_bytes())
+
+    async def _read(self, schema: type[R], request: Request) -> R:
+        """The request in the body.
+
+        Raises Overloaded before it is read at all: the less a refusal costs, the more is left for the texts.
+        """
+        self.places.check()
+        return await self._source.read(request, partial(read_request, schema))
+
+    def _model(self) -> replies.Model:
+        target = self._source.target()
+        return replies.Model(
+            id=target.name,
+            object="model",
+            created=self._began,
+            owned_by="specpair",
+            max_model_len=target.context_length,
+        )
+
+    def _target(self, name: str | None) -> Target:
+        """The target. Raises UnknownModel if a request names another model."""
+        self._check_model(name)
+        return self._source.target()
+
+    def _check_model(self, name: str | None) -> None:
+        served = self._source.target().name
+        if name not in (None, "", served):
+            raise UnknownModel(f"model: {str(name)[:80]!r} is not served here, {served!r} is", param="model")
+
+    async def _prompt(self, name: str, given: str | list[int], target: Target, echo: bool) -> _Prompt:
+        if isinstance(given, str):
+            return _Prompt(await self._encode(name, given, target), given if echo else "")
+        check_fits(name, len(given), target)
+        check_ids(name, given, target)
+        text = target.vocabulary.decode(given).decode(errors="replace")
+        return _Prompt(given, text if echo else "")
+
+    async def _conversation(self, message: ChatRequest, target: Target) -> list[int]:
+        if not target.chat_template:
+            raise NoChatTemplate(
+                f"{target.name} has no chat template: send a prompt to /v1/completions, or serve an instruct model"
+            )
+        name, variables = "messages", message.template_variables(target.chat_template)
+        check_fits(name, len(message.messages), target, "messages")
+        check_size(name, sum(len(each.text.encode()) for each in message.messages), target)
+        parts = await asyncio.get_running_loop().run_in_executor(
+            self._rendering,
+            chat_parts,
+            target.chat_template,
+            target.vocabulary,
+            [each.for_template() for each in message.messages],
+            self._renderer,
+            variables,
+        )
+        check_size(name, sum(len(part.text.encode()) for part in parts), target)
+        ids = await self._source.encoding(lambda vocabulary: vocabulary.encode_parts(parts))
+        check_fits(name, len(ids), target)
+        return ids
+
+    async def _encode(self, name: str, text: str, target: Target) -> list[int]:
+        check_size(name, len(text.encode()), target)
+        ids = await self._source.encoding(lambda vocabulary: vocabulary.encode(text))
+        check_fits(name, len(ids), target)
+        return ids
+
+    async def _texts(
+        self,
+        message: CompletionRequest | ChatRequest,
+        target: Target,
+        form: Format,
+        prompts: Sequence[list[int]],
+        caller: object,
+        began: float,
+    ) -> TextsOfRequest:
+        prediction = None
+        if message.prediction is not None:
+            text = message.prediction.text
+            check_size("prediction", len(text.encode()), target)
+            prediction = await self._source.encoding(lambda vocabulary: vocabulary.encode(text, add_begin=False))
+        check_bias(message.bias, len(prompts) * message.choices, target)
+        wanted = [TextRequest(ids, spec, prediction, target.identity) for ids in prompts for spec in message.specs()]
+        order = Order(
+            form,
+            target.name,
+            target.vocabulary,
+            message.stops,
+            sum(map(len, prompts)),
+            message.choices,
+            message.include_usage,
+            message.continuous_usage,
+        )
+        texts = await self._open(wanted, caller)
+        return TextsOfRequest(order, texts, began, int(time.time()))
+
+    async def _open(self, wanted: Sequence[TextRequest], caller: object) -> list[TextInPlace]:
+        places = self.places.enter(len(wanted))
+        texts: list[TextInPlace] = []
+        try:
+            for each, place in zip(wanted, places, strict=True):
+                if texts:
+                    await asyncio.sleep(0)  # a hundred texts must not hold up other requests
+                texts.append(TextInPlace(await self._source.open(each, caller), place, self._source.wait_over))
+                texts[-1].begin()  # now: the first token takes longer than the beginning of the reply
+        except BaseException:
+            for text in texts:
+                await text.aclose()
+            for place in places:
+                place.leave()
+            raise
+        return texts

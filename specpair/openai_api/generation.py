@@ -1,0 +1,232 @@
+"""One request for texts: its choices as they grow, and the replies that are made of them."""
+
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from specpair.engines.vocabulary import Vocabulary
+from specpair.http_service.replies.event_stream import HEARTBEAT, comment
+from specpair.openai_api.messages.errors import error_body
+from specpair.openai_api.messages.formats import Format
+from specpair.openai_api.messages.replies import (
+    CompletionTokensDetails,
+    FinishReason,
+    PromptTokensDetails,
+    Reply,
+    SpecDecode,
+    Timings,
+    Usage,
+    rate,
+)
+from specpair.openai_api.output import Delta, Output, joined
+from specpair.openai_api.running import Running
+from specpair.openai_api.texts import End, Events
+from specpair.protocol.errors import SpecPairError, TargetChanged
+from specpair.protocol.prompt_progress import PromptProgress
+
+DONE = b"data: [DONE]\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a request wants of its texts, and how its replies are written."""
+
+    format: Format
+    model: str
+    vocabulary: Vocabulary
+    stops: Sequence[str]
+    prompt_tokens: int  # of all prompts, each counted once
+    choices: int  # of each prompt
+    include_usage: bool
+    continuous_usage: bool  # in each chunk
+
+
+class TextsOfRequest:
+    """Generates the texts of one request, and makes its reply or its chunks."""
+
+    def __init__(self, order: Order, texts: Sequence[Events], began: float, created: int) -> None:
+        """`began`: when the request came, of `time.monotonic`. `created`: the time in seconds since 1970."""
+        self._order, self._texts, self._began = order, texts, began
+        self._outputs = [Output(order.vocabulary, order.stops) for _ in texts]
+        self._common = {
+            "id": order.format.id_prefix + uuid.uuid4().hex,
+            "created": created,
+            "model": order.model,
+        }
+        self._first: float | None = None  # when the first token came
+        self._open = len(texts)  # texts that have not ended
+
+    async def whole(self, again: "MakeTexts") -> Reply:
+        """The reply, when all texts have ended. `again`: makes the texts anew, should the target change before.
+
+        Raises the SpecPairError of a text.
+        """
+        try:
+            return await self._whole()
+        except TargetChanged as error:
+            return await (await _anew(again, error))._whole()
+
+    async def _whole(self) -> Reply:
+        parts: list[list[Delta]] = [[] for _ in self._texts]
+        reasons: list[FinishReason] = ["length"] * len(parts)
+        async with Running(self._texts) as running:
+            async for at, delta, reason in self._deltas(running):
+                if delta is not None:
+                    parts[at].append(delta)
+                if reason is not None:
+                    reasons[at] = reason
+        ended = {"usage": self._usage()} | self._statistics()
+        return self._order.format.whole(self._common | ended, list(zip(map(joined, parts), reasons, strict=True)))
+
+    async def events(self, again: "MakeTexts | None" = None) -> AsyncIterator[bytes]:
+        """The server-sent events of a stream. An error of a text is its last event.
+
+        `again`: makes the texts anew, should the target change before a token was sent; None: the stream has begun with
+        texts for another target.
+        """
+        sent = False
+        form, common, usage = self._order.format, self._common, self._order.include_usage
+        if usage:
+            common = common | {"usage": None}
+        try:
+            async with Running(self._texts) as running:  # before the first chunk, whose reader may hang up
+                for at in range(0 if again is None else len(self._texts)):
+                    first = form.begin(common, at)
+                    if first is not None:
+                        yield _event(first)
+                async for at, delta, reason in self._deltas(running):
+                    if delta is None:
+                        yield comment(self._prompt_progress())
+                    elif delta.text or delta.tokens or reason is not None:
+                        sent = True
+                        ended: dict[str, Reply] = {} if self._open or usage else self._statistics()
+                        if self._order.continuous_usage:
+                            ended = {"usage": self._usage()}
+                        yield _event(form.chunk(common | ended, at, delta, reason))
+        except SpecPairError as error:
+            try:
+                if sent or again is None or not isinstance(error, TargetChanged):
+                    raise
+                texts = await _anew(again, error)
+            except SpecPairError as told:
+                yield b"data: %s\n\n" % _json(error_body(told))
+                return
+            texts._common["id"] = self._common["id"]
+            async with aclosing(texts.events()) as events:  # type: ignore[type-var]  # it is a generator
+                async for event in events:
+                    yield event
+            return
+        if usage:  # in one chunk with the statistics: Open WebUI adds up the tokens of all chunks that count any
+            yield _event(form.usage_chunk(self._common | {"usage": self._usage()} | self._statistics()))
+        yield DONE
+
+    def _prompt_progress(self) -> PromptProgress | None:
+        """How much of the prompts is read, of all those that are being read; None: all is read."""
+        unread = [progress for text in self._texts if (progress := text.prompt_progress) is not None]
+        return PromptProgress(sum(each.read for each in unread), sum(each.of for each in unread)) if unread else None
+
+    async def _deltas(self, running: Running) -> AsyncIterator[tuple[int, Delta | None, FinishReason | None]]:
+        """What the choices grow by: the choice, and with its last part why it ended. None: silence."""
+        done = [False] * len(self._texts)
+        while self._open:
+            found = await running.next(HEARTBEAT)
+            if found is None:
+                yield 0, None, None
+                continue
+            at, event = found
+            if done[at]:
+                continue  # it came after a stop string
+            output = self._outputs[at]
+            reason: FinishReason | None = None
+            if isinstance(event, End):
+                delta = output.end()
+                reason = "stop" if output.stopped else event.finish_reason
+            else:
+                self._first = time.monotonic() if self._first is None else self._first
+                delta = output.take(event)
+                if output.stopped:
+                    reason = "stop"
+                    self._texts[at].stopped()
+            if reason is not None:
+                running.end(at)  # so that its place is free: another text of this request may wait for it
+                done[at] = True
+                self._open -= 1
+            yield at, delta, reason
+
+    @property
+    def _cached_tokens(self) -> int:
+        """Tokens of the prompts, each counted once, that no choice of the prompt had to read."""
+        cached, choices = [text.cached_tokens for text in self._texts], self._order.choices
+        return sum(min(cached[at : at + choices]) for at in range(0, len(cached), choices))
+
+    def _usage(self) -> Usage:
+        counts = [text.counts for text in self._texts]
+        generated = sum(output.count for output in self._outputs)
+        return Usage(
+            prompt_tokens=self._order.prompt_tokens,
+            completion_tokens=generated,
+            total_tokens=self._order.prompt_tokens + generated,
+            prompt_tokens_details=PromptTokensDetails(cached_tokens=self._cached_tokens),
+            completion_tokens_details=CompletionTokensDetails(
+                accepted_prediction_tokens=sum(each.prediction_accepted for each in counts),
+                rejected_prediction_tokens=sum(each.prediction_rejected for each in counts),
+            ),
+        )
+
+    def _statistics(self) -> dict[str, Reply]:
+        return {"timings": self._timings(), "spec_decode": self._spec_decode()}
+
+    def _timings(self) -> Timings:
+        now, generated = time.monotonic(), sum(output.count for output in self._outputs)
+        first = now if self._first is None else self._first
+        prompt_ms, predicted_ms = 1e3 * (first - self._began), 1e3 * (now - first)
+        counts, cached = [text.counts for text in self._texts], self._cached_tokens
+        read = self._order.prompt_tokens - cached
+        return Timings(
+            cache_n=cached,
+            prompt_n=read,
+            prompt_ms=round(prompt_ms, 3),
+            prompt_per_second=rate(read, prompt_ms),
+            predicted_n=generated,
+            predicted_ms=round(predicted_ms, 3),
+            predicted_per_token_ms=round(predicted_ms / generated, 3) if generated else None,
+            predicted_per_second=rate(generated, predicted_ms),
+            draft_n=sum(each.drafted for each in counts),
+            draft_n_accepted=sum(each.accepted for each in counts),
+        )
+
+    def _spec_decode(self) -> SpecDecode:
+        counts = [text.counts for text in self._texts]
+        places = max((len(each.accepted_per_position) for each in counts), default=0)
+        return SpecDecode(
+            num_drafts=sum(each.drafts_judged for each in counts),
+            num_draft_tokens=sum(each.drafted for each in counts),
+            num_accepted_tokens=sum(each.accepted for each in counts),
+            num_accepted_tokens_per_pos=[
+                sum(sum(each.accepted_per_position[at : at + 1]) for each in counts) for at in range(places)
+            ],
+        )
+
+
+MakeTexts = Callable[[], Awaitable[TextsOfRequest]]  # opens the texts of a request for the present target
+
+
+async def _anew(make: MakeTexts, error: TargetChanged) -> TextsOfRequest:
+    """The texts for the target that is there now. Raises `error`, with which they ended, if the request is not for that
+    one."""
+    try:
+        return await make()
+    except SpecPairError:
+        raise error from None
+
+
+def _event(reply: Reply) -> bytes:
+    return b"data: %s\n\n" % reply.json_bytes()
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

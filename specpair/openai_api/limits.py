@@ -1,0 +1,58 @@
+"""Checks of a request against the target: its context, its vocabulary, and what can be done without delaying others."""
+
+from collections.abc import Mapping, Sequence
+
+from specpair.openai_api.messages.parameters import shown
+from specpair.openai_api.texts import Target
+from specpair.protocol.errors import EmptyPrompt, InvalidRequest, PromptTooLong, TokenOutOfRange
+
+MOST_BIASES = 100_000  # entries of `logit_bias`, over all texts of a request
+
+
+def check_ids(name: str, ids: Sequence[int], target: Target) -> None:
+    """Raise TokenOutOfRange for the first of `ids` that the target has not."""
+    wrong = next((token for token in ids if not 0 <= token < target.vocabulary.size), None)
+    if wrong is not None:
+        raise TokenOutOfRange(
+            f"{name}: {shown(str(wrong))} is no token id of this model: 0 to {target.vocabulary.size - 1}", param=name
+        )
+
+
+def check_bias(biases: Mapping[str, float], texts: int, target: Target) -> None:
+    """Raise an error for an id that the target has not, and for more biases than can be applied without delay."""
+    if len(biases) * texts > MOST_BIASES:
+        raise InvalidRequest(
+            f"logit_bias: {len(biases)} biases for {texts} texts, at most {MOST_BIASES // texts} are taken for each: "
+            "send fewer texts in a request",
+            param="logit_bias",
+        )
+    check_ids("logit_bias", [int(token) for token in biases], target)
+
+
+def check_fits(name: str, tokens: int, target: Target, what: str = "tokens") -> None:
+    """Raise EmptyPrompt or PromptTooLong for a prompt of so many tokens, or of parts that have a token each: `what`."""
+    if not tokens:  # some vocabularies have no begin token and drop spaces: a prompt of spaces becomes empty
+        raise EmptyPrompt(f"{name}: it is empty, as the model reads it: give at least one token", param=name)
+    if tokens >= target.context_length:
+        raise PromptTooLong(
+            f"{name}: {tokens} {what}, the context holds {target.context_length} tokens with the answer: shorten it",
+            prompt_len=tokens,
+            context_length=target.context_length,
+            param=name,
+        )
+
+
+def check_size(name: str, size: int, target: Target) -> None:
+    """Raise PromptTooLong if `size` bytes are too many even in the vocabulary's longest tokens.
+
+    To encode megabytes takes seconds.
+    """
+    least = size // target.vocabulary.longest
+    if least >= target.context_length:
+        raise PromptTooLong(
+            f"{name}: {size} bytes are more than {least} tokens, the context holds {target.context_length} with the "
+            "answer: shorten it",
+            prompt_len=least,
+            context_length=target.context_length,
+            param=name,
+        )

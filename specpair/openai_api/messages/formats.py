@@ -1,0 +1,170 @@
+"""How the two endpoints that generate texts write their replies: `text_completion` and `chat.completion`."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from specpair.engines.vocabulary import Vocabulary
+from specpair.openai_api.messages import replies
+from specpair.openai_api.messages.replies import FinishReason, Reply
+from specpair.openai_api.output import Delta, TokenPart
+from specpair.speculation.sampling.logprobs import TokenLogprobs
+
+
+class Format(Protocol):
+    """What one endpoint writes. `common`: the fields that all its replies have."""
+
+    id_prefix: str
+
+    def begin(self, common: dict[str, Any], index: int) -> Reply | None:
+        """The first chunk of a choice in a stream; None: there is none."""
+
+    def chunk(self, common: dict[str, Any], index: int, delta: Delta, reason: FinishReason | None) -> Reply:
+        """A chunk of a choice in a stream."""
+
+    def usage_chunk(self, common: dict[str, Any]) -> Reply:
+        """The last chunk, which has the usage and no choice."""
+
+    def whole(self, common: dict[str, Any], choices: Sequence[tuple[Delta, FinishReason]]) -> Reply:
+        """The whole reply."""
+
+
+class CompletionFormat:
+    """`/v1/completions`. `prefixes`: what each choice begins with (`echo`)."""
+
+    id_prefix = "cmpl-"
+
+    def __init__(self, vocabulary: Vocabulary, logprobs: bool, prefixes: Sequence[str]) -> None:
+        self._vocabulary, self._logprobs, self._prefixes = vocabulary, logprobs, prefixes
+
+    def begin(self, common: dict[str, Any], index: int) -> Reply | None:
+        if not self._prefixes[index]:
+            return None
+        return self._reply(common, [self._choice(index, Delta(self._prefixes[index]), None)])
+
+    def chunk(self, common: dict[str, Any], index: int, delta: Delta, reason: FinishReason | None) -> Reply:
+        return self._reply(common, [self._choice(index, delta, reason)])
+
+    def usage_chunk(self, common: dict[str, Any]) -> Reply:
+        return self._reply(common, [])
+
+    def whole(self, common: dict[str, Any], choices: Sequence[tuple[Delta, FinishReason]]) -> Reply:
+        return self._reply(
+            common,
+            [
+                self._choice(at, Delta(self._prefixes[at] + delta.text, delta.tokens), reason)
+                for at, (delta, reason) in enumerate(choices)
+            ],
+        )
+
+    def _reply(self, common: dict[str, Any], choices: list[replies.CompletionChoice]) -> Reply:
+        return replies.Completion(object="text_completion", choices=choices, **common)
+
+    def _choice(self, index: int, delta: Delta, reason: FinishReason | None) -> replies.CompletionChoice:
+        logprobs = self._of(delta.tokens) if self._logprobs else None
+        return replies.CompletionChoice(index=index, text=delta.text, logprobs=logprobs, finish_reason=reason)
+
+    def _of(self, tokens: Sequence[TokenPart]) -> replies.CompletionLogprobs:
+        return replies.CompletionLogprobs(
+            tokens=[_name(self._vocabulary, token.id) for token in tokens],
+            token_logprobs=[token.logprob.logprob for token in tokens if token.logprob is not None],
+            top_logprobs=[
+                _by_name(self._vocabulary, token.id, token.logprob) for token in tokens if token.logprob is not None
+            ],
+            text_offset=[token.begin for token in tokens],
+        )
+
+
+class ChatFormat:
+    """`/v1/chat/completions`."""
+
+    id_prefix = "chatcmpl-"
+
+    def __init__(self, vocabulary: Vocabulary, logprobs: bool) -> None:
+        self._vocabulary, self._logprobs = vocabulary, logprobs
+
+    def begin(self, common: dict[str, Any], index: int) -> Reply | None:
+        return self._chunk(common, index, replies.ChatDelta(role="assistant", content=""), None, None)
+
+    def chunk(self, common: dict[str, Any], index: int, delta: Delta, reason: FinishReason | None) -> Reply:
+        said = replies.ChatDelta(content=delta.text) if delta.text or reason is None else replies.ChatDelta()
+        return self._chunk(common, index, said, self._of(delta.tokens), reason)
+
+    def usage_chunk(self, common: dict[str, Any]) -> Reply:
+        return replies.ChatChunk(object="chat.completion.chunk", choices=[], **common)
+
+    def whole(self, common: dict[str, Any], choices: Sequence[tuple[Delta, FinishReason]]) -> Reply:
+        said = [
+            replies.ChatChoice(
+                index=at,
+                message=replies.AssistantMessage(role="assistant", content=delta.text, refusal=None),
+                logprobs=self._of(delta.tokens),
+                finish_reason=reason,
+            )
+            for at, (delta, reason) in enumerate(choices)
+        ]
+        return replies.ChatCompletion(object="chat.completion", choices=said, **common)
+
+    def _chunk(
+        self,
+        common: dict[str, Any],
+        index: int,
+        delta: replies.ChatDelta,
+        logprobs: replies.ChatLogprobs | None,
+        reason: FinishReason | None,
+    ) -> Reply:
+        choice = replies.ChatChunkChoice(index=index, delta=delta, logprobs=logprobs, finish_reason=reason)
+        return replies.ChatChunk(object="chat.completion.chunk", choices=[choice], **common)
+
+    def _of(self, tokens: Sequence[TokenPart]) -> replies.ChatLogprobs | None:
+        if not self._logprobs:
+            return None
+        content = [
+            replies.TokenLogprob(
+                **self._token(token.id),
+                logprob=token.logprob.logprob,
+                top_logprobs=[
+                    replies.TopLogprob(**self._token(each), logprob=value) for each, value in token.logprob.top
+                ],
+            )
+            for token in tokens
+            if token.logprob is not None
+        ]
+        return replies.ChatLogprobs(content=content, refusal=None)
+
+    def _token(self, token: int) -> dict[str, Any]:
+        return {"token": _spelled(self._vocabulary, token), "bytes": list(_bytes(self._vocabulary, token))}
+
+
+def _by_name(vocabulary: Vocabulary, drawn: int, logprob: TokenLogprobs) -> dict[str, float]:
+    """The likeliest tokens and the one that was drawn, each under a name of its own."""
+    names = {_name(vocabulary, drawn): drawn}
+    for token, _ in logprob.top:
+        names.setdefault(_name(vocabulary, token), token)
+    found = {
+        name if names[name := _name(vocabulary, token)] == token else _by_id(token): value
+        for token, value in logprob.top
+    }
+    return found | {_name(vocabulary, drawn): logprob.logprob}
+
+
+def _name(vocabulary: Vocabulary, token: int) -> str:
+    """A token as completions name it: its text; for a part of a character its bytes, as OpenAI writes them."""
+    data = _bytes(vocabulary, token)
+    if not data:
+        return _by_id(token)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(chr(byte) if 0x20 <= byte < 0x7F else f"\\x{byte:02x}" for byte in data)
+
+
+def _by_id(token: int) -> str:
+    return f"token_id:{token}"
+
+
+def _spelled(vocabulary: Vocabulary, token: int) -> str:
+    return _bytes(vocabulary, token).decode(errors="replace")
+
+
+def _bytes(vocabulary: Vocabulary, token: int) -> bytes:
+    return vocabulary.pieces[token]

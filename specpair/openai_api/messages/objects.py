@@ -1,0 +1,26 @@
+"""The base of the objects that a request consists of: what it does not use is left out or refused by `fields`."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic_core import PydanticCustomError
+
+from specpair.openai_api.messages.fields import why_refused, without_ignored
+
+REFUSED = "refused_field"  # the type of the error of a field that is refused; its name is in the error's context
+
+
+class Object(BaseModel):
+    """Base of the objects. Validation raises an error of type `REFUSED` for a field that may not be there."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _used(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        used, refused = without_ignored(cls.__name__, given, cls.model_fields)
+        if refused is not None:
+            raise PydanticCustomError(REFUSED, "{why}", {"field": refused, "why": why_refused(cls.__name__, refused)})
+        return used

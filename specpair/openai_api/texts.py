@@ -1,0 +1,117 @@
+"""What the endpoints need of a source of texts: a request with token ids, and the tokens as they are committed."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from starlette.requests import Request
+
+from specpair.engines.vocabulary import Vocabulary
+from specpair.protocol.errors import SpecPairError
+from specpair.protocol.prompt_progress import PromptProgress
+from specpair.protocol.response_fields import FinishReason
+from specpair.speculation.acceptance.round_counts import RoundCounts
+from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.sampling.logprobs import TokenLogprobs
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TextRequest:
+    """One text to generate.
+
+    `spec`        its options, with a seed
+    `prediction`  token ids of what the client expects the text to be; None: nothing
+    `identity`    `Target.identity` of the target that the prompt was made for
+    """
+
+    prompt_ids: list[int]
+    spec: TextSpec
+    prediction: list[int] | None = None
+    identity: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Newly committed tokens. `logprobs`: one for each, where known, if requested."""
+
+    tokens: list[int]
+    logprobs: Sequence[TokenLogprobs | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of a text: always the last event."""
+
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The target model, whose texts are served."""
+
+    name: str
+    vocabulary: Vocabulary
+    context_length: int  # tokens
+    chat_template: str | None  # in Jinja; None: the model has none
+    identity: str = ""  # changes with the model; empty: it cannot change
+
+
+class Events(Protocol):
+    """The events of one text. Iterating raises the SpecPairError that ends it early."""
+
+    @property
+    def counts(self) -> RoundCounts:
+        """Those of the text so far."""
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of the prompt that were not read, as the KV cache of another text had them."""
+
+    @property
+    def prompt_progress(self) -> PromptProgress | None:
+        """How much of its prompt is read; None: all of it, or that is not known."""
+
+    def begin(self) -> None:
+        """Begin to generate, if it has not begun."""
+
+    def __aiter__(self) -> AsyncIterator[Piece | End]:
+        """The events. Awaiting the first one begins the text, too."""
+
+    def stopped(self) -> None:
+        """Note that a stop string has ended the text, which is closed next."""
+
+    async def aclose(self) -> None:
+        """End the text, at once and also if it was not iterated. May be called again."""
+
+
+class TextSource(Protocol):
+    """A source of texts, and the HTTP service in front of it. Its methods raise SpecPairError."""
+
+    def admit(self, request: Request) -> Any:
+        """The caller of a request. Raises an error if it may not use the service."""
+
+    async def read(self, request: Request, parse: Callable[[bytes], T]) -> T:
+        """What `parse` makes of the body of a request, within limits of size and time."""
+
+    def target(self) -> Target:
+        """The target model. Raises an error while there is none."""
+
+    async def encoding(self, work: Callable[[Vocabulary], T]) -> T:
+        """The result of `work`, which encodes text, in a thread: that may take long, or ask another machine."""
+
+    async def open(self, text: TextRequest, caller: Any) -> Events:
+        """A text that has not begun. Raises what is wrong with the request.
+
+        The text has to be closed.
+        """
+
+    def wait_over(self, waited: float) -> SpecPairError | None:
+        """Why a text that has waited `waited` seconds for its place should wait no longer; None: it may."""
+
+    def most_texts(self) -> int:
+        """How many texts are generated at a time."""
+
+    def most_waiting(self) -> int:
+        """How many others may wait."""

@@ -1,0 +1,33 @@
+"""The identity of a verifier: a short value that changes when another model, or another service of it, answers.
+
+Every reply that begins a text bears it, so a drafter notices the change without a request. It has two parts. The first
+stands for what defines a text: model, vocabulary, logit processors, noise. If only the second differs, such as with a
+smaller context, a text can go on.
+"""
+
+import hashlib
+import json
+
+from specpair.protocol.service_responses import ModelInfo
+from specpair.speculation.sampling import processors
+
+_OF_THE_TEXT = {"name", "noise", "vocabulary"}
+_MEASURED = {"pass_ms", "draft_pass_ms", "kv_bytes", "identity"}  # other values at each start of one verifier
+
+
+def identity_of(info: ModelInfo, model: str) -> str:
+    """The identity of a verifier. `info`: what it serves, over its whole vocabulary. `model`: the target's own name,
+    which `info` may give another name."""
+    told = json.loads(info.model_dump_json(by_alias=False))
+    text = [model, processors.NAME, *(told[name] for name in sorted(_OF_THE_TEXT))]
+    service = [told[name] for name in sorted(set(told) - _OF_THE_TEXT - _MEASURED)]
+    return f"{_hash(text, 16)}-{_hash(service, 8)}"
+
+
+def continues(identity: str, other: str) -> bool:
+    """Whether a text that was begun under one identity can go on under the other."""
+    return identity.partition("-")[0] == other.partition("-")[0]
+
+
+def _hash(value: object, digits: int) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:digits]

@@ -1,0 +1,243 @@
+"""Responses that bring tokens, and errors. The verifier builds its replies of these models; the drafter reads by them.
+
+Unknown keys are ignored, since a later verifier may send more. The fields stand in the order of the JSON keys.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from specpair.protocol.errors import SpecPairError
+from specpair.protocol.fingerprint import Fingerprint
+from specpair.protocol.messages import SessionId
+from specpair.protocol.response_fields import (
+    FROM_OBJECT,
+    CachedTokens,
+    Count,
+    Decisions,
+    Ended,
+    Identity,
+    Logprobs,
+    Milliseconds,
+    Model,
+    Name,
+    OrNotYet,
+    Position,
+    Probability,
+    PromptLength,
+    Reason,
+    Response,
+    SamplingReport,
+    Sources,
+    TimedResponse,
+    Timing,
+    Tokens,
+    TotalTokens,
+)
+from specpair.speculation.acceptance.token_details import TokenDetails
+from specpair.speculation.acceptance.token_source import Round, last_round
+
+
+class PrefillResponse(TimedResponse):
+    """An open session, with the tokens committed behind the prompt and the request's `committed_ids`."""
+
+    session_id: SessionId
+    prompt_len: PromptLength
+    prompt_ids: Tokens
+    position: Position
+    tokens: Tokens
+    total_tokens: TotalTokens
+    finish_reason: OrNotYet
+    model: Model
+    identity: Identity
+    vocabulary: Annotated[Fingerprint, FROM_OBJECT]
+    sampling: SamplingReport
+    self_continue: Annotated[bool, Field(description="Whether the verifier decodes on by itself while it waits.")]
+    timing: Timing
+    cached_tokens: CachedTokens = 0
+    sources: Sources
+    decisions: Decisions = None
+    logprobs: Logprobs = None
+
+
+class VerifyResponse(TimedResponse):
+    """How much of a draft was accepted, and the tokens committed now: at least one until the text has ended."""
+
+    position: Position
+    accepted: Annotated[
+        Count, Field(alias="accepted_prefix_len", description="Leading draft tokens that equal committed tokens.")
+    ]
+    judged: Annotated[Count, Field(description="Draft tokens that the model ran for this response.")]
+    unjudged: Annotated[
+        Count,
+        Field(description="Draft tokens at the end that were not judged, as the session's draft credit was used up."),
+    ] = 0
+    tokens: Annotated[Tokens, Field(description="Committed tokens from `position` on.")]
+    preds: Annotated[Tokens, Field(description="The target's choices at these positions.")]
+    sources: Sources
+    decisions: Decisions = None
+    logprobs: Logprobs = None
+    total_tokens: TotalTokens
+    finish_reason: OrNotYet
+    timing: Timing
+
+    @property
+    def details(self) -> TokenDetails:
+        """What is told of `tokens`."""
+        return TokenDetails.of(self)
+
+    @property
+    def sessions(self) -> int:
+        return self.timing.sessions
+
+    @property
+    def ran(self) -> bool:
+        """Whether the target ran for this request: not if its draft was out of date, or contained in a longer one."""
+        return self.judged > 0 or self.forward_ms > 0.0
+
+    @property
+    def round(self) -> Round | None:
+        """The pass of the request itself: its place among `tokens`, and its draft tokens; None: there was none."""
+        return last_round(self.sources) if self.ran else None
+
+
+class ErrorDetail(Response):
+    """An error. Which details come beside the message depends on the code."""
+
+    model_config = ConfigDict(extra="allow")
+
+    code: Annotated[str, Field(description="Stable name of the error.")]
+    type: Annotated[
+        Literal["invalid_request_error", "server_error", "requests", "tokens"],
+        Field(description="Whether request or verifier is at fault, or what is limited."),
+    ]
+    message: Annotated[str, Field(description="One sentence that says what is wrong and what to do.")]
+    param: Annotated[str | None, Field(description="The field at fault.")] = None
+    total_tokens: Annotated[int, Field(ge=1, description="Committed tokens of the session.")] | None = None
+    limit: Annotated[int, Field(ge=0, description="The greatest value that is accepted.")] | None = None
+    prompt_len: Annotated[int, Field(ge=0, description="Tokens of the prompt.")] | None = None
+    context_length: Annotated[int, Field(ge=1, description="Tokens that the context holds.")] | None = None
+    progress: Annotated[Probability, Field(description="Share of the model that is loaded.")] | None = None
+    retry_after: (
+        Annotated[int | float, Field(ge=0, description="Seconds; the header Retry-After has them rounded up.")] | None
+    ) = None
+
+
+class ErrorResponse(Response):
+    """The one shape of errors, as OpenAI-style clients parse it."""
+
+    error: ErrorDetail
+
+    @classmethod
+    def of(cls, error: SpecPairError) -> "ErrorResponse":
+        return cls.model_validate(error.body())
+
+
+class BatchResponse(Response):
+    """For each item, in order, its response or its error."""
+
+    results: Annotated[list[VerifyResponse | ErrorResponse], Field(description="As many as `items`.")]
+
+
+class Speculation(Response):
+    """Statistics of server-side drafting in one text."""
+
+    rounds: Annotated[Count, Field(description="Verifying passes, after the one that read the prompt.")]
+    drafted: Annotated[Count, Field(description="Draft tokens that the target judged.")]
+    accepted: Annotated[Count, Field(description="How many of them were accepted.")]
+    acceptance_rate: Annotated[Probability | None, Field(description="`accepted` / `drafted`; null if nothing was.")]
+    mean_acceptance_length: Annotated[
+        float | None, Field(ge=1.0, description="Tokens of a round: 1 + `accepted` / `rounds`; null without rounds.")
+    ]
+    accepted_per_position: Annotated[
+        list[Count], Field(fail_fast=True, description="Accepted draft tokens by position in their draft.")
+    ]
+    looked_up: Annotated[
+        Count,
+        Field(description="Draft tokens found by lookup, in the text or in the prediction, not by the draft model."),
+    ]
+    looked_up_accepted: Annotated[Count, Field(description="How many of these were accepted.")]
+    drafting_ms: Annotated[Milliseconds, Field(description="Time that drafting took, over all rounds.")]
+    prediction_accepted: Annotated[
+        Count | None, Field(description="With a prediction: draft tokens from it that were accepted.")
+    ] = None
+    prediction_rejected: Annotated[
+        Count | None, Field(description="With a prediction: draft tokens from it that were rejected.")
+    ] = None
+    draft_failure: Annotated[
+        Reason | None, Field(description="Why the draft model failed, so that the target decoded the rest alone.")
+    ] = None
+
+
+class GenerateResponse(TimedResponse):
+    """A whole text, the request's `committed_ids` included."""
+
+    session_id: SessionId
+    text: Annotated[str, Field(description="Without the prompt; bytes that are no UTF-8 are U+FFFD.")]
+    token_ids: Tokens
+    prompt_tokens: PromptLength
+    generated_tokens: Annotated[Count, Field(description="How many `token_ids` there are.")]
+    finish_reason: Ended
+    model: Model
+    mode: Annotated[Literal["target", "fused"], Field(description="As in the request.")]
+    sampling: SamplingReport
+    timing: Timing
+    cached_tokens: CachedTokens = 0
+    draft_model: Annotated[Name | None, Field(description="In mode fused.")] = None
+    speculation: Annotated[Speculation | None, Field(description="In mode fused.")] = None
+    sources: Sources
+    decisions: Decisions = None
+    logprobs: Logprobs = None
+
+    @property
+    def milliseconds(self) -> float:
+        """All the time that the verifier reports: queue, target passes and drafting."""
+        return self.queue_ms + self.forward_ms + (self.speculation.drafting_ms if self.speculation else 0.0)
+
+
+class GenerateOpenEvent(Response):
+    """Data of the event `open`, the first of `/generate`: what a request needs to continue after a cut stream."""
+
+    session_id: SessionId
+    prompt_len: PromptLength
+    position: Position
+    identity: Identity
+    sampling: SamplingReport
+
+
+class GenerateTokensEvent(Response):
+    """Data of an event `tokens` of `/generate`."""
+
+    position: Position
+    tokens: Tokens
+    sources: Sources
+    text: Annotated[str, Field(description="The text that the tokens complete; a character comes with its last token.")]
+    judged: Annotated[Count | None, Field(description="In mode fused: draft tokens that the model ran.")] = None
+    accepted: Annotated[Count | None, Field(description="In mode fused: how many of them were accepted.")] = None
+    cached_tokens: CachedTokens = 0  # in the first event only
+    decisions: Decisions = None
+    logprobs: Logprobs = None
+
+
+class StreamedTokens(Response):
+    """Data of an event `tokens` of a session's stream."""
+
+    position: Position
+    tokens: Tokens
+    sources: Sources
+    target_decoded: Annotated[
+        bool,
+        Field(alias="own", description="Whether the verifier committed them without a draft: self-continuation."),
+    ]
+    forward_ms: Annotated[
+        Milliseconds | None, Field(description="Milliseconds of the pass that decoded the last of them, where `own`.")
+    ] = None
+    decisions: Decisions = None
+    logprobs: Logprobs = None
+
+
+class StreamEnd(Response):
+    """Data of the event `end` of a session's stream."""
+
+    total_tokens: TotalTokens
+    finish_reason: Ended

@@ -1,0 +1,164 @@
+"""Responses about the verifier: its health, its model and vocabulary, its sessions. As in `responses`."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from specpair.protocol.fingerprint import Fingerprint
+from specpair.protocol.messages import SessionId
+from specpair.protocol.response_fields import (
+    FROM_OBJECT,
+    Count,
+    Identity,
+    Milliseconds,
+    Name,
+    Noise,
+    OrNotYet,
+    Probability,
+    PromptLength,
+    Response,
+    Tokens,
+    TotalTokens,
+)
+
+ServiceStatus = Literal["loading", "ready", "overloaded", "draining", "failed", "verifier_away", "model_mismatch"]
+
+
+class TokenizeResponse(Response):
+    """Token ids of a text."""
+
+    token_ids: Tokens
+
+
+class HealthResponse(Response):
+    """Whether the verifier can serve requests."""
+
+    status: Annotated[
+        ServiceStatus,
+        Field(
+            description="draining: it stops, and ends the texts under way first. failed: the model could not be "
+            "loaded, or the engine has failed for good. Of a drafter, verifier_away: its verifier does not answer; "
+            "model_mismatch: that serves a model that cannot be drafted for."
+        ),
+    ]
+    overloaded: Annotated[
+        bool,
+        Field(description="Whether new texts are refused now, because too much waits."),
+    ] = False
+    model: Annotated[Name | None, Field(description="The served model, when ready.")] = None
+    identity: Annotated[Identity | None, Field(description="As in `/model`, when ready.")] = None
+    sessions: Annotated[Count | None, Field(description="Sessions held, when ready.")] = None
+    draft_model_failure: Annotated[
+        str | None, Field(description="Why the target decodes texts of mode fused alone.")
+    ] = None
+    warning: Annotated[str | None, Field(description="A model file in use was written to: restart the verifier.")] = (
+        None
+    )
+    progress: Annotated[Probability | None, Field(description="Share of the model that is loaded, while loading.")] = (
+        None
+    )
+    access: Annotated[
+        Literal["unauthorized", "forbidden"] | None,
+        Field(description="Why this caller is refused other endpoints, and is told status and progress only."),
+    ] = None
+    reason: Annotated[str | None, Field(description="Why it cannot serve, such as why loading failed.")] = None
+
+
+class LiveResponse(Response):
+    """Whether the service works, or could once its model is loaded."""
+
+    status: Annotated[Literal["alive", "failed"], Field(description="failed: it has to be restarted.")]
+
+
+class ReadyResponse(Response):
+    """Whether the service takes new texts."""
+
+    status: Annotated[ServiceStatus, Field(description="It takes new texts only when ready.")]
+
+
+class ModelInfo(Response):
+    """The served model and its limits."""
+
+    name: Annotated[Name, Field(alias="model", description="The target model.")]
+    identity: Identity
+    engine: Annotated[Name, Field(alias="backend", description="The backend that runs it.")]
+    context_length: Annotated[Count, Field(ge=1, description="Most tokens of a session, the prompt's included.")]
+    rows: Annotated[Count, Field(ge=1, description="KV slots: sessions whose KV cache is held at a time.")]
+    kv_bytes: Annotated[Count, Field(description="Bytes of the KV cache of all slots.")]
+    max_drafts: Annotated[Count, Field(alias="max_draft_tokens", description="Most new draft tokens of a request.")]
+    pass_ms: Annotated[
+        list[Milliseconds],
+        Field(fail_fast=True, description="Milliseconds of a pass over 1, 2, … tokens, measured at start."),
+    ]
+    strategies: Annotated[list[Name], Field(fail_fast=True, description="The rules for accepting draft tokens.")]
+    self_continue: Annotated[bool, Field(description="Whether the verifier supports self-continuation.")]
+    modes: Annotated[list[Name], Field(fail_fast=True, description="Modes of `/generate`: target, fused.")]
+    predictions: Annotated[
+        bool, Field(description="Whether `/generate` takes a prediction, in mode fused, also without a draft model.")
+    ]
+    draft_model: Annotated[Name | None, Field(description="The draft model on the server, for mode fused.")]
+    draft_pass_ms: Annotated[Milliseconds | None, Field(description="Its pass over one token; null: not measured.")]
+    threads: Annotated[Count, Field(description="CPU threads that a pass keeps busy; 0: it runs on other devices.")] = 0
+    machine: Annotated[
+        Name | None, Field(description="A hash that is the same for all programs on the verifier's machine.")
+    ] = None
+    noise: Noise
+    vocabulary: Annotated[Fingerprint, FROM_OBJECT]
+    chat_template: Annotated[str | None, Field(description="The model's own Jinja template.")]
+
+
+class VocabularyResponse(Response):
+    """All token ids."""
+
+    size: Annotated[Count, Field(description="How many ids there are.")]
+    begin: Annotated[Count | None, Field(description="The id that texts begin with; null: there is none.")]
+    ends: Tokens
+    end: Annotated[
+        Count | None, Field(description="The one of `ends` that chat templates write; null: there is none.")
+    ] = None
+    kinds: Annotated[str, Field(pattern="^[012]*$", description="One digit for each id: 0 text, 1 control, 2 unused.")]
+    pieces: Annotated[
+        list[Annotated[str, Field(pattern=r"^[\x00-\xff]*$")]],
+        Field(fail_fast=True, description="The bytes of each id, a byte as a character U+0000 to U+00FF."),
+    ]
+
+
+class SessionInfo(Response):
+    """A session that the verifier holds."""
+
+    session_id: Annotated[SessionId | None, Field(description="Only for callers with a key.")] = None
+    prompt_len: PromptLength
+    total_tokens: TotalTokens
+    finish_reason: OrNotYet
+    resident: Annotated[bool, Field(description="Whether it has a KV slot.")]
+    prompt_read: Annotated[int, Field(ge=0, description="Tokens of its prompt that the slot holds.")]
+
+
+class SessionsResponse(Response):
+    """The sessions of the caller's key; without a key, all sessions without their ids."""
+
+    sessions: Annotated[list[SessionInfo], Field(description="Those that the caller may see.")]
+
+
+class KeyUsage(Response):
+    """What was done for a key since the service was started."""
+
+    key: Annotated[str | None, Field(description="Its name; null: callers without a key.")]
+    requests: Annotated[Count, Field(description="Requests that may begin or continue a text.")]
+    prompt_tokens: Annotated[Count, Field(description="Tokens of the prompts of texts that have begun.")]
+    generated_tokens: Annotated[Count, Field(description="Tokens that were generated.")]
+    draft_tokens: Annotated[Count, Field(description="Draft tokens that the target judged.")]
+    accepted_tokens: Annotated[Count, Field(description="Of these, those accepted.")]
+
+
+class UsageResponse(Response):
+    """The usage of the caller's key, or of all keys for one that is an admin's."""
+
+    keys: Annotated[list[KeyUsage], Field(description="One for each key, by name.")]
+
+
+class DeletedResponse(Response):
+    """A session was deleted."""
+
+    session_id: SessionId
+    deleted: Annotated[Literal[True], Field(description="A session that does not exist is an error instead.")]

@@ -1,0 +1,129 @@
+"""A draft: what a drafter proposes as the continuation of a text, as a value, on both ends."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Self
+
+from specpair.speculation.acceptance.draft_probs import Weights
+
+
+class DraftSource(Enum):
+    """Where a draft token came from."""
+
+    MODEL = "model"  # the drafter predicted it
+    LOOKUP = "lookup"  # it was looked up in the text
+    PREDICTION = "prediction"  # it was looked up in the client's prediction of the text
+
+    @property
+    def looked_up(self) -> bool:
+        return self is not DraftSource.MODEL
+
+
+class DraftToken(NamedTuple):
+    """A token of a draft.
+
+    `confidence`: the drafter's probability of it, 0 to 1. `probs`: the distribution that it was drawn from, where that
+    is sent; None: it was chosen. `parent`: how many places before it in the draft its parent stands, the token that it
+    follows. In a chain that is the one before it; the first token of a draft follows the committed text.
+    """
+
+    token: int
+    confidence: float = 1.0
+    source: DraftSource = DraftSource.MODEL
+    probs: Weights | None = None
+    parent: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Draft tokens from `position` on, how many tokens of the text come before them. Each stands behind its parent."""
+
+    position: int
+    tokens: tuple[DraftToken, ...] = ()
+
+    @classmethod
+    def chain(cls, position: int, ids: Sequence[int], probs: Sequence[Weights] = ()) -> Self:
+        """A draft of these token ids, each of which follows the one before. `probs`: one for each, or empty."""
+        return cls(position, chain(ids, probs))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __iter__(self) -> Iterator[DraftToken]:
+        return iter(self.tokens)
+
+    @property
+    def ids(self) -> list[int]:
+        """The token ids."""
+        return [each.token for each in self.tokens]
+
+    @property
+    def end(self) -> int:
+        """The position behind the last token of a chain."""
+        return self.position + len(self.tokens)
+
+    def first(self, most: int | None) -> Self:
+        """The draft without the tokens behind the first `most`; None: with all."""
+        return (
+            self if most is None or most >= len(self.tokens) else type(self)(self.position, self.tokens[: max(0, most)])
+        )
+
+    def accepted(self, committed: Sequence[int]) -> int:
+        """How many draft tokens equal committed ones. `committed`: the text from `position` on."""
+        return len(self._path(committed))
+
+    def fresh(self, committed: Sequence[int]) -> Self | None:
+        """What goes beyond the `committed` tokens, the text from `position` on; None where the text took another way.
+
+        Also None where the text goes beyond the draft: then it holds the whole answer to the draft.
+        """
+        path = self._path(committed)
+        if len(path) < len(committed):
+            return None
+        at = path[-1] if path else -1
+        rest: list[DraftToken] = []
+        places = {at: -1}  # of the tokens that are kept, and of their root, by index in this draft
+        for index in range(at + 1, len(self.tokens)):
+            parent = places.get(index - self.tokens[index].parent)
+            if parent is not None:
+                places[index] = len(rest)
+                rest.append(self.tokens[index]._replace(parent=len(rest) - parent))
+        return type(self)(self.position + len(committed), tuple(rest))
+
+    def contains(self, other: Self) -> bool:
+        """Whether each token of `other`, a draft at the same position, is in this one, behind the same tokens."""
+        places = {-1: -1}
+        for index, each in enumerate(other.tokens):
+            place = self._child(places[index - each.parent], each.token)
+            if place is None:
+                return False
+            places[index] = place
+        return True
+
+    def _path(self, committed: Sequence[int]) -> list[int]:
+        """Indices of the draft tokens that equal the first `committed` ones."""
+        path: list[int] = []
+        for token in committed:
+            child = self._child(path[-1] if path else -1, token)
+            if child is None:
+                break
+            path.append(child)
+        return path
+
+    def _child(self, parent: int, token: int) -> int | None:
+        """Index of the draft token with this id that follows the one at index `parent`."""
+        for index in range(parent + 1, len(self.tokens)):
+            if self.tokens[index].token == token and index - self.tokens[index].parent == parent:
+                return index
+        return None
+
+
+NO_DRAFT = Draft(0)  # at whatever position
+
+
+def chain(ids: Sequence[int], probs: Sequence[Weights] = ()) -> tuple[DraftToken, ...]:
+    """Draft tokens each of which follows the one before. `probs`: what each was drawn from, or empty."""
+    if probs:
+        return tuple(DraftToken(token, probs=each) for token, each in zip(ids, probs, strict=True))
+    return tuple(map(DraftToken, ids))

@@ -1,0 +1,61 @@
+"""Counts of the draft tokens that were judged in a text: the same at both ends, since both count the same rounds."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from specpair.speculation.acceptance.draft import DraftSource, DraftToken
+
+
+class JudgedRound(NamedTuple):
+    """A round: how many draft tokens were judged, the first `accepted` of which were accepted.
+
+    `tokens`: the judged draft tokens; empty: not known. `request`: what they were sent with; None: not known.
+    """
+
+    judged: int
+    accepted: int
+    tokens: tuple[DraftToken, ...] = ()
+    request: Hashable = None
+
+
+@dataclass(slots=True)
+class RoundCounts:
+    """Counts of the rounds of a text."""
+
+    rounds: int = 0  # passes of the target that were asked for, after the one that read the prompt
+    drafted: int = 0  # draft tokens that the target judged
+    accepted: int = 0  # of the judged draft tokens, those accepted
+    drafts_judged: int = 0  # drafts of which the target judged at least one token
+    accepted_per_position: list[int] = field(default_factory=list)  # accepted ones by their place in the judged part
+    looked_up: int = 0  # of the judged draft tokens, those looked up, in the text or in the prediction
+    looked_up_accepted: int = 0  # of these, those accepted
+    prediction_accepted: int = 0  # draft tokens from the client's prediction that were accepted
+    prediction_rejected: int = 0  # and those that were rejected
+
+    def count(self, each: JudgedRound) -> None:
+        """Count a round."""
+        judged, accepted, tokens, _ = each
+        looked_up = [token.source.looked_up for token in tokens]
+        predicted = [token.source is DraftSource.PREDICTION for token in tokens]
+        self.rounds += 1
+        self.drafted += judged
+        self.accepted += accepted
+        self.drafts_judged += judged > 0
+        self.looked_up += sum(looked_up)
+        self.looked_up_accepted += sum(looked_up[:accepted])
+        self.prediction_accepted += sum(predicted[:accepted])
+        self.prediction_rejected += sum(predicted[accepted:])
+        self.accepted_per_position += [0] * (accepted - len(self.accepted_per_position))
+        for place in range(accepted):
+            self.accepted_per_position[place] += 1
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Accepted / drafted, 0 to 1; None before a draft token was judged."""
+        return self.accepted / self.drafted if self.drafted else None
+
+    @property
+    def mean_acceptance_length(self) -> float | None:
+        """Tokens per round, 1 + accepted / rounds; None before the first round."""
+        return 1 + self.accepted / self.rounds if self.rounds else None

@@ -1,0 +1,83 @@
+"""`TextSpec`: the options of one text that both ends must know, each said once."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from specpair.options.option import complaint, option, options_of
+from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
+from specpair.speculation.sampling.logprobs import MOST_LOGPROBS
+from specpair.speculation.sampling.sampling import Sampling, SamplingOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSpec(SamplingOptions):
+    """How a prompt is continued. Requests, flags, settings and OpenAI's parameters are made from these fields."""
+
+    max_tokens: int | None = option(
+        None, "the most tokens to generate", usually="as many as the context holds", ge=1, group="text", placeholder="N"
+    )
+    strategy: Strategy = option(Strategy.COUPLED, "the rule by which draft tokens are accepted", group="acceptance")
+    threshold: float | None = option(
+        None,
+        "with the strategy threshold (lossy): the target probability above which a draft token is accepted",
+        ge=0.0,
+        lt=1.0,
+        group="acceptance",
+        placeholder="P",
+    )
+    explain: bool = option(False, "tell the decision on each token")
+    logprobs: int | None = option(
+        None,
+        "tell the log probability of each token, and those of this many of the likeliest tokens; they are the target's "
+        "at temperature 1, before processors and filters",
+        usually="of none",
+        ge=0,
+        le=MOST_LOGPROBS,
+        group="text",
+        placeholder="N",
+    )
+    cache_salt: str = option(
+        "",
+        "use the KV cache of other texts for this prompt only if their requests had the same salt",
+        longest=256,
+        group="text",
+        placeholder="TEXT",
+    )
+
+    @classmethod
+    def of(cls, sampling: SamplingOptions, **options: Any) -> Self:
+        """A text that is drawn so, with further options."""
+        return cls(**{name: getattr(sampling, name) for name in options_of(SamplingOptions)}, **options)
+
+    @property
+    def sampling(self) -> Sampling:
+        """How the tokens are drawn; the seed is 0 if none was given."""
+        return Sampling.of(self)
+
+    @property
+    def drawn(self) -> Sampling:
+        """The target's settings under the strategy, which may take the argmax."""
+        return effective_sampling(self.strategy, self.sampling)
+
+    @property
+    def told(self) -> tuple[bool, int | None]:
+        """What is told of its tokens besides their ids: the options `explain` and `logprobs`."""
+        return self.explain, self.logprobs
+
+    @property
+    def untold(self) -> Self:
+        """Its options without those of what is told, and without its length."""
+        return replace(self, explain=False, logprobs=None, max_tokens=None)
+
+    def complaint(self) -> str | None:
+        """What is wrong with the options, each and together; None: nothing."""
+        return complaint(self) or wrong_threshold(self.strategy, self.threshold)
+
+
+def wrong_threshold(strategy: Strategy, threshold: float | None) -> str | None:
+    """What is wrong with a threshold under a strategy; None: nothing."""
+    if strategy is Strategy.THRESHOLD and threshold is None:
+        return "the strategy threshold needs a threshold, from 0 to less than 1"
+    if strategy is not Strategy.THRESHOLD and threshold is not None:
+        return f"a threshold is not possible with the strategy {strategy}"
+    return None

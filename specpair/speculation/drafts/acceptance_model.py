@@ -1,0 +1,201 @@
+"""Learn how likely a draft token is accepted, from the outcomes of tokens with similar confidence, by kind of token."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from math import exp, log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specpair.speculation.acceptance.draft import DraftSource
+from specpair.speculation.drafts.tree import TreeNode
+
+_SURE = 30.0  # log-odds that are as good as certain
+_MEMORY = 0.7  # weight of the past in `recent`
+_RUNNER_UP = 0.4  # prior share of rejections in which the runner-up is the target's token
+_OPTIMISTIC, _TRIES = 0.97, 4.0  # optimistic prior chance of the draft model's tokens, and how many it counts for
+
+
+def recent_after(recent: float, accepted: bool) -> float:
+    """The fading mean outcome `recent` of the last draft tokens, -1 to 1, after the outcome of one more."""
+    return _MEMORY * recent + (1.0 - _MEMORY) * (1.0 if accepted else -1.0)
+
+
+class Calibration:
+    """Logistic regression of acceptance on confidence, on the last outcomes, and on a second opinion.
+
+    The confidence of a draft token is the drafter's probability of it, its outcome is whether it was accepted.
+    Confidence alone does not suffice: a drafter follows some stretches of a text and not others, so a token behind an
+    accepted one is likelier to be accepted itself. And where draft model and lookup have the same token it is likelier,
+    where they have different ones each is less likely (`TreeNode.second_opinion`). The regression is fitted to the
+    latest outcomes. Its prior weighs the drafter's confidence by half (a good drafter is accepted more often than its
+    confidence says, a bad one less).
+    """
+
+    _WINDOW = 200  # latest outcomes that the regression is fitted to
+    _LATEST = 50  # latest outcomes of the text that the typical chance is taken from
+    _GIVEN = 4.0  # how many outcomes the typical chance counts for that earlier texts have taught
+    _CLIP = 4.0  # log-odds beyond which a confidence makes no difference
+    _PRIOR = np.array([1.0, 0.5, 0.8, 1.0])  # bias, gains of the log-odds, of `recent` and of the second opinion
+    _PRECISION = np.array([0.5, 3.0, 1.0, 0.5])  # inverse variances of the prior
+
+    def __init__(self, *, counted: bool = False) -> None:
+        """`counted`: confidences are measured shares of right predictions, which the prior takes as they are."""
+        self._prior = np.array([0.0, 1.0, 0.8, 1.0]) if counted else self._PRIOR
+        self._outcomes = np.empty((self._WINDOW, 5))  # a ring of (1, log-odds, `recent`, second opinion, accepted)
+        self.count = 0  # outcomes seen
+        self._weights: list[float] = self._prior.tolist()
+        self.recent = 0.0  # fading mean outcome of the last draft tokens, from -1 (rejected) to 1 (accepted)
+        self._typical = float(self._prior[0])  # log-odds of acceptance at unknown confidence, at `recent` 0
+        self._begun, self._given = 0, 0.0  # of earlier texts: how many outcomes they had, and their typical chance
+
+    def begin_text(self) -> None:
+        """Begin another text with what was learnt, except what the latest outcomes say of a text that has ended.
+
+        Where draft tokens were accepted less often than expected, half of the prior's confidence comes back: a drafter
+        may suit this text better, or have learnt since, and only trying shows it.
+        """
+        self.recent = 0.0  # the other calibration's outcomes count in it, too
+        if not self.count:
+            return
+        self._begun = self.count
+        self._given = max(self.typical, (self.typical + _chance(self._prior[0])) / 2)
+        self._typical = _log_odds(self._given)
+
+    @property
+    def typical(self) -> float:
+        """Chance of acceptance, 0 to 1, where neither the confidence nor the last outcomes are known."""
+        return self.chance_of_any(0.0)
+
+    def chance_of_any(self, recent: float) -> float:
+        """Chance of acceptance, 0 to 1, where only the last outcomes are known."""
+        return _chance(self._typical + self._weights[2] * recent)
+
+    def chance(self, confidence: float, recent: float, second_opinion: float = 0.0) -> float:
+        """Chance that a draft token is accepted if all before it are. `second_opinion`: as in `TreeNode`."""
+        bias, gain, recent_gain, opinion_gain = self._weights
+        score = bias + gain * self._odds(confidence) + recent_gain * recent + opinion_gain * second_opinion
+        return _chance(score)
+
+    def path(self, nodes: Sequence[TreeNode], ahead: int = 0) -> list[float]:
+        """For each draft token, and for `ahead` further ones: chance that it and all before it are accepted."""
+        bias, gain, recent_gain, opinion_gain = self._weights
+        recent, chance, chances = self.recent, 1.0, []
+        made = [bias + gain * self._odds(node.confidence) + opinion_gain * node.second_opinion for node in nodes]
+        for score in [*made, *[self._typical] * ahead]:
+            chance *= _chance(score + recent_gain * recent)
+            recent = recent_after(recent, True)
+            chances.append(chance)
+        return chances
+
+    def learn(self, confidence: float, accepted: bool, second_opinion: float = 0.0) -> None:
+        """Take in the outcome of one draft token. It counts from the next `fit` on.
+
+        `second_opinion`: as in `TreeNode`.
+        """
+        self._outcomes[self.count % self._WINDOW] = 1.0, self._odds(confidence), self.recent, second_opinion, accepted
+        self.count += 1
+        self.recent = recent_after(self.recent, accepted)
+
+    def fit(self) -> None:
+        """Refit by two Newton steps from the last fit, which suffice because it moves little from round to round."""
+        if not self.count:
+            return
+        outcomes = self._outcomes[: self.count]
+        features, accepted = outcomes[:, :4], outcomes[:, 4]
+        weights = np.array(self._weights)
+        for _ in range(2):
+            chances = _logistic(features @ weights)
+            gradient = features.T @ (chances - accepted) + self._PRECISION * (weights - self._prior)
+            curvature = (features.T * (chances * (1.0 - chances))) @ features + np.diag(self._PRECISION)
+            weights = weights - np.linalg.solve(curvature, gradient)
+        self._weights = weights.tolist()
+        latest = np.arange(max(self._begun, self.count - self._LATEST), self.count) % self._WINDOW
+        chances = _logistic(self._outcomes[latest, :2] @ weights[:2])
+        weight = self._GIVEN if self._begun else 0.0
+        self._typical = _log_odds((float(chances.sum()) + weight * self._given) / (len(latest) + weight))
+
+    def _odds(self, confidence: float) -> float:
+        p = min(max(confidence, 1e-6), 1.0 - 1e-6)
+        return min(max(_log_odds(p), -self._CLIP), self._CLIP)
+
+
+class AcceptanceModel:
+    """A calibration for each kind of draft token. They share `recent`. All chances are from 0 to 1."""
+
+    def __init__(self) -> None:
+        self.model = Calibration()
+        self.lookup = Calibration(counted=True)  # of tokens looked up in the text
+        self.prediction = Calibration(counted=True)  # of tokens from the client's prediction
+        self._calibrations = {
+            DraftSource.MODEL: self.model,
+            DraftSource.LOOKUP: self.lookup,
+            DraftSource.PREDICTION: self.prediction,
+        }
+        self.runner_up = _RUNNER_UP  # fading share of rejections in which the runner-up is the target's token, 0 to 1
+
+    def for_another_text(self) -> "AcceptanceModel":
+        """A copy that has not seen the latest outcomes as such: they were those of another text."""
+        other = deepcopy(self)
+        for each in other._calibrations.values():
+            each.begin_text()
+        return other
+
+    @property
+    def recent(self) -> float:
+        """Fading mean outcome of the last draft tokens of all kinds, from -1 (rejected) to 1 (accepted)."""
+        return self.model.recent
+
+    def chance(self, node: TreeNode, recent: float) -> float:
+        """Chance that the draft token at `node` is accepted if all before it are."""
+        return self._of(node).chance(node.confidence, recent, node.second_opinion)
+
+    def path(self, path: Sequence[TreeNode], ahead: int = 0) -> list[float]:
+        """For each node of a path, and for `ahead` further tokens: chance that it and all before it are accepted."""
+        if not any(node.source.looked_up for node in path):
+            return self.model.path(path, ahead)
+        chances, chance, recent = [], 1.0, self.recent
+        for node in path:
+            chance *= self.chance(node, recent)
+            recent = recent_after(recent, True)
+            chances.append(chance)
+        for _ in range(ahead):
+            chance *= self.model.typical
+            chances.append(chance)
+        return chances
+
+    def optimistic_chance(self, recent: float) -> float:
+        """Chance that the draft model's next token is accepted; optimistic while few of its tokens were compared."""
+        tried, known = self.model.count, self.model.chance_of_any(recent)
+        return (known * tried + _OPTIMISTIC * _TRIES) / (tried + _TRIES)
+
+    def learn(self, node: TreeNode, accepted: bool) -> None:
+        """Take in whether the draft token at `node` was accepted. It counts from the next `fit` on."""
+        self._of(node).learn(node.confidence, accepted, node.second_opinion)
+        recent = self._of(node).recent
+        for each in self._calibrations.values():
+            each.recent = recent
+
+    def recovered(self, by_runner_up: bool) -> None:
+        """Take in whether the runner-up of a rejected draft token was the target's token."""
+        self.runner_up += 0.05 * (by_runner_up - self.runner_up)
+
+    def fit(self) -> None:
+        """Refit all calibrations to the outcomes taken in so far."""
+        for each in self._calibrations.values():
+            each.fit()
+
+    def _of(self, node: TreeNode) -> Calibration:
+        return self._calibrations[node.source]
+
+
+def _chance(score: float) -> float:
+    return 1.0 / (1.0 + exp(-max(score, -_SURE)))
+
+
+def _log_odds(chance: float) -> float:
+    return log(chance / (1.0 - chance))
+
+
+def _logistic(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 1.0 / (1.0 + np.exp(-np.clip(scores, -_SURE, _SURE)))

@@ -1,0 +1,158 @@
+"""The committed text with the draft tree behind it and the acceptance model learnt from it."""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from weakref import ref
+
+from specpair.speculation.acceptance.draft import DraftSource
+from specpair.speculation.drafts.acceptance_model import AcceptanceModel
+from specpair.speculation.drafts.ngram import NgramIndex
+from specpair.speculation.drafts.node_selection import FLOOR, expandable_nodes
+from specpair.speculation.drafts.predicted_output import PredictedOutput
+from specpair.speculation.drafts.tree import DraftTree, Prediction, TreeNode
+
+
+class CommittedText:
+    """The committed text. Each committed token is compared with the draft tree, which teaches the acceptance model."""
+
+    def __init__(
+        self,
+        tokens: list[int],
+        ends: AbstractSet[int],
+        lookup: NgramIndex | None = None,
+        acceptance: AcceptanceModel | None = None,
+        predicted: PredictedOutput | None = None,
+    ) -> None:
+        """`tokens`: ids of the committed text, prompt included: the caller's list, to which committed tokens are
+        appended. `ends`: ids of the end tokens.
+
+        `lookup`: n-gram index of a beginning of the text; None: nothing is looked up in the text. `acceptance`: what
+        earlier texts have taught, which is changed; None: nothing. `predicted`: the client's prediction of the output,
+        which has taken in a beginning of the text; None: there is none.
+        """
+        self.known = tokens
+        self.tree = DraftTree(ends)
+        self.mispredicted = 0  # how often the target chose another token than the one that was drafted
+        self.next_draft_ready = 0  # how often, of these, a draft behind the target's token was ready
+        self.untested = 0  # tokens committed since the last comparison with a token of the draft model
+        self.ready_share = 0.0  # fading share of rejections after which a draft was ready, 0 to 1
+        self._acceptance_model = AcceptanceModel() if acceptance is None else acceptance
+        self._lookup, self._predicted = lookup, predicted
+        for source in (lookup, predicted):
+            if source is not None:
+                source.extend(self.known[len(source) :])
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """Append committed tokens, and take in which of them had been drafted."""
+        for source in (self._lookup, self._predicted):
+            if source is not None:
+                source.extend(tokens)
+        mispredicted = [token for token in tokens if self._advance(token)]
+        if mispredicted:
+            ready = bool(self.tree.root.children)
+            self.mispredicted += 1
+            self.next_draft_ready += ready
+            self.ready_share += 0.1 * (ready - self.ready_share)
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether draft tokens are looked up, in the text or in a prediction."""
+        return self._lookup is not None or self._predicted is not None
+
+    def grow(self, node: TreeNode, prediction: Prediction) -> None:
+        """Add the draft model's prediction behind `node`, as `DraftTree.grow` does, and compare it with the lookup's.
+
+        If the lookup has another token, which is likelier to be accepted, that one becomes the first choice.
+        """
+        looked_up, tail = node.children, self.tree.tail(node)
+        self.tree.grow(node, prediction)
+        if not node.children or prediction.probs:  # to choose by its value whether to keep a drawn token is a bias
+            return
+        first = node.children[0]
+        if looked_up:  # meanwhile; it may have been sent
+            first.second_opinion = prediction.confidence if first.token == prediction.token else -prediction.confidence
+            return
+        other = None if tail is None else self._found(node, tail)
+        if other is None:
+            return
+        if other.token == first.token:
+            first.second_opinion = other.confidence
+            return
+        first.second_opinion, other.second_opinion = -other.confidence, -first.confidence
+        model, recent = self._acceptance_model, self._acceptance_model.recent
+        if model.chance(other, recent) > model.chance(first, recent):
+            node.children = [other, first]
+
+    def learn(self) -> None:
+        """Refit the acceptance model to the compared draft tokens. This takes longer than all other methods."""
+        self._acceptance_model.fit()
+
+    def tip(self, main: Sequence[TreeNode]) -> TreeNode:
+        """The last node of `main`, the likeliest path (`tree.main()`), or the root, the committed text, if none."""
+        return main[-1] if main else self.tree.root
+
+    def chances(self, path: Sequence[TreeNode] = (), ahead: int = 0) -> list[float]:
+        """Item k: chance that the first k draft tokens of a path from the root, plus `ahead` more, are accepted."""
+        return [1.0, *self._acceptance_model.path(path, ahead)]
+
+    @property
+    def typical(self) -> float:
+        """Chance that the draft model's next token is accepted, where its confidence is not known yet."""
+        return self._acceptance_model.model.typical
+
+    def expandable_nodes(self, deepest: int, beyond_fork: int) -> list[tuple[float, TreeNode]]:
+        """Open nodes with their chances, as `node_selection.expandable_nodes` returns them."""
+        return expandable_nodes(self.tree, self._acceptance_model, deepest, beyond_fork)
+
+    def look_up(self, deepest: int, asked: Sequence[TreeNode], *, always: bool, worth: float = 0.0) -> bool:
+        """Lengthen the likeliest path by looked-up draft tokens, to `deepest` tokens. Return whether it grew.
+
+        `asked`: nodes behind which the draft model is drafting; the path is not lengthened there. `always`: also add
+        tokens that are less likely to be accepted than the draft model's next token. Otherwise they may be less likely
+        by `worth` (0 to 1), which the time of a draft step is worth. A second call in the same state adds nothing.
+        """
+        if not self.looks_up:
+            return False
+        path = self.tree.main()
+        tip, grew = self.tip(path), False
+        least = 0.0 if always else self._acceptance_model.optimistic_chance(self._acceptance_model.recent) - worth
+        while len(path) < deepest and self.tree.is_open(tip) and tip not in asked:
+            node = self._found(tip, [node.token for node in path])
+            if node is None:
+                break
+            # The whole path's chance, as `chances` has it: another formula would let a second call go on from here.
+            chance = self.chances([*path, node])[-1]
+            if chance < FLOOR or self._acceptance_model.chance(node, self._acceptance_model.recent) < least:
+                break
+            tip.children, tip, grew = [node], node, True
+            path.append(node)
+        return grew
+
+    def _found(self, node: TreeNode, tail: Sequence[int]) -> TreeNode | None:
+        """The likeliest token that is looked up behind `node`, whose path is `tail`; None: nothing is found."""
+        found: list[TreeNode] = []
+        if self._predicted is not None and (expected := self._predicted.predict(tail)) is not None:
+            found.append(TreeNode(*expected, ref(node), source=DraftSource.PREDICTION))
+        if self._lookup is not None and (match := self._lookup.predict(tail)) is not None:
+            found.append(TreeNode(match.token, match.confidence, ref(node), source=DraftSource.LOOKUP))
+        if len(found) < 2:
+            return found[0] if found else None
+        if found[0].token == found[1].token:
+            found[0].confidence = max(each.confidence for each in found)
+            return found[0]
+        recent = self._acceptance_model.recent
+        return max(found, key=lambda each: self._acceptance_model.chance(each, recent))
+
+    def _advance(self, token: int) -> bool:
+        """Append one committed token; return whether another one had been drafted in its place."""
+        expected = self.tree.advance(token)
+        self.known.append(token)
+        if not expected:
+            self.untested += 1
+            return False
+        self.untested = self.untested + 1 if expected[0].source.looked_up else 0
+        accepted = expected[0].token == token
+        self._acceptance_model.learn(expected[0], accepted)
+        if not accepted and len(expected) > 1:
+            self._acceptance_model.recovered(expected[1].token == token)
+        return not accepted

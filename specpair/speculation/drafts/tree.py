@@ -1,0 +1,102 @@
+"""The draft tree: possible continuations of the committed text.
+
+The root represents the committed text. The children of a node are the tokens that may follow it: first the drafter's
+choice, then its runner-up, which is what the target most often chooses instead. The path of first choices becomes the
+draft; the other branches are prepared for recovered tokens.
+"""
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from weakref import ref
+
+from specpair.speculation.acceptance.draft import DraftSource, DraftToken
+from specpair.speculation.acceptance.draft_probs import Weights
+
+
+class Prediction(NamedTuple):
+    """The drafter's next token, its probability of that token (`confidence`, 0 to 1), and the runner-up.
+
+    `probs`: the distribution that the token was drawn from, where it was drawn; None where it was chosen.
+    """
+
+    token: int
+    confidence: float
+    runner_up: int | None = None
+    probs: Weights | None = None
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
+class TreeNode:
+    """A draft token behind those on its path from the root."""
+
+    token: int
+    confidence: float  # the drafter's probability of the token, 0 to 1; for a runner-up, an upper bound of it
+    # None, or no longer there: the committed text has passed it. A node that is kept keeps those behind it, not those
+    # before it: cycles would be left to the garbage collector, thousands for each text.
+    parent: "ref[TreeNode] | None"
+    source: DraftSource = DraftSource.MODEL
+    # The other source, lookup or draft model: its confidence if it has the same token, minus its confidence if it has
+    # another one; 0 if it has none, or was not asked.
+    second_opinion: float = 0.0
+    probs: Weights | None = None  # the distribution that the token was drawn from, where it was drawn
+    children: "list[TreeNode] | None" = field(init=False, default=None)  # None until the node is expanded
+
+    def drafted(self, drawn: bool) -> DraftToken:
+        """The node as a token of a draft. `drawn`: whether it is sent with the distribution that it was drawn from."""
+        probs = (self.probs or {self.token: 1.0}) if drawn else None
+        return DraftToken(self.token, self.confidence, self.source, probs)
+
+
+class DraftTree:
+    """A tree that grows at its leaves as tokens are drafted, and whose root advances as tokens are committed."""
+
+    def __init__(self, ends: AbstractSet[int]) -> None:
+        """`ends`: ids of the end tokens, behind which nothing is drafted."""
+        self._ends = ends
+        self.root = TreeNode(-1, 1.0, None)
+
+    def is_open(self, node: TreeNode) -> bool:
+        """Whether `node` can be expanded and has not been expanded yet."""
+        return node.children is None and (node is self.root or node.token not in self._ends)
+
+    def grow(self, node: TreeNode, prediction: Prediction) -> None:
+        """Add `prediction` behind `node`. For a node that the root has passed this has no effect on the tree.
+
+        Nothing is added behind an end token. A token that was looked up there meanwhile stays the first choice.
+        """
+        if node is not self.root and node.token in self._ends:
+            return
+        if node.children:
+            if all(child.token != prediction.token for child in node.children):
+                node.children.append(TreeNode(prediction.token, prediction.confidence, ref(node)))
+            return
+        node.children = [TreeNode(prediction.token, prediction.confidence, ref(node), probs=prediction.probs)]
+        if prediction.runner_up is not None:
+            node.children.append(TreeNode(prediction.runner_up, 1.0 - prediction.confidence, ref(node)))
+
+    def main(self) -> list[TreeNode]:
+        """The likeliest path, which takes the first child of each node; without the root."""
+        path, node = [], self.root
+        while node.children:
+            node = node.children[0]
+            path.append(node)
+        return path
+
+    def tail(self, node: TreeNode) -> list[int] | None:
+        """Token ids from the root to `node`, without the root; None where the committed text took another branch."""
+        tokens = []
+        while node is not self.root:
+            tokens.append(node.token)
+            parent = None if node.parent is None else node.parent()
+            if parent is None:
+                return None
+            node = parent
+        return tokens[::-1]
+
+    def advance(self, token: int) -> list[TreeNode]:
+        """Advance the root by one committed token; return the nodes drafted at its position, which may be none."""
+        expected = self.root.children or []
+        self.root = next((node for node in expected if node.token == token), None) or TreeNode(token, 1.0, None)
+        self.root.parent = None
+        return expected

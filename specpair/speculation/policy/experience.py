@@ -1,0 +1,64 @@
+"""What earlier texts have taught, for the texts that follow: the times of passes, and which draft tokens stand.
+
+A text begins with copies of what the latest texts left, so texts that are written at the same time do not disturb each
+other. A short text needs this most: it would be over before its own draft tokens had shown how far to trust them.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import replace
+from typing import NamedTuple
+
+from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.drafts.acceptance_model import AcceptanceModel
+from specpair.speculation.policy.timing import LatencyModel
+from specpair.speculation.sampling.sampling import Sampling
+
+_KINDS = 16  # most kinds of texts that are remembered
+
+
+class Estimates(NamedTuple):
+    """What one text begins with, and changes while it is written."""
+
+    latencies: LatencyModel
+    acceptance: AcceptanceModel
+
+    @classmethod
+    def untaught(cls, pass_ms: Sequence[float]) -> "Estimates":
+        """Those of a first text. `pass_ms`: as for `LatencyModel`."""
+        return cls(LatencyModel(pass_ms), AcceptanceModel())
+
+
+class Experience:
+    """The estimates of the texts of one drafter and one verifier. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._latencies: LatencyModel | None = None
+        # By strategy, threshold and sampling, the latest last: how draft tokens fare differs between these.
+        self._acceptance: OrderedDict[tuple[Strategy, float | None, Sampling], AcceptanceModel] = OrderedDict()
+
+    @contextmanager
+    def text(self, spec: TextSpec, pass_ms: Sequence[float] = ()) -> Iterator[Estimates]:
+        """Yield the estimates that a text begins with; keep them for the next one when the block is left.
+
+        `pass_ms`: as for `LatencyModel`, for the first text.
+        """
+        kind = spec.strategy, spec.threshold, replace(spec.sampling, seed=0)
+        with self._lock:
+            latencies = LatencyModel(pass_ms) if self._latencies is None else self._latencies.for_another_text()
+            known = self._acceptance.get(kind)
+            acceptance = AcceptanceModel() if known is None else known.for_another_text()
+        try:
+            yield Estimates(latencies, acceptance)
+        finally:
+            with self._lock:
+                self._latencies = deepcopy(latencies)
+                self._acceptance[kind] = deepcopy(acceptance)
+                self._acceptance.move_to_end(kind)
+                if len(self._acceptance) > _KINDS:
+                    self._acceptance.popitem(last=False)

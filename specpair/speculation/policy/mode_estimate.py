@@ -1,0 +1,141 @@
+"""Estimate the tokens per second of each mode from what is known before the first token.
+
+The rate of a mode follows from the time of a verifier pass, the time of a draft step, the round trip, and the
+acceptance rate. `target` takes one pass a token. `fused` drafts and verifies in turns on the server, with no link
+between. `remote` drafts on this end of the link while the verifier works. The last two use the same model as the draft
+length (`draft_length.prospects`).
+
+An acceptance rate here is the share of accepted ones among compared draft tokens: those that were compared with the
+target's choice. Draft tokens behind a rejected one are not.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import exp, sqrt
+from typing import NamedTuple
+
+from specpair.speculation.policy.draft_length import MAX_AUTO, prospects
+from specpair.speculation.policy.schedule import LOCKSTEP, mechanisms_of
+from specpair.speculation.policy.timing import LatencyModel
+
+TARGET, FUSED, REMOTE = "target", "fused", "remote"  # as the protocol names them
+# Acceptance rate where nothing is known: small models of the target's family reach 0.6 to 0.9.
+PRIOR = 0.75
+PRIOR_LOOKUP = 0.4  # the same where drafts are looked up in the text
+PRIOR_PREDICTION = 0.9  # the same where the client predicts the text
+_PRIOR_WEIGHT = 4.0  # draft tokens that a prior counts for
+_CERTAIN = 64.0  # most compared draft tokens that count, because texts change on the way; older ones fade
+_SPREADS = 1.3  # standard deviations from the likely to the high acceptance rate
+_STEPS = 100  # acceptance rates are rounded to hundredths, so that rates of modes can be cached
+_PREPARED = 0.25  # share of rejections after which a draft is ready at once, as measured with both shipped draft models
+_ASSUMED_STEP = 0.15  # time of a draft step of which nothing is known, as a share of a verifier pass
+_ASSUMED_PASS, _ASSUMED_WIDER = 50.0, 0.02  # ms of a verifier pass not reported, and share added by each further token
+# What a round takes at both ends beside draft steps, the pass and the link (`benchmarks.round_profile`). On
+# cores of its own it is hidden behind a longer pass; a target of a millisecond or two a step is faster alone.
+_ROUND_MS = 2.0
+# Logarithm of the factor by which an estimate may be off, by mode. Measured on paced engines over links of 0.4 to 60 ms
+# with both shipped draft models.
+_SPREAD = {TARGET: 0.10, FUSED: 0.25, REMOTE: 0.30}
+_SPREAD_ASSUMED = 1.0  # where a time is assumed
+# Measured share of the modelled rate, on the same engines and texts of 128 tokens: a text begins with short drafts.
+_REACHED = {FUSED: 0.93, REMOTE: 0.87}
+
+
+@dataclass(frozen=True, slots=True)
+class PairLatencies:
+    """Times that both ends report, in milliseconds."""
+
+    pass_ms: tuple[float, ...]  # verifier passes over 1, 2, … tokens; empty: not known
+    link_ms: float  # the round trip
+    draft_ms: float | None = None  # a step of the drafter's draft model; None: not known
+    served_draft_ms: float | None = None  # a step of the server's draft model; None: not known
+    self_continue: bool = True  # whether the verifier may self-continue in mode `remote`
+    # Where draft steps and passes take turns in mode `remote`, on the same cores: what a token of the text takes that
+    # the draft model has to read before it drafts. None: the ends share no cores, and reading keeps nobody waiting.
+    read_ms: float | None = None
+
+    def knows(self, mode: str) -> bool:
+        """Whether all times that determine the rate of `mode` are known."""
+        if mode == TARGET:
+            return bool(self.pass_ms)
+        return bool(self.pass_ms) and (self.draft_ms if mode == REMOTE else self.served_draft_ms) is not None
+
+
+@dataclass(slots=True)
+class AcceptanceEstimate:
+    """The acceptance rate of one draft model, learnt from compared draft tokens. Old ones fade."""
+
+    prior: float = PRIOR  # the acceptance rate expected before any draft token was compared
+    weight: float = _PRIOR_WEIGHT  # draft tokens that the prior counts for
+    accepted: float = 0.0  # of the compared draft tokens
+    compared: float = 0.0  # a faded one counts as a fraction
+
+    def learn(self, accepted: int, compared: int) -> None:
+        """Learn from `compared` draft tokens, of which `accepted` were accepted."""
+        self.accepted += accepted
+        self.compared += compared
+        if self.compared > _CERTAIN:
+            self.accepted *= _CERTAIN / self.compared
+            self.compared = _CERTAIN
+
+    @property
+    def likely(self) -> float:
+        """The expected acceptance rate, 0 to 1; the prior while no draft token was compared."""
+        return (self.accepted + self.prior * self.weight) / (self.compared + self.weight)
+
+    @property
+    def high(self) -> float:
+        """An upper bound of the acceptance rate, at most 0.99: `_SPREADS` standard deviations above `likely`."""
+        likely = self.likely
+        return min(0.99, likely + _SPREADS * sqrt(likely * (1.0 - likely) / (self.compared + self.weight + 1.0)))
+
+
+class RateEstimate(NamedTuple):
+    """Tokens per second: the likely rate, with a lower and an upper bound."""
+
+    low: float
+    likely: float
+    high: float
+
+
+def estimate(mode: str, machines: PairLatencies, acceptance: AcceptanceEstimate) -> RateEstimate:
+    """Tokens per second to expect of `mode` before it is measured, from latencies and acceptance rate, with bounds."""
+    off = exp(spread(mode, machines))
+    likely = rate(mode, machines, acceptance.likely)
+    low = rate(mode, machines, max(0.0, 2.0 * acceptance.likely - acceptance.high))
+    return RateEstimate(low / off, likely, rate(mode, machines, acceptance.high) * off)
+
+
+def spread(mode: str, machines: PairLatencies) -> float:
+    """Logarithm of the factor by which an estimate may be off for other reasons than the acceptance rate."""
+    return _SPREAD[_alike(mode, machines)] if machines.knows(mode) else _SPREAD_ASSUMED
+
+
+def _alike(mode: str, machines: PairLatencies) -> str:
+    """The mode whose measured figures hold for `mode`: on shared cores, `remote` drafts and verifies in turns, too."""
+    return FUSED if mode == REMOTE and machines.read_ms is not None else mode
+
+
+def rate(mode: str, machines: PairLatencies, acceptance_rate: float) -> float:
+    """Tokens per second to expect of `mode` at this acceptance rate, 0 to 1."""
+    return _rate(mode, machines, round(acceptance_rate * _STEPS))
+
+
+@lru_cache(512)
+def _rate(mode: str, machines: PairLatencies, steps: int) -> float:
+    """`rate` at an acceptance rate of `steps` hundredths."""
+    passes = machines.pass_ms or tuple(_ASSUMED_PASS * (1.0 + _ASSUMED_WIDER * more) for more in range(MAX_AUTO + 1))
+    latencies = LatencyModel(passes)
+    if mode == TARGET:
+        return 1e3 / latencies.verify(0)
+    draft = machines.draft_ms if mode == REMOTE else machines.served_draft_ms
+    latencies.drafted(1, _ASSUMED_STEP * passes[0] if draft is None else draft)
+    mechanisms, work = LOCKSTEP, 0.0
+    if mode == REMOTE:
+        same_cores = machines.read_ms is not None
+        work = _ROUND_MS if same_cores else max(0.0, _ROUND_MS - passes[0])
+        latencies.exchanged(machines.link_ms + work, 0.0, 0.0)
+        mechanisms = mechanisms_of(shares_cores=same_cores, self_continue=machines.self_continue, may_change_mode=True)
+    chances = [(steps / _STEPS) ** drafts for drafts in range(MAX_AUTO + 2)]
+    reached = _REACHED[_alike(mode, machines)] * prospects(latencies, chances, mechanisms, _PREPARED).rate
+    return 1e3 * (max(reached, 1.0 / (latencies.verify(0) + work)) if mechanisms.self_continue else reached)

@@ -1,0 +1,125 @@
+"""Running estimates, in milliseconds, of a draft step, a verifier pass, and the round trip."""
+
+from collections import deque
+from collections.abc import Sequence
+from copy import deepcopy
+
+from specpair.speculation.policy.estimates import Curve, Mean
+
+_LINK_WINDOW = 24  # latest exchanges that the round trip is estimated from
+_LINK_QUANTILE = 0.25  # of their times: low, because Wi-Fi power-save and late timers only ever lengthen an exchange
+_ASSUMED_WIDER = 0.5  # share of a draft step's time that another branch adds, until it is measured
+_SHARED = 1.5  # mean sessions in a pass from which a draft token is priced by its cost to all of them
+_LEAST = 1e-3  # ms; least estimate of a draft step or a verifier pass
+_EARLY, _SPREADS = 2.0, 2.0  # the margin: milliseconds, plus mean errors of the estimate of a verifier pass
+
+
+class LatencyModel:
+    """Running estimates of one drafter, one link and one verifier, all in milliseconds."""
+
+    def __init__(self, pass_ms: Sequence[float] = ()) -> None:
+        """`pass_ms`: milliseconds of a verifier pass over 1, 2, … tokens, as the verifier reports them."""
+        self._verify, self._reported = Curve(pass_ms), Curve(pass_ms)
+        if pass_ms:  # used until a pass was measured
+            self._reported.learn(0, pass_ms[0])
+        self._measured = False
+        self._error = Mean(0.9)
+        self._verify_ms: list[float] = []  # cache by number of draft tokens, until the next pass
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget what belongs to one text at one time: the link, the load of the verifier, and the draft step.
+
+        A draft step that was measured too slow must not keep later texts from drafting, which alone would correct it.
+        """
+        self._draft, self._wider = Mean(0.9), Mean(0.9)
+        self._links: deque[float] = deque(maxlen=_LINK_WINDOW)
+        self._queue = Mean(0.8)
+        self._sessions, self._judged = Mean(0.8), Mean(0.9)
+        self.link = 0.0  # the round trip, without the verifier's own times; 0.0 before the first exchange
+
+    def for_another_text(self) -> "LatencyModel":
+        """A copy that knows the times of verifier passes, but nothing that may differ from text to text."""
+        other = deepcopy(self)
+        other._begin()
+        return other
+
+    @property
+    def queue(self) -> float:
+        """Milliseconds that a request whose session is idle waits for the pass of other sessions to end."""
+        return self._queue.value
+
+    @property
+    def margin(self) -> float:
+        """Milliseconds before the estimated end of a verifier pass by which a draft should have arrived.
+
+        The pass may end earlier than estimated. The margin is at most half a verifier pass.
+        """
+        return min(_EARLY + _SPREADS * self._error.value, self.verify(0) / 2)
+
+    @property
+    def draft_known(self) -> bool:
+        """Whether a draft step has been measured."""
+        return self._draft.weight > 0.0
+
+    def draft(self, branches: int = 1) -> float:
+        """Milliseconds of one draft step that reads one token for each of `branches` branches."""
+        wider = self._wider.value if self._wider.weight else _ASSUMED_WIDER * self._draft.value
+        return max(_LEAST, self._draft.value + (branches - 1) * wider)
+
+    def verify(self, drafts: int) -> float:
+        """Milliseconds of a verifier pass that judges `drafts` draft tokens."""
+        while drafts >= len(self._verify_ms):
+            curve = self._verify if self._measured else self._reported
+            self._verify_ms.append(max(_LEAST, curve.at(len(self._verify_ms))))
+        return self._verify_ms[drafts]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other sessions usually share the verifier passes of this one."""
+        return self._sessions.value >= _SHARED
+
+    def cost(self, drafts: int) -> float:
+        """Milliseconds of a verifier pass if all sessions that share it had `drafts` draft tokens each.
+
+        Where sessions share passes, each draft token delays all of them. If every drafter counted only its own delay,
+        all would send too many draft tokens, and each would be slower.
+        """
+        sessions, usual = self._sessions.value, self._judged.value
+        if not self.is_shared:
+            return self.verify(drafts)
+        # From the reported times, because the passes measured here include the other sessions' draft tokens.
+        few = int(usual)
+        reported = self._reported.at(few) + (usual - few) * (self._reported.at(few + 1) - self._reported.at(few))
+        return max(0.1 * self.verify(0), self.verify(round(usual)) + sessions * (self._reported.at(drafts) - reported))
+
+    def drafted(self, branches: int, milliseconds: float) -> None:
+        """Take in a draft step that read one token for each of `branches` branches."""
+        if branches > 1 and self._draft.weight:
+            self._wider.learn(max(0.0, milliseconds - self._draft.value) / (branches - 1))
+        else:
+            self._draft.learn(milliseconds / (1.0 + (branches - 1) * _ASSUMED_WIDER))
+
+    def exchanged(self, milliseconds: float, queue_ms: float, forward_ms: float) -> None:
+        """Take in the time of one exchange, and the parts of it that the verifier reports as waiting and as passes."""
+        self._links.append(max(0.0, milliseconds - queue_ms - forward_ms))
+        self.link = sorted(self._links)[int(_LINK_QUANTILE * len(self._links))]
+
+    def verified(self, judged: int, forward_ms: float) -> None:
+        """Take in a verifier pass of `forward_ms` milliseconds that judged `judged` draft tokens."""
+        self._error.learn(abs(forward_ms - self.verify(judged)) if self._measured else 0.0)
+        self._verify.learn(judged, forward_ms)
+        self._verify_ms, self._measured = [], True
+
+    def shared(self, judged: int, sessions: int | None = None) -> None:
+        """Take in how many draft tokens of this session a verifier pass judged, and how many sessions shared it.
+
+        `sessions` None: not known.
+        """
+        self._judged.learn(judged)
+        if sessions is not None:
+            self._sessions.learn(sessions)
+
+    def queued(self, milliseconds: float) -> None:
+        """Take in how long a request whose session was idle waited for a verifier pass."""
+        self._queue.learn(milliseconds)

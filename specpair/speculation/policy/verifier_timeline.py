@@ -1,0 +1,172 @@
+"""Predict when the verifier will be free, and how long the committed text will be by then.
+
+All times are milliseconds on the drafter's clock. The drafter learns of events at the verifier half a round trip later.
+A step here is a self-continuation step: a verifier pass without draft tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, inf
+from typing import NamedTuple
+
+from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.policy.timing import LatencyModel
+
+_LONG_AGO = -1e12  # ms; stands for "the verifier expects no draft"
+
+
+@dataclass(eq=False, slots=True)
+class InFlightDraft:
+    """A draft under way to the verifier, with what its verify request says. Times in milliseconds."""
+
+    draft: Draft  # from the position on that was known to be committed when it was sent
+    sent_at: float
+    next_in_ms: float  # stated in the request: from the response until the next draft arrives, after a rejection
+    self_continue: bool | None = None  # stated in the request: whether the verifier self-continues; None: it never does
+    stale: bool = False  # a token committed since differs from the draft
+
+
+class PassStart(NamedTuple):
+    """When the verifier would start the pass for a draft (milliseconds), and how many tokens the text has by then."""
+
+    at: float
+    position: int
+
+
+class _PassEnd(NamedTuple):
+    """The state of the verifier when a pass ends."""
+
+    at: float
+    position: int  # committed tokens
+    draft_due: float  # when it expects a draft: within half a step of that, it starts no step
+    self_continue: bool  # whether it self-continues from here
+
+
+class VerifierTimeline:
+    """Follows the verifier from its last known state through the drafts in flight."""
+
+    def __init__(
+        self, latencies: LatencyModel, self_continue: bool, position: int, next_in_ms: float, now: float
+    ) -> None:
+        """`self_continue`: whether the verifier self-continues. `position`: committed tokens.
+
+        `next_in_ms`: stated in the prefill request: from the departure of its response until the first draft arrives.
+        """
+        self.drafts_in_flight: list[InFlightDraft] = []  # in the order in which they were sent
+        self.self_continue = self_continue  # as of the last response
+        self._latencies = latencies
+        self._heard_at, self._position = now, position
+        self._draft_due = now - latencies.link / 2 + next_in_ms  # when the verifier expects a draft
+        # A cache: the moment of the computation, and the end of all drafts in flight.
+        self._end_of_all: tuple[float, _PassEnd] | None = None
+
+    def news(self, position: int, now: float) -> None:
+        """Take in that the committed text has `position` tokens."""
+        self._heard_at, self._position = now, position
+        self._end_of_all = None
+
+    def expects(self, next_in_ms: float | None, now: float) -> None:
+        """Set when the verifier expects the next draft: `next_in_ms` after it sent the response that came now.
+
+        None: it expects no draft.
+        """
+        self._draft_due = _LONG_AGO if next_in_ms is None else now - self._latencies.link / 2 + next_in_ms
+        self._end_of_all = None
+
+    def sent(self, in_flight_draft: InFlightDraft) -> None:
+        """Take in a draft that was sent."""
+        self.drafts_in_flight.append(in_flight_draft)
+        self._end_of_all = None
+
+    def arrived(self, in_flight_draft: InFlightDraft) -> None:
+        """Take in that the response to a draft has come."""
+        place = self.drafts_in_flight.index(in_flight_draft)
+        for earlier in self.drafts_in_flight[:place]:  # their responses were overtaken on the way back
+            earlier.self_continue = in_flight_draft.self_continue
+        del self.drafts_in_flight[place]
+        self.self_continue = bool(in_flight_draft.self_continue)
+        self._end_of_all = None
+
+    def committed(self, position: int, token: int) -> None:
+        """Take in a committed token: mark drafts with another token at `position` as stale."""
+        for in_flight_draft in self.drafts_in_flight:
+            draft = in_flight_draft.draft
+            if draft.position <= position < draft.end and draft.tokens[position - draft.position].token != token:
+                in_flight_draft.stale = True
+        self._end_of_all = None
+
+    def starts(self, send_at: Sequence[float], now: float) -> list[PassStart]:
+        """For each moment of `send_at`, the pass start for a draft sent then, if all drafts in flight are accepted."""
+        half, end = self._latencies.link / 2, self._end(now)
+        starts = []
+        for at in send_at:
+            free, position = self._self_continued(end, at + half, now - half)
+            starts.append(PassStart(max(free, at + half), position))
+        return starts
+
+    def is_late(self, now: float) -> bool:
+        """Whether the verifier's next message is overdue by more than half a step, so `starts` is not reliable now."""
+        half, step = self._latencies.link / 2, self._latencies.verify(0)
+        end = self._end_of_drafts(half, -inf)
+        due = end.at if self.drafts_in_flight else self._step_starts(end, end.at) + step
+        return now - half > due + step / 2
+
+    def waits(self, now: float) -> bool:
+        """Whether a draft sent now would reach a verifier that is idle until one comes."""
+        if self.drafts_in_flight or not self.self_continue:
+            return not self.drafts_in_flight
+        half, end = self._latencies.link / 2, self._end(now)
+        free, _ = self._self_continued(end, now + half, now - half)
+        return free <= now + half < self._step_starts(end, free)
+
+    def _end(self, now: float) -> _PassEnd:
+        """The verifier after all drafts in flight. An end more than half a round trip ago would be known."""
+        if self._end_of_all is None or self._end_of_all[0] != now:
+            half = self._latencies.link / 2
+            self._end_of_all = now, self._end_of_drafts(half, now - half)
+        return self._end_of_all[1]
+
+    def _end_of_drafts(self, half: float, known_until: float) -> _PassEnd:
+        """The verifier after all drafts in flight, the passes of which end at `known_until` or later.
+
+        `half`: milliseconds of half a round trip.
+        """
+        end = _PassEnd(self._heard_at - half, self._position, self._draft_due, self.self_continue)
+        for in_flight_draft in self.drafts_in_flight:
+            self_continue = bool(in_flight_draft.self_continue)
+            if in_flight_draft.stale:
+                end = end._replace(self_continue=self_continue)
+                continue
+            arrival, draft = in_flight_draft.sent_at + half, in_flight_draft.draft
+            free, position = self._self_continued(end, arrival, known_until)
+            if draft.end >= position:
+                free = max(max(free, arrival) + self._latencies.verify(draft.end - position), known_until)
+                position = draft.end + 1
+            due = free + (0.0 if len(draft) else in_flight_draft.next_in_ms)
+            end = _PassEnd(free, position, due, self_continue)
+        return end
+
+    def _self_continued(self, end: _PassEnd, until: float, known_until: float) -> PassStart:
+        """When the steps that the verifier starts before `until` are over, and how many tokens the text has by then.
+
+        `end`: the verifier before them. A step that has begun ends before anything else begins; the first one ends at
+        `known_until` or later.
+        """
+        free, position, step = end.at, end.position, self._latencies.verify(0)
+        if not end.self_continue or until <= self._step_starts(end, free):
+            return PassStart(free, position)
+        free, position = max(self._step_starts(end, free) + step, known_until), position + 1
+        for until_then in (min(until, end.draft_due - step / 2), until):  # before it waits for a draft, and after
+            steps = max(0, ceil((until_then - free) / step))
+            free, position = free + steps * step, position + steps
+            begins = self._step_starts(end, free)
+            if until <= begins:
+                break
+            if begins > free:
+                free, position = begins + step, position + 1
+        return PassStart(free, position)
+
+    def _step_starts(self, end: _PassEnd, since: float) -> float:
+        """When a verifier that is free since `since` starts a self-continuation step, unless a draft comes."""
+        half_pass = self._latencies.verify(0) / 2
+        return end.draft_due + half_pass if abs(since - end.draft_due) < half_pass else since

@@ -1,0 +1,412 @@
+"""The neuron_legacy backend on a stand-in for its library: its passes, defaults and attributes."""
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backends import registry
+from backends.neuron.cores import VISIBLE
+from backends.neuron_legacy.backend import CORES
+from backends.trial.random_batches import random_batches
+from specpair.engines.backend import Entry
+from specpair.engines.errors import EngineFailure, EngineLost, ModelLoadError
+from specpair.engines.load_options import LoadOptions
+from tests.backends.neuron_legacy.conftest import IDS, Load
+from tests.models.conftest import TinyModel, reference_logits
+from verifier_server.loading import Loader
+from verifier_server.settings import Settings
+
+pytestmark = pytest.mark.engine("torch")  # the stand-in needs torch
+
+Call = tuple[list[list[int]], list[list[int]], list[int]]  # ids and cells of each slot, slots
+WIDTHS = (4, 13, 30)
+
+
+class Recorded:
+    """The further calls of the library."""
+
+    def __init__(self, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.prompts: list[Call] = []
+        self.speculative: list[Call] = []
+        self.continuations: list[tuple[int, list[int], int, int]] = []  # width, cells, slot, index of the last token
+        model = backend._model
+        for name, calls in (("forward", self.prompts), ("speculative_forward", self.speculative)):
+
+            def note(ids: Any, *, into: Any = calls, then: Any = getattr(model, name), **given: Any) -> Any:
+                into.append((ids.tolist(), given["cache_ids"].tolist(), given["start_ids"].tolist()))
+                return then(ids, **given)
+
+            monkeypatch.setattr(model, name, note)
+        for width, program in model.decoder_lm_head_for_window_context.items():
+
+            def run(hidden: Any, cells: Any, slots: Any, last: Any, *unused: Any, then: Any = program) -> Any:
+                self.continuations.append((hidden.shape[1], cells[0].tolist(), int(slots), int(last)))
+                return then(hidden, cells, slots, last, *unused)
+
+            run.inputs_sdim = program.inputs_sdim  # type: ignore[attr-defined]
+            monkeypatch.setitem(model.decoder_lm_head_for_window_context, width, run)
+
+
+def paying_from(backend: Any, slots: int) -> Any:
+    """Let passes over all slots pay from so many slots on; the load measures it."""
+    backend._passes._pays_from = dict.fromkeys(backend._programs.verify, slots)
+    return backend
+
+
+def test_logits_equal_the_reference_up_to_the_end_of_the_context(load: Load, tiny: TinyModel) -> None:
+    backend = load()
+    expected = reference_logits(tiny.config, tiny.weights, IDS[:127])
+    for logits_from in (0, 1, 50, 126):
+        got = backend.extend([Entry(1, 0, IDS[:127], logits_from)])[0]
+        assert np.abs(got - expected[logits_from:]).max() < 1e-4
+    for start in (1, 60, 120, 126):
+        got = backend.extend([Entry(1, start, IDS[start:127], 0)])[0]
+        assert np.abs(got - expected[start:]).max() < 1e-4
+
+
+def test_release_clears_nan_from_every_cell_and_layer(load: Load, tmp_path: Path) -> None:
+    """Attention multiplies the values that it masks by 0, and 0 times NaN is NaN."""
+    bad, tiny = 200, TinyModel(tmp_path / "untied", tie_word_embeddings=False)
+    tiny.weights["model.embed_tokens.weight"][bad] = np.nan
+    tiny.write_weights()
+    backend = load(model=tiny.folder, slots=3)
+    ids = [each for each in IDS[:40] if each != bad]
+    expected, _ = (backend.extend([Entry(slot, 0, ids, 0)])[0].copy() for slot in (0, 2))
+    assert not np.isfinite(backend.extend([Entry(1, 0, [bad, *ids], 0)])[0]).any()
+    assert backend.has_overflowed(1)
+    backend.release(1)
+    assert not backend.has_overflowed(1) and backend.length(1) == 0
+    assert np.isfinite(backend._model.device.caches.numpy()).all()
+    for slot, start in ((1, 0), (0, 20), (2, 30)):
+        got = backend.extend([Entry(slot, start, ids[start:], 0)])[0]
+        assert np.abs(got - expected[start:]).max() < 1e-4
+
+
+@pytest.mark.parametrize("pays_from", [1, 2, 99])
+def test_all_passes_have_safe_kinds_and_widths(load: Load, monkeypatch: pytest.MonkeyPatch, pays_from: int) -> None:
+    """Passes are prompts of at least two ids from cell 0 on, or have a compiled width and start at a higher cell."""
+    backend = paying_from(load(slots=3, context_length=255), pays_from)
+    calls = Recorded(backend, monkeypatch)
+    for batch in random_batches(backend, 150):
+        for entry, logits in zip(batch, backend.extend(batch), strict=True):
+            assert logits.shape == (len(entry.tokens) - entry.logits_from, backend.vocabulary.size)
+    assert len(calls.prompts) > 5 and len(calls.speculative) > 100 and len(calls.continuations) > 5
+    for ids, cells, _ in calls.prompts:
+        assert 2 <= len(ids[0]) == len(cells[0]) <= 128
+        assert cells[0] in ([0, 0], list(range(len(ids[0]))))
+    for ids, cells, slots in calls.speculative:
+        assert slots == [0, 1, 2] if len(slots) > 1 else pays_from > 1
+        for each, taken in zip(ids, cells, strict=True):
+            assert len(each) == len(taken) and len(each) in WIDTHS
+            assert 0 < taken[0] == min(taken) and max(taken) <= 255
+    for width, cells_taken, _, last in calls.continuations:
+        assert width == len(cells_taken) == 128 and 0 < cells_taken[0] and last < width
+    widths = {len(ids[0]) for ids, _, _ in calls.speculative}
+    assert widths == set(WIDTHS)
+    assert {len(slots) for _, _, slots in calls.speculative} == {1: {3}, 2: {1, 3}, 99: {1}}[pays_from]
+
+
+def test_one_pass_verifies_all_slots(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slots without work are parked behind their tokens; prompts have passes of their own."""
+    backend = paying_from(load(slots=4), 2)
+    backend.extend([Entry(0, 0, IDS[:3], 3), Entry(1, 0, IDS[:9], 9), Entry(2, 0, IDS[:20], 20)])
+    calls = Recorded(backend, monkeypatch)
+    backend.extend([Entry(1, 7, IDS[7:12], 0), Entry(0, 3, IDS[3:4], 0), Entry(3, 0, IDS[:6], 5)])
+    assert calls.prompts == [([IDS[:6]], [list(range(6))], [3])]
+    [(ids, cells, slots)] = calls.speculative
+    assert slots == [0, 1, 2, 3]
+    assert ids == [[IDS[3], *[0] * 12], [*IDS[7:12], *[0] * 8], [0] * 13, [0] * 13]
+    assert cells == [list(range(first, first + 13)) for first in (3, 7, 20, 6)]
+    assert [backend.length(slot) for slot in range(4)] == [4, 12, 20, 6]
+
+
+def test_pass_over_all_slots_may_be_narrower_than_there_are_slots(
+    load: Load, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel
+) -> None:
+    backend = paying_from(load(slots=6), 2)
+    backend.extend([Entry(slot, 0, IDS[:3], 3) for slot in range(6)])
+    calls = Recorded(backend, monkeypatch)
+    found = backend.extend([Entry(slot, 3, IDS[3:5], 0) for slot in (1, 4)])
+    assert [(len(ids), len(ids[0])) for ids, _, _ in calls.speculative] == [(6, 4)]
+    expected = reference_logits(tiny.config, tiny.weights, IDS[:5])[3:]
+    assert max(np.abs(each - expected).max() for each in found) < 1e-4
+
+
+def test_long_entries_share_rounds(load: Load, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel) -> None:
+    backend = paying_from(load(slots=2), 2)
+    backend.extend([Entry(0, 0, IDS[:3], 3), Entry(1, 0, IDS[:9], 9)])
+    calls = Recorded(backend, monkeypatch)
+    first, second = backend.extend([Entry(0, 3, IDS[3:70], 0), Entry(1, 9, IDS[9:14], 0)])
+    assert [(len(ids), len(ids[0])) for ids, _, _ in calls.speculative] == [(2, 30), (1, 30), (1, 13)]
+    expected = reference_logits(tiny.config, tiny.weights, IDS[:70])
+    assert np.abs(first - expected[3:]).max() < 1e-4
+    assert np.abs(second - expected[9:14]).max() < 1e-4
+
+
+def test_whether_one_pass_pays_is_measured(load: Load) -> None:
+    passes = load(slots=3)._passes
+    one, all_slots = [9.0, 2.0, 1.0, 1.2], [0.1, 1.6, 1.5, 4.0]  # seconds of four runs
+    times = [time for _ in range(3) for seconds in (one, all_slots) for each in seconds for time in (0.0, each)]
+    clock = iter(times)
+    passes.warm_up(lambda: None, lambda: next(clock))
+    assert passes._pays_from == {4: 2, 13: 2, 30: 2}, "1 s for one slot, 1.5 s for all, after the first run"
+
+
+def test_entries_are_cut_into_prompt_and_speculative_passes(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = paying_from(load(), 99)
+    calls = Recorded(backend, monkeypatch)
+    backend.extend([Entry(0, 0, IDS[:1], 0), Entry(1, 0, IDS[:9], 9)])
+    assert calls.prompts == [([[IDS[0], 0]], [[0, 0]], [0]), ([IDS[:9]], [list(range(9))], [1])]
+    assert calls.speculative == []
+    backend.extend([Entry(0, 0, IDS[:7], 2), Entry(1, 7, IDS[7:9], 1)])
+    assert calls.prompts[2:] == [([IDS[:3]], [[0, 1, 2]], [0])]
+    assert calls.speculative == [
+        ([IDS[3:7]], [[3, 4, 5, 6]], [0]),
+        ([[*IDS[7:9], 0, 0]], [[7, 8, 9, 10]], [1]),
+    ]
+    backend.extend([Entry(0, 7, IDS[7:126], 0)])
+    backend.extend([Entry(0, 126, IDS[126:127], 0)])
+    assert [len(ids[0]) for ids, _, _ in calls.speculative[2:]] == [30, 30, 30, 30, 4]
+    assert calls.speculative[-1] == ([[IDS[126], 0, 0, 0]], [[126, 127, 127, 127]], [0])
+
+
+def test_long_prompts_go_on_in_continuations(load: Load, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel) -> None:
+    """A prompt takes few passes, and no logits are fetched that nobody asked for."""
+    backend = load(context_length=511, batch_tokens=256)
+    calls = Recorded(backend, monkeypatch)
+    expected = reference_logits(tiny.config, tiny.weights, IDS[:500])
+    assert backend.extend([Entry(0, 0, IDS[:200], 200)])[0].shape == (0, 264)
+    assert backend.extend([Entry(0, 200, IDS[200:456], 256)])[0].shape == (0, 264)
+    [last] = backend.extend([Entry(0, 456, IDS[456:500], 43)])
+    assert [width for width, *_ in calls.continuations] == [256, 128]
+    assert calls.continuations[1][3] == 43
+    assert len(calls.prompts) == 1 and calls.speculative == []
+    assert np.abs(last - expected[499:]).max() < 1e-4
+    [tail] = backend.extend([Entry(0, 300, IDS[300:440], 100)])
+    assert [width for width, *_ in calls.continuations[2:]] == [128]
+    assert [len(ids[0]) for ids, _, _ in calls.speculative] == [30, 13]
+    assert np.abs(tail - expected[400:440]).max() < 1e-4
+
+
+def test_short_spans_are_used_as_long_as_they_suffice(load: Load, library: Any, tiny: TinyModel) -> None:
+    backend = load(context_length=511, compile_spans=(256,))
+    assert backend._model.token_buckets == [256, 512]
+    expected = reference_logits(tiny.config, tiny.weights, IDS[:300])
+    backend.extend([Entry(0, 0, IDS[:128], 128)])
+    backend.extend([Entry(0, 128, IDS[128:250], 122)])
+    assert np.abs(backend.extend([Entry(0, 250, IDS[250:300], 0)])[0] - expected[250:]).max() < 1e-4
+
+
+def test_load_runs_the_programs_of_every_span(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = load(context_length=511, compile_spans=(256,))
+    calls = Recorded(backend, monkeypatch)
+    backend._passes.warm_up(lambda: None)
+    ends = {max(map(max, cells)) for _, cells, _ in calls.speculative}
+    assert ends == {255, 511}
+    assert [(width, cells[-1]) for width, cells, *_ in calls.continuations] == [(128, 255), (128, 511)]
+
+
+def test_context_beyond_the_trained_one_is_refused(load: Load, tiny: TinyModel) -> None:
+    with pytest.raises(ModelLoadError) as caught:
+        load(context_length=513)
+    assert str(caught.value) == "context 513: this model was trained for 512 positions at most"
+    assert caught.value.setting == "context"
+
+
+def test_lack_of_memory_while_compiling_names_the_setting(
+    load: Load, library: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: Any) -> None:
+        raise BrokenProcessPool("A process in the process pool was terminated abruptly")
+
+    monkeypatch.setattr(library.LlamaForSampling, "to_neuron", fails)
+    with pytest.raises(ModelLoadError, match=r"^compile_workers 3: the system ended a compiler") as caught:
+        load(compile_workers=3)
+    assert caught.value.setting == "compile_workers"
+
+
+def test_default_degree_is_shared_by_the_models_of_a_process(load: Load) -> None:
+    target = load(tensor_parallel=2)
+    draft = load()
+    assert (target.devices, draft.devices) == (2, 2)
+    with pytest.raises(ModelLoadError, match="tensor_parallel 1: a model of this process is split over 2 cores"):
+        load(tensor_parallel=1)
+    target.close()
+    draft.close()
+    assert load().devices == 1
+
+
+def test_cores_are_claimed(load: Load) -> None:
+    load(tensor_parallel=2)
+    assert os.environ[VISIBLE] == "0-1"
+
+
+def test_attributes_describe_the_backend(load: Load, tiny: TinyModel) -> None:
+    (tiny.folder / "chat_template.jinja").write_text("{{ messages }}", encoding="utf-8")
+    backend = load(slots=3, context_length=200)
+    assert (backend.name, backend.model_name) == ("neuron_legacy", "tiny")
+    assert (backend.slots, backend.context_length, backend.max_batch_tokens) == (3, 200, 128)
+    assert (backend.can_copy, backend.max_rollback) == (False, None)
+    assert backend.chat_template == "{{ messages }}"
+    assert backend.vocabulary.size == tiny.config["vocab_size"]
+    caches = backend._model.device.caches
+    assert backend.kv_bytes == caches.numel() * caches.element_size()
+    backend.close()
+    backend.close()
+
+
+def test_defaults_are_chosen_from_the_model(load: Load) -> None:
+    backend = load(slots=None, context_length=None, dtype=None, batch_tokens=8)
+    assert backend.slots == 4
+    assert backend.context_length == 511, "as trained, less a cell for padding"
+    assert backend._model.config.amp == "bf16"
+    assert backend._model.config.tp_degree == 1
+    assert backend._model.context_buckets == [128]
+    assert backend._model.token_buckets == [512]
+    assert backend.extend([Entry(0, 0, IDS[:5], 3)])[0].dtype == np.float32
+
+
+def test_drafter_gets_one_slot_per_text(load: Load) -> None:
+    """A drafter asks for one slot per continuation, to copy the text to. This engine cannot copy."""
+    assert load(slots=6, shared_cells=640).slots == 1
+    assert load(slots=1, shared_cells=0).slots == 1
+    assert load(slots=6, shared_cells=512, contexts=2).slots == 2
+    assert load(slots=3).slots == 3, "a verifier's sessions have no text in common"
+
+
+def test_load_runs_every_program(load: Load, library: Any, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel) -> None:
+    from tests.stand_ins.transformers_neuronx.device import Device
+
+    widths: list[int] = []
+    run = Device.run
+
+    def note(self: Device, width: int, *arguments: Any, **named: Any) -> Any:
+        widths.append(width)
+        return run(self, width, *arguments, **named)
+
+    monkeypatch.setattr(Device, "run", note)
+    progress: list[float] = []
+    options = LoadOptions(model=tiny.folder, slots=2, context_length=300, batch_tokens=200, dtype="float32")
+    backend = registry.load("neuron_legacy", options, progress.append)
+    assert widths == [128, 256, 128, 256, *(width for width in WIDTHS for _ in range(2 * 4))]
+    assert progress == sorted(set(progress))
+    assert progress[-1] == 1.0 and len(progress) == 3 + 4 + 2 * len(WIDTHS)
+    assert backend.length(0) == 0
+    backend.close()
+
+
+def test_failing_pass_empties_its_slots_and_the_next_works(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = paying_from(load(), 99)
+    backend.extend([Entry(0, 0, IDS[:5], 5), Entry(1, 0, IDS[:5], 5)])
+
+    works = backend._model.speculative_forward
+
+    def fails_once(*_: Any, **__: Any) -> None:
+        monkeypatch.setattr(backend._model, "speculative_forward", works)
+        raise AssertionError("Copying tensor from host to device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backend._model, "speculative_forward", fails_once)
+        with pytest.raises(EngineFailure, match="transformers-neuronx failed: AssertionError: Copying tensor"):
+            backend.extend([Entry(0, 5, IDS[5:7], 0)])
+        patch.setattr(backend._model, "speculative_forward", lambda *_, **__: np.zeros((4, 264)))
+        with pytest.raises(EngineFailure, match=r"returned logits of shape \(4, 264\), expected was \(4, 264, 1\)"):
+            backend.extend([Entry(1, 5, IDS[5:7], 0)])
+    assert [backend.length(slot) for slot in range(2)] == [0, 0]
+    assert backend.extend([Entry(0, 0, IDS[:3], 0)])[0].shape == (3, 264)
+
+
+def test_engine_whose_passes_keep_failing_is_lost(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an error of the hardware: a supervisor has to restart the process."""
+    backend = paying_from(load(), 99)
+    backend.extend([Entry(0, 0, IDS[:5], 5)])
+    calls = []
+
+    def fails(*_: Any, **__: Any) -> None:
+        calls.append(1)
+        raise RuntimeError("nrt_execute status=1202")
+
+    monkeypatch.setattr(backend._model, "speculative_forward", fails)
+    lost = r"^transformers-neuronx failed: RuntimeError: nrt_execute status=1202; so does every pass since: restart"
+    for _ in range(2):
+        with pytest.raises(EngineLost, match=lost):
+            backend.extend([Entry(1, 0, IDS[:5], 0)])
+    assert len(calls) == 2, "the pass, and one that tells whether the engine is lost"
+
+
+def test_test_after_a_failed_pass_overwrites_no_token(
+    load: Load, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel
+) -> None:
+    backend = paying_from(load(), 99)
+    backend.extend([Entry(0, 0, IDS[:7], 7)])
+    forward = backend._model.forward
+
+    def fails_once(*_: Any, **__: Any) -> None:
+        monkeypatch.setattr(backend._model, "forward", forward)
+        raise RuntimeError("numerical error")
+
+    monkeypatch.setattr(backend._model, "forward", fails_once)
+    with pytest.raises(EngineFailure, match="numerical error"):
+        backend.extend([Entry(1, 0, IDS[:5], 0)])
+    [got] = backend.extend([Entry(0, 7, IDS[7:9], 0)])
+    assert np.abs(got - reference_logits(tiny.config, tiny.weights, IDS[:9])[7:]).max() < 1e-4
+
+
+def test_passes_of_two_models_never_overlap(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They share the cores, each of which waits for the others: target and draft model run in threads of their own."""
+    models = [load(), load()]
+    running, overlaps = [0], []
+
+    def slowly(then: Any) -> Any:
+        def run(*arguments: Any, **named: Any) -> Any:
+            running[0] += 1
+            overlaps.append(running[0] > 1)
+            time.sleep(0.002)
+            logits = then(*arguments, **named)
+            running[0] -= 1
+            return logits
+
+        return run
+
+    for model in models:
+        for name in ("forward", "speculative_forward"):
+            monkeypatch.setattr(model._model, name, slowly(getattr(model._model, name)))
+
+    def walk(model: Any) -> None:
+        for batch in random_batches(model, 10):
+            model.extend(batch)
+
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(walk, models))
+    assert len(overlaps) > 20 and not any(overlaps)
+
+
+@pytest.mark.parametrize("degree", ["auto", 2])
+def test_server_with_a_draft_model_loads_both_at_one_degree(
+    library: Any, tiny: TinyModel, tmp_path: Path, degree: int | str
+) -> None:
+    """Mode fused with tensor parallelism: all models of a process need the same degree."""
+    draft = TinyModel(tmp_path / "draft", num_hidden_layers=1)
+    settings = Settings(
+        backend="neuron_legacy",
+        model=tiny.folder,
+        draft_model=draft.folder,
+        rows=2,
+        context=127,
+        dtype="float32",
+        tensor_parallel=degree,
+        batch_tokens=100,
+    )
+    loader = Loader(settings, time.monotonic, lambda: None)
+    loader.start()
+    assert loader.wait(60) and loader.failure is None
+    models = loader.loaded()
+    assert models.drafting is not None
+    models.stop()
+    assert CORES.degree is None, "both models gave their memory back"

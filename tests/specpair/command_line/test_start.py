@@ -1,0 +1,98 @@
+"""Ctrl-C during the imports of a command ends it at once, by the signal, without output."""
+
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+import drafter_client
+from specpair.command_line import start
+from tests.paths import ROOT
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")
+ENTRIES = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+# The interpreter runs this before the program. It sends SIGINT when the named module is looked up for import.
+INTERRUPTED_AT = dedent("""
+    import os, signal, sys
+
+    class Interrupter:
+        def find_spec(self, name, path=None, target=None):
+            if name == os.environ["INTERRUPTED_AT"]:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    sys.meta_path.insert(0, Interrupter())
+""")
+
+
+def _installed(name: str) -> list[str]:
+    """Arguments that run an entry point as its installed script does."""
+    module, _, function = ENTRIES[name].partition(":")
+    return ["-c", f"import sys; from {module} import {function}; sys.exit({function}())"]
+
+
+DRAFTER = ("numpy", "drafter_client.cli.commands")
+VERIFIER = ("pydantic", "verifier_server.service")
+DEMO = ("child_processes", "numpy")
+COMMANDS = [
+    *((["-m", "drafter_client"], module) for module in ("drafter_client.cli.program", *DRAFTER)),
+    *((_installed("drafter"), module) for module in DRAFTER),
+    *((["-m", "verifier_server"], module) for module in ("verifier_server.program", *VERIFIER)),
+    *((_installed("verifier"), module) for module in VERIFIER),
+    *((["-m", "examples.demo"], module) for module in ("examples.demo_program", *DEMO)),
+    *(
+        (["-m", "specpair.child_processes.child", "0", "-m", "drafter_client"], module)
+        for module in ("drafter_client", *DRAFTER)
+    ),
+]
+
+
+@pytest.mark.parametrize(("command", "module"), COMMANDS, ids=[f"{' '.join(each[:2])}-{at}" for each, at in COMMANDS])
+def test_ctrl_c_during_imports_ends_the_program_silently(tmp_path: Path, command: list[str], module: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_AT)
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    empty_input, other_end = os.pipe()
+    with os.fdopen(empty_input), os.fdopen(other_end, "w"):
+        ran = subprocess.run(
+            [sys.executable, *command],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": path, "INTERRUPTED_AT": module},
+            stdin=empty_input,
+            capture_output=True,
+            timeout=60,
+        )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (-signal.SIGINT, b"", b"")
+
+
+@pytest.fixture
+def handler() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("handler")
+def test_catch_interrupts_restores_the_handler_and_ignored_signals_stay() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    start.die_by_interrupts()
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    start.catch_interrupts()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    for handler in (signal.SIG_IGN, signal.SIG_DFL):
+        signal.signal(signal.SIGINT, handler)
+        start.die_by_interrupts()
+        start.catch_interrupts()
+        assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_every_public_name_of_drafter_client_can_be_imported() -> None:
+    assert sorted(drafter_client._HOMES) == sorted(drafter_client.__all__)
+    for name in drafter_client.__all__:
+        assert getattr(drafter_client, name) is not None
+    with pytest.raises(AttributeError, match="module 'drafter_client' has no attribute 'Nothing'"):
+        drafter_client.Nothing  # type: ignore[attr-defined]  # noqa: B018

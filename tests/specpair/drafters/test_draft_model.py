@@ -1,0 +1,417 @@
+"""ModelDrafter: several continuations in one pass, no token computed twice, texts longer than its context."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.scripted import Script, ScriptedBackend
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.engines.backend import Entry, Logits
+from specpair.engines.errors import EngineFailure, OutOfRoom
+from specpair.speculation.acceptance.draft_probs import drawn_from, normalised, propose
+from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.sampling.sampling import Sampling, choose
+from tests.drafter_client.support import PROMPT, drafts_of, plain
+from tests.examples import examples
+
+GREEDY, WARM = Sampling(), Sampling(seed=9, temperature=0.8)
+FILTERED = Sampling(seed=3, temperature=1.3, top_k=20, top_p=0.9)
+SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])
+LONG = np.random.default_rng(5).integers(0, 256, 40).tolist()
+
+
+def _tokens(drafter: ModelDrafter, text: Sequence[int], count: int) -> list[int]:
+    return [draft.token for draft in drafts_of(drafter, text, count)]
+
+
+def _predict(drafter: ModelDrafter, text: Sequence[int], *tails: Sequence[int]) -> list[Prediction]:
+    return drafter.expand(text, tails, True).predictions
+
+
+def _expected(text: Sequence[int], sampling: Sampling = GREEDY, script: Script = Script()) -> Prediction:
+    """The model's prediction behind a text, computed without slots."""
+    logits = ScriptedBackend(script).logits_after(text)
+    token = choose(logits, sampling, len(text))
+    odds = np.exp((logits.astype(np.float64)) / (1.0 if sampling.greedy else sampling.temperature))
+    logits[token] = -np.inf
+    return Prediction(token, float(odds[token] / odds.sum()), choose(logits, sampling, len(text)))
+
+
+def _same(found: Prediction, expected: Prediction) -> bool:
+    confident = found.confidence == pytest.approx(expected.confidence, rel=1e-4)
+    return (found.token, found.runner_up) == (expected.token, expected.runner_up) and confident
+
+
+@SAMPLINGS
+def test_draft_equals_plain_decoding_of_the_draft_model(sampling: Sampling) -> None:
+    expected = plain(ScriptedBackend(), PROMPT, 12, sampling)
+    assert _tokens(ModelDrafter(ScriptedBackend(), sampling), PROMPT, 12) == expected
+
+
+@SAMPLINGS
+def test_prediction_has_choice_probability_and_second_choice(sampling: Sampling) -> None:
+    """The second choice uses the same noise: it is the verifier's token where the first choice is less likely there."""
+    drafter = ModelDrafter(ScriptedBackend(), sampling)
+    text = list(PROMPT)
+    for _ in range(20):
+        (found,) = _predict(drafter, text, [])
+        assert _same(found, _expected(text, sampling))
+        text.append(found.token)
+
+
+def test_second_choices_are_predicted_only_on_request() -> None:
+    drafter = ModelDrafter(ScriptedBackend(), GREEDY)
+    (found,) = drafter.expand(PROMPT, [[]], False).predictions
+    assert found == (*_predict(drafter, PROMPT, [])[0][:2], None, None)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])
+@pytest.mark.parametrize("has_top_logits", [False, True], ids=["rows", "top logits"])
+def test_drawn_draft_token_comes_from_its_reported_distribution(sampling: Sampling, has_top_logits: bool) -> None:
+    drafter = ModelDrafter(ScriptedBackend(has_top_logits=has_top_logits), sampling, draws=True)
+    text = list(PROMPT)
+    for _ in range(20):
+        (found,) = drafter.expand(text, [[]], False).predictions
+        assert found.probs == propose(ScriptedBackend().logits_after(text), sampling)
+        assert found.token == drawn_from(found.probs, sampling.seed, len(text))
+        assert found.confidence == normalised(found.probs)[found.token]
+        text.append(found.token)
+    if not sampling.greedy:
+        assert text[len(PROMPT) :] != plain(ScriptedBackend(), PROMPT, 20, sampling), "drawn with separate noise"
+
+
+def test_second_choice_differs_from_the_first_with_top_k_1() -> None:
+    """Top-k excludes all other tokens, but the second choice is still one of them."""
+    sampling = Sampling(seed=1, temperature=1.0, top_k=1)
+    drafter = ModelDrafter(ScriptedBackend(Script(sharpness=1.0)), sampling)
+    for tail in ([], [1], [2, 3]):
+        (found,) = _predict(drafter, PROMPT, tail)
+        assert found.runner_up is not None and found.runner_up != found.token
+
+
+def test_several_continuations_take_one_pass() -> None:
+    backend = ScriptedBackend(slots=4)
+    drafter = ModelDrafter(backend, GREEDY)
+    assert drafter.width == 4
+    (first,) = _predict(drafter, PROMPT, [])
+    assert first.runner_up is not None
+    passes, fed = backend.passes, backend.fed
+    tails = [[first.token], [first.runner_up], [7], [8]]
+    expansion = drafter.expand(PROMPT, tails, True)
+    assert [_same(*pair) for pair in zip(expansion.predictions, [_expected(PROMPT + t) for t in tails], strict=True)]
+    assert (backend.passes - passes, backend.fed - fed, expansion.read) == (1, 4, 4)
+
+
+def test_engine_without_copy_expands_one_continuation() -> None:
+    drafter = ModelDrafter(ScriptedBackend(slots=4, can_copy=False), GREEDY)
+    assert drafter.width == 1
+    text = list(PROMPT)
+    for tail in ([1], [2], [1, 2], [1, 3], []):
+        assert _same(_predict(drafter, text, tail)[0], _expected(text + tail))
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_no_token_is_computed_twice_while_all_drafts_are_accepted(slots: int) -> None:
+    backend = ScriptedBackend(slots=slots)
+    drafter = ModelDrafter(backend, GREEDY)
+    text = list(PROMPT)
+    for _ in range(5):
+        text += _tokens(drafter, text, 3)
+    assert len(text) == len(PROMPT) + 15
+    assert backend.fed == len(text) - 1  # the last draft of all is not fed yet
+    assert backend.passes == 15
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_accepted_draft_tokens_are_not_computed_again(slots: int) -> None:
+    """The text arrives token by token while the draft is eight tokens ahead."""
+    backend = ScriptedBackend(slots=slots)
+    drafter = ModelDrafter(backend, GREEDY)
+    ahead = _tokens(drafter, PROMPT, 8)
+    fed = backend.fed
+    for accepted in range(1, 9):
+        (found,) = _predict(drafter, PROMPT + ahead[:accepted], ahead[accepted:])
+        ahead.append(found.token)
+    assert ahead == plain(ScriptedBackend(), PROMPT, 16)
+    assert backend.fed - fed == 8
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4])
+def test_recovered_token_costs_only_the_changed_tokens(slots: int) -> None:
+    backend = ScriptedBackend(slots=slots)
+    drafter = ModelDrafter(backend, GREEDY)
+    draft = _tokens(drafter, PROMPT, 6)
+    fed = backend.fed
+    recovered = [*PROMPT, *draft[:2], 255 - draft[2]]
+    again = _tokens(drafter, recovered, 4)
+    assert again == plain(ScriptedBackend(), recovered, 4)
+    assert backend.fed - fed == 1 + 3  # the recovered token, then all draft tokens but the last
+
+
+def test_prepared_continuation_is_not_computed_again() -> None:
+    backend = ScriptedBackend(slots=3)
+    drafter = ModelDrafter(backend, GREEDY)
+    (first,) = _predict(drafter, PROMPT, [])
+    main, other = [first.token], [int(first.runner_up or 0)]
+    for _ in range(3):  # side by side, token by token
+        tails = [list(main), list(other)]
+        for tail, found in zip((main, other), _predict(drafter, PROMPT, *tails), strict=True):
+            tail.append(found.token)
+    fed = backend.fed
+    taken = PROMPT + other[:1]
+    (found,) = _predict(drafter, taken, other[1:])
+    assert backend.fed - fed == 1  # the newest token; none of the prepared tokens
+    assert _same(found, _expected(PROMPT + other))
+
+
+def test_forking_continuation_is_copied_up_to_the_fork() -> None:
+    backend = ScriptedBackend(slots=2)
+    drafter = ModelDrafter(backend, GREEDY)
+    _predict(drafter, PROMPT, [1, 2, 3, 4, 5])
+    fed = backend.fed
+    (found,) = _predict(drafter, PROMPT, [1, 2, 3, 9])
+    assert backend.fed - fed == 1
+    assert _same(found, _expected([*PROMPT, 1, 2, 3, 9]))
+    fed = backend.fed
+    _predict(drafter, PROMPT, [1, 2, 3, 4, 5, 6])
+    assert backend.fed - fed == 1, "the original continuation is still held"
+
+
+def test_least_recently_used_slot_is_reused() -> None:
+    backend = ScriptedBackend(slots=2)
+    drafter = ModelDrafter(backend, GREEDY)
+    _predict(drafter, PROMPT, [1, 1])
+    _predict(drafter, PROMPT, [2, 2])
+    _predict(drafter, PROMPT, [1, 1, 1])
+    _predict(drafter, PROMPT, [3, 3])  # in place of [2, 2]
+    fed = backend.fed
+    _predict(drafter, PROMPT, [1, 1, 1, 1])
+    assert backend.fed - fed == 1
+
+
+def test_reused_slot_is_not_copied_from_for_its_old_contents() -> None:
+    """With three slots and three tokens a pass, the first tail is read before the last one gets a slot."""
+    drafter = ModelDrafter(ScriptedBackend(slots=3, max_batch_tokens=3), GREEDY)
+    for tail in ([1, 1, 1, 1], [5], [6]):
+        _predict(drafter, PROMPT, tail)
+    tails = [[1, 9, 9], [7, 7], [1, 1, 1, 2]]
+    for tail, found in zip(tails, _predict(drafter, PROMPT, *tails), strict=True):
+        assert _same(found, _expected(PROMPT + tail))
+
+
+def test_number_of_read_tokens_is_reported() -> None:
+    backend = ScriptedBackend(slots=3, max_batch_tokens=16)
+    drafter = ModelDrafter(backend, GREEDY)
+    read = 0
+    for text, tails in ((PROMPT, [[]]), (PROMPT, [[1], [2]]), (PROMPT + LONG, [[]]), (PROMPT + LONG, [[1], [1, 2]])):
+        read += drafter.expand(text, tails, True).read
+        assert read == backend.fed
+
+
+def test_undrafted_committed_text_is_read_in_one_pass() -> None:
+    backend = ScriptedBackend()
+    drafter = ModelDrafter(backend, GREEDY)
+    _predict(drafter, PROMPT, [])
+    passes, fed = backend.passes, backend.fed
+    _predict(drafter, PROMPT + LONG, [])
+    assert (backend.passes - passes, backend.fed - fed) == (1, len(LONG))
+
+
+def test_repeated_expand_computes_only_the_last_token() -> None:
+    backend = ScriptedBackend()
+    drafter = ModelDrafter(backend, GREEDY)
+    first = _predict(drafter, PROMPT, [])
+    fed = backend.fed
+    assert _predict(drafter, PROMPT, []) == first
+    assert backend.fed - fed == 1
+
+
+def test_prompt_wider_than_a_batch_is_fed_in_pieces() -> None:
+    backend = ScriptedBackend(max_batch_tokens=8)
+    prompt = PROMPT + LONG
+    assert _tokens(ModelDrafter(backend, GREEDY), prompt, 2) == plain(ScriptedBackend(), prompt, 2)
+    assert backend.fed == len(prompt) + 1
+    assert backend.passes <= -(-len(prompt) // 4) + 1  # pieces of half a batch, the other half is for drafts
+
+
+@SAMPLINGS
+@pytest.mark.parametrize("context", [8, 16, 31])
+def test_drafting_continues_beyond_the_draft_context(context: int, sampling: Sampling) -> None:
+    backend = ScriptedBackend(context_length=context)
+    drafter = ModelDrafter(backend, sampling)
+    text = list(PROMPT) + LONG
+    for _ in range(12):
+        drafts = _tokens(drafter, text, 1)
+        assert drafts == plain(
+            ScriptedBackend(), text, 1, sampling
+        )  # four tokens decide the logits, the window holds more
+        text += drafts
+    assert max(map(backend.length, range(backend.slots))) <= context
+
+
+def test_slid_window_is_not_computed_again_every_time() -> None:
+    backend = ScriptedBackend(context_length=40)
+    drafter = ModelDrafter(backend, GREEDY)
+    text = list(PROMPT)
+    for _ in range(40):
+        text += _tokens(drafter, text, 3)
+    slides = 1 + (len(text) - 40) // 17
+    assert backend.fed <= len(text) + slides * 20
+
+
+def test_several_continuations_may_outgrow_the_context() -> None:
+    backend = ScriptedBackend(slots=3, context_length=24)
+    drafter = ModelDrafter(backend, GREEDY)
+    text = list(PROMPT)
+    for number in range(60):
+        tails = [[], [number], [number, 1, 2]]
+        for tail, found in zip(tails, _predict(drafter, text, *tails), strict=True):
+            assert _same(found, _expected(text + tail))
+        text.append(number)
+
+
+class _Failing(ScriptedBackend):
+    """Fails once, in the pass number `at`, and empties the slots as the contract says."""
+
+    def __init__(self, at: int, error: Exception, **options: Any) -> None:
+        super().__init__(**{"slots": 2, **options})
+        self.fails_at, self._error = at, error
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        if self.passes == self.fails_at:
+            self.fails_at = -1
+            raise self._error
+        return super()._forward(batch)
+
+
+@pytest.mark.parametrize("at", [0, 1, 3, 4])
+def test_slot_is_refilled_after_a_failed_pass(at: int) -> None:
+    drafter = ModelDrafter(_Failing(at, EngineFailure("out of luck"), max_batch_tokens=4), GREEDY)
+    with pytest.raises(EngineFailure, match="out of luck"):
+        _tokens(drafter, PROMPT, 4)
+    assert _tokens(drafter, PROMPT, 4) == plain(ScriptedBackend(), PROMPT, 4)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_all_slots_are_refilled_after_a_failed_pass(at: int) -> None:
+    drafter = ModelDrafter(_Failing(at, EngineFailure("out of luck")), GREEDY)
+
+    def side_by_side() -> None:
+        for depth in range(1, 5):
+            _predict(drafter, PROMPT, [1] * depth, [2] * depth)
+
+    with pytest.raises(EngineFailure):
+        side_by_side()
+    for tails in ([[1, 1], [2, 2]], [[1], [1, 2]]):
+        for tail, found in zip(tails, _predict(drafter, PROMPT, *tails), strict=True):
+            assert _same(found, _expected(PROMPT + tail))
+
+
+class _Shared(ScriptedBackend):
+    """Slots that share `cells` cells: equal prefixes take room once."""
+
+    def __init__(self, cells: int, **options: Any) -> None:
+        super().__init__(**options)
+        self._cells = cells
+        self.refusals = 0
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        after = {number: tuple(held) for number, held in enumerate(self._held)}
+        for entry in batch:
+            after[entry.slot] = (*after[entry.slot][: entry.start], *entry.tokens)
+        taken = {held[:end] for held in after.values() for end in range(1, len(held) + 1)}
+        if len(taken) > self._cells:
+            self.refusals += 1
+            raise OutOfRoom(f"the cache has {self._cells} cells")
+        return super()._forward(batch)
+
+
+def test_room_of_outdated_continuations_is_freed() -> None:
+    """Alternates three short continuations with a long one, which fits only without the short ones."""
+    backend = _Shared(len(PROMPT) + 30, slots=3)
+    drafter = ModelDrafter(backend, GREEDY)
+    text = list(PROMPT)
+    for number in range(12):
+        branches, deepest = ((0, 50, 100), 6) if number % 2 else ((0,), 18)
+        for depth in range(1, deepest + 1):
+            tails = [[number + branch] * depth for branch in branches]
+            for tail, found in zip(tails, _predict(drafter, text, *tails), strict=True):
+                assert _same(found, _expected(text + tail))
+        text.append(200 + number)
+    assert 0 < backend.refusals <= 5
+
+
+def test_too_small_cache_is_an_error() -> None:
+    drafter = ModelDrafter(_Shared(len(PROMPT) - 1, slots=2), GREEDY)
+    with pytest.raises(OutOfRoom):
+        _predict(drafter, PROMPT, [])
+
+
+@pytest.mark.parametrize("length", [60, 95, 320])
+def test_several_continuations_of_a_long_text_recover_from_out_of_room(length: int) -> None:
+    text = np.random.default_rng(1).integers(0, 256, length).tolist()
+    backend = _Failing(-1, OutOfRoom("full"), slots=4, max_batch_tokens=64)
+    drafter = ModelDrafter(backend, GREEDY)
+    _predict(drafter, text, [])
+    backend.fails_at = backend.passes
+    tails = [[1], [2], [3], [4]]
+    for tail, found in zip(tails, _predict(drafter, text, *tails), strict=True):
+        assert _same(found, _expected(text + tail))
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "warm"])
+def test_ids_beyond_the_verifiers_vocabulary_are_never_predicted(sampling: Sampling) -> None:
+    drafter = ModelDrafter(ScriptedBackend(), sampling, 100)
+    text = list(b"!#%")
+    for _ in range(30):
+        (found,) = _predict(drafter, text, [])
+        assert found.token < 100 and (found.runner_up or 0) < 100
+        logits = ScriptedBackend().logits_after(text)[:100]
+        assert found.token == choose(logits, sampling, len(text))
+        assert 0.0 < found.confidence <= 1.0
+        text.append(found.token)
+
+
+def test_ids_that_only_the_verifier_knows_are_read_as_id_0() -> None:
+    drafter = ModelDrafter(ScriptedBackend(), GREEDY, 300)
+    (text, tail) = ([*PROMPT, 299, 5], [280, 6])
+    (found,) = _predict(drafter, text, tail)
+    assert _same(found, _expected([*PROMPT, 0, 5, 0, 6]))
+    (found,) = _predict(drafter, text + tail, [])
+    assert _same(found, _expected([*PROMPT, 0, 5, 0, 6]))
+
+
+_FEW = st.integers(0, 3)  # few ids, so that continuations share prefixes
+
+
+@pytest.mark.parametrize(("least", "most"), [(300, 512), (2, 20)], ids=["wide batches", "narrow batches"])
+@examples(75)
+@given(data=st.data())
+def test_predictions_do_not_depend_on_earlier_calls(least: int, most: int, data: st.DataObject) -> None:
+    """Random texts that follow an expanded tail or not; random sets of tails; few slots, small contexts."""
+    rows, context = data.draw(st.integers(1, 6)), data.draw(st.integers(18, 48))
+    batch = data.draw(st.integers(max(least, rows), most))
+    sampling = data.draw(st.sampled_from([GREEDY, WARM]))
+    drafter = ModelDrafter(ScriptedBackend(slots=rows, context_length=context, max_batch_tokens=batch), sampling)
+    text = list(PROMPT)
+    seen: list[list[int]] = [[]]
+    for _ in range(data.draw(st.integers(1, 8))):
+        tails: list[list[int]] = []
+        for _ in range(data.draw(st.integers(1, rows))):
+            stem = data.draw(st.sampled_from(seen))
+            tail = [*stem[: data.draw(st.integers(0, 4))], *data.draw(st.lists(_FEW, max_size=1))]
+            if tail not in tails:
+                tails.append(tail)
+        found = _predict(drafter, text, *tails)
+        for tail, prediction in zip(tails, found, strict=True):
+            # The toy model depends on four tokens, which a slid window still holds.
+            assert _same(prediction, _expected(text + tail, sampling))
+        seen = [[], *tails, *([*tail, each.token] for tail, each in zip(tails, found, strict=True))]
+        followed = data.draw(st.sampled_from(seen))
+        grown = [*followed[: data.draw(st.integers(0, 5))], *data.draw(st.lists(_FEW, max_size=3))]
+        text += grown
+        seen = [[], *(tail[len(grown) :] for tail in seen if tail[: len(grown)] == grown)]

@@ -1,0 +1,345 @@
+"""SharedEngine: calls of several threads share passes; results and errors reach only the threads concerned."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backends.scripted import Script, ScriptedBackend
+from specpair.drafters.draft_model import ModelDrafter
+from specpair.drafters.shared_engine import SharedEngine, View
+from specpair.engines.backend import Entry, Logits, Rows, TopLogitsSpec
+from specpair.engines.errors import BackendError, EngineFailure, EngineLost, OutOfRoom
+from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.sampling.top_logits import TopLogits
+from tests.drafter_client.support import drafts_of, plain
+
+SCRIPT = Script(seed=3)
+TEXTS = [[256, *b"first"], [256, *b"the second"], [256, *b"a third one"]]
+
+
+class Engine(ScriptedBackend):
+    """Blocks in passes while the gate is closed, records batches, and fails in the passes listed in `faults`.
+
+    Like an engine on a device, it overwrites earlier results and can fetch rows of the last pass only.
+    """
+
+    def __init__(self, slots: int = 6, max_batch_tokens: int = 64, has_top_logits: bool = False) -> None:
+        super().__init__(SCRIPT, slots=slots, max_batch_tokens=max_batch_tokens, has_top_logits=has_top_logits)
+        self.gate, self.entered = threading.Event(), threading.Event()
+        self.gate.set()
+        self.seen: list[list[Entry]] = []
+        self.faults: dict[int, Exception] = {}  # by the number of the pass
+        self.closed = False
+        self.fetched = 0
+        self._last: list[Logits] = []
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        self.entered.set()
+        assert self.gate.wait(20)
+        self.seen.append(list(batch))
+        if len(self.seen) - 1 in self.faults:
+            raise self.faults[len(self.seen) - 1]
+        for rows in self._last:
+            rows[:] = np.nan
+        self._last = super()._forward(batch)
+        return self._last
+
+    def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[Rows]:
+        results, number = super()._extend_top_logits(batch, wanted), len(self.seen)
+        for top in (top for rows in results for top in rows if isinstance(top, TopLogits)):
+            top.full = self._only_while(number, top.full)
+        return results
+
+    def _only_while(self, number: int, fetch: Callable[[], Logits]) -> Callable[[], Logits]:
+        def full() -> Logits:
+            assert len(self.seen) == number, "another pass has run"
+            self.fetched += 1
+            return fetch()
+
+        return full
+
+    def close(self) -> None:
+        super().close()
+        self.closed = True
+
+
+class Arrivals(deque[Any]):
+    """A queue that counts arrivals and sets the event type by which calls are woken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrived = threading.Semaphore(0)
+        self.woken: type[threading.Event] = threading.Event
+
+    def append(self, call: Any) -> None:
+        call.woken = self.woken()
+        super().append(call)
+        self.arrived.release()
+
+
+class Scene:
+    """A pass that ends when the test says so, and calls that arrive meanwhile."""
+
+    def __init__(self, engine: Engine, threads: ThreadPoolExecutor) -> None:
+        self.engine, self._threads = engine, threads
+        self.shared = SharedEngine(engine)
+        self.arrivals = self.shared._waiting = Arrivals()
+
+    def call(self, do: Callable[[], Any]) -> Future[Any]:
+        """Run `do` on a thread. Returns when its call waits for the engine."""
+        future = self._threads.submit(do)
+        assert self.arrivals.arrived.acquire(timeout=20)
+        return future
+
+    def feed(self, view: View, start: int, tokens: Sequence[int], slot: int = 0) -> Future[Any]:
+        return self.call(lambda: view.extend([Entry(slot, start, tokens, 0)])[0])
+
+    def block(self, view: View) -> Future[Any]:
+        """Start a pass of `view` that blocks until `unblock`."""
+        self.engine.gate.clear()
+        self.engine.entered.clear()
+        held = self.feed(view, view.length(0), [7])
+        assert self.engine.entered.wait(20)
+        return held
+
+    def unblock(self) -> None:
+        self.engine.gate.set()
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+def expected(text: Sequence[int]) -> Logits:
+    return ScriptedBackend(SCRIPT).logits_after(text)
+
+
+def test_calls_during_a_pass_run_together_in_the_next(threads: ThreadPoolExecutor) -> None:
+    scene = Scene(Engine(), threads)
+    first, *others = [scene.shared.view() for _ in range(4)]
+    held = scene.block(first)
+    calls = [scene.feed(view, 0, text) for view, text in zip(others, TEXTS, strict=True)]
+    assert not any(call.done() for call in calls)
+    scene.unblock()
+    for call, text in zip(calls, TEXTS, strict=True):
+        assert np.array_equal(call.result(20)[-1], expected(text))
+    assert np.array_equal(held.result(20)[0], expected([7]))
+    assert [len(batch) for batch in scene.engine.seen] == [1, 3]
+    assert [list(entry.tokens) for entry in scene.engine.seen[1]] == TEXTS, "in order of arrival"
+
+
+def test_calls_beyond_the_batch_limit_run_in_later_passes(threads: ThreadPoolExecutor) -> None:
+    scene = Scene(Engine(max_batch_tokens=16), threads)
+    first, *others = [scene.shared.view() for _ in range(5)]
+    scene.block(first)
+    texts = [[256, *range(count)] for count in (9, 11, 2, 15)]  # 10, 12, 3 and 16 tokens
+    calls = [scene.feed(view, 0, text) for view, text in zip(others, texts, strict=True)]
+    scene.unblock()
+    for call, text in zip(calls, texts, strict=True):
+        assert np.array_equal(call.result(20)[-1], expected(text))
+    widths = [[len(entry.tokens) for entry in batch] for batch in scene.engine.seen]
+    assert widths == [[1], [10, 3], [12], [16]]
+
+
+def test_idle_view_delays_no_call() -> None:
+    shared = SharedEngine(Engine())
+    view, idle = shared.view(), shared.view()
+    assert np.array_equal(view.extend([Entry(0, 0, TEXTS[0], 0)])[0][-1], expected(TEXTS[0]))
+    assert idle.length(0) == 0
+
+
+def test_results_are_valid_until_the_next_call_of_the_same_view() -> None:
+    shared = SharedEngine(Engine())
+    mine, other = shared.view(), shared.view(2)
+    rows = mine.extend([Entry(0, 0, TEXTS[0], 0)])[0]
+    other.extend([Entry(0, 0, TEXTS[1], 0), Entry(1, 0, TEXTS[2], 0)])
+    other.copy(0, 1, 4)
+    other.release(0)
+    assert np.array_equal(rows[-1], expected(TEXTS[0]))
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["still held", "dropped"])
+def test_whole_row_can_be_fetched_after_passes_of_others(kept: bool) -> None:
+    engine = Engine(has_top_logits=True)
+    shared = SharedEngine(engine)
+    mine, other = shared.view(), shared.view()
+    wanted = [TopLogitsSpec(4, 1.0, 200)]
+    top = mine.extend_top_logits([Entry(0, 0, TEXTS[0], len(TEXTS[0]) - 1)], wanted)[0]
+    if not kept:
+        del top
+    other.extend_top_logits([Entry(0, 0, TEXTS[1], len(TEXTS[1]) - 1)], wanted)
+    assert engine.fetched == kept, "only rows in use are fetched"
+    if kept:
+        assert isinstance(top[0], TopLogits) and np.array_equal(top[0].whole(), expected(TEXTS[0])[:200])
+
+
+def test_stored_row_is_returned_during_a_pass(threads: ThreadPoolExecutor) -> None:
+    scene = Scene(Engine(has_top_logits=True), threads)
+    mine, other = scene.shared.view(), scene.shared.view()
+    (top,) = mine.extend_top_logits([Entry(0, 0, TEXTS[0], len(TEXTS[0]) - 1)], [TopLogitsSpec(4, 1.0, 200)])[0]
+    held = scene.block(other)
+    try:
+        assert np.array_equal(threads.submit(top.whole).result(20), expected(TEXTS[0])[:200])
+        assert not held.done()
+    finally:
+        scene.unblock()
+
+
+def test_whole_rows_and_top_logits_run_in_separate_passes(threads: ThreadPoolExecutor) -> None:
+    scene = Scene(Engine(has_top_logits=True), threads)
+    first, second, third = (scene.shared.view() for _ in range(3))
+    scene.block(first)
+    top = scene.call(lambda: second.extend_top_logits([Entry(0, 0, TEXTS[0], 0)], [TopLogitsSpec(1, 1.0, 258)])[0])
+    rows = scene.feed(third, 0, TEXTS[1])
+    scene.unblock()
+    assert int(top.result(20)[-1].ids[0]) == int(expected(TEXTS[0]).argmax())
+    assert np.array_equal(rows.result(20)[-1], expected(TEXTS[1]))
+    assert [len(batch) for batch in scene.engine.seen] == [1, 1, 1]
+
+
+def test_whole_rows_that_were_wanted_stay_valid_after_passes_of_others() -> None:
+    engine = Engine(has_top_logits=True)
+    shared = SharedEngine(engine)
+    mine, other = shared.view(), shared.view()
+    rows = mine.extend_top_logits([Entry(0, 0, TEXTS[0], 2)], [TopLogitsSpec(None, 1.0, 200)])[0]
+    other.extend_top_logits([Entry(0, 0, TEXTS[1], 0)], [TopLogitsSpec(None, 1.0, 258)])
+    assert isinstance(rows, np.ndarray) and rows.shape == (len(TEXTS[0]) - 2, 200)
+    assert np.array_equal(rows[-1], expected(TEXTS[0])[:200]) and engine.fetched == 0
+
+
+@pytest.mark.parametrize("kind", [EngineFailure, OutOfRoom])
+def test_error_is_raised_only_for_calls_of_the_failed_pass(
+    threads: ThreadPoolExecutor, kind: type[BackendError]
+) -> None:
+    scene = Scene(Engine(), threads)
+    first, second, third, fourth = (scene.shared.view() for _ in range(4))
+    for view in (second, third, fourth):
+        view.extend([Entry(0, 0, TEXTS[0], 0)])
+    held = scene.block(first)
+    calls = [scene.feed(view, len(TEXTS[0]), [5]) for view in (second, third)]
+    scene.engine.faults = {4: kind("it broke")}
+    scene.unblock()
+    assert np.array_equal(held.result(20)[0], expected([7]))
+    errors = [call.exception(20) for call in calls]
+    assert [(type(error), str(error)) for error in errors] == [(kind, "it broke")] * 2
+    assert errors[0] is not errors[1]
+    assert [view.length(0) for view in (second, third, fourth)] == [0, 0, len(TEXTS[0])], "their slots are empty"
+    assert np.array_equal(fourth.extend([Entry(0, len(TEXTS[0]), [5], 0)])[0][0], expected([*TEXTS[0], 5]))
+    assert np.array_equal(second.extend([Entry(0, 0, TEXTS[1], 0)])[0][-1], expected(TEXTS[1]))
+
+
+def test_unexpected_exception_leaves_no_call_waiting(threads: ThreadPoolExecutor) -> None:
+    scene = Scene(Engine(), threads)
+    first, second, third = (scene.shared.view() for _ in range(3))
+    held = scene.block(first)
+    calls = [scene.feed(second, 0, TEXTS[0]), scene.feed(third, 0, TEXTS[1])]
+    scene.engine.faults = {1: RuntimeError("a bug")}
+    scene.unblock()
+    raised = [call.exception(20) for call in (held, *calls)]
+    assert [type(error) for error in raised] == [type(None), RuntimeError, EngineFailure]
+    assert str(raised[2]) == "a shared pass failed: a bug"
+    assert np.array_equal(third.extend([Entry(0, 0, TEXTS[1], 0)])[0][-1], expected(TEXTS[1]))
+
+
+def test_lost_engine_fails_all_later_calls(threads: ThreadPoolExecutor) -> None:
+    scene = Scene(Engine(), threads)
+    first, second, third = (scene.shared.view() for _ in range(3))
+    held = scene.block(first)
+    waiting = scene.feed(second, 0, TEXTS[0])
+    scene.engine.faults = {0: EngineLost("the device is gone")}
+    scene.unblock()
+    assert [type(call.exception(20)) for call in (held, waiting)] == [EngineLost, EngineLost]
+    assert scene.shared.failure == "the device is gone"
+    passes = len(scene.engine.seen)
+    with pytest.raises(EngineLost, match="the device is gone"):
+        third.extend([Entry(0, 0, TEXTS[0], 0)])
+    third.close()
+    assert len(scene.engine.seen) == passes
+
+
+def test_waiting_call_fails_when_the_engine_is_closed(threads: ThreadPoolExecutor) -> None:
+    scene = Scene(Engine(), threads)
+    first, second = scene.shared.view(), scene.shared.view()
+    held = scene.block(first)
+    closing = scene.call(scene.shared.close)
+    late = scene.feed(second, 0, TEXTS[0])
+    assert not scene.engine.closed
+    scene.unblock()
+    closing.result(20)
+    assert np.array_equal(held.result(20)[0], expected([7])), "the pass in progress ends first"
+    with pytest.raises(EngineLost, match="the engine was closed"):
+        late.result(20)
+    second.close()
+    assert scene.engine.closed and len(scene.engine.seen) == 1
+
+
+@pytest.mark.parametrize("told_to_lead", [False, True], ids=["in the queue", "when told to lead"])
+def test_interrupted_thread_delays_no_other(threads: ThreadPoolExecutor, told_to_lead: bool) -> None:
+    scene = Scene(Engine(), threads)
+    first, second, third = (scene.shared.view() for _ in range(3))
+    scene.block(first)
+    signal = threading.Event()
+
+    class Interrupted(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert super().wait(20) if told_to_lead else signal.wait(20)
+            raise KeyboardInterrupt
+
+    scene.arrivals.woken = Interrupted
+    interrupted = scene.feed(second, 0, TEXTS[0])
+    scene.arrivals.woken = threading.Event
+    other = scene.feed(third, 0, TEXTS[1])
+    if told_to_lead:
+        scene.unblock()
+    signal.set()
+    assert isinstance(interrupted.exception(20), KeyboardInterrupt)
+    scene.unblock()
+    assert np.array_equal(other.result(20)[-1], expected(TEXTS[1]))
+    assert [len(batch) for batch in scene.engine.seen] == [1, 1]
+
+
+def test_slots_are_lent_while_free_and_returned_empty() -> None:
+    engine = Engine(slots=3)
+    shared = SharedEngine(engine)
+    one, two = shared.view(), shared.view(2)
+    with pytest.raises(OutOfRoom, match="1 slots are wanted, 0 of 3 are free"):
+        shared.view()
+    two.extend([Entry(0, 0, TEXTS[0], 0), Entry(1, 0, TEXTS[1], 0)])
+    two.close()
+    two.close()
+    assert [engine.length(slot) for slot in range(3)] == [0, 0, 0]
+    with pytest.raises(OutOfRoom):
+        shared.view(3)
+    again = shared.view(2)
+    assert np.array_equal(again.extend([Entry(1, 0, TEXTS[2], 0)])[0][-1], expected(TEXTS[2]))
+    assert one.length(0) == 0
+
+
+@pytest.mark.parametrize("has_top_logits", [False, True], ids=["rows", "top logits"])
+@pytest.mark.parametrize("slots", [1, 3])
+def test_drafters_in_threads_draft_as_each_would_alone(
+    threads: ThreadPoolExecutor, slots: int, has_top_logits: bool
+) -> None:
+    shared = SharedEngine(Engine(slots=3 * slots, max_batch_tokens=16, has_top_logits=has_top_logits))
+    start = threading.Barrier(3)
+
+    def draft(number: int) -> list[int]:
+        view = shared.view(slots)
+        drafter = ModelDrafter(view, Sampling(number, 0.9 * (number > 0)))
+        start.wait(20)
+        text = list(TEXTS[number])
+        for _ in range(8):
+            text += [each.token for each in drafts_of(drafter, text, 5)]
+        view.close()
+        return text[len(TEXTS[number]) :]
+
+    for number, found in enumerate(threads.map(draft, range(3))):
+        assert found == plain(ScriptedBackend(SCRIPT), TEXTS[number], 40, Sampling(number, 0.9 * (number > 0)))
+    assert [shared.backend.length(slot) for slot in range(3 * slots)] == [0] * 3 * slots

@@ -1,0 +1,116 @@
+"""An engine reads only what a text does not share with the one before, and drafts as an empty one would."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.scripted import Script, ScriptedBackend
+from specpair.drafters.draft_model import ModelDrafter, model_drafter
+from specpair.drafters.warm_engine import WarmEngine, warmest
+from specpair.engines.errors import EngineFailure
+from specpair.speculation.acceptance.text_spec import TextSpec
+
+SCRIPT = Script(seed=5)
+PROMPT = [256, *range(60)]
+
+
+def engine(slots: int = 3, **options: int | None) -> ScriptedBackend:
+    return ScriptedBackend(SCRIPT, slots=slots, context_length=options.pop("context_length", 512) or 512, **options)  # type: ignore[arg-type]
+
+
+def drafter_of(warm: WarmEngine, prompt: list[int], scope: str = "") -> ModelDrafter:
+    return warm.drafter(TextSpec(), 258, prompt, scope)
+
+
+def test_the_next_turn_reads_what_is_new() -> None:
+    warm = WarmEngine(engine())
+    first = drafter_of(warm, PROMPT)
+    assert (first.begun, first.expand(PROMPT, [[]], False).read) == (0, 61)
+    text = [*PROMPT, 7, 8]
+    first.expand(text, [[], [9]], False)
+    second = drafter_of(warm, [*text, 1, 2, 3])
+    assert second.begun == len(text)
+    assert second.expand([*text, 1, 2, 3], [[]], False).read == 3
+
+
+def test_the_same_prompt_reads_its_last_token() -> None:
+    warm = WarmEngine(engine())
+    for read in (61, 1, 1):
+        assert drafter_of(warm, PROMPT).expand(PROMPT, [[]], False).read == read
+
+
+def test_a_text_of_another_scope_reads_everything_and_leaves_nothing() -> None:
+    backend = engine()
+    warm = WarmEngine(backend)
+    drafter_of(warm, PROMPT, "a").expand(PROMPT, [[], [1], [2]], False)
+    assert warm.shared(PROMPT, "b") == 0
+    other = drafter_of(warm, PROMPT, "b")
+    assert [backend.length(slot) for slot in range(3)] == [0, 0, 0]
+    assert other.expand(PROMPT, [[]], False).read == 61
+
+
+def test_what_is_not_shared_takes_no_memory() -> None:
+    backend = engine()
+    warm = WarmEngine(backend)
+    drafter_of(warm, PROMPT).expand(PROMPT, [[], [1], [2]], False)
+    drafter_of(warm, [*PROMPT[:30], 200])
+    assert sum(backend.length(slot) > 0 for slot in range(3)) == 1
+    drafter_of(warm, [255])
+    assert [backend.length(slot) for slot in range(3)] == [0, 0, 0]
+
+
+def test_an_engine_that_cannot_roll_back_so_far_begins_anew() -> None:
+    warm = WarmEngine(engine(1, max_rollback=4))
+    drafter_of(warm, PROMPT).expand(PROMPT, [[]], False)
+    assert warm.shared(PROMPT[:20], "") == 0
+    assert drafter_of(warm, PROMPT[:20]).expand(PROMPT[:20], [[]], False).read == 20
+
+
+def test_a_window_that_has_slid_is_not_shared() -> None:
+    """Its slots hold the end of the text, as if it were the beginning."""
+    warm = WarmEngine(engine(1, context_length=32))
+    drafter_of(warm, PROMPT).expand(PROMPT, [[]], False)
+    assert warm.held == 0 and warm.shared(PROMPT, "") == 0
+
+
+def test_nothing_is_left_of_a_failed_step() -> None:
+    class Failing(ScriptedBackend):
+        fails = False
+
+        def _forward(self, batch: object) -> list[object]:  # type: ignore[override]
+            if self.fails:
+                raise EngineFailure("a device went away")
+            return super()._forward(batch)  # type: ignore[arg-type,return-value]
+
+    backend = Failing(SCRIPT, slots=1, context_length=512)
+    warm = WarmEngine(backend)
+    drafter = drafter_of(warm, PROMPT)
+    drafter.expand(PROMPT, [[]], False)
+    backend.fails = True
+    with pytest.raises(EngineFailure):
+        drafter.expand([*PROMPT, 1], [[]], False)
+    assert warm.shared(PROMPT, "") == 0
+
+
+def test_the_warmest_engine_is_chosen_then_the_emptiest() -> None:
+    engines = {name: WarmEngine(engine(1)) for name in "abc"}
+    drafter_of(engines["a"], PROMPT[:20]).expand(PROMPT[:20], [[]], False)
+    drafter_of(engines["b"], PROMPT).expand(PROMPT, [[]], False)
+    assert warmest(engines.items(), [*PROMPT, 1], "") == "b"
+    assert warmest(engines.items(), [255, 1], "") == "c"
+    assert warmest(engines.items(), [*PROMPT, 1], "another scope") == "c"
+
+
+@given(st.lists(st.tuples(st.integers(1, 80), st.integers(0, 2), st.integers(1, 6)), min_size=1, max_size=6))
+def test_predictions_are_those_of_an_empty_engine(texts: list[tuple[int, int, int]]) -> None:
+    """Whatever the texts before left, with branches and with a window that slides."""
+    warm = WarmEngine(engine(2, context_length=64))
+    for shared, other, grows in texts:
+        text = [*PROMPT[:shared], 100 + other, 101, 102]
+        mine = drafter_of(warm, text)
+        fresh = model_drafter(engine(2, context_length=64), TextSpec(), 258, len(text))
+        for step in range(grows):
+            tails = [[], [step, step]]
+            expected = fresh.expand(text, tails, False).predictions
+            assert mine.expand(text, tails, False).predictions == expected
+            text = [*text, step]

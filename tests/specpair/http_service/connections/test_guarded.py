@@ -1,0 +1,183 @@
+"""Connections with limits, on each way to start a service: heads without end, and replies that nobody reads."""
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain, repeat
+from typing import Any
+
+import pytest
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from backends.scripted import ScriptedBackend
+from specpair.http_service.connections.guarded import GuardedConnection, Limits, guard_server, guarded
+from specpair.http_service.listening import configured
+from tests.specpair.http_service.serving import serving
+from verifier_server.app import create_app
+from verifier_server.settings import Settings
+
+GET = b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+CHUNKED = b"POST /verify HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+LIMIT = Limits().head_bytes
+PATIENCE = 20.0  # seconds
+
+
+@pytest.fixture(
+    scope="module",
+    params=[lambda app: uvicorn.Config(app, log_config=None, access_log=False), configured],
+    ids=["plain uvicorn", "command"],
+)
+def address(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
+    app = create_app(Settings(backend="scripted"), ScriptedBackend())
+    with serving(request.param(app)) as found:
+        yield found
+
+
+def sent_to(address: tuple[str, int], parts: Iterator[bytes], most: int = 64 * LIMIT) -> tuple[int, bytes]:
+    """Send `parts` until the server closes the connection. Returns how many bytes were sent, and the reply.
+
+    Raises AssertionError if it takes `most` bytes.
+    """
+    sent = 0
+    with socket.create_connection(address, PATIENCE) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        with suppress(ConnectionError):
+            for part in parts:
+                connection.sendall(part)
+                sent += len(part)
+                assert sent < most, "the server takes it without end"
+        reply = b""
+        with suppress(ConnectionError):
+            while received := connection.recv(65536):
+                reply += received
+    return sent, reply
+
+
+ENDLESS = {
+    "short headers": (GET, b"a:\r\n" * 256),
+    "one header line": (GET + b"a: ", b"a" * 1024),
+    "one header name": (GET, b"a" * 1024),
+    "request line": (b"GET /", b"a" * 1024),
+    "method": (b"", b"A" * 1024),
+    "empty lines": (b"", b"\r\n" * 512),
+}
+
+
+@pytest.mark.parametrize(("begin", "more"), ENDLESS.values(), ids=ENDLESS)
+def test_a_head_without_end_is_refused(address: tuple[str, int], begin: bytes, more: bytes) -> None:
+    _, reply = sent_to(address, chain([begin], repeat(more)))
+    if begin:  # without a request, the parser's own 400 may come first
+        head, _, body = reply.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 431 Request Header Fields Too Large")
+        error = json.loads(body)["error"]
+        assert error["code"] == "head_too_large"
+        assert "more than 32768 bytes or 100 headers" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [GET + b"a: b\r\n" * 100, GET + b"a: " + b"b" * LIMIT, GET.replace(b"live", b"live?" + b"b" * LIMIT)],
+    ids=["headers", "bytes", "query"],
+)
+def test_a_complete_head_beyond_the_limits_is_refused(address: tuple[str, int], head: bytes) -> None:
+    _, reply = sent_to(address, iter([head + b"\r\n\r\n"]))
+    assert reply.startswith(b"HTTP/1.1 431 ") and b"connection: close" in reply
+
+
+@pytest.mark.parametrize(
+    "head", [GET + b"a: b\r\n" * 99, GET + b"a: " + b"b" * (LIMIT - 100)], ids=["headers", "bytes"]
+)
+def test_a_head_within_the_limits_is_served(address: tuple[str, int], head: bytes) -> None:
+    with socket.create_connection(address, PATIENCE) as connection:
+        for _ in range(3):  # each head counts for itself
+            connection.sendall(head.rstrip(b"\r\n") + b"\r\n\r\n")
+            reply = connection.recv(65536)
+            while not reply.endswith(b'{"status":"alive"}\n'):  # it may come in parts
+                part = connection.recv(65536)
+                assert part, reply
+                reply += part
+            assert reply.startswith(b"HTTP/1.1 200 OK") and reply.count(b"HTTP/1.1") == 1
+
+
+BETWEEN = {
+    "chunk extension": b"1;" + b"a" * 4096,
+    "short trailers": b"0\r\n" + b"a:\r\n" * 1024,
+    "one trailer": b"0\r\na: ",
+}
+
+
+@pytest.mark.parametrize("begin", BETWEEN.values(), ids=BETWEEN)
+def test_what_is_between_and_behind_chunks_has_an_end(address: tuple[str, int], begin: bytes) -> None:
+    more = b"a:\r\n" * 256 if begin.endswith(b"\n") else b"a" * 1024
+    sent_to(address, chain([CHUNKED + begin], repeat(more)))
+
+
+def test_a_long_body_in_many_chunks_is_no_long_head(address: tuple[str, int]) -> None:
+    chunks = [b"1;x=y\r\n \r\n"] * 20_000 + [b"2\r\n{}\r\n0\r\n\r\n"]
+    with socket.create_connection(address, PATIENCE) as connection:
+        connection.sendall(CHUNKED + b"".join(chunks))
+        assert connection.recv(65536).startswith(b"HTTP/1.1 422 ")
+
+
+@pytest.mark.parametrize(
+    "behind", [chain([b"GET / HTTP/1.1\r\n"], repeat(b"a:\r\n" * 256)), repeat(GET + b"\r\n")], ids=["head", "requests"]
+)
+def test_what_is_sent_ahead_of_a_reply_has_an_end(address: tuple[str, int], behind: Iterator[bytes]) -> None:
+    first = b"POST /verify HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{}"
+    endless = b"".join(part for part, _ in zip(behind, range(512), strict=False))
+    _, reply = sent_to(address, iter([first + endless, *[b"a" * 1024] * 512]))
+    assert reply.count(b"HTTP/1.1 ") <= Limits().ahead + 2  # the first, those ahead, and the refusal
+
+
+def test_a_reply_that_nobody_reads_is_ended() -> None:
+    ended = threading.Event()
+
+    async def endless(scope: Any, receive: Any, send: Any) -> None:
+        with suppress(asyncio.CancelledError):
+            await receive()  # the request
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            listening = asyncio.ensure_future(receive())
+            while not listening.done():
+                await send({"type": "http.response.body", "body": b"a" * 65536, "more_body": True})
+            ended.set()
+
+    http = guarded(Limits(stalled_seconds=0.05))
+    config = uvicorn.Config(endless, http=http, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+    with serving(config) as address, socket.create_connection(address, PATIENCE) as connection:
+        connection.sendall(GET + b"\r\n")
+        assert ended.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("base", [HttpToolsProtocol, H11Protocol])
+def test_plain_uvicorn_gets_limits_once(base: type) -> None:
+    class Lifespan:
+        config = uvicorn.Config(FastAPI(), http=base)
+
+        async def receive(self) -> None: ...
+
+    Lifespan.config.load()
+    guard_server(Lifespan().receive)
+    found = Lifespan.config.http_protocol_class
+    assert issubclass(found, GuardedConnection) and issubclass(found, base)
+    guard_server(Lifespan().receive)
+    assert Lifespan.config.http_protocol_class is found
+
+
+def test_other_servers_keep_their_own_limits() -> None:
+    async def receive() -> None: ...
+
+    class Other:
+        config = uvicorn.Config(FastAPI(), http=asyncio.Protocol)
+
+        async def receive(self) -> None: ...
+
+    guard_server(receive)
+    Other.config.load()
+    guard_server(Other().receive)
+    assert Other.config.http_protocol_class is asyncio.Protocol

@@ -1,0 +1,114 @@
+"""A client that shuts down its sending side gets its reply; one that is away is noticed, also before its reply."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+
+from specpair.http_service.connections import half_closed
+from specpair.http_service.connections.guarded import Limits, guarded
+from tests.specpair.http_service.serving import serving
+
+PATIENCE = 20.0  # seconds
+POST = b"POST /%s HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
+LEFT: list[str] = []  # the paths of clients that were noticed to be away
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    """Replies with the body; `/slow` after a while, `/never` not at all, and `/stream` until the client is away."""
+    if scope["type"] != "http":
+        return
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        body += message["body"]
+        more = message["more_body"]
+    path = scope["path"]
+    if path == "/slow":
+        await asyncio.sleep(0.3)
+    away = asyncio.ensure_future(receive())
+    if path == "/never":
+        await away
+    if path == "/silent":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"more", "more_body": True})
+        await asyncio.sleep(0.4)
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    while path == "/stream" and not away.done():
+        await send({"type": "http.response.body", "body": b"more", "more_body": True})
+        await asyncio.sleep(0.01)
+    if away.done():
+        LEFT.append(path)
+    away.cancel()
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+@pytest.fixture(scope="module", params=[("httptools", "uvloop"), ("h11", "asyncio")], ids="-".join)
+def address(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
+    parser, loop = request.param
+    base = uvicorn.Config(app, http=parser)
+    base.load()
+    protocol = guarded(Limits(), base.http_protocol_class)
+    with serving(uvicorn.Config(app, http=protocol, loop=loop, lifespan="off", log_config=None)) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(half_closed, "PROBES", (0.1, 0.05))
+    monkeypatch.setattr(half_closed, "_LATER", 0.05)
+
+
+def _replies(address: tuple[str, int], sent: bytes) -> bytes:
+    """All that comes after `sent` and the end of the sending side, up to the end of the connection."""
+    with socket.create_connection(address, PATIENCE) as connection:
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_the_reply_comes_and_the_connection_is_closed(address: tuple[str, int]) -> None:
+    reply = _replies(address, POST % b"echo" + b"text")
+    assert reply.startswith(b"HTTP/1.1 200 ") and reply.endswith(b"text\r\n0\r\n\r\n")
+
+
+def test_a_reply_that_takes_long_comes_behind_interim_ones(address: tuple[str, int]) -> None:
+    interim, found, reply = _replies(address, POST % b"slow" + b"text").partition(b"HTTP/1.1 200 ")
+    assert found and b"text" in reply
+    assert interim and not interim.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"")
+
+
+def test_a_stream_gets_two_comments_and_no_more(address: tuple[str, int]) -> None:
+    reply = _replies(address, POST % b"silent" + b"text")
+    assert reply.endswith(b"4\r\ntext\r\n0\r\n\r\n") and reply.count(b"3\r\n:\n\n\r\n") in (0, 2)
+
+
+def test_http_1_0_gets_no_interim_reply(address: tuple[str, int]) -> None:
+    reply = _replies(address, (POST % b"slow").replace(b"1.1", b"1.0") + b"text")
+    assert reply.startswith(b"HTTP/1.1 200 ") and b"text" in reply
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /", POST % b"echo" + b"te"], ids=["nothing", "head", "body"])
+def test_an_incomplete_request_gets_none(address: tuple[str, int], sent: bytes) -> None:
+    assert b" 200 " not in _replies(address, sent)
+
+
+@pytest.mark.parametrize("path", ["never", "stream"])
+def test_a_client_that_is_away_is_noticed(address: tuple[str, int], path: str) -> None:
+    LEFT.clear()
+    with socket.create_connection(address, PATIENCE) as connection:
+        connection.sendall(POST % path.encode() + b"text")
+        if path == "stream":
+            assert connection.recv(12) == b"HTTP/1.1 200"
+    end = time.monotonic() + PATIENCE
+    while not LEFT and time.monotonic() < end:
+        time.sleep(0.01)
+    assert LEFT == [f"/{path}"]

@@ -1,0 +1,114 @@
+"""Draining ends when no text is under way, or when the grace is over; it asks again only when something changed."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from math import inf
+from typing import Any
+
+import pytest
+
+from specpair.http_service.draining import Draining
+from specpair.protocol.errors import ShuttingDown
+
+
+class Texts:
+    """Says how long texts are under way, and counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.seconds, self.asked = inf, 0
+
+    def __call__(self) -> float:
+        self.asked += 1
+        return self.seconds
+
+
+def run(scene: Callable[[Texts, asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    async def within() -> None:
+        async with asyncio.timeout(20):
+            await scene(Texts(), asyncio.Event())
+
+    asyncio.run(within())
+
+
+def test_new_texts_are_refused_from_the_beginning_on() -> None:
+    async def scene(texts: Texts, ended: asyncio.Event) -> None:
+        draining = Draining(1000.0, texts)
+        draining.check_new_text()
+        draining.begin(ended.set)
+        with pytest.raises(ShuttingDown, match="takes no new texts"):
+            draining.check_new_text()
+        draining.cancel()
+
+    run(scene)
+
+
+def test_it_ends_at_once_without_a_text() -> None:
+    async def scene(texts: Texts, ended: asyncio.Event) -> None:
+        texts.seconds = 0.0
+        Draining(1000.0, texts).begin(ended.set)
+        assert ended.is_set()
+
+    run(scene)
+
+
+def test_it_ends_with_the_last_text() -> None:
+    async def scene(texts: Texts, ended: asyncio.Event) -> None:
+        draining = Draining(1000.0, texts)
+        draining.begin(ended.set)
+        draining.changed()
+        await asyncio.sleep(0)
+        assert not ended.is_set() and texts.asked == 2
+        texts.seconds = 0.0
+        draining.changed()
+        assert ended.is_set()
+
+    run(scene)
+
+
+def test_it_ends_when_a_client_was_silent_long_enough() -> None:
+    async def scene(texts: Texts, ended: asyncio.Event) -> None:
+        texts.seconds = 0.01
+        draining = Draining(1000.0, texts)
+        draining.begin(ended.set)
+        assert not ended.is_set()
+        texts.seconds = 0.0
+        await ended.wait()
+        assert texts.asked == 2
+
+    run(scene)
+
+
+def test_it_ends_when_the_grace_is_over_and_only_once() -> None:
+    async def scene(texts: Texts, ended: asyncio.Event) -> None:
+        times = list[int]()
+
+        def end() -> None:
+            times.append(1)
+            ended.set()
+
+        draining = Draining(0.01, texts)
+        draining.begin(end)
+        await ended.wait()
+        texts.seconds = 0.0
+        draining.changed()
+        assert times == [1]
+
+    run(scene)
+
+
+def test_cancelled_it_does_not_end_anything() -> None:
+    async def scene(texts: Texts, ended: asyncio.Event) -> None:
+        draining = Draining(1000.0, texts)
+        draining.begin(ended.set)
+        draining.cancel()
+        texts.seconds = 0.0
+        draining.changed()
+        assert not ended.is_set() and draining.begun
+
+    run(scene)
+
+
+def test_changes_before_it_has_begun_are_ignored() -> None:
+    texts = Texts()
+    Draining(1.0, texts).changed()
+    assert texts.asked == 0

@@ -1,0 +1,119 @@
+"""Every message keeps its value through JSON."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from specpair.protocol import messages, response_fields, responses, service_responses
+from specpair.protocol.errors import InvalidRequest
+from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.acceptance.token_source import marks_of
+from specpair.speculation.sampling.sampling import Sampling
+from tests.specpair.protocol.drawn import REQUESTS, RESPONSES
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+@given(data=st.data())
+def test_a_response_keeps_its_value(name: str, data: st.DataObject) -> None:
+    sent = data.draw(RESPONSES[name])
+    body = sent.body()
+    assert type(sent).model_validate_json(body, extra="forbid", by_alias=True, by_name=False) == sent
+    keys = [field.alias or name for name, field in type(sent).model_fields.items()]
+    assert list(json.loads(body)) == [key for key in keys if key in json.loads(body)]
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+@given(data=st.data())
+def test_a_request_keeps_its_value(name: str, data: st.DataObject) -> None:
+    sent = data.draw(REQUESTS[name])
+    assert messages.parse(type(sent), sent.body()) == sent
+
+
+def test_a_request_is_built_as_the_verifier_reads_it() -> None:
+    given = {"prompt": "a", "strategy": "deterministic", "seed": 1}
+    assert json.loads(messages.build(messages.PrefillRequest, given).body()) == given
+    with pytest.raises(InvalidRequest, match=r"^top_k: Input should be a valid integer$"):
+        messages.build(messages.PrefillRequest, {"prompt": "a", "top_k": 1.5})
+
+
+def verified(marks: list[str], judged: int, forward_ms: float) -> responses.VerifyResponse:
+    return responses.VerifyResponse(
+        position=10,
+        accepted=0,
+        judged=judged,
+        tokens=[7] * len(marks),
+        preds=[7] * len(marks),
+        sources=marks,
+        total_tokens=10 + len(marks),
+        finish_reason=None,
+        timing=response_fields.Timing(queue_ms=0.5, forward_ms=forward_ms, sessions=1),
+    )
+
+
+@given(st.integers(0, 5), st.integers(1, 5), st.data())
+def test_response_tells_recorded_tokens_from_judged_ones(recorded: int, judged: int, data: st.DataObject) -> None:
+    accepted = data.draw(st.integers(0, judged))
+    earlier = data.draw(st.sampled_from(["t" * recorded, "b" * recorded, ("a" * recorded)[1:] + "b" * (recorded > 0)]))
+    own = marks_of([True] * accepted + [False], judged)
+    response = verified([*earlier, *own], judged, 1.5)
+    assert response.ran and response.round == (recorded, accepted, judged)
+
+
+@given(st.integers(1, 5))
+def test_response_without_judged_drafts_has_at_most_one_new_token(tokens: int) -> None:
+    from_record, decoded = verified(["b"] * tokens, 0, 0.0), verified(["b"] * tokens, 0, 1.5)
+    assert (from_record.ran, from_record.round) == (False, None)
+    assert (decoded.ran, decoded.round) == (True, (tokens - 1, 0, 0))
+
+
+def test_names_are_made_safe_for_a_terminal() -> None:
+    """On both ends."""
+    report = response_fields.SamplingReport.of(TextSpec(seed=0))
+    told = json.dumps({**report.settings(), "noise": "a\x1b[2J\u202e"})
+    assert response_fields.SamplingReport.model_validate_json(told).noise == r"a\x1b[2J\u202e"
+
+
+def test_the_report_of_settings() -> None:
+    settings = {"seed": 5, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "strategy": "greedy", "noise": "gumbel-1"}
+    spec = TextSpec.of(Sampling(5, 0.5, 3, 0.9), strategy=Strategy.GREEDY)
+    assert response_fields.SamplingReport.of(spec).settings() == settings
+    spec = TextSpec(seed=0, strategy=Strategy.THRESHOLD, threshold=0.5)
+    assert response_fields.SamplingReport.of(spec).settings()["threshold"] == 0.5
+
+
+def test_the_report_has_the_processors_that_are_on() -> None:
+    plain = response_fields.SamplingReport.of(TextSpec(seed=5, temperature=0.5)).settings()
+    sampling = Sampling(5, 0.5, min_p=0.1, logit_bias={3: 2.0, 15: -100.0})
+    report = response_fields.SamplingReport.of(TextSpec.of(sampling))
+    assert report.settings() == plain | {"min_p": 0.1, "logit_bias": {"3": 2.0, "15": -100.0}}
+    penalties = Sampling(5, 0.5, presence_penalty=0.5, frequency_penalty=-0.5, repetition_penalty=1.1)
+    report = response_fields.SamplingReport.of(TextSpec.of(penalties))
+    names = ("presence_penalty", "frequency_penalty", "repetition_penalty")
+    assert report.settings() == plain | dict(zip(names, (0.5, -0.5, 1.1), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (responses.PrefillResponse, "prompt_ids"),
+        (responses.VerifyResponse, "tokens"),
+        (responses.VerifyResponse, "preds"),
+        (responses.VerifyResponse, "decisions"),
+        (responses.VerifyResponse, "logprobs"),
+        (service_responses.ModelInfo, "pass_ms"),
+        (service_responses.ModelInfo, "strategies"),
+        (service_responses.ModelInfo, "modes"),
+        (service_responses.VocabularyResponse, "pieces"),
+        (messages.VerifyRequest, "draft_tokens"),
+        (messages.VerifyRequest, "draft_probs"),
+    ],
+)
+def test_only_the_first_fault_of_a_long_list_is_named(model: type[BaseModel], name: str) -> None:
+    """Naming all of a million would take seconds."""
+    with pytest.raises(ValidationError) as refused:
+        model.model_validate_json(json.dumps({name: [[]] * 3_000}))
+    assert sum(fault["loc"][0] == name for fault in refused.value.errors()) == 1

@@ -1,0 +1,58 @@
+"""The distributions of a verify request are checked, and an error names what is wrong."""
+
+import math
+
+import pytest
+
+from specpair.protocol.errors import InvalidRequest
+from specpair.protocol.sent_distributions import read
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        ({"5": 0.5}, "sum to 0.5, not to 1"),
+        ({"5": 0.998}, "sum to 0.998"),
+        ({"5": 1.0, "6": 0.5}, "sum to 1.5"),
+        ({"5": 0.5, "6": math.nan}, "the weight of 6 is nan"),
+        ({"5": 0.5, "6": math.inf}, "the weight of 6 is inf"),
+        ({"5": 1.0, "6": 0.0}, "the weight of 6 is 0.0"),
+        ({"5": 0.5, "6": -0.5}, "the weight of 6 is -0.5"),
+        ({"5": 1.5, "6": 0.5}, "the weight of 5 is 1.5"),
+        ({"5": 1e308, "6": 1e308}, "the weight of 5 is 1e\\+308"),
+        ({"6": 1.0}, "the draft token 5 is not among the ids"),
+        ({}, "the draft token 5 is not among"),
+        ({"5": 0.5, "100": 0.5}, "'100' is no token id of the vocabulary of 100 ids"),
+        ({"5": 0.5, "-1": 0.5}, "'-1' is no token id"),
+        ({"5": 0.5, "06": 0.5}, "'06' is no token id"),
+        ({"5": 0.5, "²": 0.5}, "'²' is no token id"),
+        ({"5": 0.5, "": 0.5}, "'' is no token id"),
+        ({"5": 0.5, "9" * 5000: 0.5}, "is no token id"),
+    ],
+)
+def test_invalid_distribution_is_refused_with_its_position(sent: dict[str, float], words: str) -> None:
+    with pytest.raises(InvalidRequest, match="draft_probs.1: .*" + words) as caught:
+        read([{"5": 1.0}, sent], [5, 5], 100)
+    assert caught.value.details == {"param": "draft_probs.1"}
+
+
+def test_rounded_weights_are_accepted() -> None:
+    assert read([{"6": 0.3331, "5": 0.6662}], [5], 100) == [{5: 0.6662, 6: 0.3331}]
+
+
+@pytest.mark.parametrize(("drafts", "most"), [(1, 8192), (64, 8192), (512, 16384)])
+def test_number_of_ids_of_a_request_is_limited(drafts: int, most: int) -> None:
+    """The limit is at least what a drafter sends for so many draft tokens."""
+    each = most // drafts
+    weights = {str(token): 1 / each for token in range(each)}
+    assert len(read([weights] * drafts, [5] * drafts, 10_000)) == drafts
+    one_more = {str(token): 1 / (each + 1) for token in range(each + 1)}
+    with pytest.raises(InvalidRequest, match=f"{most + 1} ids for {drafts} draft_tokens, at most {most}") as caught:
+        read([*[weights] * (drafts - 1), one_more], [5] * drafts, 10_000)
+    assert caught.value.details == {"param": "draft_probs", "limit": most}
+
+
+@pytest.mark.parametrize("sent", [[], [{"1": 1.0}], [{"1": 1.0}] * 3])
+def test_each_draft_token_needs_a_distribution(sent: list[dict[str, float]]) -> None:
+    with pytest.raises(InvalidRequest, match=f"there are {len(sent)} of them for 2 draft_tokens"):
+        read(sent, [1, 1], 100)

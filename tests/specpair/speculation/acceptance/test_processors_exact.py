@@ -1,0 +1,190 @@
+"""Under logit processors, texts are samples of the target's processed distribution, with drafts and without."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from specpair.speculation.acceptance.draft import chain
+from specpair.speculation.acceptance.draft_probs import Weights, drawn_from, propose
+from specpair.speculation.acceptance.explain import explain
+from specpair.speculation.acceptance.judge import Rule, judge
+from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
+from specpair.speculation.sampling.distribution import probabilities
+from specpair.speculation.sampling.processors import LogitProcessor, ProcessedRows, TextProcessors
+from specpair.speculation.sampling.sampling import Logits, Row, Sampling, choose
+from tests.specpair.speculation import chi_square, processed
+from tests.specpair.speculation.drafted_decoding import IDS, drafter_row, target_row
+from tests.specpair.speculation.processed import text_processors
+
+PROMPT = [0, 4]
+COUNT = 3
+SEEDS = 600
+ENDS = {4}  # the likeliest id behind most others
+SETTINGS = pytest.mark.parametrize("sampling", processed.SETTINGS.values(), ids=processed.SETTINGS)
+
+
+class EvenThenOdd(LogitProcessor):
+    """A small grammar: even ids and odd ids take turns in the output."""
+
+    def __init__(self) -> None:
+        self.length = 0
+
+    def push(self, token: int) -> None:
+        self.length += 1
+
+    def pop(self, token: int) -> None:
+        self.length -= 1
+
+    def process(self, row: Logits) -> None:
+        row[(self.length + 1) % 2 :: 2] = -np.inf
+
+
+def draft(
+    processors: TextProcessors | None, tokens: list[int], count: int, sampling: Sampling, draws: bool
+) -> tuple[list[int], list[Weights]]:
+    """`count` draft tokens, and if `draws` the distributions they were drawn from. `processors` None: it knows none."""
+    drafts: list[int] = []
+    proposals: list[Weights] = []
+    for _ in range(count):
+        row: Row = drafter_row([*tokens, *drafts][-1])
+        if processors is not None:
+            processors.commit(tokens)
+            row = processors.process(row, drafts)
+        position = len(tokens) + len(drafts)
+        if draws:
+            proposals.append(propose(row, sampling))
+            drafts.append(drawn_from(proposals[-1], sampling.seed, position))
+        else:
+            drafts.append(choose(row, sampling, position))
+    return drafts, proposals
+
+
+def text(
+    rule: Rule, drafts: int, *, knows: bool = True, masks: type[LogitProcessor] | None = None, count: int = COUNT
+) -> tuple[int, ...]:
+    """A text decoded in rounds of `drafts` draft tokens. `knows`: whether the drafter has the processors, too."""
+    sampling, tokens = rule.sampling, list(PROMPT)
+    verifier, drafter = (
+        text_processors(sampling, 2, masks=[masks()] if masks else [], ends=ENDS) or TextProcessors([], 2)
+        for _ in range(2)
+    )
+    while len(tokens) < len(PROMPT) + count:
+        tried, proposals = draft(drafter if knows else None, tokens, drafts, sampling, rule.strategy.draws)
+        rows = [target_row(each) for each in (tokens[-1], *tried)]
+        verifier.commit(tokens)
+        tokens += [
+            each.token
+            for each in judge(chain(tried, proposals), ProcessedRows(verifier, rows, tried), rule, len(tokens), set())
+        ]
+    return tuple(tokens[len(PROMPT) : len(PROMPT) + count])
+
+
+def expected(sampling: Sampling, masked: bool = False) -> dict[tuple[int, ...], float]:
+    """The probability of each text of `COUNT` tokens, from the definition of the processors."""
+    chances = {}
+    for tokens in product(range(IDS), repeat=COUNT):
+        chance = 1.0
+        for at, token in enumerate(tokens):
+            row = target_row((*PROMPT, *tokens)[len(PROMPT) + at - 1]).copy()
+            if masked:
+                row[(at + 1) % 2 :: 2] = -np.inf
+            changed = processed.process(row, sampling, PROMPT, tokens[:at], ENDS)
+            chance *= float(probabilities(changed.astype(np.float32), sampling)[token])
+        chances[tokens] = chance
+    return chances
+
+
+def follows(found: Counter[tuple[int, ...]], chances: dict[tuple[int, ...], float]) -> bool:
+    return chi_square.fits_pooled([found[each] for each in chances], list(chances.values()))
+
+
+@SETTINGS
+@pytest.mark.parametrize(
+    ("strategy", "drafts", "knows"),
+    [
+        (Strategy.COUPLED, 0, True),
+        (Strategy.COUPLED, 2, True),
+        (Strategy.PROBABILISTIC, 2, True),
+        (Strategy.PROBABILISTIC, 3, False),
+    ],
+)
+def test_texts_are_samples_of_the_processed_target(
+    sampling: Sampling, strategy: Strategy, drafts: int, knows: bool
+) -> None:
+    texts = (text(Rule(strategy, replace(sampling, seed=seed)), drafts, knows=knows) for seed in range(SEEDS))
+    found = Counter(texts)
+    assert follows(found, expected(sampling))
+
+
+def test_the_test_tells_processed_texts_from_others() -> None:
+    for sampling in processed.SETTINGS.values():
+        found = Counter(text(Rule(Strategy.COUPLED, replace(sampling, seed=seed)), 0) for seed in range(SEEDS))
+        assert not follows(found, expected(sampling.unprocessed))
+
+
+@pytest.mark.parametrize("strategy", [Strategy.COUPLED, Strategy.PROBABILISTIC])
+def test_a_mask_of_the_caller_s_own_restricts_the_text_exactly(strategy: Strategy) -> None:
+    sampling = processed.SETTINGS["all"]
+    rules = (Rule(strategy, replace(sampling, seed=seed)) for seed in range(SEEDS))
+    found = Counter(text(rule, 2, knows=number % 2 == 0, masks=EvenThenOdd) for number, rule in enumerate(rules))
+    assert all([token % 2 for token in each] == [0, 1, 0] for each in found)
+    assert follows(found, expected(sampling, masked=True))
+
+
+@SETTINGS
+@pytest.mark.parametrize("strategy", [Strategy.COUPLED, Strategy.DETERMINISTIC, Strategy.GREEDY])
+def test_the_text_is_the_same_whatever_is_drafted(sampling: Sampling, strategy: Strategy) -> None:
+    ends = ENDS if sampling.min_tokens else set()
+    for seed in range(20):
+        rule = Rule(strategy, effective_sampling(strategy, replace(sampling, seed=seed)))
+        texts = {text(rule, drafts, knows=knows, count=12) for drafts in range(5) for knows in (True, False)}
+        plain = processed.plain(lambda tokens: target_row(tokens[-1]), PROMPT, 12, rule.sampling, ends)
+        assert {each[: len(plain)] for each in texts} == {tuple(plain)}
+
+
+def test_a_drafter_that_knows_the_processors_is_accepted_more_often() -> None:
+    """Without them it guesses worse, and that is all."""
+
+    def accepted(knows: bool) -> int:
+        total = 0
+        for seed in range(200):
+            sampling = Sampling(seed, 1.0, presence_penalty=2.0, logit_bias={1: -100.0})
+            known, verifier = text_processors(sampling, 2), text_processors(sampling, 2)
+            assert verifier is not None
+            drafts, _ = draft(known if knows else None, [0, 4, 2, 3], 3, sampling, False)
+            verifier.commit([0, 4, 2, 3])
+            rows = ProcessedRows(verifier, [target_row(each) for each in (3, *drafts)], drafts)
+            total += sum(
+                each.accepted for each in judge(chain(drafts), rows, Rule(Strategy.COUPLED, sampling), 4, set())
+            )
+        return total
+
+    assert accepted(True) > 1.1 * accepted(False)
+
+
+def test_a_masked_draft_token_is_rejected_by_every_rule() -> None:
+    """Even by a threshold of 0, and even if it is the likeliest token of the row."""
+    banned = int(target_row(4).argmax())
+    sampling = Sampling(1, 1.0, min_p=0.9)
+    for strategy in Strategy:
+        rule = Rule(strategy, effective_sampling(strategy, sampling), 0.0)
+        processors = text_processors(rule.sampling, 2, masks=[Banned(banned)])
+        assert processors is not None
+        processors.commit(PROMPT)
+        rows = ProcessedRows(processors, [target_row(4), target_row(banned)], [banned])
+        proposals: list[Weights] = [{banned: 1.0}]
+        (ruling,) = rulings = judge(chain([banned], proposals), rows, rule, 2, set())
+        assert not ruling.accepted and ruling.token != banned
+        (decision,) = explain(rule, rulings, chain([banned], proposals), rows, 2)
+        assert decision.draft_p == 0.0 and decision.p > 0.0, "decisions report the processed distribution"
+
+
+class Banned(LogitProcessor):
+    def __init__(self, token: int) -> None:
+        self._token = token
+
+    def process(self, row: Logits) -> None:
+        row[self._token] = -np.inf

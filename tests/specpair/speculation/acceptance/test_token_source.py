@@ -1,0 +1,73 @@
+"""Marks: where each token came from, and what follows from them about rounds."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specpair.speculation.acceptance.token_source import (
+    ELSEWHERE,
+    SELF_CONTINUED,
+    Round,
+    TokenSource,
+    last_round,
+    marks_of,
+    rounds,
+    split,
+)
+
+ACCEPTED, RECOVERED, BONUS, TARGET_DECODED = TokenSource
+
+
+@pytest.mark.parametrize(
+    ("accepted", "judged", "marks"),
+    [
+        ([True, True, True, False], 3, "aaab"),
+        ([True, False], 3, "arx"),
+        ([False], 3, "rxx"),
+        ([False], 0, "b"),
+        ([True, True], 2, "aa"),  # the last draft token has ended the text
+        ([True, True], 5, "aaxxx"),
+    ],
+)
+def test_the_marks_of_a_pass(accepted: list[bool], judged: int, marks: str) -> None:
+    own = marks_of(accepted, judged)
+    assert "".join(own) == marks and len(own) == len(accepted)
+    assert [*rounds(own)] == [Round(0, sum(accepted), judged)]
+
+
+def test_sources_by_mark() -> None:
+    assert [TokenSource.of(mark) for mark in split("arxbt")] == [ACCEPTED, RECOVERED, BONUS, TARGET_DECODED]
+    assert TokenSource.of(SELF_CONTINUED) is TARGET_DECODED
+    with pytest.raises(KeyError):
+        TokenSource.of(ELSEWHERE)
+
+
+@pytest.mark.parametrize("wrong", ["q", "x", "a ", "xa", "A", "a\n"])
+def test_what_is_no_mark_is_refused(wrong: str) -> None:
+    with pytest.raises(ValueError, match=r"^should be made of the letters arbt-x$"):
+        split(wrong)
+
+
+PASSES = st.lists(
+    st.integers(0, 4).flatmap(lambda judged: st.tuples(st.integers(0, judged), st.just(judged))) | st.none()
+)
+
+
+@given(PASSES)
+def test_rounds_are_found_again(passes: list[tuple[int, int] | None]) -> None:
+    """Whatever the passes of a text were, self-continuation (None) among them."""
+    marks: list[str] = [ELSEWHERE]
+    expected = []
+    for each in passes:
+        if each is None:
+            marks.append(SELF_CONTINUED)
+        else:
+            accepted, judged = each
+            expected.append(Round(len(marks), accepted, judged))
+            marks += marks_of([True] * accepted + [False], judged)
+    assert split("".join(marks)) == marks
+    assert [*rounds(marks)] == expected
+    assert last_round(marks) == (expected[-1] if expected else None)
+    sources = [TokenSource.of(mark) for mark in marks if mark != ELSEWHERE]
+    assert sources.count(ACCEPTED) == sum(each.accepted for each in expected)
+    assert sources.count(RECOVERED) + sources.count(BONUS) == len(expected)

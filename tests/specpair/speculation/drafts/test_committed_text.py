@@ -1,0 +1,94 @@
+"""Draft model and lookup are each other's second opinion: where both have the same token it is likelier to stand."""
+
+from weakref import ref
+
+import pytest
+
+from specpair.speculation.drafts.committed_text import CommittedText
+from specpair.speculation.drafts.ngram import NgramIndex
+from specpair.speculation.drafts.tree import Prediction, TreeNode
+
+REPEATED = [*range(10, 30)] * 3  # 10 comes next, by lookup
+
+
+def _text(lookup: bool = True) -> CommittedText:
+    return CommittedText(list(REPEATED), frozenset(), NgramIndex() if lookup else None)
+
+
+def _grown(prediction: Prediction, lookup: bool = True) -> CommittedText:
+    text = _text(lookup)
+    text.grow(text.tree.root, prediction)
+    return text
+
+
+def _chance(text: CommittedText) -> float:
+    return text.chances(text.tree.main())[1]
+
+
+def test_a_token_that_the_lookup_has_too_is_likelier_accepted() -> None:
+    alone, agreed = _grown(Prediction(10, 0.6), lookup=False), _grown(Prediction(10, 0.6))
+    [node] = agreed.tree.main()
+    assert (node.token, node.source.looked_up) == (10, False)
+    assert 0.0 < node.second_opinion < 1.0
+    assert _chance(agreed) > _chance(alone)
+
+
+def test_a_sure_token_stays_the_first_choice_and_is_less_likely_accepted() -> None:
+    alone, other = _grown(Prediction(77, 0.99, 78), lookup=False), _grown(Prediction(77, 0.99, 78))
+    [node] = other.tree.main()
+    assert (node.token, node.source.looked_up) == (77, False)
+    assert node.second_opinion < 0.0
+    assert _chance(other) < _chance(alone)
+
+
+def test_a_likelier_looked_up_token_becomes_the_first_choice() -> None:
+    text = _grown(Prediction(77, 0.02, 78))
+    first, second = text.tree.root.children or []
+    assert (first.token, first.source.looked_up) == (10, True)
+    assert first.second_opinion == pytest.approx(-0.02)
+    assert (second.token, second.source.looked_up) == (77, False)
+    assert first.parent == second.parent == ref(text.tree.root)
+
+
+def test_a_drawn_token_is_never_replaced() -> None:
+    text = _grown(Prediction(77, 0.02, None, {77: 0.02, 5: 0.98}))
+    [only] = text.tree.root.children or []
+    assert (only.token, only.second_opinion) == (77, 0.0)
+
+
+@pytest.mark.parametrize(("token", "opinion"), [(10, 0.7), (77, -0.7)])
+def test_the_model_is_the_second_opinion_of_a_looked_up_token(token: int, opinion: float) -> None:
+    text = _text()
+    assert text.look_up(1, (), always=True)
+    text.grow(text.tree.root, Prediction(token, 0.7))
+    [node] = text.tree.main()
+    assert (node.token, node.source.looked_up, node.second_opinion) == (10, True, opinion)
+
+
+def test_a_prediction_behind_a_node_that_the_text_has_left_changes_nothing() -> None:
+    text = _grown(Prediction(10, 0.9))
+    [node] = text.tree.main()
+    text.commit([99])
+    text.grow(node, Prediction(11, 0.9))
+    assert text.tree.main() == []
+
+
+def test_outcomes_teach_how_far_to_trust_the_second_opinion() -> None:
+    """The model is right where the lookup has the same token, and only there."""
+    text = _text()
+    for turn in range(30):
+        right = turn % 2 == 0
+        upcoming = REPEATED[(len(text.known) - len(REPEATED)) % 20]
+        text.grow(text.tree.root, Prediction(upcoming if right else 77, 0.9))
+        text.tree.root.children = [child for child in text.tree.root.children or [] if not child.source.looked_up]
+        text.commit([upcoming])
+        text.learn()
+    upcoming = REPEATED[(len(text.known) - len(REPEATED)) % 20]
+    taught = {}
+    for token in (upcoming, 77):
+        text.tree.root.children = None
+        text.grow(text.tree.root, Prediction(token, 0.9))
+        children: list[TreeNode] = text.tree.root.children or []
+        [node] = [child for child in children if child.token == token]
+        taught[token] = text.chances([node])[1]
+    assert taught[upcoming] > 0.8 > 0.3 > taught[77]

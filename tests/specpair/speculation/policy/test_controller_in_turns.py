@@ -1,0 +1,78 @@
+"""Where both ends compute on the same cores: draft steps and passes take turns, and a useless drafter rests."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from specpair.speculation.drafts.node_selection import DraftStep
+from specpair.speculation.policy.controller import SpeculationController
+from specpair.speculation.policy.schedule import IN_TURNS, LOCKSTEP, Mechanisms, mechanisms_of
+from specpair.speculation.policy.verifier_timeline import InFlightDraft
+from tests.specpair.speculation.policy.virtual_pair import Knowing, run
+
+STEP, WIDER = 60.0, 15.0  # milliseconds of a pass: a model of 1.5 B parameters in 4 bits on two cores
+PASSES: dict[str, Any] = {"rtt": 0.2, "step": STEP, "wider": WIDER}
+CHEAP, DEAR = 4.0, 27.0  # milliseconds of a draft step
+
+
+@pytest.mark.parametrize(("right", "draft"), [(0.95, CHEAP), (0.6, CHEAP), (0.0, DEAR)])
+def test_a_draft_step_and_the_verification_of_a_draft_never_run_at_once(
+    right: float, draft: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, drafts = SpeculationController.next_step, SpeculationController.next_draft
+    under_way: list[DraftStep] = []
+
+    def next_step(self: SpeculationController, now: float) -> DraftStep | None:
+        step = steps(self, now)
+        if step is not None:
+            assert not any(len(each.draft) for each in self.drafts_in_flight)
+            under_way.append(step)
+        return step
+
+    def next_draft(self: SpeculationController, now: float) -> InFlightDraft | None:
+        draft = drafts(self, now)
+        assert draft is None or not len(draft.draft) or self._step is None
+        return draft
+
+    monkeypatch.setattr(SpeculationController, "next_step", next_step)
+    monkeypatch.setattr(SpeculationController, "next_draft", next_draft)
+    run(Knowing(right), IN_TURNS, **PASSES, draft=draft)
+    assert under_way
+
+
+@pytest.mark.parametrize("right", [0.98, 0.9])
+def test_a_good_drafter_is_as_fast_as_in_lockstep(right: float) -> None:
+    in_turns, lockstep = (
+        run(Knowing(right), each, **PASSES, draft=CHEAP).course.tokens_per_second for each in (IN_TURNS, LOCKSTEP)
+    )
+    assert in_turns > 0.97 * lockstep > 1.1e3 / STEP
+
+
+def test_a_useless_drafter_that_takes_the_verifier_s_time_is_not_tried_again_and_again() -> None:
+    course = run(Knowing(0.1), IN_TURNS, **PASSES, draft=DEAR).course
+    assert course.steps < 12
+    assert course.tokens_per_second > 0.97e3 / STEP
+
+
+def test_a_useless_drafter_that_costs_next_to_nothing_is_tried_now_and_then() -> None:
+    course = run(Knowing(0.1), IN_TURNS, **PASSES, draft=0.5).course
+    assert course.steps > 20
+    assert course.tokens_per_second > 0.97e3 / STEP
+
+
+def test_without_self_continuation_a_useless_drafter_rests_as_well() -> None:
+    """So mode `auto` drafts on shared cores."""
+    in_auto = mechanisms_of(shares_cores=True, self_continue=True, may_change_mode=True)
+    assert in_auto == replace(IN_TURNS, self_continue=False)
+    assert run(Knowing(0.1), in_auto, **PASSES, draft=DEAR).course.steps < 12
+    assert run(Knowing(0.1), LOCKSTEP, **PASSES, draft=DEAR).course.steps > 12, "on other cores, it is tried again"
+
+
+@pytest.mark.parametrize("self_continue", [False, True])
+def test_what_the_ends_use_depends_on_cores_and_verifier(self_continue: bool) -> None:
+    how = {"self_continue": self_continue}
+    for may_change_mode in (False, True):
+        apart = mechanisms_of(shares_cores=False, may_change_mode=may_change_mode, **how)
+        assert apart == Mechanisms(self_continue=self_continue)
+    assert mechanisms_of(shares_cores=True, may_change_mode=False, **how) == replace(IN_TURNS, **how)

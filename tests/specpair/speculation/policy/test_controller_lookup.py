@@ -1,0 +1,131 @@
+"""Draft tokens are looked up in the text where the draft model does not pay; where it pays, nothing changes."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.scripted import Script
+from specpair.speculation.drafts.acceptance_model import AcceptanceModel
+from specpair.speculation.drafts.committed_text import CommittedText
+from specpair.speculation.drafts.ngram import NgramIndex
+from specpair.speculation.drafts.tree import Prediction, TreeNode
+from specpair.speculation.policy.controller import SpeculationController
+from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
+from specpair.speculation.policy.timing import LatencyModel
+from tests.examples import examples
+from tests.specpair.speculation.policy.virtual_pair import Knowing, run
+
+REPEATS = Script(seed=3, support=2)  # so few different continuations that the text soon repeats itself
+NEVER = Script()  # hardly ever repeats itself
+
+
+def rate(script: Script, right: float, draft: float, lookup: bool, mechanisms: Mechanisms = Mechanisms()) -> float:
+    """Tokens per second with a target of 40 ms a step."""
+    world: dict[str, Any] = {"rtt": 10.0, "step": 40.0, "wider": 0.3, "draft": draft}
+    return run(
+        Knowing(right, script=script), mechanisms, script=script, lookup=lookup, **world
+    ).course.tokens_per_second
+
+
+@pytest.mark.parametrize("mechanisms", [Mechanisms(), Mechanisms(self_continue=False), LOCKSTEP], ids=str)
+def test_lookup_replaces_a_slow_draft_model_in_repetitive_text(mechanisms: Mechanisms) -> None:
+    target_alone = 1e3 / 40.0
+    slow = rate(REPEATS, 0.9, 400.0, lookup=False, mechanisms=mechanisms)
+    assert slow < 1.3 * target_alone
+    assert rate(REPEATS, 0.9, 400.0, lookup=True, mechanisms=mechanisms) > 1.8 * slow
+
+
+def test_lookup_replaces_a_useless_draft_model_in_repetitive_text() -> None:
+    assert rate(REPEATS, 0.0, 4.0, lookup=True) > 1.8 * rate(REPEATS, 0.0, 4.0, lookup=False)
+
+
+def test_lookup_costs_nothing_in_text_without_repetition() -> None:
+    for right, draft in ((0.9, 400.0), (0.0, 4.0), (0.9, 4.0)):
+        assert rate(NEVER, right, draft, lookup=True) > 0.97 * rate(NEVER, right, draft, lookup=False)
+
+
+def test_good_draft_model_keeps_drafting() -> None:
+    assert rate(REPEATS, 0.95, 2.0, lookup=True) > 0.95 * rate(REPEATS, 0.95, 2.0, lookup=False)
+
+
+def test_lookup_replaces_a_draft_model_where_it_is_likelier_right() -> None:
+    assert rate(REPEATS, 0.6, 8.0, lookup=True) > 1.3 * rate(REPEATS, 0.6, 8.0, lookup=False)
+
+
+def _controller(tokens: list[int], lookup: NgramIndex | None) -> SpeculationController:
+    times = LatencyModel([40.0, 40.5, 41.0])
+    times.exchanged(10.0, 0.0, 0.0)
+    times.drafted(1, 1.0)
+    return SpeculationController(tokens, 1000, frozenset(), times, max_drafts=64, lookup=lookup)
+
+
+def test_in_flight_draft_marks_looked_up_tokens() -> None:
+    for lookup in (NgramIndex(), None):
+        controller, now = _controller([*range(10, 30)] * 4, lookup), 0.0
+        while (in_flight_draft := controller.next_draft(now)) is None:
+            assert controller.next_step(now) is not None
+            now += 1.0
+            controller.drafted([Prediction(10 + len(controller.text.tree.main()), 0.95)], 1, now)
+        assert in_flight_draft.draft.ids[:3] == [10, 11, 12]
+        assert all(each.source.looked_up is (lookup is not None) for each in in_flight_draft.draft)
+
+
+def test_drafts_are_looked_up_while_the_model_reads_a_prompt() -> None:
+    text = [*range(1, 9), 30, 31, 32, 1, 2]  # a short match, which a draft model would beat
+    controller = _controller(text, NgramIndex())
+    step = controller.next_step(0.0)
+    assert step is not None and step.tails == [[]]
+    assert controller.next_draft(41.0) is None
+    in_flight_draft = next(filter(None, map(controller.next_draft, range(42, 82))))
+    assert in_flight_draft.draft.ids == [3, 4, 5] and all(each.source.looked_up for each in in_flight_draft.draft)
+    controller.drafted([Prediction(99, 0.9)], 13, 82.0)
+    assert [node.token for node in controller.text.tree.main()[:2]] == [3, 4], "tokens in flight are not replaced"
+    assert [child.token for child in controller.text.tree.root.children or ()] == [3, 99]
+
+
+@pytest.mark.parametrize("width", [1, 6])
+def test_path_longer_than_the_limit_is_sent_in_part(width: int) -> None:
+    """A model's token behind a path that was looked up meanwhile must not make both ends wait for each other."""
+    script = Script(seed=3, support=3)
+    world: dict[str, Any] = {"rtt": 0.6, "draft": 0.5, "wider": 3.0, "uneven": 0.3, "step": 30.0}
+    run(Knowing(0.7, width=width, script=script), Mechanisms(), script=script, lookup=True, **world)
+
+
+@examples(20)
+@given(
+    rtt=st.sampled_from([0.2, 5.0, 40.0]),
+    draft=st.sampled_from([0.5, 4.0, 30.0, 200.0]),
+    right=st.sampled_from([0.0, 0.5, 0.9, 1.0]),
+    wider=st.sampled_from([0.0, 0.3, 8.0]),
+    uneven=st.sampled_from([0.0, 0.5]),
+    mechanisms=st.sampled_from([Mechanisms(), Mechanisms(self_continue=False), LOCKSTEP]),
+)
+def test_text_is_finished_under_any_times(mechanisms: Mechanisms, right: float, **world: Any) -> None:
+    run(Knowing(right, width=3, script=REPEATS), mechanisms, script=REPEATS, lookup=True, step=30.0, **world)
+
+
+def test_rejections_lower_the_optimistic_chance_of_the_model() -> None:
+    acceptance_model = AcceptanceModel()
+    assert acceptance_model.optimistic_chance(0.0) > 0.95
+    chances = []
+    for accepted in (False,) * 6:
+        acceptance_model.learn(TreeNode(1, 0.9, None), accepted)
+        acceptance_model.fit()
+        chances.append(acceptance_model.optimistic_chance(acceptance_model.recent))
+    assert chances == sorted(chances, reverse=True) and chances[-1] < 0.5
+
+
+def test_second_look_up_in_the_same_state_adds_nothing() -> None:
+    text = CommittedText([*range(10, 30)] * 3, frozenset(), NgramIndex())
+    for _ in range(8):  # rejections lower the chances, so that the path ends before its greatest depth
+        text.look_up(1, (), always=True)
+        text.commit([99])
+        text.learn()
+    text.commit([10, 11, 12])
+    assert text.look_up(64, (), always=True)
+    found = [node.token for node in text.tree.main()]
+    assert 0 < len(found) < 64
+    assert not text.look_up(64, (), always=True)
+    assert [node.token for node in text.tree.main()] == found

@@ -1,0 +1,206 @@
+"""Logit processors equal their definition in float64, and follow a text through drafts that are taken back."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specpair.speculation.sampling.processors import (
+    LogitProcessor,
+    LowerProbable,
+    ProcessedRows,
+    TextProcessors,
+    TokenCounts,
+)
+from specpair.speculation.sampling.sampling import Logits, Sampling
+from specpair.speculation.sampling.top_logits import top_logits_of
+from tests.specpair.speculation import processed
+from tests.specpair.speculation.rows import logits_of
+
+SIZE = 40
+ENDS = {5, 30}
+ROW = logits_of("normal", SIZE, 1)
+IDS = st.integers(0, SIZE - 1)
+TEXTS = st.lists(IDS, max_size=30)
+PENALTIES = st.floats(-2.0, 2.0)
+ROWS = st.builds(logits_of, st.sampled_from(["normal", "ties", "peaked", "masked"]), st.just(SIZE), st.integers(0, 999))
+TEMPERATURES = st.sampled_from([0.0, 0.3, 1.0, 4.0])
+ALONE: dict[str, dict[str, st.SearchStrategy[object]]] = {
+    "bias": {"logit_bias": st.dictionaries(IDS, st.floats(-100, 100), max_size=8)},
+    "repetition": {"repetition_penalty": st.floats(0.01, 100.0)},
+    "frequency": {"frequency_penalty": PENALTIES},
+    "presence": {"presence_penalty": PENALTIES},
+    "min_p": {"min_p": st.floats(0.0, 1.0)},
+    "min_tokens": {"min_tokens": st.integers(0, 30)},
+}
+ALONE["together"] = {name: values for each in list(ALONE.values()) for name, values in each.items()}
+
+
+def check(row: Logits, sampling: Sampling, prompt: list[int], output: list[int]) -> None:
+    """The processed row is the reference's. At the edge of min_p, rounding decides."""
+    given_row = row.copy()
+    processors = processed.text_processors(sampling, len(prompt), ends=ENDS)
+    if processors is None:
+        assert row is given_row or np.array_equal(processed.process(row, sampling, prompt, output, ENDS), row)
+        return
+    processors.commit([*prompt, *output])
+    found = processors.process(row)
+    assert found.dtype == np.float32 and np.array_equal(row, given_row), "the engine's own row stays as it is"
+    whole = processed.process(row, replace(sampling, min_p=0.0), prompt, output, ENDS)
+    expected = processed.process(row, sampling, prompt, output, ENDS)
+    masked = np.isneginf(found)
+    assert np.allclose(found[~masked], whole[~masked], rtol=1e-5, atol=1e-4)
+    differs = masked != np.isneginf(expected)
+    edge = whole.max() + sampling.temperature * np.log(sampling.min_p) if sampling.min_p else -np.inf
+    assert np.allclose(whole[differs], edge, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ALONE)
+@given(data=st.data(), row=ROWS, prompt=TEXTS, output=TEXTS, temperature=TEMPERATURES)
+def test_each_processor_equals_its_definition(
+    name: str, data: st.DataObject, row: Logits, prompt: list[int], output: list[int], temperature: float
+) -> None:
+    settings = {field: data.draw(values) for field, values in ALONE[name].items()}
+    check(row, Sampling(1, temperature, **settings), prompt, output)  # type: ignore[arg-type]
+
+
+@given(st.lists(st.tuples(st.booleans(), IDS), max_size=200), st.sampled_from([None, 20]))
+def test_counts_follow_tokens_that_come_and_go(steps: list[tuple[bool, int]], size: int | None) -> None:
+    counts, text = TokenCounts(size), list[int]()
+    for comes, token in steps:
+        if comes or not text:
+            text.append(token)
+            counts.add(token)
+        else:
+            counts.remove(text.pop())
+        kept = [each for each in text if size is None or each < size]
+        assert dict(zip(counts.ids.tolist(), counts.counts.tolist(), strict=True)) == Counter(kept)
+        assert counts.ids.tolist() == list(dict.fromkeys(kept))
+
+
+def test_counts_have_room_for_a_whole_vocabulary() -> None:
+    counts = TokenCounts(None)
+    for token in range(1000):
+        counts.add(token)
+    assert counts.ids.tolist() == list(range(1000)) and counts.counts.sum() == 1000
+
+
+@pytest.mark.parametrize("sampling", processed.SETTINGS.values(), ids=processed.SETTINGS)
+@given(
+    prompt=TEXTS,
+    output=TEXTS,
+    parts=st.lists(st.integers(0, 30), max_size=4),
+    drafts=st.lists(st.lists(IDS, max_size=6), max_size=6),
+)
+def test_rows_do_not_depend_on_the_drafts_tried_before(
+    sampling: Sampling, prompt: list[int], output: list[int], parts: list[int], drafts: list[list[int]]
+) -> None:
+    processors = processed.text_processors(sampling, len(prompt), ends=ENDS)
+    assert processors is not None
+    for end in (*sorted(parts), len(output)):
+        processors.commit([*prompt, *output[:end]])
+        for draft in (*drafts, []):
+            fresh = processed.text_processors(sampling, len(prompt), ends=ENDS)
+            assert fresh is not None
+            fresh.commit([*prompt, *output[:end], *draft])
+            assert np.array_equal(processors.process(ROW, draft), fresh.process(ROW))
+
+
+def test_ids_beyond_the_row_are_left_out() -> None:
+    """A draft model's vocabulary may be smaller than the target's."""
+    sampling = Sampling(
+        0, 1.0, presence_penalty=0.5, frequency_penalty=0.5, repetition_penalty=1.5, logit_bias={3: 2.0, 500: -3.0}
+    )
+    processors = processed.text_processors(sampling, 3, SIZE)
+    assert processors is not None
+    processors.commit([1, 900, 2, 7, 700, 7])
+    inside = replace(sampling, logit_bias={3: 2.0})
+    found = processors.process(ROW, [800, 9])
+    assert np.allclose(found, processed.process(ROW, inside, [1, 2], [7, 7, 9]), atol=1e-5)
+
+
+def test_top_logits_are_processed_as_whole_rows() -> None:
+    sampling = processed.SETTINGS["all"]
+    one, other = (processed.text_processors(sampling, 0) for _ in range(2))
+    assert one is not None and other is not None
+    top = top_logits_of(ROW, 4, 1.1)
+    assert np.array_equal(one.process(top, [2, 2]), other.process(ROW, [2, 2]))
+    assert np.array_equal(top.whole(), ROW)
+
+
+@given(st.floats(0.0, 1.0, exclude_min=True), st.sampled_from([0.05, 1.0, 7.0]), st.integers(0, 10_000))
+def test_min_p_decides_in_float64(min_p: float, temperature: float, seed: int) -> None:
+    row = logits_of("normal", 200, seed)
+    kept = row.astype(np.float64) >= float(row.max()) + temperature * np.log(min_p)
+    masked = row.copy()
+    LowerProbable(min_p, temperature).process(masked)
+    assert np.array_equal(masked > -np.inf, kept)
+    assert np.array_equal(masked[kept], row[kept])
+    assert kept[row.argmax()], "the likeliest token always stays"
+
+
+def test_min_p_leaves_a_row_without_a_finite_maximum_to_the_draw() -> None:
+    row = np.full(4, np.nan, np.float32)
+    LowerProbable(0.5, 1.0).process(row)
+    assert np.isnan(row).all()
+
+
+def test_a_row_is_processed_when_it_is_first_asked_for() -> None:
+    class Counting(LogitProcessor):
+        calls = 0
+
+        def process(self, row: Logits) -> None:
+            self.calls += 1
+            row += self.calls
+
+    counting = Counting()
+    processors = TextProcessors([counting], 1)
+    processors.commit([5])
+    rows = ProcessedRows(processors, np.zeros((4, 3), np.float32), [1, 2, 3])
+    assert len(rows) == 4 and counting.calls == 0
+    assert next(iter(rows)).tolist() == [1.0] * 3 and counting.calls == 1
+    assert rows[1].tolist() == [2.0] * 3 and rows[0].tolist() == [1.0] * 3 and counting.calls == 2
+    assert [row[0] for row in rows] == [1.0, 2.0, 3.0, 4.0] and counting.calls == 4
+    assert [row[0] for row in rows[1:3]] == [2.0, 3.0] and rows[-1][0] == 4.0
+    with pytest.raises(IndexError):
+        rows[4]
+
+
+class Alternating(LogitProcessor):
+    """A small grammar: even ids and odd ids take turns, and the output begins with an even one."""
+
+    def __init__(self) -> None:
+        self.output: list[int] = []
+        self.prompt: list[int] = []
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        self.prompt = list(prompt)
+
+    def push(self, token: int) -> None:
+        self.output.append(token)
+
+    def pop(self, token: int) -> None:
+        assert self.output.pop() == token
+
+    def process(self, row: Logits) -> None:
+        row[(len(self.output) + 1) % 2 :: 2] = -np.inf
+
+
+def test_a_grammar_is_one_more_processor() -> None:
+    grammar = Alternating()
+    processors = processed.text_processors(Sampling(1, 1.0, min_p=0.999), 2, masks=[grammar])
+    assert processors is not None
+    processors.commit([5, 6, 8])
+    rows = [processors.process(ROW, drafts) for drafts in ([], [3], [3, 4], [])]
+    assert grammar.prompt == [5, 6] and grammar.output == [8]
+    best = [int(ROW[offset::2].argmax()) * 2 + offset for offset in (1, 0, 1, 1)]
+    assert [np.flatnonzero(row > -np.inf).tolist() for row in rows] == [[each] for each in best], "min_p comes after it"
+
+
+def test_settings_without_effect_make_no_processors() -> None:
+    assert processed.text_processors(Sampling(1, 0.8, 40, 0.9), 3) is None
+    assert processed.text_processors(Sampling(1, 0.0, min_p=0.5), 3) is None, "the argmax is never masked"
