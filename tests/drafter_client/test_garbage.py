@@ -8,7 +8,7 @@ import pytest
 from drafter_client import DraftModel, Options, Pair
 from tests.drafter_client.support import Verifier
 
-OURS = ("drafter_client.", "specpair.speculation.drafts.", "drafters.")
+OURS = ("drafter_client.", "specpair.speculation.drafts.", "specpair.drafters.")
 
 
 @pytest.mark.parametrize("lockstep", [False, True], ids=["overlapped", "lockstep"])

@@ -38,7 +38,7 @@ def _installed(name: str) -> list[str]:
 
 DRAFTER = ("numpy", "drafter_client.cli.commands")
 VERIFIER = ("pydantic", "verifier_server.service")
-DEMO = ("child_processes", "numpy")
+DEMO = ("specpair.child_processes.children", "numpy")
 COMMANDS = [
     *((["-m", "drafter_client"], module) for module in ("drafter_client.cli.program", *DRAFTER)),
     *((_installed("drafter"), module) for module in DRAFTER),
