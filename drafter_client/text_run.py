@@ -8,7 +8,7 @@ from drafter_client.errors import ModelChanged
 from drafter_client.generation.events import DraftingFailed, Ended, Listener, ModeChosen, ModelTaken
 from drafter_client.generation.resuming import Run, released, resuming
 from drafter_client.generation.server_written import served
-from drafter_client.generation.start import speculate
+from drafter_client.generation.speculative_decoding import speculate
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outages

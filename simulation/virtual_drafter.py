@@ -12,7 +12,7 @@ from simulation.virtual_time import Network, World, or_raise
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Answered, Committed, Completion, Drafted, RunEvent, Streamed
 from specpair.drafters.run.executors import React
-from specpair.drafters.run.loop import GenerationLoop, PlainText
+from specpair.drafters.run.reactor import PlainText, Reactor
 from specpair.speculation.acceptance.draft import Draft
 from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.drafts.ngram import NgramIndex
@@ -80,7 +80,7 @@ class VirtualDrafter:
         """
         self.course = Course()
         self.controller: SpeculationController | None = None
-        self._loop: GenerationLoop | None = None
+        self._reactor: Reactor | None = None
         self._world, self._drafter, self._draft_ms = world, drafter, draft_ms
         self._network, self._overhead, self._rng = network, overhead, random.Random(seed)
         self._length, self._mechanisms, self._lookup = length, mechanisms, lookup
@@ -103,7 +103,7 @@ class VirtualDrafter:
     def finished(self) -> bool:
         return self.controller is not None and self.controller.finished
 
-    # What the loop has run.
+    # What the reactor has run.
 
     def read(self, text: list[int], held: int) -> None:
         pass
@@ -181,7 +181,7 @@ class VirtualDrafter:
             now=1e3 * now,
         )
         self.controller.finished = answer.finish_reason is not None
-        self._loop = GenerationLoop(text, self.controller, self, self._count, lambda: self._world.now)
+        self._reactor = Reactor(text, self.controller, self, self._count, lambda: self._world.now)
         self._heard = len(text.known)
         if self._mechanisms.self_continue:
             self.session.watchers = (self._news,)
@@ -196,14 +196,14 @@ class VirtualDrafter:
                 self.course.accepted += sum(each.accepted for each in event.rounds)
 
     def _react(self, event: Completion) -> None:
-        assert self._loop is not None
-        self._loop.react(event)
+        assert self._reactor is not None
+        self._reactor.react(event)
         self._decide(acted=True)
 
     def _decide(self, *, acted: bool) -> None:
-        """Have the loop decide, and set a timer for the next time."""
-        assert self._loop is not None
-        wake = self._loop.decide(acted=acted)
+        """Have the reactor decide, and set a timer for the next time."""
+        assert self._reactor is not None
+        wake = self._reactor.decide(acted=acted)
         if wake is not None and wake != self._wake:
             self._wake = wake
             self._world.at(wake / 1e3, self._awake)

@@ -13,7 +13,7 @@ from drafter_client import Options, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.resuming import released
-from drafter_client.generation.start import speculate
+from drafter_client.generation.speculative_decoding import speculate
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.quantile import quantile

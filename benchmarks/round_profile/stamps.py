@@ -18,7 +18,7 @@ from unittest.mock import patch
 from fastapi import FastAPI
 
 from simulation import paced
-from specpair.drafters.run import executors, loop
+from specpair.drafters.run import executors, reactor
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.scheduler import Scheduler
 
@@ -32,7 +32,7 @@ Stamps = dict[str, dict[Any, float]]  # what happened, of which position or draf
 def watched() -> Iterator[Stamps]:
     """Note the drafter's moments while the block lasts."""
     stamps: Stamps = defaultdict(dict)
-    commit = loop.GenerationLoop._commit
+    commit = reactor.Reactor._commit
     steps = itertools.count()
 
     def noted(run: Any, position: int, brought: Any, *rest: Any) -> Any:
@@ -59,7 +59,7 @@ def watched() -> Iterator[Stamps]:
             stamps["decided"].setdefault((in_flight_draft.draft.position, len(in_flight_draft.draft)), _clock())
             super().send(in_flight_draft)
 
-    with patch.object(loop.GenerationLoop, "_commit", noted), patch.object(executors, "ThreadedExecutor", Watched):
+    with patch.object(reactor.Reactor, "_commit", noted), patch.object(executors, "ThreadedExecutor", Watched):
         yield stamps
 
 

@@ -1,1 +1,1 @@
-"""One text being generated: the loop, its executors, and the session it is written in."""
+"""One text being generated: who writes it, from what, and the session it is written in."""

@@ -16,7 +16,7 @@ class TextSession:
     """One text, which several connections, modes and processes of the verifier may generate one after the other.
 
     `known`: token ids of the prompt and of all committed tokens. It is the one list of them on this side: whoever
-    generates the text appends to it, under the lock of the loop if there is one, and all others read it.
+    generates the text appends to it, under the lock of the reactor if there is one, and all others read it.
     """
 
     prompt_ids: list[int]

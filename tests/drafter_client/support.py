@@ -17,7 +17,7 @@ from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Committed, Listener, to_all
 from drafter_client.generation.generation import Generation, Tokens
 from drafter_client.generation.resuming import released
-from drafter_client.generation.start import speculate
+from drafter_client.generation.speculative_decoding import speculate
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats

@@ -10,7 +10,7 @@ from backends.machine import cores_to_use, machine_id
 from backends.scripted import ByteVocabulary, ScriptedBackend
 from drafter_client import DraftModel, Mode, Options, Pair, text_run
 from drafter_client.draft_sources import Drafting
-from drafter_client.generation.start import speculate
+from drafter_client.generation.speculative_decoding import speculate
 from drafter_client.modes.selection import ModeSelection
 from specpair.drafters.pass_times import PassTimes
 from specpair.engines.errors import first_line

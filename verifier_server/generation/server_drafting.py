@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from specpair.drafters.run import events
 from specpair.drafters.run.executors import executor_of
-from specpair.drafters.run.loop import GenerationLoop, PlainText
+from specpair.drafters.run.reactor import PlainText, Reactor
 from specpair.engines.errors import BackendError
 from specpair.protocol.errors import InternalError, SpecPairError
 from specpair.protocol.responses import Speculation
@@ -218,15 +218,15 @@ class _FusedText:
                 always_send=session.strategy.draws,
                 now=1e3 * self.clock(),
             )
-            loop = GenerationLoop(text, controller, executor, self._take, self.clock)
-            executor.open(len(text.known), loop.react)
+            reactor = Reactor(text, controller, executor, self._take, self.clock)
+            executor.open(len(text.known), reactor.react)
             while text.finish_reason is None:
                 try:
-                    loop.turn()
+                    reactor.turn()
                 finally:
                     while text.unread:
                         yield from self._reported(text.unread.popleft())
-            loop.settle()
+            reactor.settle()
 
     def _opened(self) -> Answer:
         """The answer to the prefill."""

@@ -33,7 +33,7 @@ class Sent(RunEvent):
 class Drafted(RunEvent):
     """A draft step ended. `onward`: whether the executor began the next one by itself, as `DraftStep.onward` allows.
 
-    `took`: milliseconds, which the loop fills in, since an executor has no clock.
+    `took`: milliseconds, which the reactor fills in, since an executor has no clock.
     """
 
     expansion: Expansion

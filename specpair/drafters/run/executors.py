@@ -188,7 +188,7 @@ class ThreadedExecutor:
             lane.abort()
         for thread in self._threads:
             thread.join(_JOIN_TIMEOUT)
-        self._react = _nothing  # the loop, which this was a method of, holds this executor: a cycle
+        self._react = _nothing  # the reactor, which this was a method of, holds this executor: a cycle
 
     def _run(self, work: Callable[[], None]) -> None:
         try:

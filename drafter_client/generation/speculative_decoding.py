@@ -1,4 +1,4 @@
-"""Generate one text by drafter and verifier: prefill, then the loop; yield the committed tokens."""
+"""Generates one text by drafter and verifier: prefill, then rounds; yields the committed tokens."""
 
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -15,7 +15,7 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import Asked, ResponseBounds
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.executors import Executor, executor_of
-from specpair.drafters.run.loop import GenerationLoop
+from specpair.drafters.run.reactor import Reactor
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.responses import PrefillResponse
@@ -31,7 +31,7 @@ from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """What the loop needs beside the prefill's reply."""
+    """What the reactor needs beside the prefill's reply."""
 
     executor: Executor
     index: NgramIndex | None
@@ -133,14 +133,14 @@ def speculate(
         tell(Opened(opened, 1e3 * asked), now)
         tell(PromptCached(opened.cached_tokens), now)
         tell(first, now)
-        run = GenerationLoop(text, controller, prepared.executor, tell, clock, explained=asked_for.decisions)
-        prepared.executor.open(len(text.known), run.react)
+        reactor = Reactor(text, controller, prepared.executor, tell, clock, explained=asked_for.decisions)
+        prepared.executor.open(len(text.known), reactor.react)
         if opened.tokens:
             yield first
         failure: Exception | None = None
         while text.finish_reason is None and failure is None:
             try:
-                run.turn()
+                reactor.turn()
             except Exception as error:
                 failure = error
             yield from text.news()
@@ -148,7 +148,7 @@ def speculate(
             raise failure
         yield from text.news()
         ended = clock()
-        run.settle()
+        reactor.settle()
     finally:
         ended = clock() if ended is None else ended
         sent, received = preparation.close()

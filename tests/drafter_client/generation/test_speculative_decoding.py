@@ -2,7 +2,7 @@
 
 import threading
 
-from drafter_client.generation.start import _Preparation
+from drafter_client.generation.speculative_decoding import _Preparation
 from drafter_client.generation.text_session import TextSession
 from specpair.drafters.run.executors import Executor
 

@@ -1,4 +1,4 @@
-"""GenerationLoop under every strategy with a real verifier: the text, what is refused, and explained decisions."""
+"""Drafter and verifier under every strategy, a real verifier: the text, what is refused, and explained decisions."""
 
 from collections import Counter
 from contextlib import closing

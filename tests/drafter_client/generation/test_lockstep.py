@@ -1,4 +1,4 @@
-"""GenerationLoop in lockstep: the text equals the target's alone with any drafter, and no session is left behind."""
+"""Speculative decoding in lockstep: the text equals the target's alone with any drafter; no session is left behind."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.resuming import released
-from drafter_client.generation.start import speculate
+from drafter_client.generation.speculative_decoding import speculate
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats

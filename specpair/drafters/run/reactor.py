@@ -1,4 +1,4 @@
-"""The loop of one text: feeds events to the controller and runs the actions it returns."""
+"""One text reacts to its events: they are fed to the controller, and the actions it returns are run."""
 
 import threading
 from collections import deque
@@ -17,7 +17,7 @@ from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
 
 class RunText(Protocol):
-    """The text of a run. The loop appends to it, under its lock; others read it."""
+    """The text of a run. The reactor appends to it, under its lock; others read it."""
 
     known: list[int]  # token ids of the prompt and of all committed tokens
     unread: deque[events.Committed]  # committed, but not passed on to the reader yet
@@ -33,7 +33,7 @@ class PlainText:
     unread: deque[events.Committed] = field(default_factory=deque)
 
 
-class GenerationLoop:
+class Reactor:
     """Feeds the events of one text to the controller, and has the executor run what the controller decides.
 
     Committed tokens go into `text`, and every event is told to the listener. `turn` and `settle` are for the thread
