@@ -25,7 +25,7 @@ from specpair.protocol.errors import SpecPairError
 from specpair.speculation.acceptance.draft import Draft
 from specpair.speculation.acceptance.text_spec import TextSpec
 from verifier_server.engine.requests import Answer, Request
-from verifier_server.sessions import Place, Session
+from verifier_server.sessions import Session
 
 DRAFTS = 64  # draft tokens in a request of the junk senders
 _MANY = 16  # requests under way at a time
@@ -53,7 +53,7 @@ class Sender:
         self._texts += 1
         prompt = list(KnownText(1000 + self._texts).prompt)
         name = f"sender-{self._texts}"
-        return Session(name, prompt, len(prompt), TextSpec(seed=0), _TEXT, {END}, place=Place(client="sender"))
+        return Session(name, prompt, len(prompt), TextSpec(seed=0), _TEXT, {END}, client="sender")
 
     def _submit(self) -> None:
         session = self._session

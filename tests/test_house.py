@@ -138,6 +138,25 @@ def test_no_folder_holds_more_than_twelve_modules(package: str) -> None:
     assert {str(folder): count for folder, count in held.items() if count > MOST_MODULES} == {}
 
 
+def test_the_engine_does_not_look_at_what_the_service_keeps_of_callers() -> None:
+    """Owners, keys, quotas and usage are in `Session.place`; the engine compares the session's client and scope."""
+    wrong = []
+    for path in modules("verifier_server/engine").values():
+        nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+        called = {node.func for node in nodes if isinstance(node, ast.Call)}
+        wrong += [
+            f"{path.name}:{node.lineno} reads `place`"
+            for node in nodes
+            if isinstance(node, ast.Attribute) and node.attr == "place" and node not in called
+        ]
+        wrong += [
+            f"{path.name} imports {target}"
+            for target in imports(path)
+            if target.startswith(("specpair.http_service", "verifier_server.session_"))
+        ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_tests_do_not_depend_on_measurements_or_on_each_other() -> None:
     """But for the tests of the measurements. What several test modules share stands in a module of its own."""
     wrong = [

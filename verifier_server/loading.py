@@ -12,6 +12,7 @@ from backends.registry import load
 from specpair.counted import counted
 from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError
+from specpair.fairness import retry_after
 from specpair.protocol.errors import ModelFailed, ModelLoading
 from specpair.protocol.terminal_text import one_line, several_lines
 from verifier_server.engine.engine import Engine
@@ -20,7 +21,6 @@ from verifier_server.engine.pass_time import pass_cost
 from verifier_server.engine.scheduler import Scheduler
 from verifier_server.generation.draft_model import load_draft_model, lookup_alone
 from verifier_server.generation.server_drafting import ServerDrafting
-from verifier_server.limits import retry_after
 from verifier_server.process.model_files import MappedFiles, parts
 from verifier_server.settings import Settings
 

@@ -13,14 +13,15 @@ operation does not depend on the number of sessions.
 """
 
 from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from math import inf
 
 from specpair.counted import counted
+from specpair.fairness import retry_after
 from specpair.http_service.turnover import Turnover
 from specpair.protocol.errors import Overloaded, RateLimited
 from verifier_server.engine.sequence_state import SILENCE
-from verifier_server.limits import retry_after
 from verifier_server.sessions import Session
 
 LINGER = 2.0  # seconds for which the scheduler continues a session without requests
@@ -54,13 +55,13 @@ class SessionAdmission:
         its key says otherwise."""
         self._capacity, self._quota = capacity, quota
         self._all = Group()
-        self._clients: dict[str, Group] = {}
+        self._clients: dict[Hashable, Group] = {}
         self._over: dict[Group, None] = {}  # clients with idle sessions and more sessions than their quota
         # Each in the order in which the sessions came to rest.
         self._finished: Sessions = OrderedDict()
         self._graced: Sessions = OrderedDict()  # finished or idle sessions with a grace, which is the same for all
 
-    def choose(self, name: str, now: float, quota: int | None = None) -> Session | None:
+    def choose(self, name: Hashable, now: float, quota: int | None = None) -> Session | None:
         """Which session a new one of the client `name` displaces; None: a place is free.
 
         `quota`: sessions that the client may have in use at once, if its key says so. Raises Overloaded and
@@ -88,7 +89,7 @@ class SessionAdmission:
 
     def add(self, session: Session, now: float) -> None:
         """Add a new session, which is at rest."""
-        for group in (self._client(session.place.client), self._all):
+        for group in (self._client(session.client), self._all):
             group.held += 1
         session.place.last_used = now
         self._add_at_rest(session)
@@ -219,9 +220,9 @@ class SessionAdmission:
 
     def _groups(self, session: Session) -> tuple[Group, Group]:
         """The sessions of the client of `session`, and all sessions."""
-        return self._clients[session.place.client], self._all
+        return self._clients[session.client], self._all
 
-    def _client(self, name: str) -> Group:
+    def _client(self, name: Hashable) -> Group:
         client = self._clients.get(name)
         if client is None:
             if len(self._clients) > 2 * self._capacity:  # at least half have no session: a rare sweep

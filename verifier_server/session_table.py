@@ -112,37 +112,44 @@ class SessionTable:
         self.expire()
         session_id = session_id or secrets.token_hex(16)
         key = caller.owner, session_id
-        session, place = self._sessions.get(key), Place(caller.owner, caller.client, caller.key_name, request, grace)
+        client = caller.client or None
+
+        def new() -> Session:
+            session = make(key[1])
+            session.client, session.scope = client, (caller.owner, session.spec.cache_salt)
+            session.place = Place(caller.owner, caller.key_name, request, grace, counted=len(session.tokens))
+            return session
+
+        session = self._sessions.get(key)
         if session is None:
             self._check_new()
-            displaced = self._places.choose(caller.client, self.clock(), caller.limits.sessions)
-            session = make(session_id)
+            displaced = self._places.choose(client, self.clock(), caller.limits.sessions)
+            session = new()
             if displaced is not None:
                 self._drop(displaced)
-            self._add(session, place)
+            self._add(session)
         elif session.place.request != request:
-            session = self._resumed(session, make(session_id), place)
+            session = self._resumed(session, new())
         self._places.touch(session, self.clock())
         if latest:
             self._note_latest(caller.name, key)
         return session
 
-    def _resumed(self, old: Session, new: Session, place: Place) -> Session:
+    def _resumed(self, old: Session, new: Session) -> Session:
         """The one of the two sessions that continues the text. Raises SessionConflict for two different texts."""
         if not new.same_text(old):
             raise SessionConflict(f"session {old.id} was opened with another prefill: use a new session_id")
         if old.can_replace(new):
             old.cursor = new.cursor
-            old.place.request, old.place.grace = place.request, place.grace
+            old.place.request, old.place.grace = new.place.request, new.place.grace
             return old
         self._places.drop(old, self.clock())
-        self._add(new, place)
+        self._add(new)
         self._on_replaced(old, new)
         return new
 
-    def _add(self, session: Session, place: Place) -> None:
-        session.place, place.counted = place, len(session.tokens)
-        self._sessions[place.owner, session.id] = session
+    def _add(self, session: Session) -> None:
+        self._sessions[session.place.owner, session.id] = session
         self._places.add(session, self.clock())
 
     @contextmanager

@@ -1,6 +1,10 @@
-"""A session: a text being generated, and its place in the table of sessions. It outlives its KV slot."""
+"""A session: a text being generated, and its place in the table of sessions. It outlives its KV slot.
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+The engine knows of the callers a `client` and a `scope` only, values that it compares. Keys, quotas and usage are in
+`Place`, which the engine does not look at.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -36,7 +40,6 @@ class Place:
     """The place of a session in the table, which alone changes it. Times are in seconds."""
 
     owner: str = ""  # the key that owns the session; "": every caller that knows its id
-    client: str = ""  # the client for whose quota it counts
     key: str = ""  # what metrics call the key of the caller who opened it
     request: Any = None  # the prefill that opened it: a repeated one must be equal
     grace: float | None = None  # for how long it is kept at rest, if less than the table's `ttl`
@@ -61,6 +64,10 @@ class Session:
     rule: Rule = field(init=False)  # how tokens are judged, from strategy, sampling and threshold
     masks: Sequence[LogitProcessor] = ()  # logit processors of its own, which come first
     processors: TextProcessors | None = field(init=False)  # all of them, for the engine's thread; None: there are none
+
+    # Set when the table takes it in, before the engine knows it.
+    client: Hashable = None  # who shares the engine with other clients; None: nobody whose share is known
+    scope: Hashable = None  # within which its KV cache may be used for other texts
 
     # Changed by the engine's thread only.
     finish_reason: FinishReason | None = None
@@ -95,11 +102,6 @@ class Session:
     def cached_tokens(self) -> int:
         """Tokens of its prompt that were not read, as a slot held them; 0 before it is read."""
         return self.cached or 0
-
-    @property
-    def scope(self) -> tuple[str, str]:
-        """Within which its KV cache may be used for other texts: the key that owns it, and the salt."""
-        return self.place.owner, self.spec.cache_salt
 
     @property
     def whole_rows(self) -> bool:

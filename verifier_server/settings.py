@@ -16,8 +16,8 @@ from specpair.command_line.options.setting_fields import settings_model
 from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.engines.load_options import LoadOptions
+from specpair.fairness import share_of_one_client
 from specpair.http_service.keys.stored_key import complaint
-from verifier_server.limits import share_of_one_client
 from verifier_server.options import MOST_DRAFT_ROWS, NGRAM, OPTIONS, VerifierOptions
 
 PREFIX = "VERIFIER_"

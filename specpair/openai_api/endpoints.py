@@ -11,6 +11,7 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
+from specpair.http_service.keys.access import Caller
 from specpair.http_service.replies.event_stream import EventStream, unless_disconnected
 from specpair.http_service.replies.json_reply import JsonReply
 from specpair.openai_api.chat.prompt import chat_parts
@@ -171,7 +172,7 @@ class Endpoints:
         target: Target,
         form: Format,
         prompts: Sequence[list[int]],
-        caller: object,
+        caller: Caller,
         began: float,
     ) -> TextsOfRequest:
         prediction = None
@@ -194,8 +195,8 @@ class Endpoints:
         texts = await self._open(wanted, caller)
         return TextsOfRequest(order, texts, began, int(time.time()))
 
-    async def _open(self, wanted: Sequence[TextRequest], caller: object) -> list[TextInPlace]:
-        places = self.places.enter(len(wanted))
+    async def _open(self, wanted: Sequence[TextRequest], caller: Caller) -> list[TextInPlace]:
+        places = self.places.enter(len(wanted), caller.client)
         texts: list[TextInPlace] = []
         try:
             for each, place in zip(wanted, places, strict=True):

@@ -1,12 +1,11 @@
-"""Places for texts: so many are generated at a time, so many wait in order, and others are refused."""
+"""Places for texts: so many are generated at a time, so many wait for their turn, and others are refused."""
 
 import asyncio
-import math
-from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import suppress
 
 from specpair.counted import counted
+from specpair.fairness import FairTurns, retry_after
 from specpair.openai_api.texts import End, Events, Piece
 from specpair.protocol.errors import Overloaded, SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
@@ -24,7 +23,8 @@ class Places:
         self._count, self._queue, self.clock = count, queue, clock
         self.taken = 0
         self.on_leave: Callable[[], object] = lambda: None  # called when a text has left
-        self._waiting: deque[Place] = deque()
+        self._waiting: list[Place] = []
+        self._turns = FairTurns[Place](lambda place: place.client)
         self._mean = 0.0  # seconds that a text took, fading; 0: none has ended yet
 
     @property
@@ -40,22 +40,24 @@ class Places:
     def check(self) -> None:
         """Raise Overloaded, with `retry_after` in seconds, if another request would be refused."""
         if self.full:
-            wait = max(1, math.ceil(self._mean * (self.waiting + 1) / max(1, self._count())))
+            wait = self._mean * (self.waiting + 1) / max(1, self._count())
             raise Overloaded(
                 f"{counted(self.taken, 'text is', 'texts are')} being generated and "
                 f"{counted(self.waiting, 'waits', 'wait')}: try again later",
-                retry_after=wait,
+                retry_after=retry_after(wait),
             )
 
-    def enter(self, texts: int = 1) -> "list[Place]":
-        """Places for the texts of one request, or in the queue. They have to be left.
+    def enter(self, texts: int = 1, client: Hashable = None) -> "list[Place]":
+        """Places for the texts of one request of `client`, or in the queue. They have to be left.
 
         The queue is looked at once for the whole request, so that one with many texts is not refused for ever. Raises
         what `check` raises.
         """
         self.check()
-        entered = [Place(self) for _ in range(texts)]
-        self._waiting.extend(entered)
+        entered = [Place(self, client) for _ in range(texts)]
+        for place in entered:
+            self._turns.came(place)
+        self._waiting += entered
         self._fill()
         return entered
 
@@ -73,14 +75,14 @@ class Places:
     def _fill(self) -> None:
         while self._waiting and self.taken < self._count():
             self.taken += 1
-            self._waiting.popleft().begin(self.clock())
+            self._turns.take(self._waiting).begin(self.clock())
 
 
 class Place:
     """The place of one text, or its place in the queue."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    def __init__(self, places: Places, client: Hashable) -> None:
+        self._places, self.client = places, client
         self.began: float | None = None  # when its turn came, in seconds; None: it waits
         self._turn = asyncio.Event()
         self._left = False

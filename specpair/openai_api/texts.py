@@ -2,11 +2,12 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from starlette.requests import Request
 
 from specpair.engines.vocabulary import Vocabulary
+from specpair.http_service.keys.access import Caller
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import FinishReason
@@ -89,7 +90,7 @@ class Events(Protocol):
 class TextSource(Protocol):
     """A source of texts, and the HTTP service in front of it. Its methods raise SpecPairError."""
 
-    def admit(self, request: Request) -> Any:
+    def admit(self, request: Request) -> Caller:
         """The caller of a request. Raises an error if it may not use the service."""
 
     async def read(self, request: Request, parse: Callable[[bytes], T]) -> T:
@@ -101,7 +102,7 @@ class TextSource(Protocol):
     async def encoding(self, work: Callable[[Vocabulary], T]) -> T:
         """The result of `work`, which encodes text, in a thread: that may take long, or ask another machine."""
 
-    async def open(self, text: TextRequest, caller: Any) -> Events:
+    async def open(self, text: TextRequest, caller: Caller) -> Events:
         """A text that has not begun. Raises what is wrong with the request.
 
         The text has to be closed.

@@ -3,7 +3,7 @@
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, ExitStack
 from math import inf
 from types import FrameType
@@ -73,7 +73,7 @@ class Rules(RuleBasedStateMachine):
 
     def expected(self, client: str) -> tuple[str, list[Session]]:
         """The outcome of a new session of `client`: "free", "full", or "displaces" with the candidates."""
-        mine = [each for each in self.held if each.place.client == client]
+        mine = [each for each in self.held if each.client == client]
         at_rest = [each for each in self.held if not self.busy(each)]
         if sum(map(self.busy, mine)) >= QUOTA:
             return "full", []
@@ -81,14 +81,12 @@ class Rules(RuleBasedStateMachine):
             return "free", []
         if done := [each for each in at_rest if each.finish_reason is not None]:
             return "displaces", [min(done, key=self.rested.__getitem__)]
-        counts = Counter(each.place.client for each in self.held)
+        counts = Counter(each.client for each in self.held)
         if len(mine) >= QUOTA:
-            return "displaces", [
-                min((each for each in at_rest if each.place.client == client), key=self.rested.__getitem__)
-            ]
-        oldest: dict[str, Session] = {}
+            return "displaces", [min((each for each in at_rest if each.client == client), key=self.rested.__getitem__)]
+        oldest: dict[Hashable, Session] = {}
         for each in sorted(at_rest, key=self.rested.__getitem__, reverse=True):
-            oldest[each.place.client] = each
+            oldest[each.client] = each
         if over := [each for name, each in oldest.items() if counts[name] > QUOTA]:
             return "displaces", over
         return ("displaces", [min(at_rest, key=self.rested.__getitem__)]) if at_rest else ("full", [])
@@ -130,7 +128,7 @@ class Rules(RuleBasedStateMachine):
     def use(self, among: list[Session], number: int) -> None:
         if among:
             session = among[number % len(among)]
-            mine = [each for each in self.held if each.place.client == session.place.client]
+            mine = [each for each in self.held if each.client == session.client]
             if not self.busy(session) and sum(map(self.busy, mine)) >= QUOTA:
                 with pytest.raises(Overloaded, match=f"one client may have {QUOTA}"):
                     self.desk.table.use(session)
@@ -199,7 +197,7 @@ def test_a_client_with_many_sessions_leaves_room_for_others() -> None:
     for number in range(300):
         desk.open(f"other {number % 7}")
     assert len(desk.table) == 1024
-    assert {each.place.client for each in desk.removed} == {"flood"}
+    assert {each.client for each in desk.removed} == {"flood"}
 
 
 def test_only_the_client_with_its_quota_in_use_is_refused() -> None:

@@ -10,7 +10,7 @@ new session gains nothing.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 INITIAL = 16.0  # credit of a new session: what the longest automatic draft costs
 MAXIMUM = 64.0  # credit that a session can save up: the most it can waste once its drafts become worse
@@ -40,15 +40,15 @@ class ClientCredit:
     """Remembers how much credit the latest judged session of each client had left."""
 
     def __init__(self) -> None:
-        self._left: OrderedDict[str, float] = OrderedDict()
+        self._left: OrderedDict[Hashable, float] = OrderedDict()
 
-    def draft_credit(self, client: str) -> DraftCredit:
-        """The credit of a new session. `client`: empty if unknown."""
+    def draft_credit(self, client: Hashable) -> DraftCredit:
+        """The credit of a new session. `client`: None if unknown."""
         return DraftCredit(min(INITIAL, self._left.get(client, INITIAL)))
 
-    def judged(self, client: str, draft_credit: DraftCredit) -> None:
+    def judged(self, client: Hashable, draft_credit: DraftCredit) -> None:
         """Note that a pass has judged draft tokens of a session of `client`, which leaves `draft_credit`."""
-        if client:
+        if client is not None:
             self._left[client] = draft_credit.credit
             self._left.move_to_end(client)
             if len(self._left) > _MOST_CLIENTS:

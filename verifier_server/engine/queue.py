@@ -1,21 +1,20 @@
 """The queue of waiting requests: bounded, placed against the committed tokens, answered in order of arrival."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Hashable, Iterable, Set
 from itertools import count, takewhile
 from typing import NamedTuple
 
+from specpair.fairness import FairTurns, share_of_one_client
 from specpair.protocol.errors import OverlapRefused, SpecPairError, UnknownSession
 from specpair.speculation.acceptance.draft import Draft
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from verifier_server.engine.draft_credit import ClientCredit
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.engine.sequence_state import SILENCE, SequenceState
-from verifier_server.limits import share_of_one_client
 from verifier_server.sessions import Session
 
 PER_SESSION = 16  # requests of one session that may wait at once
-CLIENTS = 4096  # clients whose last pass is remembered
 
 
 class Overload(NamedTuple):
@@ -34,10 +33,10 @@ class Queue:
         self._sequences: dict[Session, SequenceState] = {}
         # Those that `active` describes, the longest silent first. They are few: no pass looks at all known sessions.
         self._active: OrderedDict[SequenceState, None] = OrderedDict()
-        self._waiting: Counter[str] = Counter()  # requests of each client that wait; 0 is never stored
+        self._waiting: Counter[Hashable] = Counter()  # requests of each client that wait; 0 is never stored
         # What is known of clients outlives their sessions.
         self._remembered = ClientCredit()
-        self._served: OrderedDict[str, int] = OrderedDict()  # each client's last pass, as one of `_numbers`
+        self._turns = FairTurns[SequenceState](lambda sequence: sequence.client)
         self._numbers = count(1)  # the order of arrivals and passes
 
     def __getitem__(self, session: Session) -> SequenceState:
@@ -50,10 +49,9 @@ class Queue:
 
     @property
     def waiting(self) -> list[SequenceState]:
-        """Sessions with a waiting request, those first that have waited the longest for a pass.
+        """Sessions with a waiting request, in turns of their clients; of one client, the longest without a pass first.
 
-        The arrival of single requests does not count: a session with many of them would always be first. Clients take
-        turns, so that one client with many sessions displaces no other.
+        The arrival of single requests does not count: a session with many of them would always be first.
         """
         return self.in_turns([each for each in self._active if each.requests], lambda sequence: sequence.turn)
 
@@ -75,29 +73,12 @@ class Queue:
     def in_turns(
         self, sequences: Iterable[SequenceState], order: Callable[[SequenceState], int]
     ) -> list[SequenceState]:
-        """Sort `sequences` so that clients take turns: the first of each client by `order`, then the second of each, ….
-
-        The client whose last pass is the longest ago comes first; for a client without a pass the arrival of its first
-        session counts.
-        """
-        before: Counter[str] = Counter()
-        came: dict[str, int] = {}
-        places: list[tuple[int, SequenceState]] = []
-        for sequence in sorted(sequences, key=order):
-            client = sequence.client
-            came[client] = min(came.get(client, sequence.turn), sequence.turn)
-            places.append((before[client], sequence))
-            before[client] += 1
-        served = {client: self._served.get(client, turn) for client, turn in came.items()}
-        places.sort(key=lambda each: (each[0], served[each[1].client]))
-        return [sequence for _, sequence in places]
+        """Sort `sequences` so that clients take turns, those of one by `order`."""
+        return self._turns.order(sorted(sequences, key=order))
 
     def served(self, sequence: SequenceState) -> None:
         """Note that a pass feeds tokens for a session: its client had its turn."""
-        self._served[sequence.client] = next(self._numbers)
-        self._served.move_to_end(sequence.client)
-        if len(self._served) > CLIENTS:
-            self._served.popitem(last=False)
+        self._turns.took(sequence)
 
     def overload(self, session: Session) -> Overload | None:
         """Why no more requests of `session` may wait; None: another one may. Drops cancelled requests to make room."""
@@ -108,11 +89,11 @@ class Queue:
         return self._overload(session)
 
     def _overload(self, session: Session) -> Overload | None:
-        sequence, client = self._sequences.get(session), session.place.client
+        sequence, client = self._sequences.get(session), session.client
         if sequence is not None and len(sequence.requests) >= PER_SESSION:
             why = f"{len(sequence.requests)} requests of session {session.id} are already waiting"
             return Overload([sequence], why)
-        if client and self._waiting[client] >= self._most_of_client:
+        if client is not None and self._waiting[client] >= self._most_of_client:
             why = f"{self._waiting[client]} of your requests are already waiting, the most for one client"
             return Overload([each for each in self.waiting if each.client == client], why)
         if self.is_full:
@@ -134,6 +115,7 @@ class Queue:
         if not sequence.requests:
             sequence.turn = next(self._numbers)
         sequence.add(request, now)
+        self._turns.came(sequence)
         self._waiting[sequence.client] += 1
         self._active[sequence] = None
         self._active.move_to_end(sequence)
@@ -210,7 +192,7 @@ class Queue:
         sequence = self._sequences.get(session)
         if sequence is None:
             # If the text depends on which draft tokens are judged, it must not depend on the client's other texts.
-            known = session.place.client if session.strategy in DRAFTER_INVARIANT else ""
+            known = session.client if session.strategy in DRAFTER_INVARIANT else None
             sequence = self._sequences[session] = SequenceState(session, self._remembered.draft_credit(known))
         return sequence
 

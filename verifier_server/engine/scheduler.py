@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from specpair.engines.backend import Backend, Rows
 from specpair.engines.errors import BackendError, EngineFailure
+from specpair.fairness import retry_after
 from specpair.protocol.errors import EngineError, Overloaded, SpecPairError
 from specpair.speculation.acceptance.explain import explain
 from specpair.speculation.acceptance.judge import judge
@@ -31,7 +32,6 @@ from verifier_server.engine.queue import Queue
 from verifier_server.engine.requests import Request
 from verifier_server.engine.sequence_state import SequenceState
 from verifier_server.engine.slots import SlotPool
-from verifier_server.limits import retry_after
 from verifier_server.sessions import Session
 
 _log = logging.getLogger("specpair.engine")

@@ -1,5 +1,7 @@
 """A session as the scheduler sees it: its waiting requests, when the next is due, what a pass would feed for it."""
 
+from collections.abc import Hashable
+
 from verifier_server.engine.arrivals import ArrivalEstimator
 from verifier_server.engine.draft_credit import DraftCredit
 from verifier_server.engine.requests import Request
@@ -27,9 +29,9 @@ class SequenceState:
         self.committed_at: float | None = None  # when tokens were last committed, in seconds
 
     @property
-    def client(self) -> str:
-        """The client for whose share of the queue the session counts; "" if it has none."""
-        return self.session.place.client
+    def client(self) -> Hashable:
+        """The client for whose share of the queue the session counts; None if it has none."""
+        return self.session.client
 
     def add(self, request: Request, now: float) -> None:
         """Add a request that arrives at `now`."""

@@ -1,7 +1,7 @@
 """The pool of slots: which session has which slot, which one is evicted for another, how texts share a prefix.
 
 When a text has ended, or its session is removed, its slot is kept until another session needs it. Sessions share
-prefixes with kept texts, and with each other, within a scope: the key that owns them and the salt of their request.
+prefixes with kept texts, and with each other, within their `Session.scope`.
 """
 
 from collections import OrderedDict

@@ -1,49 +1,40 @@
-"""A thread pool in which clients take turns, so that one client with much work does not block the others."""
+"""Threads for which clients take turns."""
 
-from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
+from typing import NamedTuple
+
+from specpair.fairness import FairTurns
 
 
-class ClientTurns:
-    """Queues work by client. The client whose turn is the longest ago comes first; its work runs in order of arrival.
-
-    Thread-safe.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: OrderedDict[str, deque[Callable[[], None]]] = OrderedDict()
-        self._lock = Lock()
-
-    def put(self, client: str, work: Callable[[], None]) -> None:
-        with self._lock:
-            self._waiting.setdefault(client, deque()).append(work)
-
-    def next(self) -> Callable[[], None]:
-        """Take the next piece of work from the queue. Raises StopIteration if none waits."""
-        with self._lock:
-            client, queue = next(iter(self._waiting.items()))
-            work = queue.popleft()
-            if queue:
-                self._waiting.move_to_end(client)
-            else:
-                del self._waiting[client]
-            return work
+class _Work(NamedTuple):
+    client: Hashable
+    do: Callable[[], None]
 
 
 class FairPool:
-    """Threads that take their work from `ClientTurns`."""
+    """Threads that do work of clients by turns, that of one client in order of arrival. Thread-safe."""
 
     def __init__(self, threads: int) -> None:
-        self._turns = ClientTurns()
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="fused")
+        self._lock = Lock()  # guards the next two
+        self._waiting: list[_Work] = []
+        self._turns = FairTurns[_Work](lambda work: work.client)
 
-    def submit(self, client: str, work: Callable[[], None]) -> None:
-        """Have a thread do `work` when it is the turn of `client`."""
-        self._turns.put(client, work)
-        self._threads.submit(lambda: self._turns.next()())
+    def submit(self, client: Hashable, do: Callable[[], None]) -> None:
+        """Have a thread call `do` when it is the turn of `client`."""
+        work = _Work(client, do)
+        with self._lock:
+            self._turns.came(work)
+            self._waiting.append(work)
+        self._threads.submit(self._next)
 
     def shutdown(self) -> None:
         """Wait until all work is done, and end the threads."""
         self._threads.shutdown()
+
+    def _next(self) -> None:
+        with self._lock:
+            work = self._turns.take(self._waiting)
+        work.do()

@@ -102,7 +102,7 @@ class ServerDrafting:
                     on_answer(result)
                     self._deliver()
 
-        self._threads.submit(session.place.client, generate)
+        self._threads.submit(session.client, generate)
         return text.cancel
 
     def stop(self) -> None:

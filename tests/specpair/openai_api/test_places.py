@@ -1,4 +1,4 @@
-"""Places for texts: never too many, in order of arrival, and beyond the queue a refusal with the time to wait."""
+"""Places for texts: never too many, clients by turns, and beyond the queue a refusal with the time to wait."""
 
 import asyncio
 
@@ -36,6 +36,17 @@ def test_texts_begin_in_order_and_never_too_many_at_a_time(count: int, queue: in
         assert begun == sorted(begun, reverse=True), "one began before an earlier one"
         assert sum(begun) == min(count, len(there)) == places.taken
         assert places.waiting == len(there) - sum(begun)
+
+
+def test_clients_take_turns() -> None:
+    places = Places(lambda: 1, lambda: 9, Clock())
+    (running,) = places.enter(1, "many")
+    waiting = [*places.enter(3, "many"), *places.enter(2, "few"), *places.enter()]
+    began = [running]
+    while len(began) < 7:
+        began[-1].leave()
+        began += [place for place in waiting if place.began is not None and place not in began]
+    assert [waiting.index(place) for place in began[1:]] == [0, 3, 5, 1, 4, 2]
 
 
 def test_the_wait_is_that_of_the_texts_ahead() -> None:

@@ -1,6 +1,5 @@
 """The KV cache of texts that have ended: which prompts are read from where they differ, and for whom."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,7 +36,7 @@ def ended(world: World, prompt: list[int], *, owner: str = "", salt: str = "", t
 
 def session_of(world: World, prompt: list[int], *, owner: str = "", salt: str = "", tokens: int = 20) -> Session:
     session = world.open(prompt, max_tokens=tokens)
-    session.place.owner, session.spec = owner, replace(session.spec, cache_salt=salt)
+    session.scope = (owner, salt) if owner or salt else None
     return session
 
 
@@ -273,7 +272,7 @@ def test_texts_are_the_same_whatever_is_kept(
     for number, (kind, length, owner, tokens) in enumerate(asked):
         prompt = [256, *([kind] * 20), *range(length)]
         session = world.open(prompt, max_tokens=tokens, sampling=Sampling())
-        session.place.owner = owner
+        session.scope = owner
         world.ask(session, until_end=True)
         if number % 3:
             world.run(world.now + 5.0)

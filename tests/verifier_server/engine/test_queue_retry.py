@@ -85,7 +85,7 @@ def test_retry_after_of_a_session_at_its_bound() -> None:
 def of_client(world: World, name: str, number: int) -> Session:
     """A new session of the client `name`."""
     session = world.open(prompt(20, number))
-    session.place.client = name
+    session.client = name or None
     return session
 
 
@@ -123,12 +123,12 @@ def test_sessions_of_one_client_keep_their_order() -> None:
     sequences = [SequenceState(Session(str(n), [1], 1, TextSpec(seed=0), 9, ()), DraftCredit()) for n in range(6)]
     queue = Queue(4, 8)
     for turn, (sequence, client) in enumerate(zip(sequences, "aaabab", strict=True)):
-        sequence.turn, sequence.session.place.client = turn, client
+        sequence.turn, sequence.session.client = turn, client
     assert [
         sequence.session.id for sequence in queue.in_turns(reversed(sequences), lambda sequence: sequence.turn)
     ] == list("031524")
     for sequence in sequences:
-        sequence.session.place.client = "a"
+        sequence.session.client = "a"
     assert [
         sequence.session.id for sequence in queue.in_turns(reversed(sequences), lambda sequence: sequence.turn)
     ] == list("012345")

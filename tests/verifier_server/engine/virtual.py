@@ -61,7 +61,7 @@ class World(virtual_time.World):
         sampling: Sampling = Sampling(),
         strategy: Strategy = Strategy.COUPLED,
         self_continue: bool = False,
-        client: str = "",
+        client: str | None = None,
     ) -> Session:
         self._opened += 1
         limit = min(len(prompt) + max_tokens, self.backend.context_length)
@@ -74,8 +74,9 @@ class World(virtual_time.World):
             limit,
             self.backend.vocabulary.ends,
             self_continue=self_continue,
+            client=client,
         )
-        session.place.client = client
+        del session.place  # the engine does not look at it
         return session
 
     def slot(self, session: Session) -> int | None:

@@ -33,7 +33,7 @@ from verifier_server.engine.requests import Answer
 from verifier_server.engine.scheduler import Scheduler
 from verifier_server.generation.draft_model import DraftModel
 from verifier_server.generation.server_drafting import DraftCounts, ServerDrafting
-from verifier_server.sessions import Place, Session
+from verifier_server.sessions import Session
 
 SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])
 
@@ -500,7 +500,7 @@ def test_a_client_with_many_texts_does_not_block_another_client() -> None:
 
     clients = [*["many"] * 4, "one"]
     for number, client in enumerate(clients):
-        session = Session(str(number), [256, number], 2, TextSpec.of(WARM), 12, {257}, place=Place(client=client))
+        session = Session(str(number), [256, number], 2, TextSpec.of(WARM), 12, {257}, client=client)
         fusion.start(engine, session, 2, DraftCounts(), 2, lambda result, client=client: report(client, result))  # type: ignore[misc]
     engine.start()
     order = [ended.get(timeout=20) for _ in clients]

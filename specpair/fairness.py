@@ -1,0 +1,65 @@
+"""Fairness between clients that share something: whose turn it is, how much one may take, when to ask again."""
+
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from itertools import count
+from operator import itemgetter
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+CLIENTS = 4096  # clients that are remembered, those that came or had a turn most recently
+
+
+class FairTurns(Generic[Item]):
+    """Has clients take turns, so that one with much work displaces no other.
+
+    The client whose last turn is the longest ago comes first; for one that had none, the time counts when it came. What
+    a client waits for keeps its own order. So while a client waits for its turn, each other has one turn at most.
+    """
+
+    def __init__(self, client_of: Callable[[Item], Hashable]) -> None:
+        self._client_of = client_of
+        self._numbers = count(1)
+        self._latest: OrderedDict[Hashable, int] = OrderedDict()  # when each client had a turn or came, by `_numbers`
+
+    def came(self, item: Item) -> None:
+        """Note that `item` waits from now on."""
+        if self._client_of(item) not in self._latest:
+            self.took(item)
+
+    def took(self, item: Item) -> None:
+        """Note that `item` is served: its client has its turn."""
+        client = self._client_of(item)
+        self._latest[client] = next(self._numbers)
+        self._latest.move_to_end(client)
+        if len(self._latest) > CLIENTS:
+            self._latest.popitem(last=False)
+
+    def order(self, waiting: Iterable[Item]) -> list[Item]:
+        """Sort what waits: the first of each client, then the second of each, …, by the order in `waiting`."""
+        before: Counter[Hashable] = Counter()
+        places: list[tuple[int, int, Item]] = []
+        for item in waiting:
+            client = self._client_of(item)
+            places.append((before[client], self._latest.get(client, 0), item))  # 0: forgotten, as it waits for so long
+            before[client] += 1
+        return [item for _, _, item in sorted(places, key=itemgetter(0, 1))]
+
+    def take(self, waiting: list[Item]) -> Item:
+        """Remove what comes first from `waiting`, and return it: its client has its turn."""
+        item = min(waiting, key=lambda each: self._latest.get(self._client_of(each), 0))
+        waiting.remove(item)
+        self.took(item)
+        return item
+
+
+def share_of_one_client(places: int) -> int:
+    """How many of all `places` one client may take: three quarters. The rest is for other clients."""
+    return places - places // 4
+
+
+def retry_after(seconds: float) -> int:
+    """The value of the header Retry-After for a wait of about `seconds`: whole seconds, at least 1."""
+    return max(1, math.ceil(seconds))
