@@ -76,7 +76,7 @@ def check_room(backend: Backend, available: int) -> None:
     if backend.kv_bytes > available:
         raise ModelLoadError(
             f"the KV cache of {backend.slots} slots of {backend.context_length} tokens takes "
-            f"{backend.kv_bytes / 2**30:.1f} GiB, {available / 2**30:.1f} are available: lower rows or context"
+            f"{backend.kv_bytes / 2**30:.1f} GiB, {available / 2**30:.1f} are available: lower slots or context"
         )
 
 

@@ -97,12 +97,12 @@ def _draft_cost(options: argparse.Namespace) -> Cost:
 
 def _server(options: argparse.Namespace) -> AbstractContextManager[Server]:
     drafts = {"draft_model": DRAFTERS[options.there], "draft_threads": 1}
-    settings: dict[str, Any] = {"threads": 1, "rows": 4, "context": CONTEXT, **drafts}
+    settings: dict[str, Any] = {"threads": 1, "slots": 4, "context": CONTEXT, **drafts}
     if options.real:
         return verifier(model=padded_target(options.step_ms), **settings)
     target = Cost(options.step_ms, _WIDER * options.step_ms, 0.0)
     paced = {"PACED_TARGET": target, "PACED_DRAFT": _draft_cost(options)}
-    return verifier("simulation.paced:app", model=DEFAULT_TARGET, draft_rows=2, **settings, **paced)
+    return verifier("simulation.paced:app", model=DEFAULT_TARGET, draft_slots=2, **settings, **paced)
 
 
 def _write_all(url: str, draft: Loaded, folder: Path, options: argparse.Namespace) -> dict[str, list[Written]]:

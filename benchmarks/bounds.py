@@ -65,7 +65,7 @@ def main() -> None:
 
 @contextmanager
 def _served(end: str) -> Iterator[Server]:
-    with verifier(threads=1, rows=4, context=2048) as target:
+    with verifier(threads=1, slots=4, context=2048) as target:
         if end == "verifier":
             _until_ready(target)
             yield target

@@ -35,10 +35,10 @@ FLAGS = {
 def main() -> None:
     options = options_of(__doc__, FLAGS, "llama_cpp")
     report = Report("drafting_place", options)
-    engine = {"model": options.target, "threads": 1, "rows": 2, "context": options.context}
+    engine = {"model": options.target, "threads": 1, "slots": 2, "context": options.context}
     source = DraftModel(options.draft, engine=LoadOptions(threads=1, context_length=options.context))
     with (
-        verifier(**engine, draft_model=options.draft, draft_rows=1, draft_threads=1) as server,
+        verifier(**engine, draft_model=options.draft, draft_slots=1, draft_threads=1) as server,
         Pair(server.url, source) as pair,
     ):
         chosen = {

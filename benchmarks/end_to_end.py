@@ -41,7 +41,7 @@ def main() -> None:
         report.line(f"verify cost, ms by tokens in the pass, {name}: {costs}")
     pairs: dict[str, dict[str, Any]] = {f"k={k}": {"length": k, "mechanisms": LOCKSTEP} for k in options.lengths}
     pairs |= {"lockstep": {"mechanisms": LOCKSTEP}, "auto": {"mechanisms": Mechanisms()}}
-    with verifier(model=target, threads=1, rows=2, context=CONTEXT) as server, connected(server.url) as client:
+    with verifier(model=target, threads=1, slots=2, context=CONTEXT) as server, connected(server.url) as client:
         for name, temperature in itertools.product(options.drafters, options.temperatures):
             with closing(load_drafter(DRAFTERS[name])) as model:
                 info = check_vocabulary(client, model.vocabulary, model.model_name)

@@ -33,9 +33,9 @@ FLAGS = {
 def main() -> None:
     options = options_of(__doc__, FLAGS)
     report = Report("fused", options)
-    models: dict[str, Any] = {"model": padded_target(options.step_ms), "threads": 1, "rows": 4, "context": CONTEXT}
+    models: dict[str, Any] = {"model": padded_target(options.step_ms), "threads": 1, "slots": 4, "context": CONTEXT}
     for name in options.drafters:
-        with verifier(**models, draft_model=DRAFTERS[name], draft_rows=4, draft_threads=1) as server:
+        with verifier(**models, draft_model=DRAFTERS[name], draft_slots=4, draft_threads=1) as server:
             for at_once in AT_ONCE:
                 report.line(f"{name:>6}, {at_once} at once: {_compared(server.url, at_once, options)}")
     report.save()

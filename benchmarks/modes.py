@@ -43,7 +43,7 @@ def main() -> None:
     report = Report("modes", options, f"modes_{options.target}")
     target = DEFAULT_TARGET if options.target == "default" else padded_target(options.step_ms)
     drafts: dict[str, Any] = {"draft_model": DRAFTERS[options.there], "draft_threads": 1}
-    with verifier(model=target, threads=1, rows=4, context=2048, **drafts) as server:
+    with verifier(model=target, threads=1, slots=4, context=2048, **drafts) as server:
         for rtt in options.rtt_ms:
             with relay(server.url, rtt) as url:
                 compared = _compare(url, options, report.beside(f"_{rtt:g}ms.png"))

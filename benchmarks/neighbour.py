@@ -62,7 +62,7 @@ def _virtual(report: Report) -> None:
 
 def _real(report: Report, options: argparse.Namespace) -> None:
     model = DEFAULT_TARGET if options.target == "default" else padded_target(options.step_ms)
-    with verifier(model=model, threads=1, rows=4, context=2048) as server:
+    with verifier(model=model, threads=1, slots=4, context=2048) as server:
         for form, draft in (("target", None), ("drafter", DraftModel(engine=LoadOptions(threads=1)))):
             with Pair(server.url, draft) as pair:
                 wanted = Options(max_tokens=128, mode=Mode.TARGET if draft is None else Mode.REMOTE)

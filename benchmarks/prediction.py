@@ -29,7 +29,7 @@ def main() -> None:
     report = Report("prediction", options)
     model = padded_target(options.step_ms)
     with (
-        verifier(model=model, threads=1, rows=2, context=CONTEXT) as server,
+        verifier(model=model, threads=1, slots=2, context=CONTEXT) as server,
         Pair(server.url, DraftModel()) as pair,
         Pair(server.url, Lookup()) as lookup,
     ):

@@ -36,7 +36,7 @@ def main() -> None:
     report = Report("real_compute", options)
     target = padded_target(options.step_ms)
     multiples = {}
-    with verifier(model=target, threads=1, rows=2, context=CONTEXT) as server, connected(server.url) as client:
+    with verifier(model=target, threads=1, slots=2, context=CONTEXT) as server, connected(server.url) as client:
         models = {f"ours, {name}": load_drafter(DRAFTERS[name]) for name in ("twin", "small")}
         infos = {name: check_vocabulary(client, each.vocabulary, each.model_name) for name, each in models.items()}
         libraries = {"library": _library(target, None)} | {f"lookup {n}": _library(target, n) for n in LOOKUPS}

@@ -45,7 +45,7 @@ def main() -> None:
     context = options.tokens + options.turns * 4 * ANSWER + 256
     took: dict[Mode, dict[str, list[float]]] = {mode: defaultdict(list) for mode in MODES}
     with (
-        verifier(model=options.target, draft_model=options.draft, rows=4, draft_rows=2, context=context) as server,
+        verifier(model=options.target, draft_model=options.draft, slots=4, draft_slots=2, context=context) as server,
         Pair(server.url, DraftModel(options.draft)) as pair,
     ):
         prompts = _prompts(pair, options.tokens)

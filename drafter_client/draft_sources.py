@@ -235,5 +235,5 @@ def load_model(
     except ModelLoadError as error:
         if texts == 1:
             raise
-        reason = f"rows are for {texts} texts at a time (--concurrency), {branches} for each (--branches)"
+        reason = f"slots are for {texts} texts at a time (--concurrency), {branches} for each (--branches)"
         raise ModelLoadError(f"{error}; {reason}", error.setting) from None

@@ -60,7 +60,7 @@ class ProgramOptions(ServiceOptions):
     concurrency: int = option(1, "texts at a time", ge=1, le=_MOST_TEXTS, group="many prompts")
     port: int = like(ServiceOptions, "port", "port; 0 takes a free one", default=8080)
     texts: int = option(
-        4, "texts at a time; each has rows of the draft model of its own", ge=1, le=_MOST_TEXTS, group=SERVICE
+        4, "texts at a time; each has slots of the draft model of its own", ge=1, le=_MOST_TEXTS, group=SERVICE
     )
     start_patience: float = option(
         20.0,

@@ -42,7 +42,7 @@ def _show(wanted_ms: float, max_tokens: int) -> int:
         "by itself it is so small that the network would cost more time than drafting saves. With idle layers and "
         f"neurons it writes the same text, but takes {cost:.0f} ms a step here."
     )
-    with verifier(model=target, threads=1, rows=2, context=1024) as server:
+    with verifier(model=target, threads=1, slots=2, context=1024) as server:
         command = ["-m", "drafter_client", "--mode", "remote", "--verifier", server.url, "--threads", "1", "--baseline"]
         command += ["--draft-model", str(DEFAULT_TWIN), "--prompt", PROMPT, "--max-tokens", str(max_tokens)]
         command += ["--temperature", TEMPERATURE, "--seed", SEED]

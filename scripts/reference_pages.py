@@ -88,7 +88,8 @@ def settings() -> str:
 def _setting(table: str, name: str, option: Option) -> str:
     """The row of a setting without its end."""
     names = f"| `{name}` | `{table.upper()}_{name.upper()}` | `{flag(name)}`"
-    return f"{names} | {_default(option)} | {_range(option)} | {_cell(option.about.words)}"
+    words = option.about.words + (f"; formerly {option.about.formerly}" if option.about.formerly else "")
+    return f"{names} | {_default(option)} | {_range(option)} | {_cell(words)}"
 
 
 def _range(option: Option) -> str:
@@ -276,7 +277,11 @@ def _flags(parser: Parser) -> Iterator[str]:
     yield from (" ".join((parser.description or "").split()), "")
     yield from ("| flag | meaning |", "|---|---|")
     for action in parser._actions:
-        if isinstance(action, argparse._HelpAction) or "--version" in action.option_strings:
+        if (
+            isinstance(action, argparse._HelpAction)
+            or action.help == argparse.SUPPRESS
+            or "--version" in action.option_strings
+        ):
             continue
         meaning = _cell(str(action.help) % {"default": action.default})
         yield f"| `{_flag(action)}` | {meaning} |"

@@ -35,7 +35,7 @@ def main() -> None:
     folder = parser.parse_args().folder
     screen = pyte.Screen(COLUMNS, LINES)
     what = ["--prompt", PROMPT, "--chat", "--max-tokens", "160", "--baseline"]
-    with verifier(model=folder / BF16, context=1024, rows=1) as server:
+    with verifier(model=folder / BF16, context=1024, slots=1) as server:
         flags = ["--verifier", server.url, "--draft-model", str(folder / DRAFT.name), *what]
         with terminal([sys.executable, "-m", "drafter_client", *flags], COLUMNS) as shown:
             if status := shown.wait():

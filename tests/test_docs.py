@@ -96,7 +96,7 @@ def test_example_of_a_settings_file_is_valid_for_both_ends(tmp_path: Path) -> No
     file = tmp_path / "specpair.toml"
     file.write_text(_example_file())
     settings, address = from_flags(["--config", str(file)], {})
-    assert (settings.model, settings.rows, address.host) == (model, 8, "0.0.0.0")
+    assert (settings.model, settings.slots, address.host) == (model, 8, "0.0.0.0")
     options = drafter_options(["--config", str(file), "--prompt", "x"])
     assert (options.verifier, options.temperature, options.lookup) == ("http://bigbox:8000", 0.7, False)
     assert options.api_key == settings.api_key

@@ -62,8 +62,8 @@ def read_flags(
     parser: Parser, arguments: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> tuple[Settings, Address, argparse.Namespace]:
     """`from_flags` by a `parser` of `flags_parser`, and all that it parsed: also what a command has added to it."""
-    options = parser.parse(arguments, optional=_NAMES.settings)
-    given = {name: value for name, value in vars(options).items() if name in _NAMES.settings}
+    options = parser.parse(arguments, optional=_NAMES.taken)
+    given = {name: value for name, value in vars(options).items() if name in _NAMES.taken}
     layers = _layers(given, options.config, environment)
     settings, address = Settings.from_layers(layers), Address.from_layers(layers)
     if options.print_config:
@@ -75,7 +75,7 @@ def read_flags(
 def _layers(given: Mapping[str, Any], config: Path | None, environment: Mapping[str, str]) -> list[Layer]:
     """All layers. `given`: the flags."""
     lasting = lasting_layers(_NAMES, config, environment, lambda warning: _log.warning("%s", warning))
-    layers = [Layer("flag", given, flag), *lasting]
+    layers = [_NAMES.present(Layer("flag", given, flag)), *lasting]
     # An empty address is none, as in VERIFIER_PORT=$PORT without a PORT.
     for at, layer in enumerate(layers):
         values = {
@@ -111,7 +111,7 @@ SERVE = Command(
     "variable the file.",
     (
         "verifier --model llama-8b-instruct-q8_0.gguf --host 0.0.0.0 --api-key KEY",
-        "verifier --model llama-8b.gguf --draft-model llama-1b.gguf --rows 8",
+        "verifier --model llama-8b.gguf --draft-model llama-1b.gguf --slots 8",
         "VERIFIER_BACKEND=torch verifier --model /models/Llama-3.1-8B",
     ),
     ("compile", "selftest", "key"),

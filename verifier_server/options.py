@@ -13,7 +13,7 @@ from specpair.http_service.options.service_options import ACCESS, SERVICE, Servi
 from specpair.options.option import AUTO, like, option, settings_of
 
 NGRAM = "ngram"  # the draft engine without a model: n-gram lookup
-MOST_DRAFT_ROWS = 8  # texts drafted for at once, at most, if `draft_rows` is auto
+MOST_DRAFT_SLOTS = 8  # texts drafted for at once, at most, if `draft_slots` is auto
 MODEL, ENGINE, DRAFT, LIMITS = "model", "engine", "server-side drafting (mode fused)", "sessions and limits"
 Auto = Literal["auto"]
 
@@ -50,8 +50,12 @@ class VerifierOptions(ServiceOptions):
         group=DRAFT,
         placeholder="NAME",
     )
-    draft_rows: int | Auto = like(
-        LoadOptions, "slots", f"texts drafted for at once; auto: as many as rows, up to {MOST_DRAFT_ROWS}", group=DRAFT
+    draft_slots: int | Auto = like(
+        LoadOptions,
+        "slots",
+        f"texts drafted for at once; auto: as many as slots, up to {MOST_DRAFT_SLOTS}",
+        formerly="draft_rows",
+        group=DRAFT,
     )
     draft_threads: int | Auto = like(LoadOptions, "threads", "CPU threads of a draft step", group=DRAFT)
     draft_device: str | None = like(

@@ -18,7 +18,7 @@ from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.engines.load_options import LoadOptions
 from specpair.fairness import share_of_one_client
 from specpair.http_service.keys.stored_key import complaint
-from verifier_server.options import MOST_DRAFT_ROWS, NGRAM, OPTIONS, VerifierOptions
+from verifier_server.options import MOST_DRAFT_SLOTS, NGRAM, OPTIONS, VerifierOptions
 
 PREFIX = "VERIFIER_"
 _USUAL_CONTEXT = 4096  # tokens; by default, engines take a model's trained context length up to this one
@@ -100,7 +100,7 @@ class Settings(_Options):
             raise ValueError(f"draft_model: {NGRAM} is a lookup in the text and takes no model: leave draft_model out")
         if self.draft_backend is not None and not self.drafts:
             raise ValueError(f"draft_backend: {self.draft_backend} needs a model: set draft_model, too")
-        for name in ("draft_rows", "draft_threads", "draft_device"):
+        for name in ("draft_slots", "draft_threads", "draft_device"):
             if not self.drafts and getattr(self, name) != OPTIONS[name].usual:
                 raise ValueError(f"{name}: there is no draft model: set draft_model, too")
         if self.draft_model is not None and self.draft_engine == "llama_cpp" and not os.path.isfile(self.draft_model):
@@ -127,7 +127,7 @@ class Settings(_Options):
 
     def draft_slots_beside(self, slots: int) -> int:
         """How many texts the server drafts for at once beside a target with `slots` slots."""
-        return min(slots, MOST_DRAFT_ROWS) if self.draft_rows == "auto" else self.draft_rows
+        return min(slots, MOST_DRAFT_SLOTS) if self.draft_slots == "auto" else self.draft_slots
 
     def draft_options(self, slots: int, context_length: int, devices: int = 1) -> LoadOptions:
         """Load options of the draft model, beside a target with `slots` slots of `context_length` tokens on `devices`

@@ -60,7 +60,7 @@ class LlamaBackend(Backend):
             token_bytes = kv_bytes_per_token(self._model, options.kv_type)
             self.slots = options.slots or slots_that_fit(token_bytes * self.context_length, available_bytes())
             if not 1 <= self.slots <= MOST_SLOTS:
-                raise ModelLoadError(f"rows is {self.slots}, llama.cpp takes 1 to {MOST_SLOTS}", "rows")
+                raise ModelLoadError(f"slots is {self.slots}, llama.cpp takes 1 to {MOST_SLOTS}", "slots")
             contexts, further = self.slots, 0
             if options.shared_cells is not None and not options.deterministic:
                 contexts, further = options.contexts, options.shared_cells
@@ -116,7 +116,7 @@ class LlamaBackend(Backend):
         if not context:
             raise ModelLoadError(
                 f"no context for {self.slots} slots of {self.context_length} tokens ({self.kv_bytes / 2**30:.2f} GiB "
-                f"of KV cache): lower rows or context ({take_warnings()})"
+                f"of KV cache): lower slots or context ({take_warnings()})"
             )
         return context
 

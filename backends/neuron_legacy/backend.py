@@ -280,7 +280,7 @@ def _check_options(options: LoadOptions) -> None:
         raise ModelLoadError(f"device {options.device!r}: neuron_legacy runs on 'neuron' only", "device")
     if options.dtype is not None and options.dtype not in TYPES:
         raise ModelLoadError(f"dtype {options.dtype!r} is unknown: choose one of {', '.join(TYPES)}", "dtype")
-    for name, value in (("rows", options.slots), ("tensor_parallel", options.tensor_parallel)):
+    for name, value in (("slots", options.slots), ("tensor_parallel", options.tensor_parallel)):
         if value is not None and value < 1:
             raise ModelLoadError(f"{name} is {value}, at least 1 is needed", name)
 

@@ -92,7 +92,7 @@ class CoreMemory:
             degree = fitting[0] if fitting else max(chip.degrees)
         if degree not in fitting:
             what = "all models of this process fit" if self._held else "it fits"
-            advice = f"{what} at {fitting[0]}" if fitting else "lower rows or context"
+            advice = f"{what} at {fitting[0]}" if fitting else "lower slots or context"
             raise ModelLoadError(
                 f"tensor_parallel {degree}: {_needs(sizes, degree, rooms[degree])}: {advice}", "tensor_parallel"
             )

@@ -69,7 +69,7 @@ def check_fits(options: LoadOptions, dtype: torch.dtype, devices: int, free: int
         needs = f"{_gib(weights / devices)} GiB for weights and {_gib(cache / devices)} GiB for {slots} slots"
         raise ModelLoadError(
             f"tensor_parallel {devices}: each device needs {needs} of {context} tokens, {_gib(free)} are free: "
-            f"{advice}lower rows or context",
+            f"{advice}lower slots or context",
             "tensor_parallel",
         )
 

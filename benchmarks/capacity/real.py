@@ -34,7 +34,7 @@ from specpair.speculation.acceptance.draft import Draft
 from verifier_server.app import create_app
 from verifier_server.flags import from_environment
 
-ROWS, CONTEXT = 64, 4096
+SLOTS, CONTEXT = 64, 4096
 _BUSY, _LATE = 0.5, 1.03
 _WITHIN = 0.2  # seconds in which the clients start, before dilation
 
@@ -129,7 +129,7 @@ class Dilated(Paced):
     """The toy target at `dilation` times its cost, from the moment the engine first asks for the time."""
 
     def __init__(self, cost: Cost, dilation: float, file: str) -> None:
-        super().__init__(Target(slots=ROWS, context_length=CONTEXT), cost)
+        super().__init__(Target(slots=SLOTS, context_length=CONTEXT), cost)
         self._slow, self._dilation = cost.dilated(dilation), dilation
         self._notes = open(file, "w", encoding="ascii", buffering=1)  # noqa: SIM115 for as long as the process lives
 

@@ -14,9 +14,9 @@ from specpair.child_processes.serving import Server, verifier
 
 
 @contextmanager
-def paced(rows: int) -> Iterator[Server]:
+def paced(slots: int) -> Iterator[Server]:
     """A verifier of the shipped target, whose passes take as long as those of a target of 25 ms a step."""
-    settings = {"rows": rows, "threads": 1, "context": 1024, "insecure": "yes"}
+    settings = {"slots": slots, "threads": 1, "context": 1024, "insecure": "yes"}
     with verifier("simulation.paced:app", PACED_TARGET=TARGET_25, **settings) as server:
         with connected(server.url):
             pass  # it has loaded its model

@@ -84,7 +84,7 @@ def main() -> None:
             if todo := [place for place in places if place not in measured]:
                 settings = {"PACED_TARGET": TARGETS[target].dilated(options.dilate), "threads": 1, "context": CONTEXT}
                 with (
-                    verifier("simulation.paced:app", rows=4, **settings) as server,
+                    verifier("simulation.paced:app", slots=4, **settings) as server,
                     relay(server.url, options.dilate * rtt) as url,
                     connected(url) as client,
                 ):

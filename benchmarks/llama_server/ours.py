@@ -21,7 +21,7 @@ def pairs(target: Path, drafters: Mapping[str, Path]) -> Iterator[dict[str, Pair
     """A pair for each draft model, by its name, with one verifier. One thread at each end, else the defaults."""
     sys.setswitchinterval(SWITCH_INTERVAL)  # as the drafter's program does
     engine = LoadOptions(context_length=CONTEXT, threads=1)
-    with verifier(model=target, threads=1, rows=2, context=CONTEXT) as server, ExitStack() as stack:
+    with verifier(model=target, threads=1, slots=2, context=CONTEXT) as server, ExitStack() as stack:
         yield {
             name: stack.enter_context(Pair(server.url, DraftModel(path, engine=engine)))
             for name, path in drafters.items()

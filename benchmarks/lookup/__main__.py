@@ -47,7 +47,7 @@ def main() -> None:
         todo = tasks(model.vocabulary, options.tokens)
         texts = Path(folder, "texts.json")
         texts.write_text(json.dumps([[*task.prompt, *task.answer] for task in todo]), encoding="utf-8")
-        settings = {"RECITED": texts, "PACED_TARGET": TARGET_25, "context": CONTEXT, "rows": 2}
+        settings = {"RECITED": texts, "PACED_TARGET": TARGET_25, "context": CONTEXT, "slots": 2}
         with (
             verifier("benchmarks.lookup.reciting:application()", **settings) as server,
             relay(server.url, options.rtt) as url,

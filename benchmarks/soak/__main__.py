@@ -33,10 +33,10 @@ SETTLED = 75.0  # seconds; the keep-alive time of `specpair.child_processes.serv
 _AT_REST = 30.0  # seconds that may pass until nothing is left, beyond the sessions' time to live
 
 
-def soak(seconds: float, drafters: int, seed: int, *, rows: int = 12, ttl: float = 6.0, model: int = 1) -> Soak:
+def soak(seconds: float, drafters: int, seed: int, *, slots: int = 12, ttl: float = 6.0, model: int = 1) -> Soak:
     """Run one. `model`: the seed of the text that the verifier is held to; it serves the one of 1."""
     limits = {"batch_tokens": 256, "prefill_chunk": 64, "max_drafts": MAX_DRAFTS, "session_ttl": ttl}
-    how = {"backend": "scripted", "rows": rows, "context": CONTEXT, **limits}
+    how = {"backend": "scripted", "slots": slots, "context": CONTEXT, **limits}
     with verifier("benchmarks.soak.verifier:application()", **how) as server:
         host, _, port = urlsplit(server.url).netloc.partition(":")
         toy = WholeContext(Script(seed=model, end_bias=SCRIPT.end_bias), slots=1, context_length=CONTEXT)

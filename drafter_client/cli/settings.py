@@ -41,10 +41,10 @@ def parsed(parser: Parser, arguments: Sequence[str], environment: Mapping[str, s
     found = {action.dest: option_of(action) for action in parser.actions()}
     flags = {name: option for name, option in found.items() if option is not None and option.lasts}
     options = parser.parse(arguments, optional=flags)
-    given = {name: value for name, value in vars(options).items() if name in flags}
+    given = {name: value for name, value in vars(options).items() if name in flags or name in NAMES.former}
     try:
         lasting = lasting_layers(NAMES, options.config, environment, _warn)
-        layers = [Layer("flag", given, partial(_flag, given)), *lasting]
+        layers = [NAMES.present(Layer("flag", given, partial(_flag, given))), *lasting]
         options.settings = settings_model(DrafterSettings, flags).from_layers(_of_engine(layers, flags))
     except SettingsError as error:
         parser.error(str(error))

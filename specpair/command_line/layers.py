@@ -5,7 +5,7 @@ pydantic-settings lays one layer over the other. Each value knows by which name 
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, get_args
 
@@ -23,7 +23,9 @@ class Layer(NamedTuple):
 
     kind: Literal["flag", "variable", "key"]  # what gives a setting there; `key`: of the file
     values: Mapping[str, Any]  # by setting
-    key: Callable[[str], str]  # the name of a setting there: --rows, VERIFIER_ROWS, /path/specpair.toml [verifier] rows
+    key: Callable[
+        [str], str
+    ]  # the name of a setting there: --slots, VERIFIER_SLOTS, /path/specpair.toml [verifier] slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +36,27 @@ class Names:
     settings: Collection[str]
     paths: Collection[str] = ()  # the settings that name a file
     secrets: Collection[str] = ()
+    former: Mapping[str, str] = field(default_factory=dict)  # settings by a name that they had before
+
+    @property
+    def taken(self) -> list[str]:
+        """The names by which a setting may be given."""
+        return [*self.settings, *self.former]
 
     def variable(self, setting: str) -> str:
         """The variable of a setting."""
         return f"{self.table}_{setting}".upper()
+
+    def present(self, layer: Layer) -> Layer:
+        """The layer with each setting under the name that it has now. Raises SettingsError for one with both names."""
+        given = {now: name for name, now in self.former.items() if name in layer.values}
+        for now, name in given.items():
+            if now in layer.values:
+                raise SettingsError(
+                    f"{layer.key(name)}: {layer.key(now)} is its name now, and both are given: leave one out"
+                )
+        values = {self.former.get(name, name): value for name, value in layer.values.items()}
+        return layer._replace(values=values, key=lambda setting: layer.key(given.get(setting, setting)))
 
 
 def lasting_layers(
@@ -48,18 +67,18 @@ def lasting_layers(
     `config`: a file to read instead of the one that is found; see `config_file.read`. `warn` gets a line about each
     variable that nothing reads, and about a secret in a file that everybody can read. Raises SettingsError.
     """
-    found = variables(names.variable(""), [setting.upper() for setting in names.settings], environment)
+    found = variables(names.variable(""), [name.upper() for name in names.taken], environment)
     for name in found.unknown:
         warn(f"{name}: nothing reads this variable, and it is ignored")
     layers = [Layer("variable", {name.lower(): value for name, value in found.values.items()}, names.variable)]
-    file = config_file.read(names.table, names.settings, names.paths, config, environment)
+    file = config_file.read(names.table, names.taken, names.paths, config, environment)
     if file is not None:
         path = file.path
         layers.append(Layer("key", file.values, lambda setting: f"{path} [{names.table}] {setting}"))
         for secret in sorted(set(names.secrets) & set(file.values)):
             if file.public:
                 warn(f"{path} holds {secret}, and everybody on this machine can read it: chmod 600 {path}")
-    return layers
+    return [names.present(layer) for layer in layers]
 
 
 def first_path(layers: Sequence[Layer], setting: str) -> Path | None:

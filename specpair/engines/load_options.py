@@ -31,7 +31,7 @@ class LoadOptions:
     slots: int | None = option(
         1,
         "sessions whose KV cache is held at once; auto: from free memory",
-        name="rows",
+        formerly="rows",
         auto=True,
         ge=1,
         group="model",

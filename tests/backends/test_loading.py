@@ -111,8 +111,8 @@ def test_truncated_file_is_refused(tmp_path: Path, share: float) -> None:
     ("options", "words"),
     [
         (small(kv_type="q5_1"), "kv_type 'q5_1' is unknown: choose one of f32, f16, q8_0, q4_0"),
-        (small(slots=257), "rows is 257, llama.cpp takes 1 to 256"),
-        (small(slots=-1), "rows is -1, llama.cpp takes 1 to 256"),
+        (small(slots=257), "slots is 257, llama.cpp takes 1 to 256"),
+        (small(slots=-1), "slots is -1, llama.cpp takes 1 to 256"),
         (small(context_length=1), "context is 1, a prompt and an answer take at least 2 tokens"),
     ],
 )
@@ -124,12 +124,12 @@ def test_invalid_options_are_refused(options: LoadOptions, words: str) -> None:
 def test_kv_cache_larger_than_memory_is_refused_before_allocation() -> None:
     message = refusal(small(slots=256, context_length=2**24))
     assert message.startswith("the KV cache of 256 slots of 16777216 tokens takes 16384.0 GiB")
-    assert message.endswith("lower rows or context")
+    assert message.endswith("lower slots or context")
 
 
 def test_cache_type_without_its_flash_attention_is_refused() -> None:
     message = refusal(small(kv_type="q8_0", flash_attention=False))
-    assert "lower rows or context" in message
+    assert "lower slots or context" in message
     assert "flash_attn" in message, "the library's own reason is passed on"
 
 

@@ -303,7 +303,7 @@ def test_failing_pass_raises_engine_failure_and_empties_its_slots(
         ({"deterministic": True}, "deterministic: the mlx backend has no such choice"),
         ({"compile": True}, "compile: the mlx backend has no such choice"),
         ({"dtype": "int5"}, "could not load .*int5"),
-        ({"slots": 10**7}, r"the KV cache of .* takes \d+\.\d GiB, .* are available: lower rows or context"),
+        ({"slots": 10**7}, r"the KV cache of .* takes \d+\.\d GiB, .* are available: lower slots or context"),
     ],
 )
 def test_invalid_options_are_refused_with_the_reason(tmp_path: Path, changes: dict[str, Any], words: str) -> None:

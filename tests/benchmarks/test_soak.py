@@ -18,7 +18,7 @@ PROMPT = [1, 2, 3]
 
 
 def test_a_short_soak_is_clean_and_leaves_nothing() -> None:
-    soaked = soak(8.0, 24, seed=7, rows=6, ttl=2.0)
+    soaked = soak(8.0, 24, seed=7, slots=6, ttl=2.0)
     rest = soaked.rest
     assert soaked.faults == []
     assert rest is not None and rest.held["fault"] is None and rest.held["sessions"] == rest.held["slots"] == 0

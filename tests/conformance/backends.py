@@ -22,7 +22,7 @@ from tests.models.conftest import TinyModel
 from tests.stand_ins.neuron import load_on_stand_in, own_environment
 from tests.transformers_neuronx.loaded import load_model
 
-ROWS, CONTEXT, BATCH = 3, 384, 64
+SLOTS, CONTEXT, BATCH = 3, 384, 64
 # In 16-bit numbers, differences of 0.125 and 0.016 were measured on a CPU. GPU kernels depend on the width and may
 # differ more.
 _ROUNDED = {"bfloat16": 1.0, "float16": 0.125}
@@ -40,11 +40,11 @@ class Candidate:
 
 def _scripted(**limits: int | bool) -> Backend:
     script = Script(support=256)
-    limits = {"slots": ROWS, **limits}
+    limits = {"slots": SLOTS, **limits}
     return ScriptedBackend(script, context_length=CONTEXT, max_batch_tokens=BATCH, **limits)  # type: ignore[arg-type]
 
 
-def _llama(threads: int, deterministic: bool = False, slots: int = ROWS) -> Backend:
+def _llama(threads: int, deterministic: bool = False, slots: int = SLOTS) -> Backend:
     options = LoadOptions(
         model=DEFAULT_TARGET,
         slots=slots,
@@ -88,7 +88,7 @@ class TorchOn:
 
         options = LoadOptions(
             model=DEFAULT_TARGET,
-            slots=ROWS,
+            slots=SLOTS,
             context_length=CONTEXT,
             batch_tokens=BATCH,
             device=self.device,
@@ -102,7 +102,7 @@ class TorchOn:
 def _mlx(dtype: str) -> Backend:
     with TemporaryDirectory() as folder:
         model = TinyModel(Path(folder) / "tiny").folder
-        options = LoadOptions(model=model, slots=ROWS, context_length=CONTEXT, batch_tokens=BATCH, dtype=dtype)
+        options = LoadOptions(model=model, slots=SLOTS, context_length=CONTEXT, batch_tokens=BATCH, dtype=dtype)
         return load("mlx", options)
 
 
@@ -110,12 +110,12 @@ def _torch_spread() -> Backend:
     torch = pytest.importorskip("torch")
     if torch.accelerator.is_available():
         pytest.skip("transformers would use the accelerator")
-    options = LoadOptions(model=DEFAULT_TARGET, slots=ROWS, context_length=CONTEXT, batch_tokens=BATCH, device="cpu")
+    options = LoadOptions(model=DEFAULT_TARGET, slots=SLOTS, context_length=CONTEXT, batch_tokens=BATCH, device="cpu")
     return load("torch", replace(options, threads=1, tensor_parallel=2))
 
 
 def _neuron_legacy() -> Backend:
-    return load_on_stand_in(slots=ROWS, context_length=CONTEXT, batch_tokens=BATCH)
+    return load_on_stand_in(slots=SLOTS, context_length=CONTEXT, batch_tokens=BATCH)
 
 
 def _neuron_legacy_on_source() -> Backend:
@@ -126,7 +126,7 @@ def _neuron_legacy_on_source() -> Backend:
         stack.enter_context(own_environment())
         stack.enter_context(source.library())
         made = TinyModel(Path(folder) / "tiny")
-        backend = load_model(made, slots=ROWS, context_length=CONTEXT, batch_tokens=BATCH).backend
+        backend = load_model(made, slots=SLOTS, context_length=CONTEXT, batch_tokens=BATCH).backend
         unload, until_closed = backend.close, stack.pop_all()
 
         def close() -> None:
@@ -140,8 +140,8 @@ def _neuron_legacy_on_source() -> Backend:
 def _shared(engine: Backend) -> Backend:
     """A view of a shared engine, of which another view holds the other slots."""
     shared = SharedEngine(engine)
-    shared.view(engine.slots - ROWS)
-    view = shared.view(ROWS)
+    shared.view(engine.slots - SLOTS)
+    view = shared.view(SLOTS)
     give_back = view.close
 
     def close() -> None:
@@ -163,7 +163,7 @@ def candidates(torch: TorchOn) -> list[Candidate]:
         # Widths of passes and cells in the cache change the last bits: 0.15 was measured on logits with a spread of 30.
         Candidate("llama_cpp", lambda: _llama(threads=1), 0.25),
         Candidate("llama_cpp, deterministic", lambda: _llama(threads=1, deterministic=True), 0.0),
-        Candidate("llama_cpp, shared", lambda: _shared(_llama(threads=1, slots=ROWS + 1)), 0.25),
+        Candidate("llama_cpp, shared", lambda: _shared(_llama(threads=1, slots=SLOTS + 1)), 0.25),
         # With two threads and a long text, passes of width 1 take another code path, which `deterministic` must avoid.
         Candidate("llama_cpp, deterministic, two threads", lambda: _llama(threads=2, deterministic=True), 0.0),
         *torch.candidates(),

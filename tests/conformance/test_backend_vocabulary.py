@@ -3,7 +3,7 @@
 import pytest
 
 from specpair.engines.vocabulary import Kind, difference
-from tests.conformance.backends import BATCH, CONTEXT, ROWS
+from tests.conformance.backends import BATCH, CONTEXT, SLOTS
 from tests.conformance.conftest import TEXT, Subject
 
 TEXTS = [
@@ -22,7 +22,7 @@ TEXTS = [
 
 def test_engine_has_the_requested_sizes(subject: Subject) -> None:
     backend = subject.backend
-    assert (backend.slots, backend.context_length, backend.max_batch_tokens) == (ROWS, CONTEXT, BATCH)
+    assert (backend.slots, backend.context_length, backend.max_batch_tokens) == (SLOTS, CONTEXT, BATCH)
     assert backend.name
     assert backend.model_name
 

@@ -33,7 +33,7 @@ MODELS: dict[str, Callable[[], ScriptedBackend]] = {
 def verifiers() -> Iterator[dict[str, Verifier]]:
     with ExitStack() as stack:
         yield {
-            name: stack.enter_context(serving(make(), draft_backend=None if name == "alone" else "ngram", rows="auto"))
+            name: stack.enter_context(serving(make(), draft_backend=None if name == "alone" else "ngram", slots="auto"))
             for name, make in MODELS.items()
         }
 

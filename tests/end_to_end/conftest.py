@@ -30,7 +30,7 @@ def reference() -> Iterator[Reference]:
 @pytest.fixture(scope="session")
 def verifier() -> Iterator[Verifier]:
     """The default target with default settings, on one thread."""
-    with running(Settings(rows=2, context=CONTEXT, threads=1)) as started:
+    with running(Settings(slots=2, context=CONTEXT, threads=1)) as started:
         yield started
 
 

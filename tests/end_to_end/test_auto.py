@@ -17,7 +17,7 @@ from verifier_server.settings import Settings
 @pytest.fixture(scope="module", params=[True, False], ids=["deterministic", "one thread"])
 def verifier_with_draft(request: pytest.FixtureRequest) -> Iterator[Verifier]:
     settings = Settings(
-        rows=4, context=CONTEXT, threads=1, deterministic=request.param, draft_model=DEFAULT_DRAFT, draft_threads=1
+        slots=4, context=CONTEXT, threads=1, deterministic=request.param, draft_model=DEFAULT_DRAFT, draft_threads=1
     )
     with running(settings) as started:
         yield started

@@ -58,14 +58,14 @@ def _simple(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[s
 @pytest.fixture(scope="module")
 def exact() -> Iterator[Verifier]:
     """A verifier with deterministic logits, so that texts can be compared exactly."""
-    with running(Settings(rows=3, context=CONTEXT, threads=1, deterministic=True)) as started:
+    with running(Settings(slots=3, context=CONTEXT, threads=1, deterministic=True)) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def locked() -> Iterator[Verifier]:
     """A verifier with a key."""
-    with running(Settings(rows=2, context=CONTEXT, threads=1, api_key="sesame")) as started:
+    with running(Settings(slots=2, context=CONTEXT, threads=1, api_key="sesame")) as started:
         yield started
 
 

@@ -30,7 +30,7 @@ Count = Callable[[int, list[float]], None]
 def fused_verifier(request: pytest.FixtureRequest) -> Iterator[tuple[str, Verifier]]:
     """The default target and a draft model on the server, with default settings, each on one thread."""
     model = MODELS[request.param]
-    settings = Settings(rows=3, context=CONTEXT, threads=1, draft_model=model, draft_rows=2, draft_threads=1)
+    settings = Settings(slots=3, context=CONTEXT, threads=1, draft_model=model, draft_slots=2, draft_threads=1)
     with running(settings) as started:
         yield request.param, started
 
@@ -88,7 +88,13 @@ def test_concurrent_fused_and_remote_texts_equal_the_target_s(reference: Referen
     sampling = Sampling(seed=3, temperature=0.8)
     prompts = [reference.encode(text) for text in PROMPTS[:5]]
     settings = Settings(
-        rows=3, context=CONTEXT, threads=1, deterministic=True, draft_model=DEFAULT_DRAFT, draft_rows=2, draft_threads=1
+        slots=3,
+        context=CONTEXT,
+        threads=1,
+        deterministic=True,
+        draft_model=DEFAULT_DRAFT,
+        draft_slots=2,
+        draft_threads=1,
     )
     with (
         running(settings) as verifier,
@@ -109,7 +115,7 @@ def test_draft_model_of_another_vocabulary_fails_the_start(tmp_path: Path) -> No
     swapped = [*names.value[:300], names.value[301], names.value[300], *names.value[302:]]
     other = tmp_path / "other.gguf"
     write_gguf(replace(model, fields={**model.fields, "tokenizer.ggml.tokens": replace(names, value=swapped)}), other)
-    with running(Settings(rows=1, context=CONTEXT, threads=1, draft_model=other)) as verifier:
+    with running(Settings(slots=1, context=CONTEXT, threads=1, draft_model=other)) as verifier:
         health = verifier.service.health()
     assert health.status == "failed" and health.reason is not None
     assert "other cannot draft for stdlib-target-q8_0: token ids below 4096 stand for different bytes" in str(

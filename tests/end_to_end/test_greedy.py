@@ -92,7 +92,7 @@ def exact() -> Iterator[Reference]:
 
 @pytest.fixture(scope="module")
 def exact_verifier() -> Iterator[Verifier]:
-    with running(Settings(rows=2, context=CONTEXT, threads=1, deterministic=True)) as started:
+    with running(Settings(slots=2, context=CONTEXT, threads=1, deterministic=True)) as started:
         yield started
 
 

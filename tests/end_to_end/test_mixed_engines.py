@@ -56,7 +56,7 @@ def opened() -> Iterator[Opened]:
 @pytest.fixture(scope="module", params=ENGINES)
 def verifier(request: pytest.FixtureRequest) -> Iterator[tuple[str, Verifier]]:
     device = "cpu" if request.param == "torch" else None
-    with running(Settings(backend=request.param, rows=2, context=CONTEXT, threads=1, device=device)) as started:
+    with running(Settings(backend=request.param, slots=2, context=CONTEXT, threads=1, device=device)) as started:
         yield request.param, started
 
 

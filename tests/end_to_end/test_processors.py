@@ -35,8 +35,8 @@ def target() -> Iterator[Backend]:
 @pytest.fixture(scope="module")
 def exact_verifier() -> Iterator[Verifier]:
     """Bit-identical logits whatever the batch, so that there are no near-ties."""
-    drafting: dict[str, Any] = {"draft_model": DEFAULT_DRAFT, "draft_threads": 1, "draft_rows": 1}
-    with running(Settings(rows=2, context=CONTEXT, threads=1, deterministic=True, **drafting)) as started:
+    drafting: dict[str, Any] = {"draft_model": DEFAULT_DRAFT, "draft_threads": 1, "draft_slots": 1}
+    with running(Settings(slots=2, context=CONTEXT, threads=1, deterministic=True, **drafting)) as started:
         yield started
 
 

@@ -20,7 +20,7 @@ CUTS = (1, 40, 100, 159)
 
 @pytest.fixture(scope="module")
 def deterministic() -> Iterator[Verifier]:
-    with running(Settings(rows=2, context=CONTEXT, deterministic=True)) as started:
+    with running(Settings(slots=2, context=CONTEXT, deterministic=True)) as started:
         yield started
 
 

@@ -19,7 +19,7 @@ from verifier_server.app import create_app
 from verifier_server.flags import from_environment
 
 async def serve():
-    app = create_app(from_environment({"VERIFIER_ROWS": "1", "VERIFIER_CONTEXT": "64"}))
+    app = create_app(from_environment({"VERIFIER_SLOTS": "1", "VERIFIER_CONTEXT": "64"}))
     async with app.router.lifespan_context(app):
         await asyncio.to_thread(app.state.service.loader.wait)
         print(app.state.service.engine.backend.model_name)
@@ -59,7 +59,7 @@ def test_shipped_files_exist() -> None:
 
 def test_pair_runs_in_a_folder_with_a_module_models(hostile: Path) -> None:
     assert _python(hostile, "-c", "import models").returncode == 1, "the folder's module shadows the package"
-    with running(Settings(rows=2, context=512, threads=1, deterministic=True)) as verifier:
+    with running(Settings(slots=2, context=512, threads=1, deterministic=True)) as verifier:
         with Pair(verifier.url, draft=None) as pair:
             alone = pair.generate("def main():", Options(max_tokens=16, mode=Mode.TARGET)).read().text
         ran = _python(hostile, "-c", WRITE, verifier.url)

@@ -37,7 +37,7 @@ def test_two_drafters_sharing_one_slot_get_the_target_s_text(
                 written.append((prompt, run.tokens))
         return written
 
-    with running(Settings(rows=1, context=CONTEXT, threads=1)) as verifier, ThreadPoolExecutor(2) as pool:
+    with running(Settings(slots=1, context=CONTEXT, threads=1)) as verifier, ThreadPoolExecutor(2) as pool:
         both = [pool.submit(write, verifier.url, PROMPTS[part : part + 3]) for part in (0, 3)]
         written = [pair for each in both for pair in each.result()]
         assert verifier.sessions == 0
@@ -51,7 +51,7 @@ def test_evicted_session_continues_unchanged(
     reference: Reference,
 ) -> None:
     prompts = [reference.encode(text) for text in PROMPTS[:2]]
-    one_slot = Settings(rows=1, context=CONTEXT, threads=1)
+    one_slot = Settings(slots=1, context=CONTEXT, threads=1)
     with running(one_slot) as verifier, closing(VerifierClient(verifier.url)) as client:
         opened = [client.prefill(TextSession(prompt), {"max_tokens": 20}) for prompt in prompts]
         texts = [list(one.tokens) for one in opened]

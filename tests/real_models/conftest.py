@@ -47,7 +47,7 @@ def folder() -> Path:
 def target(folder: Path) -> dict[str, Any]:
     """Settings of a verifier whose logits do not depend on the width of a pass."""
     model = folder / real_models.TARGET.name
-    return {"model": model, "context": CONTEXT, "rows": 2, "threads": 1, "deterministic": True}
+    return {"model": model, "context": CONTEXT, "slots": 2, "threads": 1, "deterministic": True}
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ SERVERS = {
 def verifier() -> Iterator[Verifier]:
     """A verifier with the shipped target and a draft model."""
     draft = ROOT / "models" / "stdlib-draft-q8_0.gguf"
-    with running(Settings(rows=4, context=512, threads=1, draft_model=draft, draft_threads=1)) as started:
+    with running(Settings(slots=4, context=512, threads=1, draft_model=draft, draft_threads=1)) as started:
         yield started
 
 
@@ -124,7 +124,7 @@ def test_wrong_port_is_reported(columns: int) -> None:
 @pytest.mark.parametrize("command", SERVERS.values(), ids=SERVERS)
 def test_verifier_runs_until_ctrl_c(command: list[str]) -> None:
     """A drafter in a second terminal generates a text with it."""
-    with terminal(command, VERIFIER_CONTEXT="512", VERIFIER_THREADS="1", VERIFIER_ROWS="2") as server:
+    with terminal(command, VERIFIER_CONTEXT="512", VERIFIER_THREADS="1", VERIFIER_SLOTS="2") as server:
         url = server.wait_for(r"running on (http://127\.0\.0\.1:\d+)").group(1)
         with shown("--verifier", url, *TEXT) as screen:
             assert _panel(screen)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminal
 @pytest.fixture(scope="module")
 def exact() -> Iterator[Verifier]:
     """A deterministic verifier, so that texts can be compared exactly."""
-    with running(Settings(rows=3, context=CONTEXT, threads=1, deterministic=True)) as started:
+    with running(Settings(slots=3, context=CONTEXT, threads=1, deterministic=True)) as started:
         yield started
 
 

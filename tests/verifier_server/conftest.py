@@ -128,7 +128,7 @@ Program = Callable[..., Ended]
 
 @pytest.fixture
 def verifier(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Program:
-    """Runs the program `verifier` in this process, where it ends before it serves: `verifier("--rows", "two")`.
+    """Runs the program `verifier` in this process, where it ends before it serves: `verifier("--slots", "two")`.
 
     Further arguments are variables of the environment, which has no other ones of ours.
     """

@@ -34,16 +34,16 @@ from verifier_server import app
 
 
 def test_bad_flag_ends_the_program_with_one_line(verifier: Program) -> None:
-    done = verifier("--rows", "nope")
+    done = verifier("--slots", "nope")
     assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("verifier: --rows: 'nope' is neither auto nor a whole number")
+    assert done.err.startswith("verifier: --slots: 'nope' is neither auto nor a whole number")
     assert done.err.count("\n") == 1
 
 
 def test_bad_variable_ends_uvicorn_with_one_line(verifier: Program) -> None:
-    done = verifier(main=lambda: app.app, VERIFIER_ROWS="nope")
+    done = verifier(main=lambda: app.app, VERIFIER_SLOTS="nope")
     assert (done.status, done.out) == (3, "")
-    assert done.err.startswith("verifier: VERIFIER_ROWS: 'nope' is neither auto") and done.err.count("\n") == 1
+    assert done.err.startswith("verifier: VERIFIER_SLOTS: 'nope' is neither auto") and done.err.count("\n") == 1
 
 
 def test_several_workers_end_uvicorn_instead_of_restarting() -> None:
@@ -211,7 +211,7 @@ def test_open_stream_ends_with_an_error_at_shutdown() -> None:
 
 def test_open_requests_get_shutting_down_with_retry_after() -> None:
     settings = {**ENDLESS, "VERIFIER_DRAIN_SECONDS": "0"}
-    drafted = {"VERIFIER_DRAFT_BACKEND": "ngram", "VERIFIER_DRAFT_ROWS": "1"}
+    drafted = {"VERIFIER_DRAFT_BACKEND": "ngram", "VERIFIER_DRAFT_SLOTS": "1"}
     with ready(hasty(UVICORN), **settings, **drafted) as (process, http):
 
         def write(number: int) -> httpx.Response:

@@ -25,21 +25,21 @@ def test_settings_are_read_from_the_environment() -> None:
         {
             "VERIFIER_BACKEND": "scripted",
             "VERIFIER_MODEL": "7",
-            "VERIFIER_ROWS": "3",
+            "VERIFIER_SLOTS": "3",
             "VERIFIER_CONTEXT": "auto",
             "VERIFIER_MMAP": "false",
             "VERIFIER_SESSION_TTL": "1.5",
             "PATH": "/bin",
         }
     )
-    assert (settings.rows, settings.context, settings.mmap, settings.session_ttl) == (3, "auto", False, 1.5)
+    assert (settings.slots, settings.context, settings.mmap, settings.session_ttl) == (3, "auto", False, 1.5)
     assert settings.load_options() == LoadOptions(model=Path("7"), slots=3, mmap=False)
 
 
 def test_engine_settings_reach_the_load_options(tmp_path: Path) -> None:
     model = tmp_path / "m.gguf"
     model.touch()
-    flags = ["--rows=2", "--context=99", "--batch-tokens=70", "--gpu-layers=5", "--threads=3", "--kv-type=q8_0"]
+    flags = ["--slots=2", "--context=99", "--batch-tokens=70", "--gpu-layers=5", "--threads=3", "--kv-type=q8_0"]
     flags += ["--mmap=no", "--flash-attention=no", "--deterministic=yes", f"--model={model}"]
     settings, _ = from_flags(flags, {})
     assert settings.load_options() == LoadOptions(
@@ -62,7 +62,7 @@ def test_draft_model_on_the_same_engine_shares_the_target_s_options() -> None:
     assert settings.drafts and settings.draft_slots_beside(3) == 3 and settings.draft_slots_beside(16) == 8
     expected = LoadOptions(model=DEFAULT_DRAFT, slots=8, context_length=2048, kv_type="q8_0", mmap=False)
     assert settings.draft_options(16, 2048) == expected
-    settings, _ = from_flags([*flags, "--draft-threads=3", "--draft-rows=20"], {})
+    settings, _ = from_flags([*flags, "--draft-threads=3", "--draft-slots=20"], {})
     options = settings.draft_options(16, 131072)
     assert (options.threads, options.slots, options.context_length) == (3, 20, None)
 
@@ -94,19 +94,19 @@ def test_ngram_drafting_takes_no_model() -> None:
 
 
 def test_flags_override_the_environment() -> None:
-    environment = {"VERIFIER_ROWS": "3", "VERIFIER_THREADS": "2"}
-    settings, options = from_flags(["--rows", "5", "--host", "0.0.0.0", "--port", "0"], environment)
-    assert (settings.rows, settings.threads) == (5, 2)
+    environment = {"VERIFIER_SLOTS": "3", "VERIFIER_THREADS": "2"}
+    settings, options = from_flags(["--slots", "5", "--host", "0.0.0.0", "--port", "0"], environment)
+    assert (settings.slots, settings.threads) == (5, 2)
     assert (options.host, options.port) == ("0.0.0.0", 0)
     defaults = from_flags([], {})[1]
     assert (defaults.host, defaults.port) == ("127.0.0.1", 8000)
 
 
 BAD = [
-    ("rows", "nope", "'nope' is neither auto nor a whole number"),
-    ("rows", "0", "must be at least 1, got 0"),
-    ("rows", "1.5", "'1.5' is neither auto nor a whole number"),
-    ("rows", "", "'' is neither auto nor a whole number"),
+    ("slots", "nope", "'nope' is neither auto nor a whole number"),
+    ("slots", "0", "must be at least 1, got 0"),
+    ("slots", "1.5", "'1.5' is neither auto nor a whole number"),
+    ("slots", "", "'' is neither auto nor a whole number"),
     ("context", "-1", "must be at least 1, got -1"),
     ("threads", "99999", "must be in [1, 1024], got 99999"),
     ("api_key", "k\u00e9y", "a header can carry letters, digits and signs of ASCII only"),
@@ -129,8 +129,8 @@ BAD = [
     ("draft_model", "/nowhere/d.gguf", "no such file: /nowhere/d.gguf"),
     ("draft_backend", "lama", "'lama' is unknown, choose one of llama_cpp, torch, mlx, neuron_legacy, ngram"),
     ("draft_backend", "torch", "torch needs a model: set draft_model, too"),
-    ("draft_rows", "0", "must be at least 1, got 0"),
-    ("draft_rows", "2", "there is no draft model: set draft_model, too"),
+    ("draft_slots", "0", "must be at least 1, got 0"),
+    ("draft_slots", "2", "there is no draft model: set draft_model, too"),
     ("draft_threads", "2", "there is no draft model: set draft_model, too"),
     ("draft_device", "cuda:1", "there is no draft model: set draft_model, too"),
 ]
@@ -155,7 +155,7 @@ def test_error_for_a_bad_value_names_its_key(field: str, value: str, words: str)
 @pytest.mark.parametrize(
     ("variable", "meant"),
     [
-        ("VERIFIER_ROWZ", "VERIFIER_ROWS"),
+        ("VERIFIER_SLOTZ", "VERIFIER_SLOTS"),
         ("VERIFIER_KEY", "VERIFIER_API_KEY"),
         ("VERIFIER_GPU", "VERIFIER_GPU_LAYERS"),
         ("VERIFIER_MAX_SESSION", "VERIFIER_MAX_SESSIONS"),
@@ -212,7 +212,7 @@ def test_address_variables_are_ignored_under_uvicorn(caplog: pytest.LogCaptureFi
     assert "VERIFIER_PORT: only the command 'verifier' reads this variable; uvicorn takes --port" in caplog.text
 
 
-@pytest.mark.parametrize("arguments", [["--rowz", "3"], ["--row", "3"], ["3"]])
+@pytest.mark.parametrize("arguments", [["--slotz", "3"], ["--row", "3"], ["3"]])
 def test_unknown_flags_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         from_flags(arguments, {})

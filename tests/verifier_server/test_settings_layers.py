@@ -1,6 +1,7 @@
 """The verifier's settings by layers: flags over variables over `specpair.toml` over defaults."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,13 +86,48 @@ def test_each_setting_is_taken_from_the_highest_layer(file: Path, name: str) -> 
 
 
 def test_uvicorn_has_the_variables_and_the_file(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file.write_text("[verifier]\nrows = 3\nthreads = 2\n")
-    settings = from_environment({"VERIFIER_ROWS": "4"})
-    assert (settings.rows, settings.threads, caplog.text) == (4, 2, "")
-    assert (settings.key("rows"), settings.key("threads")) == ("VERIFIER_ROWS", f"{file} [verifier] threads")
+    file.write_text("[verifier]\nslots = 3\nthreads = 2\n")
+    settings = from_environment({"VERIFIER_SLOTS": "4"})
+    assert (settings.slots, settings.threads, caplog.text) == (4, 2, "")
+    assert (settings.key("slots"), settings.key("threads")) == ("VERIFIER_SLOTS", f"{file} [verifier] threads")
     file.rename(file.with_name("other.toml"))
-    assert from_environment({"SPECPAIR_CONFIG": "other.toml"}).rows == 3
-    assert from_environment({}).rows == "auto"
+    assert from_environment({"SPECPAIR_CONFIG": "other.toml"}).slots == 3
+    assert from_environment({}).slots == "auto"
+
+
+FORMERLY = [("slots", "rows", "3"), ("draft_slots", "draft_rows", "2")]
+
+
+@pytest.mark.parametrize(("name", "formerly", "value"), FORMERLY)
+def test_setting_is_taken_by_its_former_name(file: Path, name: str, formerly: str, value: str) -> None:
+    file.write_text("[verifier]\ndraft_backend = 'ngram'\n")
+    old, variable = flag(formerly), f"VERIFIER_{formerly.upper()}"
+    given = [
+        (from_flags([f"{old}={value}"], {})[0], old),
+        (from_flags([], {variable: value})[0], variable),
+        (from_environment({variable: value}), variable),
+    ]
+    file.write_text(f"[verifier]\ndraft_backend = 'ngram'\n{formerly} = {value}\n")
+    given.append((from_environment({}), f"{file} [verifier] {formerly}"))
+    for settings, key in given:
+        assert (getattr(settings, name), settings.key(name)) == (int(value), key)
+    assert getattr(from_flags([], {f"VERIFIER_{name.upper()}": "7"})[0], name) == 7, "by either name, a layer overrides"
+
+
+@pytest.mark.parametrize(("name", "formerly", "value"), FORMERLY)
+def test_setting_by_both_of_its_names_is_refused(file: Path, name: str, formerly: str, value: str) -> None:
+    def refused(old: str, new: str, flags: Sequence[str] = (), **variables: str) -> None:
+        with pytest.raises(SettingsError) as caught:
+            from_flags(flags, variables)
+        assert str(caught.value) == f"{old}: {new} is its name now, and both are given: leave one out"
+
+    file.write_text("[verifier]\n")
+    old, new = flag(formerly), flag(name)
+    refused(old, new, [f"{new}={value}", f"{old}={value}"])
+    old, new = f"VERIFIER_{formerly.upper()}", f"VERIFIER_{name.upper()}"
+    refused(old, new, **{old: value, new: value})
+    file.write_text(f"[verifier]\n{name} = {value}\n{formerly} = {value}\n")
+    refused(f"{file} [verifier] {formerly}", f"{file} [verifier] {name}")
 
 
 def test_address_in_the_file_is_for_the_program_alone(file: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -116,13 +152,13 @@ def test_address_in_the_file_is_for_the_program_alone(file: Path, caplog: pytest
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("rows = 0", "rows: must be at least 1, got 0"),
-        ("rows = true", "rows: 'true' is neither auto nor a whole number"),
-        ("rowz = 3", "rowz: no such setting; did you mean rows?"),
+        ("slots = 0", "slots: must be at least 1, got 0"),
+        ("slots = true", "slots: 'true' is neither auto nor a whole number"),
+        ("slotz = 3", "slotz: no such setting; did you mean slots?"),
         ("max_drafts = 512", "max_drafts: 512 must be below batch_tokens (512)"),
         ('api_key = ""', "api_key: is empty, it should have at least 1 character"),
         ('api_key = "two words"', "api_key: a header can carry letters, digits and signs of ASCII only, and no spaces"),
-        ("draft_rows = 2", "draft_rows: there is no draft model: set draft_model, too"),
+        ("draft_slots = 2", "draft_slots: there is no draft model: set draft_model, too"),
         ("verifier = 2", "verifier: no such setting; 'verifier --help' lists them"),
     ],
 )
@@ -173,7 +209,7 @@ def test_print_config_shows_all_settings_in_the_order_of_the_help(
 ) -> None:
     file.write_text("[verifier]\nthreads = 2\n")
     with pytest.raises(SystemExit) as caught:
-        from_flags(["--print-config", "--rows=3"], {"VERIFIER_PORT": "9000", "VERIFIER_API_KEY": "sesame"})
+        from_flags(["--print-config", "--slots=3"], {"VERIFIER_PORT": "9000", "VERIFIER_API_KEY": "sesame"})
     assert caught.value.code == 0
     out = capsys.readouterr().out
     with pytest.raises(SystemExit):
@@ -187,20 +223,20 @@ def test_print_config_shows_all_settings_in_the_order_of_the_help(
     given = [line for line in lines if not line[-1].endswith("default")]
     assert given == [
         ["port", "9000", "variable VERIFIER_PORT"],
-        ["rows", "3", "flag --rows"],
+        ["slots", "3", "flag --slots"],
         ["threads", "2", f"{file} [verifier] threads"],
         ["api_key", "(set)", "variable VERIFIER_API_KEY"],
     ]
 
 
 def test_program_prints_its_settings_and_ends(file: Path, verifier: Program) -> None:
-    file.write_text("[verifier]\nrows = 3\n")
+    file.write_text("[verifier]\nslots = 3\n")
     done = verifier("--print-config", "--port", "0")
     assert (done.status, done.err) == (0, "")
-    assert f"{file} [verifier] rows" in done.out and "flag --port" in done.out
+    assert f"{file} [verifier] slots" in done.out and "flag --port" in done.out
 
 
 def test_uvicorn_ends_with_one_line_for_a_bad_file(file: Path, verifier: Program) -> None:
-    file.write_text("[verifier]\nrowz = 3\n")
-    words = f"verifier: {file} [verifier] rowz: no such setting; did you mean rows?\n"
+    file.write_text("[verifier]\nslotz = 3\n")
+    words = f"verifier: {file} [verifier] slotz: no such setting; did you mean slots?\n"
     assert verifier(main=lambda: app.app) == (3, "", words)

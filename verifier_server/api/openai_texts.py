@@ -53,8 +53,8 @@ class VerifierTexts:
 
     def most_texts(self) -> int:
         models = self._service.loader.loaded()
-        rows = models.engine.info.slots
-        return rows if models.drafting is None else min(rows, models.drafting.draft.slots)
+        slots = models.engine.info.slots
+        return slots if models.drafting is None else min(slots, models.drafting.draft.slots)
 
     def most_waiting(self) -> int:
         return WAITING_FOR_EACH_ROW * self.most_texts()

@@ -28,7 +28,7 @@ _COMMAND = Command(
     "folder compile_cache, where a verifier with the same settings finds them. It takes every flag, variable and key "
     "of the verifier, also those that make no difference to it. For engines that compile: torch and neuron_legacy.",
     (
-        "verifier compile --backend neuron_legacy --model /models/Llama-3.1-8B-Instruct --rows 4",
+        "verifier compile --backend neuron_legacy --model /models/Llama-3.1-8B-Instruct --slots 4",
         "verifier compile --config specpair.toml",
     ),
 )

@@ -26,7 +26,7 @@ Load = Callable[[str, LoadOptions], Backend]
 # How much a logit may differ, on logits with a spread of 8, by number type. On a CPU, 2e-5, 0.2 and 0.03 were measured.
 # Chips sum in other orders.
 TOLERANCES = {"float32": 0.01, "bfloat16": 0.5, "float16": 0.1}
-_ROWS, _CONTEXT, _BATCH = 3, 255, 64
+_SLOTS, _CONTEXT, _BATCH = 3, 255, 64
 _TURNS = 30  # random batches
 _KV_HEADS = 4  # at least, and a multiple of the devices
 
@@ -176,7 +176,7 @@ def _small(engine: str, options: LoadOptions) -> LoadOptions:
     # Wider ones would have to hold a whole batch.
     widths = tuple(width for width in options.compile_widths or () if width <= NARROW)
     spans = tuple(span for span in options.compile_spans or () if span < _CONTEXT)
-    sized = replace(options, slots=_ROWS, context_length=_CONTEXT, batch_tokens=_BATCH)
+    sized = replace(options, slots=_SLOTS, context_length=_CONTEXT, batch_tokens=_BATCH)
     if compiles(engine, options) and (folder := folder_of(options.compile_cache)) is not None:
         # Apart from the others: what a tiny program takes to compile says nothing about a large one.
         sized = replace(sized, compile_cache=folder / "selftest")

@@ -34,6 +34,8 @@ def add_option(group: Any, option: Option) -> None:
     else:
         action = group.add_argument(name, metavar=about.placeholder or _placeholder(option), **how)
     vars(action)["option"] = option
+    if about.formerly:
+        group.add_argument(flag(about.formerly), help=argparse.SUPPRESS, default=argparse.SUPPRESS)
 
 
 def _placeholder(option: Option) -> str:

@@ -19,10 +19,12 @@ def settings_model(base: type[S], options: Mapping[str, Option]) -> type[S]:
     return create_model(base.__name__, __base__=base, **fields)
 
 
-def names_of(table: str, options: Mapping[str, Option]) -> Names:
+def names_of(table: str, options: dict[str, Option]) -> Names:
     """The names of an end's settings. `table`: in the file. `options`: by setting."""
-    of_kind = {kind: {name for name, each in options.items() if each.kind is kind} for kind in (Path, SecretStr)}
-    return Names(table, options, of_kind[Path], of_kind[SecretStr])
+    former = {each.about.formerly: name for name, each in options.items() if each.about.formerly}
+    by_any_name = options | {old: options[name] for old, name in former.items()}
+    of_kind = {kind: {name for name, each in by_any_name.items() if each.kind is kind} for kind in (Path, SecretStr)}
+    return Names(table, options, of_kind[Path], of_kind[SecretStr], former)
 
 
 def _field(option: Option) -> tuple[Any, Any]:

@@ -61,7 +61,7 @@ def test_degree_at_which_a_model_does_not_fit_is_refused_with_one_that_does() ->
         "there: it fits at 2"
     )
     assert caught.value.setting == "tensor_parallel"
-    with pytest.raises(ModelLoadError, match=r"tensor_parallel 2: .* 14.4 GiB are there: lower rows or context"):
+    with pytest.raises(ModelLoadError, match=r"tensor_parallel 2: .* 14.4 GiB are there: lower slots or context"):
         CoreMemory().reserve(Model(), sizes(LLAMA_70B), SMALL_BOX, None)
 
 

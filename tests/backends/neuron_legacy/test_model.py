@@ -34,7 +34,7 @@ NO_CHOICE = {"gpu_layers": 3, "threads": 2, "mmap": False, "flash_attention": Fa
         ({"kv_type": "q8_0"}, "kv_type q8_0: neuron_legacy caches in the number type of the model: set dtype"),
         ({"device": "cuda"}, "device 'cuda': neuron_legacy runs on 'neuron' only"),
         ({"dtype": "int8"}, "dtype 'int8' is unknown: choose one of float32, bfloat16, float16"),
-        ({"slots": -1}, "rows is -1, at least 1 is needed"),
+        ({"slots": -1}, "slots is -1, at least 1 is needed"),
         ({"tensor_parallel": 0}, "tensor_parallel is 0, at least 1 is needed"),
         ({"context_length": 1}, "context is 1, a prompt and an answer take at least 2 tokens"),
     ],

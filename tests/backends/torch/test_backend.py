@@ -290,7 +290,7 @@ def test_process_that_uses_a_core_spreads_no_model(monkeypatch: pytest.MonkeyPat
         ({"kv_type": "q8_0"}, "kv_type q8_0: the torch backend caches in the model's dtype: set that"),
         ({"gpu_layers": 0}, "gpu_layers: the torch backend has no such choice"),
         ({"mmap": False}, "mmap: the torch backend has no such choice"),
-        ({"slots": 10**6}, "GiB, .* are available: lower rows or context"),
+        ({"slots": 10**6}, "GiB, .* are available: lower slots or context"),
     ],
 )
 def test_invalid_options_are_refused_with_the_reason(

@@ -76,7 +76,7 @@ def test_slots_and_room_go_by_the_memory_of_the_device(tmp_path: Path, monkeypat
         assert backend.slots == slots
         backend.close()
     monkeypatch.setattr(torch_backend, "free_bytes", lambda device: slot)
-    with pytest.raises(ModelLoadError, match="are available: lower rows or context"):
+    with pytest.raises(ModelLoadError, match="are available: lower slots or context"):
         TorchBackend(options)
 
 
@@ -93,7 +93,7 @@ def test_model_that_does_not_fit_on_neuron_is_refused_before_it_is_read(
         raise AssertionError("the weights are read")
 
     monkeypatch.setattr(torch_backend, "free_bytes", lambda device: (weights + cache) // 3 + 1)
-    with pytest.raises(ModelLoadError, match=r"tensor_parallel 1: .* are free: lower rows or context$") as caught:
+    with pytest.raises(ModelLoadError, match=r"tensor_parallel 1: .* are free: lower slots or context$") as caught:
         TorchBackend(options, compiler=NEURON, read=read)
     assert caught.value.setting == "tensor_parallel"
     monkeypatch.setattr(torch_backend, "free_bytes", lambda device: weights + cache)
@@ -119,7 +119,7 @@ def test_weights_in_several_files_are_counted_by_their_index(tmp_path: Path) -> 
     (made.folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
     count = sum(each.size for each in made.weights.values())
     check_fits(LoadOptions(made.folder, context_length=2), torch.float32, 1, 4 * count + 2 * 2 * 2 * 32 * 4)
-    with pytest.raises(ModelLoadError, match=r"are free: lower rows or context$"):
+    with pytest.raises(ModelLoadError, match=r"are free: lower slots or context$"):
         check_fits(LoadOptions(made.folder, context_length=2), torch.float32, 1, 4 * count)
 
 
@@ -128,10 +128,10 @@ def test_number_of_devices_that_suffices_shares_out_the_heads(tmp_path: Path) ->
     needed = 4 * sum(each.size for each in made.weights.values()) + 2 * 2 * 64 * 2 * 4
     options = LoadOptions(made.folder, context_length=2)
     check_fits(options, torch.float32, 1, needed)
-    with pytest.raises(ModelLoadError, match=r"are free: tensor_parallel 4 suffices, or lower rows or context$"):
+    with pytest.raises(ModelLoadError, match=r"are free: tensor_parallel 4 suffices, or lower slots or context$"):
         check_fits(options, torch.float32, 1, needed // 3 + 1)
     check_fits(options, torch.float32, 4, needed // 3 + 1)
-    with pytest.raises(ModelLoadError, match=r"tensor_parallel 4: .* are free: lower rows or context$"):
+    with pytest.raises(ModelLoadError, match=r"tensor_parallel 4: .* are free: lower slots or context$"):
         check_fits(options, torch.float32, 4, needed // 5)
 
 

@@ -169,7 +169,7 @@ def test_a_draft_model_without_room_is_reported_in_terms_of_flags(
     monkeypatch.setattr(draft_sources, "load", load)
     ran = drafter("--verifier", verifier.url, "--prompt-file", str(prompts), "--concurrency", "2")
     assert (ran.status, ran.out) == (1, "")
-    message = "no room for 12 rows; rows are for 2 texts at a time (--concurrency), 6 for each (--branches)"
+    message = "no room for 12 rows; slots are for 2 texts at a time (--concurrency), 6 for each (--branches)"
     assert ran.err == f"drafter: {message}\n"
 
 

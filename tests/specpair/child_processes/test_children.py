@@ -86,9 +86,9 @@ def test_the_users_own_settings_for_a_verifier_are_left_out(tmp_path: Path, monk
     code = "import os, sys\nsys.exit(str({k: v for k, v in os.environ.items() if k.startswith('VERIFIER_')}))\n"
     monkeypatch.setenv("VERIFIER_MODEL", "/the/users")
     application = _application(tmp_path, monkeypatch, code)
-    with pytest.raises(NotUp) as caught, serve(application, {"VERIFIER_ROWS": "2"}):
+    with pytest.raises(NotUp) as caught, serve(application, {"VERIFIER_SLOTS": "2"}):
         pass
-    assert "{'VERIFIER_ROWS': '2'}" in str(caught.value)
+    assert "{'VERIFIER_SLOTS': '2'}" in str(caught.value)
 
 
 @needs_proc

@@ -29,10 +29,10 @@ class Oven:
     """Options of every kind."""
 
     slots: int | None = option(1, "slots at once; auto: all", name="rows", auto=True, ge=1, le=9, group="oven")
-    heat: float = option(180.0, "degrees", gt=0, group="oven", placeholder="C")
+    heat: float = option(180.0, "degrees", formerly="degrees", gt=0, group="oven", placeholder="C")
     widths: tuple[int, ...] | None = option(None, "widths", usually="its own", group="oven")
     kind: str = option("gas", "kind", choices=("gas", "wood"), group="oven")
-    recipe: Path | None = option(None, "recipe", group="oven")
+    recipe: Path | None = option(None, "recipe", formerly="card", group="oven")
     secret: SecretStr | None = option(None, "secret", group="oven")
     fan: bool = option(True, "fan", group="oven", only="here")
     label: str = option("2", "an even number", check=_even, longest=3, group="oven")
@@ -59,7 +59,8 @@ def test_settings_of_an_end_have_a_group_and_are_its_own() -> None:
     assert list(HERE) == ["rows", "heat", "widths", "kind", "recipe", "secret", "fan", "label"]
     assert set(HERE) - set(THERE) == {"fan"}
     names = names_of("here", HERE)
-    assert (names.paths, names.secrets, names.variable("rows")) == ({"recipe"}, {"secret"}, "HERE_ROWS")
+    assert (names.paths, names.secrets, names.variable("rows")) == ({"recipe", "card"}, {"secret"}, "HERE_ROWS")
+    assert names.former == {"degrees": "heat", "card": "recipe"}
 
 
 def test_texts_are_read_as_the_option_says() -> None:
@@ -106,6 +107,7 @@ def test_flags_have_the_words_the_default_and_the_placeholder() -> None:
     add_options(parser.add_argument_group("oven"), Oven, heat={"default": 20.0, "words": "warmth"})
     flags = {action.dest: action for action in parser.actions() if option_of(action) is not None}
     assert list(flags) == [*HERE]
+    assert "--degrees" not in parser.format_help() and parser.parse(["--degrees=9"]).degrees == "9"
     shown = {name: (action.metavar, action.help, action.default) for name, action in flags.items()}
     assert shown["rows"] == ("auto|N", "slots at once; auto: all (default: auto)", "auto")
     assert shown["heat"] == ("C", "warmth (default: 20)", 20.0)
@@ -123,7 +125,7 @@ def test_setting_like_another_has_its_range() -> None:
         "in [1, 9]",
         "plates",
     )
-    assert (heat.usual, heat.bounds) == (90.0, "above 0")
+    assert (heat.usual, heat.bounds, heat.about.formerly) == (90.0, "above 0", "")
 
 
 def test_an_engine_s_option_is_the_same_setting_at_both_ends() -> None:
@@ -131,5 +133,5 @@ def test_an_engine_s_option_is_the_same_setting_at_both_ends() -> None:
     assert ENGINE["context"] == OPTIONS["context"].saying(ge=8), "the drafter needs more of it"
     of_target = settings_of(LoadOptions, "verifier")
     assert {name for name in of_target if name not in ENGINE} == {
-        *("model", "rows", "kv_type", "mmap", "batch_tokens", "flash_attention", "deterministic"),
+        *("model", "slots", "kv_type", "mmap", "batch_tokens", "flash_attention", "deterministic"),
     }

@@ -31,8 +31,8 @@ def test_in_variables_and_in_the_name_of_the_file(home: Path, monkeypatch: pytes
     (home / "mine.toml").write_text("[verifier]\nrows = 3\n[drafter]\ntexts = 3\n")
     assert serve_options(["--config=~/mine.toml"]).texts == 3
     settings, _ = from_flags(["--config=~/mine.toml"], {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": "~/m"})
-    assert (settings.rows, settings.model) == (3, home / "m")
-    assert from_flags([], {"SPECPAIR_CONFIG": "~/mine.toml", "VERIFIER_BACKEND": "scripted"})[0].rows == 3
+    assert (settings.slots, settings.model) == (3, home / "m")
+    assert from_flags([], {"SPECPAIR_CONFIG": "~/mine.toml", "VERIFIER_BACKEND": "scripted"})[0].slots == 3
     assert keys_file(None, {"DRAFTER_KEYS_FILE": "~/k"}) == home / "k"
     monkeypatch.setenv("DRAFTER_DRAFT_MODEL", "~/d")
     assert drafter_options(["--prompt", "x"]).draft_model == home / "d"

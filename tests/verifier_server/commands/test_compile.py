@@ -34,7 +34,7 @@ def run_on_stand_in(arguments: Sequence[str], lines: str = "") -> subprocess.Com
 
 
 def small(model: Path) -> list[str]:
-    return ["--model", str(model), "--rows", "2", "--context", "127", "--batch-tokens", "128"]
+    return ["--model", str(model), "--slots", "2", "--context", "127", "--batch-tokens", "128"]
 
 
 def test_only_some_engines_compile() -> None:
@@ -64,17 +64,17 @@ def test_torch_without_compilation_is_refused() -> None:
 
 
 def test_bad_flags_and_settings_are_refused(verifier: Program) -> None:
-    words = "verifier: no flag --rowz; did you mean --rows?\nverifier: 'compile --help' lists the flags\n"
-    assert verifier("compile", "--rowz", "2") == (2, "", words)
-    words = "verifier: --rows: 'two' is neither auto nor a whole number\n"
-    assert verifier("compile", "--rows", "two") == (2, "", words)
+    words = "verifier: no flag --slotz; did you mean --slots?\nverifier: 'compile --help' lists the flags\n"
+    assert verifier("compile", "--slotz", "2") == (2, "", words)
+    words = "verifier: --slots: 'two' is neither auto nor a whole number\n"
+    assert verifier("compile", "--slots", "two") == (2, "", words)
 
 
 def test_mistyped_command_and_command_behind_flags_are_named(verifier: Program) -> None:
     for arguments, words in (
         (["compil"], "no command compil; did you mean compile?"),
         (["everything"], "no command 'everything'; the commands are compile, selftest, key"),
-        (["--rows", "2", "compile"], "compile comes first: verifier compile …"),
+        (["--slots", "2", "compile"], "compile comes first: verifier compile …"),
     ):
         assert verifier(*arguments) == (2, "", f"verifier: {words}\nverifier: '--help' lists the flags\n")
 

@@ -81,7 +81,7 @@ def verdicts(report: str) -> dict[str, list[str]]:
 
 
 def test_llama_cpp_passes_with_target_and_draft_model(tmp_path: Path, run: Run) -> None:
-    given = ["--model", str(DEFAULT_TARGET), "--draft-model", str(DEFAULT_DRAFT), "--rows", "2", "--threads", "1"]
+    given = ["--model", str(DEFAULT_TARGET), "--draft-model", str(DEFAULT_DRAFT), "--slots", "2", "--threads", "1"]
     status, printed, errors = run([*given, "--context", "256"], tmp_path)
     (path,) = tmp_path.glob("selftest-llama_cpp-*T*Z.txt")
     report = path.read_text()
@@ -123,7 +123,7 @@ def wrong(self, batch):
 llama.LlamaBackend._forward = wrong
 """
     )
-    status, printed, _ = run(["--rows", "2", "--context", "256", "--report", "r.txt"], tmp_path, lines)
+    status, printed, _ = run(["--slots", "2", "--context", "256", "--report", "r.txt"], tmp_path, lines)
     report = (tmp_path / "r.txt").read_text()
     found = verdicts(report)
     assert status == 1
@@ -184,7 +184,7 @@ def test_report_is_not_overwritten(tmp_path: Path, run: Run) -> None:
 
 def test_report_holds_no_key(tmp_path: Path, run: Run) -> None:
     program = tmp_path / "nvidia-smi"
-    program.write_text('#!/bin/sh\necho "1 verifier --api-key other-key --rows 2 # $DRAFTER_API_KEY"\n')
+    program.write_text('#!/bin/sh\necho "1 verifier --api-key other-key --slots 2 # $DRAFTER_API_KEY"\n')
     program.chmod(0o755)
     program = tmp_path / "neuron-ls"
     process = {"pid": 3, "command": "drafter --prompt my diary", "args": ["drafter", "--api-key", "other-key"]}
@@ -195,7 +195,7 @@ def test_report_holds_no_key(tmp_path: Path, run: Run) -> None:
     status, _, _ = run([*SCRIPTED, "--report", "r.txt"], tmp_path, **secrets, PATH=path, NEURON_RT_NUM_CORES="2")
     report = (tmp_path / "r.txt").read_text()
     assert status == 0
-    assert "1 verifier --api-key (hidden) --rows 2 # (hidden)" in report
+    assert "1 verifier --api-key (hidden) --slots 2 # (hidden)" in report
     assert "NEURON_RT_NUM_CORES=2" in report and "NEURON_TOKEN=(hidden)" in report
     assert "-key" not in report.replace("--api-key", "")
     assert '"pid": 3' in report and '"command": "drafter …"' in report and "diary" not in report
@@ -204,11 +204,11 @@ def test_report_holds_no_key(tmp_path: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("text", "hidden"),
     [
-        ("drafter --api-key K1 --rows 2", "drafter --api-key (hidden) --rows 2"),
-        ('["--api-key","K1", "--rows"]', '["--api-key",(hidden) "--rows"]'),
-        ('--password "two words" --rows 2', "--password (hidden) --rows 2"),
+        ("drafter --api-key K1 --slots 2", "drafter --api-key (hidden) --slots 2"),
+        ('["--api-key","K1", "--slots"]', '["--api-key",(hidden) "--slots"]'),
+        ('--password "two words" --slots 2', "--password (hidden) --slots 2"),
         ('--password "cut off in', "--password (hidden)"),
-        ("--token it's,]}mine --rows", "--token (hidden) --rows"),
+        ("--token it's,]}mine --slots", "--token (hidden) --slots"),
         ("x-api-key: sk-1", "x-api-key: (hidden)"),
         ("https://h/?token=T1 x", "https://h/?token=(hidden) x"),
         ("AWS_ACCESS_KEY_ID=A1", "AWS_ACCESS_KEY_ID=(hidden)"),
@@ -218,7 +218,7 @@ def test_report_holds_no_key(tmp_path: Path, run: Run) -> None:
         ("Authorization: Bearer sk-1 and more", "Authorization: Bearer (hidden) and more"),
         ("http://me:pw@proxy:3128", "http://(hidden)@proxy:3128"),
         ("aws_secret=S1 OPENAI_API_KEY='S2' x", "aws_secret=(hidden) OPENAI_API_KEY=(hidden) x"),
-        ('{"api_key": "K1", "rows": 2}', '{"api_key": (hidden) "rows": 2}'),
+        ('{"api_key": "K1", "slots": 2}', '{"api_key": (hidden) "slots": 2}'),
         ("an own-secret here", "an (hidden) here"),
         *[
             (text, text)
@@ -412,7 +412,7 @@ command.gettempdir = none
 
 
 def test_many_slots_in_a_small_batch_are_no_failure(tmp_path: Path, run: Run) -> None:
-    given = ["--rows", "8", "--batch-tokens", "32", "--max-drafts", "8", "--report", "r.txt"]
+    given = ["--slots", "8", "--batch-tokens", "32", "--max-drafts", "8", "--report", "r.txt"]
     status, _, _ = run([*SCRIPTED, *given], tmp_path)
     report = (tmp_path / "r.txt").read_text()
     assert status == 0 and "64 of 64 tokens equal, beside 7 other slots" in report, report
@@ -463,7 +463,7 @@ command.load = loaded
 @pytest.mark.parametrize("engine", ["torch", "neuron_legacy"])
 def test_engines_that_need_torch_pass(tmp_path: Path, engine: str, run: Run) -> None:
     model = TinyModel(tmp_path / "tiny").folder
-    given = ["--backend", engine, "--model", str(model), "--rows", "2", "--context", "127", "--batch-tokens", "128"]
+    given = ["--backend", engine, "--model", str(model), "--slots", "2", "--context", "127", "--batch-tokens", "128"]
     device = ["--device", "cpu"] if engine == "torch" else []
     lines = "from tests.stand_ins.neuron import standing_in; kept = standing_in(); kept.__enter__()"
     status, printed, errors = run([*given, *device, "--report", "r.txt"], tmp_path, lines)

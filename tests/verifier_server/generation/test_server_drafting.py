@@ -212,7 +212,7 @@ def test_drafts_are_looked_up_if_the_text_repeats_itself(serve: Serve) -> None:
     script = Script(seed=2, support=2)
     prompt = [256, *[0, 1] * 8]
     beside = serve(ScriptedBackend(script), draft=ScriptedBackend(Script(seed=2, agreement=0.0)))
-    alone = serve(ScriptedBackend(script), draft_backend="ngram", draft_rows=1)
+    alone = serve(ScriptedBackend(script), draft_backend="ngram", draft_slots=1)
     for live in (beside, alone):
         reply = live.post("/generate", body_of(GREEDY, prompt, draft_n=3, max_tokens=100))
         assert reply["token_ids"] == plain(script, prompt, 100)

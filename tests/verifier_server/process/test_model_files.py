@@ -97,7 +97,7 @@ def copies(tmp_path: Path) -> Iterator[tuple[LiveServer, Path]]:
     for path in (model, draft):
         shutil.copyfile(DEFAULT_DRAFT, path)
         os.utime(path, (1_000, 1_000))
-    chosen: dict[str, Any] = {"context": 256, "threads": 1, "rows": 1, "draft_rows": 1, "draft_threads": 1}
+    chosen: dict[str, Any] = {"context": 256, "threads": 1, "slots": 1, "draft_slots": 1, "draft_threads": 1}
     live = LiveServer(Settings(model=model, draft_model=draft, **chosen), None)
     live.wait_until_ready()
     yield live, draft
