@@ -2,16 +2,16 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from specpair.drafters.run import events
 from specpair.drafters.run.executors import Executor
+from specpair.drafters.run.judged_rounds import JudgedRounds
 from specpair.drafters.run.ports import Verified
 from specpair.speculation.acceptance.explain import Decision
-from specpair.speculation.acceptance.round_counts import JudgedRound
-from specpair.speculation.acceptance.token_source import TokenSource, rounds
+from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
@@ -56,7 +56,7 @@ class Reactor:
         self._tell, self._clock, self._explained = tell, clock, explained
         # The drafter's probability of each draft token that was sent, by position and token; empty unless explained.
         self._confidence: dict[tuple[int, int | None], float] = {}
-        self._judged: set[InFlightDraft] = set()  # those in flight that a round is known of: each has one at most
+        self._rounds = JudgedRounds()
         self._untold: list[tuple[events.RunEvent, float]] = []  # each with its time; see `_tell_all`
         self._lock = threading.Lock()  # guards all of this object
         self._failure: BaseException | None = None
@@ -179,26 +179,6 @@ class Reactor:
         )
         self._untold.append((event, now))
 
-    def _rounds(self, start: int, marks: list[str], answered: InFlightDraft | None) -> Iterator[JudgedRound]:
-        """The rounds that committed the last tokens of the text, from position `start` on, with these marks.
-
-        `answered`: the draft whose response brought them. Of the drafts in flight, the judged one is the first that
-        holds what was judged.
-        """
-        text = self._text.known
-        in_flight = [*([] if answered is None else [answered]), *self._controller.drafts_in_flight]
-        self._judged &= set(in_flight)
-        for first, accepted, judged in rounds(marks):
-            at = start + first
-            for each in in_flight:
-                fresh = None if each in self._judged else each.draft.fresh(text[each.draft.position : at])
-                if fresh is not None and len(fresh) >= judged and fresh.accepted(text[at : at + accepted]) == accepted:
-                    self._judged.add(each)
-                    yield JudgedRound(judged, accepted, fresh.tokens[:judged], each)
-                    break
-            else:  # its response was lost, for example
-                yield JudgedRound(judged, accepted)
-
     def _with_confidence(self, start: int, decisions: list[Decision | None]) -> list[Decision | None]:
         """The decisions on the tokens from position `start` on. Where the drafter's probability `q` is missing, it is
         filled in from `_confidence`."""
@@ -221,6 +201,8 @@ class Reactor:
             details = brought.details.last(len(new))
             if details.decisions is not None:
                 details = details._replace(decisions=self._with_confidence(start, details.decisions))
+            in_flight = self._controller.drafts_in_flight
+            may_be_judged = in_flight if answered is None else [answered, *in_flight]
             committed = events.Committed(
                 start,
                 [(token, TokenSource.of(mark)) for token, mark in zip(new, details.sources, strict=True)],
@@ -228,7 +210,7 @@ class Reactor:
                 self._controller.schedule,
                 mispredicted=learnt.mispredicted > mispredicted,
                 next_draft_ready=learnt.next_draft_ready > ready,
-                rounds=list(self._rounds(start, details.sources, answered)),
+                rounds=[*self._rounds.of(details.sources, start, self._text.known, may_be_judged)],
             )
             self._text.unread.append(committed)
             self._untold.append((committed, now))
