@@ -14,7 +14,7 @@ from specpair.engines.backend import Backend
 from specpair.engines.errors import ModelLoadError
 
 MOST_AUTO_SLOTS = 16
-_CGROUP = Path("/sys/fs/cgroup")
+CGROUP = Path("/sys/fs/cgroup")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # The share of the available memory that `slots_that_fit` uses: weights may still be paged in, and other programs need
 # memory, too.
@@ -49,7 +49,7 @@ def _free_of_the_machine() -> int:
 
 def _free_of_the_container() -> list[int]:
     """The bytes that the control group (version 2) still allows; empty if it sets no limit."""
-    limit, used = _lines(_CGROUP / "memory.max"), _lines(_CGROUP / "memory.current")
+    limit, used = _lines(CGROUP / "memory.max"), _lines(CGROUP / "memory.current")
     if not (limit and used and limit[0].isdecimal()):  # no such file, or "max"
         return []
     return [max(0, int(limit[0]) - int(used[0]))]
@@ -83,7 +83,7 @@ def check_room(backend: Backend, available: int) -> None:
 def cores() -> int:
     """Logical cores that this process may use, a container's limit respected."""
     have = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    for line in _lines(_CGROUP / "cpu.max"):  # "quota period" in microseconds, or "max period"
+    for line in _lines(CGROUP / "cpu.max"):  # "quota period" in microseconds, or "max period"
         quota, _, period = line.partition(" ")
         if quota.isdecimal() and period.isdecimal():
             have = min(have, max(1, math.ceil(int(quota) / int(period))))

@@ -29,8 +29,8 @@ LOOPBACK = "127.0.0.1"
 STARTED = b"."  # the first byte from a follower: it has started
 PASS_AT_MOST = 300.0  # seconds; a longer pass counts as hung, because a stopped process closes no pipe
 _LAG = 2.0  # seconds within which the end of a process is noticed
-_GRACE = 10.0  # seconds that a process gets to end before it is killed
-_CHECK_EVERY = 5.0  # seconds between checks for a hung pass
+GRACE = 10.0  # seconds that a process gets to end before it is killed
+CHECK_EVERY = 5.0  # seconds between checks for a hung pass
 
 _log = logging.getLogger("specpair.torch")
 
@@ -114,7 +114,7 @@ class Team:
                 process.stdin.close()
         for process in self._processes.values():
             try:
-                process.wait(_GRACE)
+                process.wait(GRACE)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -131,7 +131,7 @@ class Team:
                 assert process.stdout is not None
                 selector.register(process.stdout, selectors.EVENT_READ, number)
             while selector.get_map():
-                for key, _ in selector.select(_CHECK_EVERY):
+                for key, _ in selector.select(CHECK_EVERY):
                     self._receive(key.data, selector)
                 since = self._since
                 if since is not None and time.monotonic() - since > PASS_AT_MOST and self.lost is None:
@@ -156,7 +156,7 @@ class Team:
         reason = self._received[number].removeprefix(STARTED).decode(errors="replace")
         if not reason:
             with suppress(subprocess.TimeoutExpired):  # it closed its output without ending: `_lose` kills it
-                status = self._processes[number].wait(_GRACE)
+                status = self._processes[number].wait(GRACE)
                 reason = f"it ended with {f'signal {-status}' if status < 0 else f'status {status}'}"
         self._lose(f"process {number + 1} of {self.size} is gone: {reason or 'it closed its output'}")
 

@@ -22,7 +22,7 @@ from backends.machine import cores
 from benchmarks.harness.report import ROOT
 
 _PACKAGE = "llama-cpp-python"
-_CACHE = ROOT / ".cache" / "llama_server"
+CACHE = ROOT / ".cache" / "llama_server"
 _SWITCHES = {
     **{"CMAKE_BUILD_TYPE": "Release", "BUILD_SHARED_LIBS": "ON", "CMAKE_BUILD_RPATH_USE_ORIGIN": "ON"},
     **{"LLAMA_BUILD_TOOLS": "ON", "LLAMA_BUILD_SERVER": "ON", "LLAMA_BUILD_APP": "OFF"},
@@ -40,7 +40,7 @@ class NotBuilt(RuntimeError):
 
 def built() -> Path:
     """The program llama-server; compiles it first, unless that was done. Raises NotBuilt."""
-    folder = _CACHE / version(_PACKAGE)
+    folder = CACHE / version(_PACKAGE)
     server, stamp, log = folder / "build" / "bin" / "llama-server", folder / "built", folder / "build.log"
     if not (stamp.exists() and server.exists()):
         if shutil.which("cmake") is None:
@@ -67,7 +67,7 @@ def commit(source: Path) -> str:
 
 def source_commit() -> str:
     """The commit of llama.cpp that `built` compiled."""
-    return commit(_CACHE / version(_PACKAGE) / "source")
+    return commit(CACHE / version(_PACKAGE) / "source")
 
 
 def _source(folder: Path, log: Path) -> Path:

@@ -37,7 +37,7 @@ from specpair.engines.errors import BackendError, EngineLost
 from specpair.protocol.errors import EngineError, InternalError, RequestError, SpecPairError
 from specpair.protocol.terminal_text import several_lines
 
-_ENDING = "drafter: ending what is under way; Ctrl-C again does not wait for it"
+ENDING = "drafter: ending what is under way; Ctrl-C again does not wait for it"
 
 
 def run_many(options: argparse.Namespace) -> int:
@@ -197,7 +197,7 @@ def _interrupts(stop: threading.Event, pair: Pair, progress: WritingProgress) ->
         stop.set()
         pair.wait_no_more()
         with suppress(OSError):  # not `print`, which the signal may have interrupted
-            os.write(2, f"{progress.row_of_its_own()}{_ENDING}\n".encode())
+            os.write(2, f"{progress.row_of_its_own()}{ENDING}\n".encode())
 
     signal.signal(signal.SIGINT, interrupt)
     try:

@@ -88,7 +88,7 @@ def speculate(
         return executor_of(RemoteLane(client, text.session_id, bounds, asked_for), drafter, mechanisms)
 
     known = list(text.known)  # read by threads while the prefill's tokens are appended to the text
-    preparation = _Preparation(executor, known, text, lookup, prediction)
+    preparation = Preparation(executor, known, text, lookup, prediction)
     times, acceptance = estimates or Estimates.untaught(info.pass_ms)
     limit = info.context_length
     if options.get("max_tokens"):
@@ -157,7 +157,7 @@ def speculate(
         tell(Ended(text.finish_reason, sent, received), 1e3 * ended)
 
 
-class _Preparation:
+class Preparation:
     """Makes, in a thread, what the prefill need not wait for: an executor's threads and connections take milliseconds,
     and so do the indexes of a long text."""
 

@@ -43,7 +43,7 @@ from specpair.speculation.acceptance.draft import Draft
 # Seconds to wait for a response. A prefill may queue behind others and take long; a retry would only double the load.
 _TIMEOUTS = {"/health": 5.0, "/model": 30.0, "/verify": 120.0, "/prefill": 900.0}
 _RELEASE_TIMEOUT = 2.0  # seconds
-_SILENCE = 10.0  # seconds until a silent stream counts as lost; the verifier sends a comment every 3 s
+SILENCE = 10.0  # seconds until a silent stream counts as lost; the verifier sends a comment every 3 s
 
 T = TypeVar("T")
 
@@ -209,7 +209,7 @@ class VerifierClient:
 
     def _events(self, path: str, body: bytes | None, headers: Headers) -> Iterator[tuple[str, bytes]]:
         method = "GET" if body is None else "POST"
-        with self.connection.respond(method, path, body, headers, _SILENCE, silence=ConnectionLost) as response:
+        with self.connection.respond(method, path, body, headers, SILENCE, silence=ConnectionLost) as response:
             if response.status_code != 200:
                 response.read()
                 raise self.refusal(response)

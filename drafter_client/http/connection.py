@@ -22,7 +22,7 @@ _ADVICE = {  # by what the reason of a failed connection contains
     "WRONG_VERSION_NUMBER": "what answers there does not speak TLS, write http:// instead of https://",
     "": "is it running, and is the port right?",
 }
-_PROBE_TIMEOUT = 10.0  # seconds to wait for the probe; a busy verifier on a slow machine may take some of them
+PROBE_TIMEOUT = 10.0  # seconds to wait for the probe; a busy verifier on a slow machine may take some of them
 # UnicodeError: for an invalid host name.
 _CANNOT_CONNECT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError, socksio.ProtocolError, UnicodeError)
 _BROKEN = (*_CANNOT_CONNECT, httpx.TransportError, OSError)
@@ -228,7 +228,7 @@ class HttpConnection:
         try:
             if self._aborted:
                 prober.abort()
-            response = prober.exchange("GET", self._probe.path, None, [*self._probe.headers], _PROBE_TIMEOUT)
+            response = prober.exchange("GET", self._probe.path, None, [*self._probe.headers], PROBE_TIMEOUT)
             if response.status_code == 200:
                 self._probe.told(response.content)
         except BadReply:

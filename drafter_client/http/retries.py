@@ -49,10 +49,10 @@ from specpair.protocol.errors import (
 
 PATIENCE = 300.0  # seconds to wait through an outage
 LOADING_PATIENCE = 900.0  # seconds to wait for a model that loads
-_ATTEMPTS, _FIRST_PAUSE = 7, 0.1  # over a broken connection: about 6 s are bridged
+_ATTEMPTS, FIRST_PAUSE = 7, 0.1  # over a broken connection: about 6 s are bridged
 _FEW_ATTEMPTS, _BRIDGED = 4, 1.0  # attempts, and seconds, before an outage is waited for: a silent link fails slowly
 _OVERLOAD_PATIENCE = 60.0  # seconds to wait for an overloaded verifier
-_CHECK_PAUSE = 0.25  # seconds between health checks
+CHECK_PAUSE = 0.25  # seconds between health checks
 _LONGEST_PAUSE = 5.0  # seconds between attempts with a verifier that is ready and fails again and again
 _MOST_FAILURES = 6  # failures in a row of a verifier that is ready: about 20 s
 # A session conflict in the middle of a text means that an old request arrived late, as after a broken link.
@@ -107,7 +107,7 @@ def after_broken_connection(
         return None
     if attempts >= (_FEW_ATTEMPTS if outage_follows else _ATTEMPTS) or (outage_follows and seconds > _BRIDGED):
         return None
-    return _FIRST_PAUSE * 2.0 ** (attempts - 1)
+    return FIRST_PAUSE * 2.0 ** (attempts - 1)
 
 
 def after_overload(error: Exception, attempts: int, seconds: float) -> Pause:
@@ -160,12 +160,12 @@ def before_health_check(error: Exception, failures: int, seconds: float, patienc
         return None if seconds + pause > patience else _at_most(pause, seconds, patience)
     if failures > _MOST_FAILURES:
         return None
-    return _at_most(min(_CHECK_PAUSE * 2.0 ** (failures + 1), _LONGEST_PAUSE), seconds, patience)
+    return _at_most(min(CHECK_PAUSE * 2.0 ** (failures + 1), _LONGEST_PAUSE), seconds, patience)
 
 
 def between_health_checks(seconds: float, patience: float) -> Pause:
     """The pause after a health check that found the verifier not ready, `seconds` after the outage began."""
-    return _at_most(_CHECK_PAUSE, seconds, patience)
+    return _at_most(CHECK_PAUSE, seconds, patience)
 
 
 def is_engine_fault(error: Exception, failures: int, away: bool) -> bool:
@@ -175,7 +175,7 @@ def is_engine_fault(error: Exception, failures: int, away: bool) -> bool:
 
 def while_loading(seconds: float, patience: float) -> Pause:
     """The pause after a health check that found the verifier loading its model, before any text, for `seconds` now."""
-    return None if seconds > patience else _CHECK_PAUSE
+    return None if seconds > patience else CHECK_PAUSE
 
 
 def _at_most(pause: float, seconds: float, patience: float) -> Pause:

@@ -17,8 +17,8 @@ from drafter_client.errors import BadUrl
 
 CONNECT_TIMEOUT = 5.0  # seconds
 IDLE_LIMIT = 60.0  # seconds; the verifier closes idle connections after 75, so this end gives them up first
-_LOOK_AFTER = 1.0  # seconds of idleness after which the socket is checked for a server that has closed
-_PROBE_AFTER, _PROBE_AGAIN = 5.0, 3.0  # seconds without a response until `on_silence` is called, and called again
+LOOK_AFTER = 1.0  # seconds of idleness after which the socket is checked for a server that has closed
+PROBE_AFTER, PROBE_AGAIN = 5.0, 3.0  # seconds without a response until `on_silence` is called, and called again
 # Socket options, where the system has them, to notice a peer that is gone without closing: seconds of silence before
 # the first probe, seconds between probes, number of probes; milliseconds until unacknowledged data count as lost.
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPALIVE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
@@ -69,7 +69,7 @@ class VerifierTransport(httpx.BaseTransport, httpcore.NetworkBackend):
         idle = time.monotonic() - self._last_used
         if self._connection is not None and (
             # To look at the socket gives other threads the interpreter, which in a round comes back late.
-            self._connection.is_closed() or idle > IDLE_LIMIT or (idle > _LOOK_AFTER and self._connection.has_expired())
+            self._connection.is_closed() or idle > IDLE_LIMIT or (idle > LOOK_AFTER and self._connection.has_expired())
         ):
             self.close()
         if self._connection is None:
@@ -132,7 +132,7 @@ class _Stream(httpcore.NetworkStream):
             raise httpcore.ConnectTimeout(f"the proxy sent nothing for {CONNECT_TIMEOUT:g} s") from None
 
     def _read_patiently(self, max_bytes: int, timeout: float, on_silence: Callable[[float], None]) -> bytes:
-        waited, pause = 0.0, min(_PROBE_AFTER, timeout)
+        waited, pause = 0.0, min(PROBE_AFTER, timeout)
         while True:
             try:
                 return self._inner.read(max_bytes, pause)
@@ -141,7 +141,7 @@ class _Stream(httpcore.NetworkStream):
                 if waited >= timeout:
                     raise
             on_silence(waited)
-            pause = min(_PROBE_AGAIN, timeout - waited)
+            pause = min(PROBE_AGAIN, timeout - waited)
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]
-_PATIENCE = 15.0  # seconds between SIGTERM and SIGKILL
+PATIENCE = 15.0  # seconds between SIGTERM and SIGKILL
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def end(process: "subprocess.Popen[str]") -> None:
     """Send SIGTERM, and SIGKILL if the process does not end within its time."""
     process.terminate()
     try:
-        process.wait(_PATIENCE)
+        process.wait(PATIENCE)
     except BaseException as error:  # also a second Ctrl-C
         process.kill()
         process.wait()

@@ -11,7 +11,7 @@ from specpair.protocol.errors import Overloaded, SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.speculation.acceptance.round_counts import RoundCounts
 
-_LOOKS_APART = 1.0  # seconds
+LOOKS_APART = 1.0  # seconds
 _KEEP = 0.9  # weight of the earlier texts in the mean time of a text
 
 
@@ -93,7 +93,7 @@ class Place:
         entered = self._places.clock()
         while not self._turn.is_set():
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOKS_APART):
+                async with asyncio.timeout(LOOKS_APART):
                     await self._turn.wait()
             error = None if self._turn.is_set() else wait_over(self._places.clock() - entered)
             if error is not None:

@@ -49,14 +49,14 @@ def test_available_memory_of_this_machine() -> None:
 def test_threads_follow_cores_and_model_size(
     cores: int, model_bytes: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "_CGROUP", Path("/nowhere"))
+    monkeypatch.setattr(machine, "CGROUP", Path("/nowhere"))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
     assert threads_for(model_bytes) == threads
 
 
 def test_container_limits_memory_and_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
-    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
+    monkeypatch.setattr(machine, "CGROUP", tmp_path)
     everything = available_bytes()
     assert cores() == 64
     for name, text in {"memory.max": "5000000", "memory.current": "2000000", "cpu.max": "250000 100000"}.items():

@@ -156,7 +156,7 @@ def test_the_commit_is_the_newest_in_the_list_of_changes(tmp_path: Path) -> None
 
 
 def test_without_cmake_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "_CACHE", tmp_path)
+    monkeypatch.setattr(build, "CACHE", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(build.NotBuilt, match=r"there is no cmake .* apt install cmake"):
         build.built()

@@ -50,4 +50,4 @@ def no_thread_is_left(verifier: Verifier) -> Iterator[None]:
 @pytest.fixture
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries after a broken connection follow each other without a pause."""
-    monkeypatch.setattr(retries, "_FIRST_PAUSE", 0.0005)
+    monkeypatch.setattr(retries, "FIRST_PAUSE", 0.0005)

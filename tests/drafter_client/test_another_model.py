@@ -40,8 +40,8 @@ def verifiers() -> Iterator[dict[str, Verifier]]:
 
 @pytest.fixture
 def address(verifiers: dict[str, Verifier], monkeypatch: pytest.MonkeyPatch) -> Iterator[Address]:
-    monkeypatch.setattr("drafter_client.http.retries._CHECK_PAUSE", 0.01)
-    monkeypatch.setattr("drafter_client.http.retries._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("drafter_client.http.retries.CHECK_PAUSE", 0.01)
+    monkeypatch.setattr("drafter_client.http.retries.FIRST_PAUSE", 0.001)
     with Address({name: verifier.url for name, verifier in verifiers.items()}, "first") as address:
         yield address
 

@@ -29,7 +29,7 @@ ERRORS = [
 def failing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The draft engine fails from its second pass on. The value is the expected message."""
     error, message = request.param
-    forward, passes = ScriptedBackend._forward, 0
+    passes = 0
 
     class Failing(ScriptedBackend):
         def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
@@ -37,7 +37,7 @@ def failing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
             passes += 1
             if passes >= 2:
                 raise error
-            return forward(self, batch)
+            return super()._forward(batch)
 
     monkeypatch.setattr("drafter_client.draft_sources.load", lambda *_: Failing(Script(seed=1, agreement=0.8), slots=6))
     return message

@@ -137,7 +137,7 @@ def test_stretches_of_mode_auto_share_the_prediction(served: str, monkeypatch: p
     asked: list[bool] = []
 
     def turn(selection: ModeSelection, *_: Any) -> Mode:
-        asked.append(Mode.FUSED in selection._selector.modes)
+        asked.append(Mode.FUSED in selection.why())
         return turns[next(calls) // 6 % 3]
 
     monkeypatch.setattr(ModeSelection, "next", turn)
@@ -151,14 +151,24 @@ def test_stretches_of_mode_auto_share_the_prediction(served: str, monkeypatch: p
     assert text.stats.prediction_accepted > 10
 
 
-def test_texts_with_a_prediction_say_nothing_about_modes_for_other_texts(verifier: Verifier) -> None:
+def test_texts_with_a_prediction_say_nothing_about_modes_for_other_texts(
+    verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[ModeSelection] = []
+    add = ModeSelection.add_measurement
+
+    def noted(selection: ModeSelection, *stretch: Any) -> None:
+        measured.append(selection)
+        add(selection, *stretch)
+
+    monkeypatch.setattr(ModeSelection, "add_measurement", noted)
     with Pair(verifier.url, TOY) as pair:
         pair.generate(PROMPT, Options(max_tokens=LENGTH, prediction=TEXT, mode=Mode.AUTO)).read()
         selections = pair.paired.selections
-        measured = [selections[predicted][0]._selector for predicted in (False, True)]
-        assert not measured[False].measured_by_mode and measured[True].measured_by_mode
+        plain, predicted = (selections[predicted][0] for predicted in (False, True))
+        assert set(measured) == {predicted}
         pair.generate(PROMPT, Options(max_tokens=LENGTH, mode=Mode.AUTO)).read()
-        assert measured[False].measured_by_mode
+        assert set(measured) == {plain, predicted}
 
 
 FLAGS = ("--backend", "ngram", "--prompt", PROMPT, "--max-tokens", "60", "--lockstep", "--draft-n", "4")

@@ -71,8 +71,8 @@ def _no_thread_is_left(verifier: Verifier) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_client.http.retries._CHECK_PAUSE", 0.01)
-    monkeypatch.setattr("drafter_client.http.retries._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("drafter_client.http.retries.CHECK_PAUSE", 0.01)
+    monkeypatch.setattr("drafter_client.http.retries.FIRST_PAUSE", 0.001)
 
 
 class Cable:
@@ -218,8 +218,9 @@ def test_async_text_does_not_wait_for_a_lost_verifier(verifier: Verifier, cable:
             reading = asyncio.create_task(read())
             await asyncio.to_thread(_wait_for_failed_uses, cable)
             if end == "closed":
-                text._work.wait_no_more()
-                await reading
+                with pytest.raises(RuntimeError, match="already running"):  # it is for one task at a time
+                    await text.aclose()
+                await reading  # but what waits for the verifier ends
                 await text.aclose()
             elif end == "cancelled":
                 reading.cancel()

@@ -1,5 +1,6 @@
 """A drafter notices that its draft model and the verifier's passes need the same cores, and times its draft model."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from drafter_client.generation.speculative_decoding import speculate
 from drafter_client.modes.selection import ModeSelection
 from specpair.drafters.pass_times import PassTimes
 from specpair.engines.errors import first_line
+from specpair.speculation.policy.mode_estimate import PairLatencies
+from specpair.speculation.policy.mode_selector import ModeSelector
 from specpair.speculation.policy.schedule import IN_TURNS, Mechanisms
 from tests.drafter_client.http.bodies import model_info
 from tests.drafter_client.support import Verifier
@@ -74,11 +77,19 @@ def test_on_shared_cores_auto_drafts_without_self_continuation(
 def test_a_draft_model_is_timed_when_it_is_loaded(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that `auto` knows before the first text what a draft costs."""
     monkeypatch.setattr("drafter_client.draft_sources.pass_times", lambda *_: PassTimes(12.5, 3.5))
+    made: list[PairLatencies] = []
+
+    class Noted(ModeSelector):
+        def __init__(self, modes: Sequence[str], machines: PairLatencies, *rest: Any) -> None:
+            super().__init__(modes, machines, *rest)
+            made.append(machines)
+
+    monkeypatch.setattr("drafter_client.modes.selection.ModeSelector", Noted)
     for shared, read_ms in ((False, None), (True, 3.5)):
         monkeypatch.setattr(Drafting, "shares_cores", shared)
-        with Pair(verifier.url, TOY) as pair:
-            machines = pair.paired.selection._selector.machines
-            assert (machines.draft_ms, machines.read_ms) == (12.5, read_ms)
+        with Pair(verifier.url, TOY):
+            assert (made[0].draft_ms, made[0].read_ms) == (12.5, read_ms)
+        made.clear()
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA error: an illegal memory access\nmore")], ids=repr)
@@ -88,7 +99,7 @@ def test_a_draft_model_that_cannot_be_timed_does_not_keep_a_pair_from_being_made
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(ScriptedBackend, "_forward", fail)
+    monkeypatch.setattr(ScriptedBackend, "extend", fail)
     with Pair(verifier.url, TOY) as pair:
         assert pair.paired.drafting.times is None
     told = [record.getMessage() for record in caplog.records if record.name == "specpair.drafter"]

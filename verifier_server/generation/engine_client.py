@@ -13,7 +13,7 @@ from specpair.protocol.errors import InvalidRequest, SpecPairError
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, Request
 
-_PATIENCE = 0.25  # seconds; nearly all answers come sooner, and watching a connection costs more than answering
+PATIENCE = 0.25  # seconds; nearly all answers come sooner, and watching a connection costs more than answering
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ class EngineClient:
     def watched(self, receive: Receive, on_disconnect: Callable[[], None]) -> Iterator[None]:
         """While the block runs, call `on_disconnect` and `deliver` once `receive` says that the client disconnected.
 
-        The request's body must have been read before. The connection is watched only after `_PATIENCE`.
+        The request's body must have been read before. The connection is watched only after `PATIENCE`.
         """
         loop = asyncio.get_running_loop()
         task: asyncio.Task[None] | None = None
@@ -99,7 +99,7 @@ class EngineClient:
             nonlocal task
             task = loop.create_task(listen())
 
-        timer = loop.call_later(_PATIENCE, watch)
+        timer = loop.call_later(PATIENCE, watch)
         try:
             yield
         finally:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-_EVERY = 1.0  # seconds between two checks
+CHECK_EVERY = 1.0  # seconds between two checks
 _SPLIT = re.compile(r"(.*)-\d{5}-of-(\d{5})\.gguf")  # the name of a part of a split GGUF
 
 
@@ -44,7 +44,7 @@ class MappedFiles:
     def change(self) -> FileChange | None:
         """The worst change to one of the files, or None. The files are checked once a second at most."""
         now = self._clock()
-        if self._checked is None or now - self._checked >= _EVERY:
+        if self._checked is None or now - self._checked >= CHECK_EVERY:
             self._checked = now
             changes = [
                 change for path, descriptor, before in self._open if (change := _compare(path, descriptor, before))

@@ -17,7 +17,7 @@ else:
     _Protocol = object
 
 PROBES = (1.0, 0.1)  # seconds to the first interim response, and to the second, by which the first was refused
-_LATER = 1.0  # seconds between further ones
+LATER = 1.0  # seconds between further ones
 _AT_ONCE = (0.0, 0.1)  # the same in a stream, whose reader is there or not
 _MOST_COMMENTS = 2
 _INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -47,7 +47,7 @@ class HalfClosedConnection(_Protocol):
         super().connection_lost(exc)
 
     def _plan_probes(self, seconds: float, *later: float) -> None:
-        self._probe = self.loop.call_later(seconds, self._send_probe, *(later or (_LATER,)))
+        self._probe = self.loop.call_later(seconds, self._send_probe, *(later or (LATER,)))
 
     def _send_probe(self, *later: float) -> None:
         cycle: Any = self.cycle

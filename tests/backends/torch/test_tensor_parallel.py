@@ -170,7 +170,7 @@ def test_followers_leave_in_order_when_the_model_is_closed(
         began = time.monotonic()
     assert follower.returncode == 0 and (tmp_path / "1").exists()
     assert not torch.distributed.is_initialized()
-    assert time.monotonic() - began < follower_team._GRACE, "none had to be killed"
+    assert time.monotonic() - began < follower_team.GRACE, "none had to be killed"
 
 
 def test_killed_follower_raises_engine_lost_at_once(folder: Path) -> None:
@@ -188,7 +188,7 @@ def test_killed_follower_raises_engine_lost_at_once(folder: Path) -> None:
 
 def test_hanging_follower_is_killed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower_team, "PASS_AT_MOST", 0.5)
-    monkeypatch.setattr(follower_team, "_CHECK_EVERY", 0.1)
+    monkeypatch.setattr(follower_team, "CHECK_EVERY", 0.1)
     with spread(folder) as backend:
         os.kill(backend._team.processes[0], signal.SIGSTOP)
         with pytest.raises(EngineLost, match="a forward pass did not end within 0 s"):

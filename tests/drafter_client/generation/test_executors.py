@@ -124,7 +124,7 @@ def test_drafter_and_verifier_read_the_prompt_concurrently(mechanisms: Mechanism
 def test_close_stops_the_drafter_from_reading_a_long_prompt(client: VerifierClient) -> None:
     """For example if the verifier refuses the prompt: the error is raised at once."""
     chunk_ends: list[int] = []
-    begun, over = threading.Event(), threading.Event()
+    begun, aborted, over = threading.Event(), threading.Event(), threading.Event()
 
     class Slow(Scenario):
         def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
@@ -133,12 +133,21 @@ def test_close_stops_the_drafter_from_reading_a_long_prompt(client: VerifierClie
             assert over.wait(20)
             return super().expand(text, tails, runners_up)
 
-    threads = ThreadedExecutor(lane_of(client), Slow(lambda tokens: 0), Mechanisms(in_flight=0, self_continue=False))
+    class Lane(RemoteLane):
+        def another(self) -> "Lane":
+            return self
+
+        def abort(self) -> None:
+            super().abort()
+            aborted.set()
+
+    lane = Lane(client, "s", ResponseBounds(client.url, 258, 1000), Asked())
+    threads = ThreadedExecutor(lane, Slow(lambda tokens: 0), Mechanisms(in_flight=1, self_continue=False))
     threads.read([1] * 5000, 0)
     assert begun.wait(20)
     closing_down = threading.Thread(target=threads.close)
     closing_down.start()
-    assert threads._opened.wait(20), "`close` sets it after `_closed`"
+    assert aborted.wait(20), "`close` has the drafter end before it aborts the lanes"
     over.set()
     closing_down.join()
     assert chunk_ends == [512]
@@ -335,7 +344,7 @@ def test_no_stream_is_requested_for_a_session_that_never_opened(verifier: Verifi
 
     class Listened(RemoteLane):
         def another(self) -> "Listened":
-            return Listened(self._client.another(), "s", self._bounds, self._asked)
+            return lane(client.another())
 
         def abort(self) -> None:
             pass  # it would hide the request most of the time
@@ -343,7 +352,9 @@ def test_no_stream_is_requested_for_a_session_that_never_opened(verifier: Verifi
         def listen(self, position: int, report: Any) -> None:
             requested.append(position)
 
+    def lane(client: VerifierClient) -> Listened:
+        return Listened(client, "s", ResponseBounds(client.url, 258, 1000), Asked())
+
     with closing(VerifierClient(verifier.url)) as client:
-        lane = Listened(client, "s", ResponseBounds(client.url, 258, 1000), Asked())
-        ThreadedExecutor(lane, toy_drafter(), Mechanisms(in_flight=1)).close()
+        ThreadedExecutor(lane(client), toy_drafter(), Mechanisms(in_flight=1)).close()
     assert requested == []

@@ -43,8 +43,8 @@ class _Held(ScriptedBackend):
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every wait for news is short."""
-    monkeypatch.setattr(transport, "_PROBE_AFTER", 0.05)
-    monkeypatch.setattr(transport, "_PROBE_AGAIN", 0.05)
+    monkeypatch.setattr(transport, "PROBE_AFTER", 0.05)
+    monkeypatch.setattr(transport, "PROBE_AGAIN", 0.05)
     for module in (event_stream, routes, server_sent_events):
         monkeypatch.setattr(module, "HEARTBEAT", 0.05)
 

@@ -94,7 +94,7 @@ def _tokens(run: Run) -> list[int]:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_client.http.retries._CHECK_PAUSE", 0.0)
+    monkeypatch.setattr("drafter_client.http.retries.CHECK_PAUSE", 0.0)
 
 
 def test_text_without_an_outage_is_one_attempt() -> None:
@@ -227,8 +227,7 @@ def test_session_is_released_if_a_verifier_may_hold_it(opened: bool, asked: list
     with released(client, TextSession(PROMPT, "mine", opened=opened)):
         pass
     assert transport.asked == asked
-    lost_client = VerifierClient("http://v", transport=Canned(LOST), sleep=lambda _: None)
-    lost_client._outages = Outages()
+    lost_client = VerifierClient("http://v", outages=Outages(), transport=Canned(LOST), sleep=lambda _: None)
     with released(lost_client, TextSession(PROMPT, "mine")):
         pass
 

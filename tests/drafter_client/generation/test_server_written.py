@@ -149,14 +149,14 @@ def test_listener_takes_each_token() -> None:
 
 def test_one_connection_serves_several_texts(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection can be used again only after its response was read to the end, which comes after the summary."""
-    opened: list[httpcore.ConnectionInterface] = []
-    opening = VerifierTransport._opened
+    opened: list[tuple[str, int]] = []
+    connect = VerifierTransport.connect_tcp
 
-    def counting(transport: VerifierTransport, origin: httpcore.Origin) -> httpcore.ConnectionInterface:
-        opened.append(opening(transport, origin))
-        return opened[-1]
+    def counting(transport: VerifierTransport, host: str, port: int) -> httpcore.NetworkStream:
+        opened.append((host, port))
+        return connect(transport, host, port)
 
-    monkeypatch.setattr(VerifierTransport, "_opened", counting)
+    monkeypatch.setattr(VerifierTransport, "connect_tcp", counting)
     with closing(VerifierClient(verifier.url)) as client:
         for _ in range(3):
             bounds = ResponseBounds(verifier.url, 258, len(PROMPT) + 8)

@@ -2,12 +2,14 @@
 
 import threading
 
-from drafter_client.generation.speculative_decoding import _Preparation
+import pytest
+
+from drafter_client.generation.speculative_decoding import Preparation
 from drafter_client.generation.text_session import TextSession
 from specpair.drafters.run.executors import Executor
 
 
-def test_a_thread_that_has_not_begun_its_work_is_waited_for() -> None:
+def test_a_thread_that_has_not_begun_its_work_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C may come before it has run."""
     held, made, joins = threading.Event(), list[bool](), list[float | None]()
 
@@ -18,16 +20,17 @@ def test_a_thread_that_has_not_begun_its_work_is_waited_for() -> None:
     class Thread(threading.Thread):
         def run(self) -> None:
             assert held.wait(20)
-            preparation._run()
+            super().run()
 
         def join(self, timeout: float | None = None) -> None:
             joins.append(timeout)
             held.set()
             super().join(timeout)
 
-    preparation = _Preparation(make, [1], TextSession([1]), True, None)
-    preparation._thread = Thread(daemon=True)
-    preparation._thread.start()
+    preparation = Preparation(make, [1], TextSession([1]), True, None)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading, "Thread", Thread)
+        preparation.begin()
     assert preparation.close() == (0, 0)
     held.set()
-    assert joins == [None] and not made and not preparation._thread.is_alive()
+    assert joins == [None] and not made and not any(isinstance(each, Thread) for each in threading.enumerate())

@@ -287,9 +287,9 @@ def test_another_client_has_the_same_address_transport_and_key() -> None:
     assert request.headers["Authorization"] == "Bearer sesame"
 
 
+@pytest.mark.usefixtures("no_waiting")
 def test_another_connection_retries_from_the_start() -> None:
     other = VerifierClient("http://v", transport=Canned(AWAY, reply(200, VERIFIED))).another()
-    other._sleep = lambda seconds: None
     assert other.verify("s", Draft.chain(3, [5, 7])).tokens == [5, 6]
 
 

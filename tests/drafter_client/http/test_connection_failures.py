@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpcore
+import httpx
 import pytest
 
 from drafter_client.errors import BadReply, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
@@ -96,7 +97,7 @@ def test_after_a_broken_connection_the_next_request_opens_another(sent: bytes) -
 def test_a_connection_that_the_server_has_closed_is_replaced_before_the_next_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transport, "_LOOK_AFTER", -1.0)
+    monkeypatch.setattr(transport, "LOOK_AFTER", -1.0)
     left = threading.Event()
 
     def one_and_leave(peer: Peer) -> None:
@@ -288,8 +289,8 @@ def _slow(probes: int | None, health: bytes = b"HTTP/1.1 200 OK\r\nContent-Lengt
 
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "_PROBE_AFTER", 0.02)
-    monkeypatch.setattr(transport, "_PROBE_AGAIN", 0.01)
+    monkeypatch.setattr(transport, "PROBE_AFTER", 0.02)
+    monkeypatch.setattr(transport, "PROBE_AGAIN", 0.01)
 
 
 @pytest.mark.usefixtures("_impatient")
@@ -313,7 +314,7 @@ def test_a_slow_response_is_given_up_where_health_does_not_answer(health: bytes)
 @pytest.mark.usefixtures("_impatient")
 def test_a_frozen_verifier_is_probed_once_and_then_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The system accepts its connections, as for a stopped process, and nothing ever answers."""
-    monkeypatch.setattr(connection, "_PROBE_TIMEOUT", 0.2)  # longer than the wait before the probe
+    monkeypatch.setattr(connection, "PROBE_TIMEOUT", 0.2)  # longer than the wait before the probe
     connections = 0
     with socket.create_server(("127.0.0.1", 0), backlog=64) as frozen:
         url = f"http://127.0.0.1:{frozen.getsockname()[1]}"
@@ -330,15 +331,16 @@ def test_a_frozen_verifier_is_probed_once_and_then_given_up(monkeypatch: pytest.
 
 def test_the_health_probe_is_aborted_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server accepts one connection at a time, so that the probe waits."""
-    monkeypatch.setattr(transport, "_PROBE_AFTER", 0.02)
+    monkeypatch.setattr(transport, "PROBE_AFTER", 0.02)
     probing = threading.Event()
-    probe = HttpConnection._ask_probe
+    exchange = HttpConnection.exchange
 
-    def noted(self: HttpConnection, waited: float) -> None:
-        probing.set()
-        probe(self, waited)
+    def noted(self: HttpConnection, method: str, path: str, *request: Any) -> httpx.Response:
+        if path == "/health":
+            probing.set()
+        return exchange(self, method, path, *request)
 
-    monkeypatch.setattr(HttpConnection, "_ask_probe", noted)
+    monkeypatch.setattr(HttpConnection, "exchange", noted)
     asked = threading.Event()
     with (
         answering(_silent_after(b"", asked)) as server,
@@ -353,10 +355,12 @@ def test_the_health_probe_is_aborted_too(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_connection_has_the_keep_alive_options() -> None:
-    with answering(echo) as server, closing(HttpConnection(server.url)) as sender:
-        _ask(sender)
-        assert sender._own is not None and sender._own.stream is not None
-        sock = sender._own.stream.get_extra_info("socket")
+    with (
+        answering(echo) as server,
+        closing(HttpConnection(server.url)) as sender,
+        sender.respond("POST", "/x", b"[1]", HEADERS, 10.0) as response,
+    ):
+        sock = response.extensions["network_stream"].get_extra_info("socket")
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         for name, value in (
             ("TCP_KEEPIDLE", 5),

@@ -31,6 +31,7 @@ from tests.drafter_client.support import (
     target_alone,
     toy_drafter,
 )
+from verifier_server.engine.composer import BatchPlan
 from verifier_server.engine.scheduler import Scheduler
 
 EVERY_WAY = {"lockstep": LOCKSTEP, **WAYS}
@@ -50,20 +51,23 @@ class Passes:
 @pytest.fixture
 def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
     """The passes of all verifiers of a test, prefills excluded."""
-    counts, commit = Passes(), Scheduler._commit
+    counts, conclude = Passes(), Scheduler.conclude
 
-    def counting(self: Scheduler, part: Any, *rest: Any) -> None:
-        before = len(part.sequence.session.tokens)
-        commit(self, part, *rest)
-        new_tokens = part.sequence.session.tokens[before:]
-        counts.ended_by_draft = new_tokens[-1] == END and new_tokens == part.fresh.ids[: len(new_tokens)]
-        if part.run is None:
-            counts.target_decoded += 1
-        elif part.run.position > part.sequence.session.prompt_len:
-            counts.requested += 1
-            counts.judged += len(part.fresh)
+    def counting(self: Scheduler, plan: BatchPlan, *rest: Any) -> None:
+        before = [len(part.sequence.session.tokens) for part in plan.parts]
+        conclude(self, plan, *rest)
+        for part, known in zip(plan.parts, before, strict=True):
+            new_tokens = part.sequence.session.tokens[known:]
+            if not new_tokens:
+                continue
+            counts.ended_by_draft = new_tokens[-1] == END and new_tokens == part.fresh.ids[: len(new_tokens)]
+            if part.run is None:
+                counts.target_decoded += 1
+            elif part.run.position > part.sequence.session.prompt_len:
+                counts.requested += 1
+                counts.judged += len(part.fresh)
 
-    monkeypatch.setattr(Scheduler, "_commit", counting)
+    monkeypatch.setattr(Scheduler, "conclude", counting)
     return counts
 
 

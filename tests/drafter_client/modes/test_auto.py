@@ -27,6 +27,7 @@ from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.policy.mode_selector import ModeSelector
 from tests.drafter_client.http.bodies import model_info
 from tests.drafter_client.http.fake_transports import Canned
 from tests.drafter_client.support import Ticks, Verifier
@@ -448,7 +449,7 @@ def test_memory_is_recalled_when_the_link_changes(tmp_path: Path) -> None:
     assert stats.turns[-1].mode == Mode.FUSED and "remote remembered 8.3" in stats.why
 
 
-def test_draft_model_is_timed_once() -> None:
+def test_draft_model_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now, drafted_after = Ticks(0.0), list[list[int]]()
 
     class Slow:
@@ -459,11 +460,13 @@ def test_draft_model_is_timed_once() -> None:
             now.now += 0.5 if len(drafted_after) == 1 else 0.02
             return Expansion([Prediction(7, 0.5)], 1)
 
+    told: list[float] = []
+    monkeypatch.setattr(ModeSelector, "drafts_in", lambda _, milliseconds: told.append(milliseconds))
     selection = ModeSelection(MODES, INFO, "draft", 1.0, 0.0)
     for _ in range(2):
         selection.time_draft_steps(Slow(), [1, 2, 3, 4], now)
     assert drafted_after == [[1, 2, *[7] * steps] for steps in range(6)], "each step continues the one before"
-    assert selection._selector.machines.draft_ms == pytest.approx(20.0)
+    assert told == [pytest.approx(20.0)]
 
 
 class PingedClient(VerifierClient):

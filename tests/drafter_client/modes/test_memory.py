@@ -18,18 +18,19 @@ REMOTE = {"remote": ModeMeasurement(128.0, 2.0, 60.0, 80.0)}
 
 
 @pytest.fixture
-def memory(tmp_path: Path) -> ModeMemory:
-    return ModeMemory(tmp_path / "cache" / "modes.json", Ticks(1.7e9))
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "modes.json"
 
 
-def _file(memory: ModeMemory) -> Path:
-    return memory._path
+@pytest.fixture
+def memory(file: Path) -> ModeMemory:
+    return ModeMemory(file, Ticks(1.7e9))
 
 
-def test_kept_measurements_are_recalled(memory: ModeMemory) -> None:
+def test_kept_measurements_are_recalled(memory: ModeMemory, file: Path) -> None:
     assert memory.recall(SETTING, 20.0) == ({}, 0.0) and memory.acceptance_rates(SETTING) == {}
     memory.keep(SETTING, 20.0, REMOTE, 640)
-    found, written = ModeMemory(_file(memory)).recall(SETTING, 21.0)
+    found, written = ModeMemory(file).recall(SETTING, 21.0)
     assert found == {"remote": ModeMeasurement(128.0, 2.0, 60.0, 80.0, remembered=True)} and written == 640
     assert memory.acceptance_rates(SETTING) == {"remote": 0.75}
 
@@ -61,13 +62,13 @@ def test_accepted_share_is_recalled_over_any_link(memory: ModeMemory) -> None:
     assert memory.acceptance_rates(SETTING) == {"remote": 0.75, "fused": 0.25}
 
 
-def test_modes_accumulate_and_only_new_measurements_are_written(memory: ModeMemory) -> None:
+def test_modes_accumulate_and_only_new_measurements_are_written(memory: ModeMemory, file: Path) -> None:
     memory.keep(SETTING, 20.0, REMOTE, 0)
     found, _ = memory.recall(SETTING, 20.0)
     short = ModeMeasurement(5.0, 0.1, 4.0, 5.0)
     memory.keep(SETTING, 20.5, found | {"fused": ModeMeasurement(64.0, 1.0), "target": short}, 0)
     assert set(memory.recall(SETTING, 20.0)[0]) == {"remote", "fused"}
-    assert len(json.loads(_file(memory).read_text())["entries"]) == 1
+    assert len(json.loads(file.read_text())["entries"]) == 1
 
 
 def test_dropped_rate_is_forgotten_but_its_accepted_share_kept(memory: ModeMemory) -> None:
@@ -79,20 +80,20 @@ def test_dropped_rate_is_forgotten_but_its_accepted_share_kept(memory: ModeMemor
     assert found["fused"] == ModeMeasurement(0.0, 0.0, 150.0, 200.0, remembered=True) and found["remote"].rate == 64.0
 
 
-def test_accepted_share_is_kept_without_a_rate(memory: ModeMemory) -> None:
+def test_accepted_share_is_kept_without_a_rate(memory: ModeMemory, file: Path) -> None:
     memory.keep(SETTING, 20.0, {"remote": ModeMeasurement(0.0, 0.0, 3.0, 12.0)}, 0)
     assert memory.acceptance_rates(SETTING) == {"remote": 0.25}
-    found, _ = ModeMemory(_file(memory)).recall(SETTING, 20.0)
+    found, _ = ModeMemory(file).recall(SETTING, 20.0)
     assert found == {"remote": ModeMeasurement(0.0, 0.0, 3.0, 12.0, remembered=True)} and not found["remote"].is_turn
 
 
-def test_entries_used_last_are_kept(memory: ModeMemory) -> None:
+def test_entries_used_last_are_kept(memory: ModeMemory, file: Path) -> None:
     for number in range(70):
         memory.keep(replace(SETTING, target=f"target {number}"), 20.0, REMOTE, 0)
         memory.keep(SETTING, 20.0, REMOTE, 0)
-    entries = json.loads(_file(memory).read_text())["entries"]
+    entries = json.loads(file.read_text())["entries"]
     assert len(entries) == 64 and entries[-1]["setting"]["target"] == "target"
-    assert entries[0]["setting"]["target"] == "target 7" and _file(memory).stat().st_size < 64 * 1024
+    assert entries[0]["setting"]["target"] == "target 7" and file.stat().st_size < 64 * 1024
 
 
 def test_a_name_that_is_no_text_is_remembered(memory: ModeMemory) -> None:
@@ -101,10 +102,10 @@ def test_a_name_that_is_no_text_is_remembered(memory: ModeMemory) -> None:
     assert "remote" in memory.recall(setting, 20.0)[0]
 
 
-def test_long_names_are_cut(memory: ModeMemory) -> None:
+def test_long_names_are_cut(memory: ModeMemory, file: Path) -> None:
     long = replace(SETTING, target="t" * 100_000)
     memory.keep(long, 20.0, REMOTE, 0)
-    assert _file(memory).stat().st_size < 2000 and "remote" in memory.recall(long, 20.0)[0]
+    assert file.stat().st_size < 2000 and "remote" in memory.recall(long, 20.0)[0]
 
 
 @pytest.mark.parametrize(
@@ -127,10 +128,10 @@ def test_long_names_are_cut(memory: ModeMemory) -> None:
     ids=["empty", "half", "binary", "list", "newer", "fields", "deep", "nan", "zero", "huge"],
 )
 def test_invalid_file_is_logged_once_and_replaced(
-    memory: ModeMemory, content: bytes, caplog: pytest.LogCaptureFixture
+    memory: ModeMemory, file: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _file(memory).parent.mkdir()
-    _file(memory).write_bytes(content)
+    file.parent.mkdir()
+    file.write_bytes(content)
     assert memory.recall(SETTING, 20.0) == ({}, 0.0) and memory.acceptance_rates(SETTING) == {}
     memory.keep(SETTING, 20.0, REMOTE, 0)
     assert set(memory.recall(SETTING, 20.0)[0]) == {"remote"}
@@ -147,16 +148,18 @@ def test_unwritable_folder_is_logged_once(tmp_path: Path, caplog: pytest.LogCapt
     assert len(caplog.records) == 1 and caplog.records[0].levelno == logging.WARNING
 
 
-def test_failed_write_leaves_the_file_unchanged(memory: ModeMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_leaves_the_file_unchanged(
+    memory: ModeMemory, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     memory.keep(SETTING, 20.0, REMOTE, 0)
-    before = _file(memory).read_bytes()
+    before = file.read_bytes()
 
     def fails(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", fails)
     memory.keep(SETTING, 20.0, {"fused": ModeMeasurement(64.0, 1.0)}, 0)
-    assert _file(memory).read_bytes() == before and [*_file(memory).parent.iterdir()] == [_file(memory)]
+    assert file.read_bytes() == before and [*file.parent.iterdir()] == [file]
 
 
 def test_memory_file_is_in_the_cache_folder_of_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:

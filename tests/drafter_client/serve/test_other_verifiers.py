@@ -36,7 +36,7 @@ def urls() -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def drafter(urls: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Address, httpx.Client, "Looks"]]:
-    monkeypatch.setattr("drafter_client.http.retries._CHECK_PAUSE", 0.01)
+    monkeypatch.setattr("drafter_client.http.retries.CHECK_PAUSE", 0.01)
     with Address(urls, "first") as address:
         looks = Looks()
         pair = Pair(

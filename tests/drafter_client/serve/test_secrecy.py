@@ -20,7 +20,7 @@ from specpair.http_service.keys.stored_key import Limits, StoredKey, digest_of
 from specpair.http_service.observability import logs
 from specpair.http_service.observability.metrics import ServiceMetrics
 from tests.drafter_client.cli.command_line import TOY, Command
-from tests.drafter_client.support import serving
+from tests.drafter_client.support import Ticks, serving
 from tests.specpair.openai_api.conftest import served
 
 MARK = "Zxqv"
@@ -46,7 +46,8 @@ def test_marked_prompts_and_keys_are_nowhere(
     keys: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, log_format: logs.LogFormat
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    store, told = KeyStore(None, keys), []
+    clock, told = Ticks(0.0), []
+    store = KeyStore(None, keys, clock)
     traces = TraceFolder(tmp_path / "traces")
     with serving(keys_file=keys, access_log=True, metrics_by_key=True) as verifier:
         pair = Pair(verifier.url, DraftModel(Path("1"), "scripted"), texts=2, api_key=VERIFIERS, observer=traces)
@@ -76,7 +77,7 @@ def test_marked_prompts_and_keys_are_nowhere(
             gate.accounts.of("served").count(gate.accounts.clock(), generated=10**6)
             told.append(ask(good))
             keys.write_text(f"{MARK} = [")  # somebody pastes something into the file
-            store._looked -= 10.0
+            clock.now += 10.0
             assert ask(good).status_code == 429
             text = http.get("/metrics", headers={"Authorization": f"Bearer {SERVED}"}).text
             verifiers = httpx.get(

@@ -153,7 +153,7 @@ if __name__ == "__main__":
 
 
 def test_a_child_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specpair.child_processes.children._PATIENCE", 0.2)
+    monkeypatch.setattr("specpair.child_processes.children.PATIENCE", 0.2)
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"
     with child("-c", deaf, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == "deaf\n"

@@ -77,7 +77,7 @@ def test_a_text_waits_for_its_turn() -> None:
 
 
 def test_a_text_waits_no_longer_than_it_makes_sense(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specpair.openai_api.places._LOOKS_APART", 0.001)
+    monkeypatch.setattr("specpair.openai_api.places.LOOKS_APART", 0.001)
     waits: list[float] = []
 
     def over(waited: float) -> VerifierAway | None:

@@ -252,4 +252,4 @@ def test_target_decoded_tokens_have_their_own_events(serve: Serve) -> None:
 
 
 def test_client_timeout_spans_several_heartbeats() -> None:
-    assert 3 * event_stream.HEARTBEAT < client._SILENCE
+    assert 3 * event_stream.HEARTBEAT < client.SILENCE

@@ -87,7 +87,7 @@ class Connection:
 
 
 def test_connections_are_watched_only_if_the_answer_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_client, "_PATIENCE", 0.001)
+    monkeypatch.setattr(engine_client, "PATIENCE", 0.001)
 
     async def scenario() -> None:
         fast, slow, patient = Connection(), Connection(), Connection()

@@ -105,7 +105,7 @@ def copies(tmp_path: Path) -> Iterator[tuple[LiveServer, Path]]:
 
 
 def test_health_reports_a_changed_file(copies: tuple[LiveServer, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("verifier_server.process.model_files._EVERY", 0.0)
+    monkeypatch.setattr("verifier_server.process.model_files.CHECK_EVERY", 0.0)
     live, draft = copies
     assert live.post("/generate", {"prompt": "def", "max_tokens": 4, "mode": "fused"})["generated_tokens"] == 4
     assert "warning" not in live.http.get("/health").json()

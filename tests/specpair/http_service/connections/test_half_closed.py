@@ -64,7 +64,7 @@ def address(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(half_closed, "PROBES", (0.1, 0.05))
-    monkeypatch.setattr(half_closed, "_LATER", 0.05)
+    monkeypatch.setattr(half_closed, "LATER", 0.05)
 
 
 def _replies(address: tuple[str, int], sent: bytes) -> bytes:

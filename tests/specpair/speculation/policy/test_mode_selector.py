@@ -1,5 +1,6 @@
 """The mode with the best estimate begins a text; other modes get a trial where they could win and it is repaid."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -39,10 +40,17 @@ def _write(selector: ModeSelector, rates: dict[str, float], tokens: int = 128, s
     return by_mode
 
 
+def _expected(selector: ModeSelector) -> dict[str, float]:
+    """The estimated rate of each mode, in tokens per second."""
+    rates = {mode: float(rate) for mode, rate in re.findall(r"(\w+) expected ([\d.]+)", selector.why())}
+    assert set(rates) == set(MODES)
+    return rates
+
+
 @pytest.mark.parametrize(("link_ms", "best"), [(0.4, REMOTE), (20.0, FUSED), (60.0, FUSED)])
 def test_one_mode_writes_a_short_text_where_estimates_are_right(link_ms: float, best: str) -> None:
     selector = _selector(link_ms)
-    rates = {mode: selector._estimates[mode].likely for mode in MODES}
+    rates = _expected(selector)
     assert _write(selector, rates) == {best: 128}
 
 
@@ -182,7 +190,7 @@ def test_slow_trial_ends_and_a_faster_mode_writes_the_rest() -> None:
 @given(st.floats(0.1, 120.0), st.floats(0.3, 0.99), st.integers(1, 400))
 def test_text_has_few_changes_of_mode(link_ms: float, share: float, tokens: int) -> None:
     selector = _selector(link_ms)
-    rates = {mode: selector._estimates[mode].likely for mode in MODES}
+    rates = _expected(selector)
     assert len(_write(selector, rates, tokens, share)) <= 3
 
 
@@ -213,7 +221,7 @@ def test_burst_of_tokens_is_no_measurement() -> None:
     selector = _selector()
     selector.add_measurement(REMOTE, 400, 0.001)
     assert "measured" not in selector.why() and not selector.fastest
-    assert all(estimate.likely < 400.0 for estimate in selector._estimates.values())
+    assert all(rate < 400.0 for rate in _expected(selector).values())
 
 
 def test_old_measurements_count_less() -> None:
