@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpair import fairness
-from specpair.fairness import FairTurns
+from specpair.fairness import FairTurns, retry_after, share_of_one_client
 
 Item = tuple[str, int]  # a client, and the how manyth of its items it is
 
@@ -72,9 +72,32 @@ def test_a_client_that_was_idle_comes_before_those_that_were_served_since() -> N
     assert [line.turns.take(line.waiting)[0] for _ in range(3)] == ["b", "a", "c"]
 
 
-def test_a_client_that_is_forgotten_as_it_waits_for_so_long_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_that_wait_and_are_forgotten_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fairness, "CLIENTS", 2)
     line = Line()
-    for client in "abcd":
+    for client in "ab":
         line.come(client)
-    assert [line.turns.take(line.waiting)[0] for _ in range(4)] == ["a", "b", "c", "d"]
+    line.turns.take(line.waiting)
+    for client in "ca":
+        line.come(client)
+    assert [client for client, _ in line.turns.order(line.waiting)] == ["b", "a", "c"], "b is forgotten, a is not"
+    assert [line.turns.take(line.waiting)[0] for _ in "bac"] == ["b", "a", "c"]
+
+
+def test_clients_that_do_not_wait_and_are_forgotten_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fairness, "CLIENTS", 2)
+    line = Line()
+    for client in "abc":
+        line.come(client)
+        line.turns.take(line.waiting)
+    for client in "ca":
+        line.come(client)
+    assert [client for client, _ in line.turns.order(line.waiting)] == ["c", "a"]
+
+
+def test_one_client_leaves_a_quarter_to_others() -> None:
+    assert [share_of_one_client(places) for places in (1, 3, 4, 8, 256, 1024)] == [1, 3, 3, 6, 192, 768]
+
+
+def test_who_is_refused_asks_again_after_whole_seconds() -> None:
+    assert [retry_after(seconds) for seconds in (0.0, 0.2, 1.0, 1.1, 59.5)] == [1, 1, 1, 2, 60]

@@ -139,6 +139,16 @@ def test_a_session_belongs_to_its_key() -> None:
     assert table.removed == ["a"]
 
 
+def test_the_engine_is_told_a_client_and_a_scope() -> None:
+    table = Table(capacity=4)
+    one, same, other = (
+        table.open(name, owner=owner) for name, owner in zip("abc", ["key-1", "key-1", "key-2"], strict=True)
+    )
+    assert (one.client, one.scope) == (same.client, same.scope)
+    assert one.client != other.client and one.scope != other.scope
+    assert table.open("d", caller="").client is None, "callers on a UNIX socket are not one client"
+
+
 def test_deleted_and_idle_sessions_make_room() -> None:
     table = Table(ttl=10, capacity=2)
     opened = table.open("a")
