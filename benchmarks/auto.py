@@ -14,7 +14,7 @@ models as they are.
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +28,7 @@ from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, by_library, by_turns, rate
 from drafter_client import Mode, Options, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
-from drafter_client.draft_sources import DraftedText, Drafting
+from drafter_client.draft_sources import Drafting
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import check_vocabulary
 from drafter_client.metrics.quantile import quantile
@@ -40,6 +40,7 @@ from specpair.drafters.base import Drafter
 from specpair.drafters.draft_model import model_drafter
 from specpair.engines.backend import Backend
 from specpair.protocol.service_responses import ModelInfo
+from specpair.speculation.acceptance.text_spec import TextSpec
 
 COLD, WARM = "auto cold", "auto warm"
 MODES = (Mode.TARGET, Mode.FUSED, Mode.REMOTE)
@@ -69,10 +70,10 @@ class Loaded:
     def _drafting(self, client: VerifierClient, info: ModelInfo) -> Drafting:
         check_vocabulary(client, self.backend.vocabulary, self.backend.model_name, info)
 
-        def drafter(text: DraftedText) -> Drafter:
+        def drafter(spec: TextSpec, prompt_ids: Sequence[int]) -> Drafter:
             for slot in range(self.backend.slots):
                 self.backend.release(slot)
-            return model_drafter(self.backend, text.spec, info.vocabulary.size, len(text.prompt_ids))
+            return model_drafter(self.backend, spec, info.vocabulary.size, len(prompt_ids))
 
         return Drafting(self.backend.model_name, info, self.backend.vocabulary, [drafter], self._drafting)
 

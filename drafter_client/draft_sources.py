@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, Protocol
 
 from backends.machine import cores_to_use, machine_id
 from backends.registry import load
@@ -36,14 +36,7 @@ from specpair.speculation.sampling.sampling import Sampling
 _log = logging.getLogger("specpair.drafter")
 
 
-class DraftedText(NamedTuple):
-    """A text that a drafter is made for."""
-
-    spec: TextSpec
-    prompt_ids: Sequence[int]
-
-
-MakeDrafter = Callable[[DraftedText], Drafter]
+MakeDrafter = Callable[[TextSpec, Sequence[int]], Drafter]  # of a text, by its options and the ids of its prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +131,15 @@ def _timed(backend: Backend) -> PassTimes | None:
         return None
 
 
-def _direct(vocabulary_size: int, engine: WarmEngine, text: DraftedText) -> Drafter:
+def _direct(vocabulary_size: int, engine: WarmEngine, spec: TextSpec, prompt_ids: Sequence[int]) -> Drafter:
     """The drafter of one text, where the draft model has the target's vocabulary (of `vocabulary_size` ids)."""
-    spec, prompt_ids = text  # texts of one salt share what the draft model has read
+    # Texts of one salt share what the draft model has read.
     return FallbackDrafter(lambda: engine.drafter(spec, vocabulary_size, prompt_ids, spec.cache_salt))
 
 
-def _translating(target: Vocabulary, engine: WarmEngine, text: DraftedText) -> Drafter:
+def _translating(target: Vocabulary, engine: WarmEngine, spec: TextSpec, _: Sequence[int]) -> Drafter:
     """The drafter of one text, where the draft model has another vocabulary than `target`."""
-    drawn, draws = text.spec.drawn, text.spec.strategy.draws
+    drawn, draws = spec.drawn, spec.strategy.draws
     return FallbackDrafter(lambda: TranslatingDrafter(engine.emptied(), target, drawn, draws=draws))
 
 
@@ -169,7 +162,7 @@ class Lookup:
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
         """Ask the verifier for its vocabulary; see `Source.open`."""
-        with _fetching(NAME, lambda _: [lambda _: NgramDrafter(branches)] * texts, looks_up=True) as drafting:
+        with _fetching(NAME, lambda _: [lambda *_: NgramDrafter(branches)] * texts, looks_up=True) as drafting:
             yield drafting(client, client.model())
 
 
@@ -187,8 +180,8 @@ class Custom:
         with _fetching(self.name, lambda vocabulary: [partial(self._drafter, vocabulary)] * texts) as drafting:
             yield drafting(client, client.model())
 
-    def _drafter(self, vocabulary: Vocabulary, text: DraftedText) -> Drafter:
-        return CheckedDrafter(self.make(vocabulary, text.spec.sampling), self.name, vocabulary.size)
+    def _drafter(self, vocabulary: Vocabulary, spec: TextSpec, _: Sequence[int]) -> Drafter:
+        return CheckedDrafter(self.make(vocabulary, spec.sampling), self.name, vocabulary.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +194,7 @@ class Undrafted:
             yield drafting(client, client.model())
 
 
-def _refuse(_: DraftedText) -> Drafter:
+def _refuse(*_: Any) -> Drafter:
     raise BadOption("this pair has no drafter: make it with a draft source")
 
 

@@ -13,7 +13,7 @@ from weakref import WeakSet
 import httpx
 
 from drafter_client.conversation import Messages, chat_ids, conversation
-from drafter_client.draft_sources import DraftedText, Drafting, DraftModel, Source, Undrafted
+from drafter_client.draft_sources import Drafting, DraftModel, Source, Undrafted
 from drafter_client.errors import BadOption, BadPrompt, DrafterError, ModelChanged, PairBusy, VocabularyMismatch
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Listener, prompt_reader, to_all
@@ -57,7 +57,7 @@ class Observer(Protocol):
         """
 
 
-class _TextPlace(NamedTuple):
+class _Place(NamedTuple):
     """What one text at a time needs: a connection, and which of `Drafting.drafters` makes its drafter."""
 
     client: VerifierClient
@@ -112,7 +112,7 @@ class Pair:
         if transport is not None and not isinstance(transport, httpx.BaseTransport):
             raise BadOption(f"transport must be synchronous, such as an httpx.HTTPTransport, not {transport!r}")
         self._clock = clock
-        self._free: list[_TextPlace] = []
+        self._free: list[_Place] = []
         self._choosing = threading.Lock()  # guards it
         self._observer, self._on_prompt = observer, on_prompt
         self._generations: WeakSet[Generation] = WeakSet()
@@ -130,7 +130,7 @@ class Pair:
                 # Not `client` itself, which may encode prompts while texts are generated.
                 text_client = stack.enter_context(closing(client.another()))
                 text_client.connection.connect()
-                self._free.append(_TextPlace(text_client, number))
+                self._free.append(_Place(text_client, number))
             self._texts = len(self._free)
             link_ms, kept = client.least_round_trip_ms(_PINGS), None if memory is None else ModeMemory(Path(memory))
             self._client = client
@@ -307,8 +307,8 @@ class Pair:
             if self._observer is not None:
                 listeners.append(stack.enter_context(self._observer.run(stats, options.settings())))
             may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in paired.modes()
-            drafted = DraftedText(options, text.prompt_ids)
-            drafter = paired.drafting.drafters[place.number](drafted) if may_draft else None
+            make = paired.drafting.drafters[place.number]
+            drafter = make(options, text.prompt_ids) if may_draft else None
             if drafter is not None and paired.drafting.warm:
                 text.read = paired.drafting.warm[place.number].begun
             yield from TextRun(
@@ -326,9 +326,7 @@ class Pair:
             ).tokens()
 
     @contextmanager
-    def _place(
-        self, drafting: Drafting, prompt_ids: Sequence[int], cache_salt: str
-    ) -> Generator[_TextPlace, None, None]:
+    def _place(self, drafting: Drafting, prompt_ids: Sequence[int], cache_salt: str) -> Generator[_Place, None, None]:
         """A free place: the one whose draft model need not read the most of the prompt."""
         with self._choosing:
             if not self._free:

@@ -25,7 +25,7 @@ from simulation.capacity_clients import (
     TargetAlone,
     known_pass_ms,
 )
-from simulation.capacity_model import KnownText, Metrics, Target, TextRange, percentile
+from simulation.capacity_model import KnownOutput, Metrics, Target, TextRange, percentile
 from simulation.paced import Cost
 from simulation.virtual_time import World
 from specpair.speculation.acceptance.draft import Draft
@@ -63,7 +63,7 @@ class OneByOne(Composer):
 class Form:
     """One of the forms of the module: a kind of client, and whether the verifier judges requests one by one."""
 
-    client: Callable[[World, KnownText, Setting, str], Client]
+    client: Callable[[World, KnownOutput, Setting, str], Client]
     one_by_one: bool = False
 
 
@@ -89,7 +89,7 @@ class Outcome:
 def measure(form: Form, clients: int, setting: Setting) -> Outcome:
     """Simulate `clients` clients of `form`. Raises RuntimeError where one writes another text than the target's."""
     world, meter = virtual_world(setting, clients, one_by_one=form.one_by_one)
-    crowd = [form.client(world, KnownText(number), setting, f"session-{number}") for number in range(clients)]
+    crowd = [form.client(world, KnownOutput(number), setting, f"session-{number}") for number in range(clients)]
     start_all(world, crowd)
     world.run(until=setting.warm_up)
     before, known = len(meter.passes), [len(each.times) for each in crowd]
@@ -165,7 +165,7 @@ Rounds = list[list[tuple[float, float]]]  # for each client, `Replayed.rounds`
 def _intruded(clients: int, tokens: int, setting: Setting, chunk: int) -> tuple[Rounds, tuple[float, float]]:
     """The rounds of all clients, and when a prompt of `tokens` tokens (0: none) came and was read, in seconds."""
     world, _ = virtual_world(setting, clients + 1, chunk=chunk)
-    crowd = [Replayed(world, KnownText(number), setting, f"session-{number}") for number in range(clients)]
+    crowd = [Replayed(world, KnownOutput(number), setting, f"session-{number}") for number in range(clients)]
     start_all(world, crowd)
     read: list[float] = []
 

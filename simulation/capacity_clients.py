@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from backends.scripted import END
-from simulation.capacity_model import Knowing, KnownText, pass_ms
+from simulation.capacity_model import Knowing, KnownOutput, pass_ms
 from simulation.paced import Cost
 from simulation.virtual_drafter import VirtualDrafter
 from simulation.virtual_time import Network, World, or_raise
@@ -48,7 +48,7 @@ class Starting(Protocol):
 class Client(Starting, Protocol):
     """A client that writes one text."""
 
-    text: KnownText
+    text: KnownOutput
     session: Session
 
     @property
@@ -57,9 +57,9 @@ class Client(Starting, Protocol):
 
 
 class Replayed:
-    """A client in lockstep whose drafts are those of `KnownText.draft`; drafting takes the time of the draft steps."""
+    """A client in lockstep whose drafts are `KnownOutput.draft`; drafting takes the time of the draft steps."""
 
-    def __init__(self, world: World, text: KnownText, setting: Setting, name: str) -> None:
+    def __init__(self, world: World, text: KnownOutput, setting: Setting, name: str) -> None:
         self.times: list[float] = []
         self.rounds: list[tuple[float, float]] = []  # when each request was sent and its response came, in seconds
         self.text, self._world, self._setting = text, world, setting
@@ -94,7 +94,7 @@ class Replayed:
 class TargetAlone:
     """A client that drafts nothing: the server decodes its text to the end."""
 
-    def __init__(self, world: World, text: KnownText, setting: Setting, name: str) -> None:
+    def __init__(self, world: World, text: KnownOutput, setting: Setting, name: str) -> None:
         self.times: list[float] = []
         self.text, self._world, self._setting = text, world, setting
         self.session = _session(name, text)
@@ -114,7 +114,7 @@ class TargetAlone:
 class Ours(VirtualDrafter):
     """A drafter with all mechanisms on."""
 
-    def __init__(self, world: World, text: KnownText, setting: Setting, name: str) -> None:
+    def __init__(self, world: World, text: KnownOutput, setting: Setting, name: str) -> None:
         super().__init__(
             world,
             text.prompt,
@@ -138,5 +138,5 @@ def known_pass_ms(target: Cost) -> list[float]:
     return [pass_ms(target, 1, tokens) for tokens in range(1, MAX_AUTO + 2)]
 
 
-def _session(name: str, text: KnownText) -> Session:
+def _session(name: str, text: KnownOutput) -> Session:
     return Session(name, list(text.prompt), len(text.prompt), TextSpec.of(GREEDY), CONTEXT, {END})

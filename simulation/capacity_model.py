@@ -57,7 +57,7 @@ class Target(ScriptedBackend):
         return _ONE_HOT[_next_token(tuple(tokens[-ORDER:]))]
 
 
-class KnownText:
+class KnownOutput:
     """A client's prompt and the target's text behind it, and at which positions the drafter chooses the same token.
 
     Positions count from the first token of the prompt. The text is computed as far as it is asked for.
@@ -105,9 +105,9 @@ class KnownText:
 
 
 class Knowing:
-    """A drafter that predicts the tokens of `KnownText.drafts`, and junk behind a wrong token."""
+    """A drafter that predicts the tokens of `KnownOutput.drafts`, and junk behind a wrong token."""
 
-    def __init__(self, text: KnownText, width: int) -> None:
+    def __init__(self, text: KnownOutput, width: int) -> None:
         self.width, self._text = width, text
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
@@ -121,7 +121,7 @@ class Knowing:
         return Prediction(first, AGREEMENT, second if runners_up else None)
 
 
-TextRange = tuple[KnownText, int, int]  # a text, and the positions from and up to which it counts
+TextRange = tuple[KnownOutput, int, int]  # a text, and the positions from and up to which it counts
 
 
 def tokens_per_round(parts: Iterable[TextRange], k: int) -> float:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from backends.scripted import END
 from simulation.capacity import FORMS, start_all, virtual_world
 from simulation.capacity_clients import Client, Setting
-from simulation.capacity_model import KnownText
+from simulation.capacity_model import KnownOutput
 from simulation.virtual_time import World
 from specpair.protocol.errors import SpecPairError
 from specpair.speculation.acceptance.draft import Draft
@@ -51,7 +51,7 @@ class Sender:
 
     def _open(self) -> Session:
         self._texts += 1
-        prompt = list(KnownText(1000 + self._texts).prompt)
+        prompt = list(KnownOutput(1000 + self._texts).prompt)
         name = f"sender-{self._texts}"
         return Session(name, prompt, len(prompt), TextSpec(seed=0), _TEXT, {END}, client="sender")
 
@@ -77,7 +77,7 @@ def _sender(drafts: int, at_once: int, anew: bool = False) -> Callable[[World, s
 
 
 def _honest(world: World, form: str, setting: Setting) -> Client | Sender:
-    return FORMS[form].client(world, KnownText(1), setting, "honest")
+    return FORMS[form].client(world, KnownOutput(1), setting, "honest")
 
 
 BESIDE: dict[str, Callable[[World, str, Setting], Client | Sender]] = {
@@ -96,7 +96,7 @@ def rate(form: str, beside: str, setting: Setting) -> float:
     Raises RuntimeError where the neighbour writes another text than the target's.
     """
     world, _ = virtual_world(setting, 2)
-    neighbour = FORMS[form].client(world, KnownText(0), setting, "neighbour")
+    neighbour = FORMS[form].client(world, KnownOutput(0), setting, "neighbour")
     start_all(world, [neighbour, BESIDE[beside](world, form, setting)])
     world.run(until=setting.warm_up)
     before = len(neighbour.times)

@@ -12,7 +12,7 @@ from simulation.virtual_time import Network, World, or_raise
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Answered, Committed, Completion, Drafted, RunEvent, Streamed
 from specpair.drafters.run.executors import React
-from specpair.drafters.run.reactor import PlainText, Reactor
+from specpair.drafters.run.reactor import PlainTranscript, Reactor
 from specpair.speculation.acceptance.draft import Draft
 from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.drafts.ngram import NgramIndex
@@ -164,7 +164,7 @@ class VirtualDrafter:
     def _opened(self, answer: Answer) -> None:
         now = self._world.now
         self.course.opened = now
-        text = PlainText(self.session.tokens[: answer.position] + answer.tokens, answer.finish_reason)
+        text = PlainTranscript(self.session.tokens[: answer.position] + answer.tokens, answer.finish_reason)
         self.controller = SpeculationController(
             text.known,
             self.session.limit,

@@ -24,7 +24,7 @@ from specpair.http_service.origins import Origins, read_origins
 from specpair.http_service.shutdown import stop_signals
 from specpair.openai_api.endpoints import Endpoints
 from verifier_server.api import entrance, operations
-from verifier_server.api.openai_texts import VerifierTexts
+from verifier_server.api.openai_texts import VerifierSource
 from verifier_server.api.openapi import document
 from verifier_server.flags import from_environment
 from verifier_server.process.open_files import allow_files
@@ -83,7 +83,7 @@ def create_app(
     gate = service.gate
     app = App(document.TITLE, lifespan, lambda: document.document(gate.access.keyed))
     app.state.service = service
-    endpoints = Endpoints(VerifierTexts(service))
+    endpoints = Endpoints(VerifierSource(service))
     service.texts_full = lambda: endpoints.places.full
     registry, metrics_open = service.metrics.registry, settings.metrics_open
     state = StateEndpoints(gate, registry, service.condition, lambda: (service.health(), {}), metrics_open)

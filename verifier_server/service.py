@@ -30,7 +30,7 @@ from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.accounting import Accounting
 from verifier_server.generation.engine_client import EngineClient
-from verifier_server.generation.generator import GeneratedText, Generator
+from verifier_server.generation.generator import GenerationTask, Generator
 from verifier_server.generation.prompts import P, aside, encode_parts, encode_text, make_session, with_ids
 from verifier_server.generation.verify import Verifying, implicit, seconds
 from verifier_server.loading import Loader
@@ -265,7 +265,7 @@ class Service:
 
     def open_text(
         self, request: messages.GenerateRequest, session_id: str | None = None, caller: Caller = ANYONE
-    ) -> GeneratedText:
+    ) -> GenerationTask:
         """A text that `texts` can generate. Raises what `Generator.open` raises."""
         models = self.loader.loaded()
         drafting = models.predicting if request.predicts else models.drafting

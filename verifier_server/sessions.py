@@ -17,7 +17,7 @@ from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strate
 from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import SELF_CONTINUED, TokenSource
-from specpair.speculation.sampling.processors import LogitProcessor, TextProcessors, following
+from specpair.speculation.sampling.processors import LogitProcessor, ProcessorChain, following
 
 _WATCHERS = Lock()  # guards the watchers of all sessions, which change seldom
 
@@ -63,7 +63,7 @@ class Session:
     decided_from: int = field(init=False)  # position of the first token committed here
     rule: Rule = field(init=False)  # how tokens are judged, from strategy, sampling and threshold
     masks: Sequence[LogitProcessor] = ()  # logit processors of its own, which come first
-    processors: TextProcessors | None = field(init=False)  # all of them, for the engine's thread; None: there are none
+    processors: ProcessorChain | None = field(init=False)  # all of them, for the engine's thread; None: there are none
 
     # Set when the table takes it in, before the engine knows it.
     client: Hashable = None  # who shares the engine with other clients; None: nobody whose share is known

@@ -28,7 +28,7 @@ from simulation import capacity
 from simulation.capacity import FORMS
 from simulation.capacity_clients import Setting
 from simulation.capacity_model import (
-    KnownText,
+    KnownOutput,
     Metrics,
     lockstep,
     pass_ms,
@@ -110,7 +110,7 @@ def _real(options: argparse.Namespace, report: Report) -> None:
 def _carried(setting: Setting, report: Report) -> None:
     """Clients carried at a rate, over what drafting on the server carries."""
     k, alone = setting.k, 1e3 / setting.target.decode_ms
-    parts = [(text, len(text.prompt) + 1, len(text.prompt) + 301) for text in map(KnownText, range(16))]
+    parts = [(text, len(text.prompt) + 1, len(text.prompt) + 301) for text in map(KnownOutput, range(16))]
     gain = {count: tokens_per_round(parts, count) for count in range(1, 9)}
     expected = (1 + k * setting.drafter.decode_ms / pass_ms(setting.target, 1, k + 1)) / _SLACK
     report.line("\nClients that get a rate each, on average: drafting remotely, and on the server")

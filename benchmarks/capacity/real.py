@@ -25,7 +25,7 @@ from benchmarks.harness.texts import connected
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from simulation.capacity_clients import Setting
-from simulation.capacity_model import KnownText, Metrics, Target
+from simulation.capacity_model import KnownOutput, Metrics, Target
 from simulation.paced import Cost, Paced
 from specpair.child_processes.serving import Server, verifier
 from specpair.engines.backend import Entry, Logits
@@ -57,7 +57,7 @@ class Client:
     """One client, in lockstep or with the target alone."""
 
     def __init__(self, number: int, client: VerifierClient, setting: Setting, dilation: float) -> None:
-        self.text, self.times = KnownText(number), list[float]()
+        self.text, self.times = KnownOutput(number), list[float]()
         self.thinking: list[float] = []  # time taken as a multiple of the time due
         self._number, self._client, self._setting, self._dilation = number, client, setting, dilation
 

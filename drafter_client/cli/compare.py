@@ -20,9 +20,9 @@ from drafter_client.display.comparison_plot import draw
 from drafter_client.display.comparison_table import (
     AUTO,
     TARGET,
-    ComparedText,
     Table,
     Way,
+    WayResult,
     shuffled,
     table,
     text_of,
@@ -94,7 +94,7 @@ def _kinds(options: argparse.Namespace, defaults: Options) -> dict[str, list[Pro
 
 def _measure(
     pair: Pair, found: list[Way], kinds: dict[str, list[Prompt]], runs: int, notes: Console
-) -> tuple[list[ComparedText], Stats]:
+) -> tuple[list[WayResult], Stats]:
     """Generate all texts. Returns them, and the last statistics of mode `auto`, which knows the modes by then."""
     prompts = [
         (kind, prompt, prompt_ids(pair, prompt.said, prompt.chat, prompt.system))
@@ -105,7 +105,7 @@ def _measure(
     for way in found:
         _, prompt, ids = prompts[0]
         _write(pair, way, ids, replace(prompt.options, max_tokens=_WARM_UP))
-    texts: list[ComparedText] = []
+    texts: list[WayResult] = []
     last = Stats()
     with _progress(notes, runs * len(prompts) * len(all_ways)) as advance:
         for run in range(runs):
@@ -183,7 +183,7 @@ def conclusion(each: Table) -> str:
 
 
 def _report(
-    tables: list[Table], texts: list[ComparedText], last: Stats, fastest: Mode | None, name: str, link: float
+    tables: list[Table], texts: list[WayResult], last: Stats, fastest: Mode | None, name: str, link: float
 ) -> dict[str, Any]:
     return {
         "model": name,

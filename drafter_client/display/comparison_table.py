@@ -47,7 +47,7 @@ def shuffled(of: Sequence[Way], run: int, prompt: int) -> list[Way]:
     return order
 
 
-class ComparedText(NamedTuple):
+class WayResult(NamedTuple):
     """One text: the result of one way for one prompt in one run. `run` and `prompt` are numbers from 0."""
 
     way: str
@@ -61,11 +61,11 @@ class ComparedText(NamedTuple):
     accepted: int
 
 
-def text_of(way: str, kind: str, run: int, prompt: int, stats: Stats) -> ComparedText:
+def text_of(way: str, kind: str, run: int, prompt: int, stats: Stats) -> WayResult:
     """The result of a way, from the statistics of its text."""
     rate = stats.tokens_per_second or 0.0
     ids = tuple(stats.token_ids)
-    return ComparedText(way, kind, run, prompt, ids, rate, stats.ttft_ms, stats.drafted, stats.accepted)
+    return WayResult(way, kind, run, prompt, ids, rate, stats.ttft_ms, stats.drafted, stats.accepted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Table:
         return self.second is None or self.won >= _CLOSE * self.texts
 
 
-def table(kind: str, texts: Sequence[ComparedText]) -> Table:
+def table(kind: str, texts: Sequence[WayResult]) -> Table:
     """Compare `texts`. Every way must have those of the same prompts and runs, and `target` must be among the ways."""
     names = list(dict.fromkeys(text.way for text in texts))
     by_way = {name: {(text.kind, text.prompt, text.run): text for text in texts if text.way == name} for name in names}
@@ -116,7 +116,7 @@ def table(kind: str, texts: Sequence[ComparedText]) -> Table:
 
 
 def _row(
-    name: str, texts: dict[tuple[str, int, int], ComparedText], alone: dict[tuple[str, int, int], ComparedText]
+    name: str, texts: dict[tuple[str, int, int], WayResult], alone: dict[tuple[str, int, int], WayResult]
 ) -> ComparedWay:
     rates = [text.tokens_per_second for text in texts.values()]
     drafted = sum(text.drafted for text in texts.values())

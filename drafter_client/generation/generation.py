@@ -12,7 +12,7 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Options
 from specpair.engines.vocabulary import Vocabulary
-from specpair.openai_api.decoded_text import DecodedText
+from specpair.openai_api.detokenizer import Detokenizer
 from specpair.speculation.acceptance.explain import Decision
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import TokenSource
@@ -61,7 +61,7 @@ class Finished:
 Event = Tokens | Finished
 
 
-class TextStream:
+class CharacterStream:
     """Incremental decoder over one vocabulary: a character split over several tokens comes once, with the last of them.
     Characters that may begin a stop string come when it is known that they do not.
 
@@ -69,7 +69,7 @@ class TextStream:
     """
 
     def __init__(self, vocabulary: Vocabulary, stops: Sequence[str] = ()) -> None:
-        self._decoded = DecodedText(vocabulary, stops)
+        self._decoded = Detokenizer(vocabulary, stops)
         self._pieces: list[str] = []
 
     def feed(self, token: int) -> str:
@@ -110,7 +110,7 @@ class Generation:
         who listen to `run`."""
         self._stop, self._vocabulary = text.stop, vocabulary
         self.options, self.prompt_ids, self.stats = options, text.prompt_ids, stats
-        self._characters = TextStream(vocabulary, options.stop)
+        self._characters = CharacterStream(vocabulary, options.stop)
         # The generator must not refer to this object: a reference cycle would live until the garbage collector runs.
         self._events = _follow(run, self._characters, text, stats)
         self._stepping = threading.RLock()
@@ -166,7 +166,7 @@ class Generation:
 
 
 def _follow(
-    run: Generator[Committed, None, None], characters: TextStream, text: TextSession, stats: Stats
+    run: Generator[Committed, None, None], characters: CharacterStream, text: TextSession, stats: Stats
 ) -> Generator[Event, None, None]:
     """Yield the events of `run`; no `Finished` if `text.stop` ended the text."""
     with closing(run):  # releases the session in every case

@@ -8,7 +8,7 @@ from drafter_client.generation import events
 from drafter_client.generation.events import Listener
 from drafter_client.http.outages import Outage
 from drafter_client.metrics.statistics import Stats
-from specpair.http_service.observability.metrics import ServiceMetrics, TextMetrics
+from specpair.http_service.observability.metrics import LabelledMetrics, ServiceMetrics
 from specpair.http_service.observability.request_context import current
 
 
@@ -32,7 +32,7 @@ class DrafterMetrics:
     def run(self, stats: Stats, settings: Mapping[str, Any]) -> Iterator[Listener]:
         """A context around one text, which yields the listener to its events: see `drafter_client.pair.Observer`."""
         request = current()
-        text = _TextCounter(self, self._metrics.text("" if request is None else request.key))
+        text = _MetricsCounter(self, self._metrics.text("" if request is None else request.key))
         running = self._running.labels(self._metrics.model_name())
         running.inc()
         try:
@@ -57,10 +57,10 @@ class DrafterMetrics:
         self._resumed.labels(self._metrics.model_name()).inc()
 
 
-class _TextCounter:
+class _MetricsCounter:
     """Counts one text. The listener's times are milliseconds on the run's clock."""
 
-    def __init__(self, metrics: DrafterMetrics, text: TextMetrics) -> None:
+    def __init__(self, metrics: DrafterMetrics, text: LabelledMetrics) -> None:
         self._metrics, self._text = metrics, text
         self._began: float | None = None
         self._prompt_tokens = self._cached_tokens = 0

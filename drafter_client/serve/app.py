@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from drafter_client.options import Options
 from drafter_client.pair import Pair
 from drafter_client.serve import operations
-from drafter_client.serve.texts import RETRY_AFTER, PairTexts
+from drafter_client.serve.texts import RETRY_AFTER, PairSource
 from drafter_client.serve.watch import PAUSE, VerifierWatch
 from specpair.http_service.connections.app import App
 from specpair.http_service.draining import Draining
@@ -96,7 +96,7 @@ def create_app(
         return HealthResponse(status=found.status, model=pair.target.name, reason=why(pair)), found.headers
 
     draining = Draining(drain, lambda: inf if endpoints.places.taken + endpoints.places.waiting else 0.0)
-    source = PairTexts(pair, options, texts, queue, MOST_BYTES, draining, passed)
+    source = PairSource(pair, options, texts, queue, MOST_BYTES, draining, passed)
     endpoints = Endpoints(source)
     endpoints.places.on_leave = draining.changed
     app = App(operations.TITLE, lifespan, lambda: operations.document(passed.access.keyed))

@@ -28,14 +28,14 @@ from drafter_client.generation.generation import Finished, Generation, Tokens
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
-from drafter_client.serve.counted_text import CountedText
+from drafter_client.serve.usage_counter import UsageCounter
 from specpair.engines.errors import BackendError
 from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.draining import Draining
 from specpair.http_service.keys.access import Caller
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.long_bodies import RequestBodies
-from specpair.http_service.observability.text_lines import INTERRUPT, EndedText
+from specpair.http_service.observability.text_lines import INTERRUPT, LogLine
 from specpair.openai_api.texts import End, Piece, Target, TextRequest
 from specpair.protocol.errors import (
     BadGateway,
@@ -58,7 +58,7 @@ _BODY_SECONDS = 10.0  # in which a body must be there, plus one for each 32 KiB 
 T = TypeVar("T")
 
 
-class PairTexts:
+class PairSource:
     """The texts of one pair; see `TextSource`. Used in the event loop."""
 
     def __init__(
@@ -102,7 +102,7 @@ class PairTexts:
         except DrafterError as error:
             raise reported(error) from error
 
-    async def open(self, text: TextRequest, caller: Caller) -> "_Text":
+    async def open(self, text: TextRequest, caller: Caller) -> "_PairEvents":
         self._draining.check_new_text()
         room = self._pair.target.context_length - len(text.prompt_ids)
         mode = self._pair.paired.without_lost_draft_model(self._options.mode, predicted=text.prediction is not None)
@@ -113,9 +113,9 @@ class PairTexts:
             prediction=None if mode is Mode.TARGET else text.prediction,
             cache_salt=self._salt(caller, text.spec.cache_salt),
         )
-        counted = CountedText(self._gate.accounts, caller, len(text.prompt_ids))
+        counted = UsageCounter(self._gate.accounts, caller, len(text.prompt_ids))
         begin = partial(self._pair.generate, text.prompt_ids, options, identity=text.identity or None)
-        return _Text(begin, self._threads, counted)
+        return _PairEvents(begin, self._threads, counted)
 
     def _salt(self, caller: Caller, given: str) -> str:
         """The salt of a text at the verifier, for which all callers have the key of this service: callers with other
@@ -141,10 +141,10 @@ class PairTexts:
         return self._queue
 
 
-class _Text:
+class _PairEvents:
     """The events of one text, which a thread generates; see `Events`."""
 
-    def __init__(self, begin: Callable[[], Generation], threads: ThreadPoolExecutor, counted: CountedText) -> None:
+    def __init__(self, begin: Callable[[], Generation], threads: ThreadPoolExecutor, counted: UsageCounter) -> None:
         self._begin, self._threads, self._counted = begin, threads, counted
         self._loop = asyncio.get_running_loop()
         self._came: asyncio.Queue[Piece | End | SpecPairError] = asyncio.Queue()
@@ -196,9 +196,7 @@ class _Text:
     def _log(self, stats: Stats) -> None:
         ended_by = STOP_STRING if self._stopped else stats.ended_by or ("error" if self._failed else INTERRUPT)
         counts = stats.drafted, stats.accepted
-        EndedText(
-            stats.prompt_tokens, stats.generated_tokens, 1e-3 * stats.total_ms, *counts, stats.mode, ended_by
-        ).log()
+        LogLine(stats.prompt_tokens, stats.generated_tokens, 1e-3 * stats.total_ms, *counts, stats.mode, ended_by).log()
 
     async def _events(self) -> AsyncIterator[Piece | End]:
         self.begin()

@@ -16,13 +16,13 @@ from specpair.http_service.replies.event_stream import EventStream, unless_disco
 from specpair.http_service.replies.json_reply import JsonReply
 from specpair.openai_api.chat.prompt import chat_parts
 from specpair.openai_api.chat.template import Renderer
-from specpair.openai_api.generation import MakeTexts, Order, TextsOfRequest
+from specpair.openai_api.generation import Choices, MakeTexts, Order
 from specpair.openai_api.limits import check_bias, check_fits, check_ids, check_size
 from specpair.openai_api.messages import replies
 from specpair.openai_api.messages.formats import ChatFormat, CompletionFormat, Format
 from specpair.openai_api.messages.parameters import read_request
 from specpair.openai_api.messages.requests import ChatRequest, CompletionRequest
-from specpair.openai_api.places import Places, TextInPlace
+from specpair.openai_api.places import Places, QueuedEvents
 from specpair.openai_api.texts import Target, TextRequest, TextSource
 from specpair.protocol.errors import NoChatTemplate, UnknownModel
 
@@ -70,7 +70,7 @@ class Endpoints:
         given = message.prompts()
         names = ["prompt"] if len(given) == 1 else [f"prompt.{at}" for at in range(len(given))]
 
-        async def texts() -> TextsOfRequest:
+        async def texts() -> Choices:
             target = self._target(message.model)
             prompts: list[_Prompt] = []
             for at in range(0, len(given), _AT_ONCE):
@@ -87,7 +87,7 @@ class Endpoints:
         began, caller = time.monotonic(), self._source.admit(request)
         message = await self._read(ChatRequest, request)
 
-        async def texts() -> TextsOfRequest:
+        async def texts() -> Choices:
             target = self._target(message.model)
             form = ChatFormat(target.vocabulary, bool(message.logprobs))
             prompt = await self._conversation(message, target)
@@ -174,7 +174,7 @@ class Endpoints:
         prompts: Sequence[list[int]],
         caller: Caller,
         began: float,
-    ) -> TextsOfRequest:
+    ) -> Choices:
         prediction = None
         if message.prediction is not None:
             text = message.prediction.text
@@ -193,16 +193,16 @@ class Endpoints:
             message.continuous_usage,
         )
         texts = await self._open(wanted, caller)
-        return TextsOfRequest(order, texts, began, int(time.time()))
+        return Choices(order, texts, began, int(time.time()))
 
-    async def _open(self, wanted: Sequence[TextRequest], caller: Caller) -> list[TextInPlace]:
+    async def _open(self, wanted: Sequence[TextRequest], caller: Caller) -> list[QueuedEvents]:
         places = self.places.enter(len(wanted), caller.client)
-        texts: list[TextInPlace] = []
+        texts: list[QueuedEvents] = []
         try:
             for each, place in zip(wanted, places, strict=True):
                 if texts:
                     await asyncio.sleep(0)  # a hundred texts must not hold up other requests
-                texts.append(TextInPlace(await self._source.open(each, caller), place, self._source.wait_over))
+                texts.append(QueuedEvents(await self._source.open(each, caller), place, self._source.wait_over))
                 texts[-1].begin()  # now: the first token takes longer than the beginning of the reply
         except BaseException:
             for text in texts:

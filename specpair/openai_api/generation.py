@@ -45,7 +45,7 @@ class Order:
     continuous_usage: bool  # in each chunk
 
 
-class TextsOfRequest:
+class Choices:
     """Generates the texts of one request, and makes its reply or its chunks."""
 
     def __init__(self, order: Order, texts: Sequence[Events], began: float, created: int) -> None:
@@ -212,10 +212,10 @@ class TextsOfRequest:
         )
 
 
-MakeTexts = Callable[[], Awaitable[TextsOfRequest]]  # opens the texts of a request for the present target
+MakeTexts = Callable[[], Awaitable[Choices]]  # opens the texts of a request for the present target
 
 
-async def _anew(make: MakeTexts, error: TargetChanged) -> TextsOfRequest:
+async def _anew(make: MakeTexts, error: TargetChanged) -> Choices:
     """The texts for the target that is there now. Raises `error`, with which they ended, if the request is not for that
     one."""
     try:

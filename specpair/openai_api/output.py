@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from specpair.engines.vocabulary import Vocabulary
-from specpair.openai_api.decoded_text import DecodedText
+from specpair.openai_api.detokenizer import Detokenizer
 from specpair.openai_api.texts import Piece
 from specpair.speculation.sampling.logprobs import TokenLogprobs
 
@@ -43,7 +43,7 @@ class Output:
     def __init__(self, vocabulary: Vocabulary, stops: Sequence[str]) -> None:
         self.count = 0
         self._ends = vocabulary.ends
-        self._text = DecodedText(vocabulary, stops)
+        self._text = Detokenizer(vocabulary, stops)
         self._sent = 0  # characters
         self._waiting: deque[TokenPart] = deque()  # tokens with characters that were not sent yet
 

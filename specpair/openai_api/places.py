@@ -111,7 +111,7 @@ class Place:
             self._places.left(self)
 
 
-class TextInPlace:
+class QueuedEvents:
     """The events of a text that begins when its turn comes; see `Events`."""
 
     def __init__(self, text: Events, place: Place, wait_over: Callable[[float], SpecPairError | None]) -> None:

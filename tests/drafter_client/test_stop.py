@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client import DraftModel, Finished, Mode, Options, Pair, Tokens
 from drafter_client.errors import BadOption
-from drafter_client.generation.generation import TextStream
+from drafter_client.generation.generation import CharacterStream
 from drafter_client.trace.reader import read_run
 from drafter_client.trace.writer import TraceFolder
 from specpair.engines.vocabulary import Vocabulary
@@ -70,7 +70,7 @@ def test_the_trace_of_a_stopped_text_is_that_of_the_text(verifier: Verifier, tmp
 @given(PIECES, STOPS)
 def test_a_text_in_parts_is_what_the_stop_strings_leave_of_it(tokens: list[int], stops: list[str]) -> None:
     vocabulary: Vocabulary = ScriptedBackend().vocabulary
-    stream, shown = TextStream(vocabulary, stops), ""
+    stream, shown = CharacterStream(vocabulary, stops), ""
     for count, token in enumerate(tokens, 1):
         shown += stream.feed(token)
         assert str(stream).startswith(shown)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from backends.registry import load
 from drafter_client import draft_sources
-from drafter_client.draft_sources import DraftedText, DraftModel
+from drafter_client.draft_sources import DraftModel
 from drafter_client.http.client import VerifierClient
 from models import DEFAULT_DRAFT
 from specpair.drafters.draft_model import BRANCH_CELLS, ModelDrafter
@@ -152,7 +152,7 @@ def test_concurrent_texts_that_fill_their_contexts_have_room(
     ids = np.random.default_rng(0).integers(0, 4096, (2, texts, CONTEXT + 40)).tolist()
     with source.open(client, SLOTS, texts) as drafting:
         for each in ids:
-            drafters = [make(DraftedText(TextSpec(), [0])) for make in drafting.drafters]
+            drafters = [make(TextSpec(), [0]) for make in drafting.drafters]
             for length in (CONTEXT - 20, CONTEXT - 10, CONTEXT + 30):
                 for drafter, text in zip(drafters, each, strict=True):
                     for depth in range(1, 11):

@@ -7,7 +7,7 @@ from simulation.capacity import FORMS, Form, intrude, measure
 from simulation.capacity_clients import Client, Replayed, Setting
 from simulation.capacity_model import (
     Gaps,
-    KnownText,
+    KnownOutput,
     Metrics,
     Target,
     lockstep,
@@ -25,7 +25,7 @@ COST = Cost(10.0, 1.0, 0.5)
 
 
 def test_a_draft_is_wrong_from_the_first_place_where_the_drafter_disagrees() -> None:
-    text = KnownText(3)
+    text = KnownOutput(3)
     start = len(text.prompt)
     truth = text.tokens(start, start + 60)
     for at in range(start, start + 50):
@@ -35,14 +35,14 @@ def test_a_draft_is_wrong_from_the_first_place_where_the_drafter_disagrees() -> 
 
 
 def test_texts_are_those_of_the_target() -> None:
-    text, target = KnownText(5), Target()
+    text, target = KnownOutput(5), Target()
     known = text.tokens(0, 40)
     for at in range(len(text.prompt), 40):
         assert int(target.logits_after(known[:at]).argmax()) == known[at]
 
 
 def test_drafters_agree_as_often_as_is_said() -> None:
-    parts = [(text, len(text.prompt), len(text.prompt) + 300) for text in map(KnownText, range(10))]
+    parts = [(text, len(text.prompt), len(text.prompt) + 300) for text in map(KnownOutput, range(10))]
     assert tokens_per_round(parts, 0) == 1.0
     expected = sum(0.8**i for i in range(5))
     assert tokens_per_round(parts, 4) == pytest.approx(expected, rel=0.05)
@@ -116,7 +116,7 @@ def test_one_client_in_lockstep_is_bound_by_its_own_round() -> None:
 def test_clients_write_the_text_of_plain_decoding(name: str) -> None:
     crowd: list[Client] = []
 
-    def client(world: World, text: KnownText, setting: Setting, session: str) -> Client:
+    def client(world: World, text: KnownOutput, setting: Setting, session: str) -> Client:
         crowd.append(FORMS[name].client(world, text, setting, session))
         return crowd[-1]
 

@@ -10,11 +10,11 @@ from specpair.protocol.response_fields import SamplingReport
 from specpair.protocol.responses import ErrorResponse, GenerateOpenEvent, GenerateResponse, GenerateTokensEvent
 from verifier_server.api.server_sent_events import event
 from verifier_server.engine.requests import Answer
-from verifier_server.generation.generator import GeneratedText
+from verifier_server.generation.generator import GenerationTask
 from verifier_server.sessions import Session
 
 
-def summary(text: GeneratedText, last: Answer) -> GenerateResponse:
+def summary(text: GenerationTask, last: Answer) -> GenerateResponse:
     """The whole reply, and the data of a stream's `end` event. `last`: the engine's last answer."""
     session, backend, counts = text.session, text.engine.info, text.counts
     generated = session.tokens[session.prompt_len :]
@@ -38,7 +38,7 @@ def summary(text: GeneratedText, last: Answer) -> GenerateResponse:
 
 
 async def text_events(
-    text: GeneratedText, answers: AsyncGenerator[Answer | None], identity: str
+    text: GenerationTask, answers: AsyncGenerator[Answer | None], identity: str
 ) -> AsyncIterator[bytes]:
     """The events of a stream: `open` (the session), `tokens` (with their text), then `end` (the summary) or `error`.
 

@@ -15,15 +15,15 @@ from specpair.protocol.prompt_progress import PromptProgress
 from specpair.speculation.acceptance.round_counts import RoundCounts
 from verifier_server.api.routes import admitted
 from verifier_server.engine.requests import Answer
-from verifier_server.generation.generator import Answers, GeneratedText
+from verifier_server.generation.generator import Answers, GenerationTask
 from verifier_server.service import Service
 
-WAITING_FOR_EACH_ROW = 4  # texts that may wait, for each one that is generated
+WAITING_FOR_EACH_SLOT = 4  # texts that may wait, for each one that is generated
 
 T = TypeVar("T")
 
 
-class VerifierTexts:
+class VerifierSource:
     """The texts of one verifier; see `TextSource`."""
 
     def __init__(self, service: Service) -> None:
@@ -42,11 +42,11 @@ class VerifierTexts:
     async def encoding(self, work: Callable[[Vocabulary], T]) -> T:
         return await asyncio.to_thread(work, self._service.engine.info.vocabulary)
 
-    async def open(self, text: TextRequest, caller: Caller) -> "_Text":
+    async def open(self, text: TextRequest, caller: Caller) -> "_SessionEvents":
         plain = self._service.loader.loaded().drafting is None and text.prediction is None
         mode = "target" if plain else "fused"
         request = GenerateRequest.of(text.spec, prompt_ids=text.prompt_ids, mode=mode, prediction_ids=text.prediction)
-        return _Text(self._service, self._service.open_text(request, None, caller))
+        return _SessionEvents(self._service, self._service.open_text(request, None, caller))
 
     def wait_over(self, waited: float) -> SpecPairError | None:
         return None
@@ -57,13 +57,13 @@ class VerifierTexts:
         return slots if models.drafting is None else min(slots, models.drafting.draft.slots)
 
     def most_waiting(self) -> int:
-        return WAITING_FOR_EACH_ROW * self.most_texts()
+        return WAITING_FOR_EACH_SLOT * self.most_texts()
 
 
-class _Text:
+class _SessionEvents:
     """The events of one text; see `Events`."""
 
-    def __init__(self, service: Service, text: GeneratedText) -> None:
+    def __init__(self, service: Service, text: GenerationTask) -> None:
         self._service, self._text = service, text
         self._answers: Answers | None = None  # None: it has not begun
 

@@ -27,7 +27,7 @@ Start = Callable[[OnAnswer], Callable[[], None]]  # starts a text, reports its a
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
-class GeneratedText:
+class GenerationTask:
     """A text to generate, or being generated."""
 
     engine: TokenEngine
@@ -45,7 +45,7 @@ class Generator:
 
     def __init__(self, client: EngineClient, sessions: SessionTable, accounting: Accounting) -> None:
         self._client, self._sessions, self._accounting = client, sessions, accounting
-        self._latest: WeakValueDictionary[Session, GeneratedText] = WeakValueDictionary()
+        self._latest: WeakValueDictionary[Session, GenerationTask] = WeakValueDictionary()
 
     @property
     def under_way(self) -> int:
@@ -59,7 +59,7 @@ class Generator:
         caller: Caller,
         engine: TokenEngine,
         drafting: ServerDrafting | None,
-    ) -> GeneratedText:
+    ) -> GenerationTask:
         """Make a text for `request`, and end the text that an earlier request generates in the same session.
 
         The text counts as a request of its session until it is generated, or dropped. `drafting`: server-side drafting
@@ -95,9 +95,9 @@ class Generator:
         if request.mode == "fused" and drafting is not None:
             counts = DraftCounts(draft_model=drafting.draft.name, predicted=prediction is not None)
             start = partial(drafting.start, engine, session, request.draft_n, counts, position, prediction=prediction)
-            text = GeneratedText(engine, session, position, start, counts)
+            text = GenerationTask(engine, session, position, start, counts)
         else:
-            text = GeneratedText(engine, session, position, partial(_decode, engine, session, position), None)
+            text = GenerationTask(engine, session, position, partial(_decode, engine, session, position), None)
         self._latest[session] = text
         # If the client disconnects before the text is started, garbage collection of the text makes this call.
         text.leave = leave = finalize(text, self._sessions.leave, session)
@@ -114,7 +114,7 @@ class Generator:
             if text.end is not None:
                 text.end(text.failure)
 
-    async def last(self, text: GeneratedText, receive: Receive) -> Answer:
+    async def last(self, text: GenerationTask, receive: Receive) -> Answer:
         """Generate `text`; returns the last answer. Cancelled once `receive` says that the client disconnected."""
         future: asyncio.Future[Answer | SpecPairError]
         future, settle = self._client.future()
@@ -132,11 +132,11 @@ class Generator:
             raise result
         return result
 
-    def begin(self, text: GeneratedText) -> "Answers":
+    def begin(self, text: GenerationTask) -> "Answers":
         """Begin to generate `text`, and return its answers, which have to be closed. Raises what the engine raises."""
         return Answers(self, text)
 
-    async def each(self, text: GeneratedText, silence: float) -> AsyncGenerator[Answer | None]:
+    async def each(self, text: GenerationTask, silence: float) -> AsyncGenerator[Answer | None]:
         """Generate `text`: yields each answer when its pass ends, and None after each `silence` seconds without one.
 
         Closing the iterator cancels the text.
@@ -146,7 +146,7 @@ class Generator:
                 yield await answers.next(silence)
 
     @contextmanager
-    def _generating(self, text: GeneratedText, on_answer: OnAnswer) -> Iterator[None]:
+    def _generating(self, text: GenerationTask, on_answer: OnAnswer) -> Iterator[None]:
         """Generate `text` while the block runs. Raises `text.failure` if it was cancelled before."""
         try:
             if text.failure is not None:
@@ -184,7 +184,7 @@ class Generator:
 class Answers:
     """The answers of a text that is being generated, each when its pass has ended."""
 
-    def __init__(self, generator: Generator, text: GeneratedText) -> None:
+    def __init__(self, generator: Generator, text: GenerationTask) -> None:
         """Begin the text. Raises what the engine raises."""
         self.finished = False
         self._generator, self._session = generator, text.session

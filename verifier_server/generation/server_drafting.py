@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from specpair.drafters.run import events
 from specpair.drafters.run.executors import executor_of
-from specpair.drafters.run.reactor import PlainText, Reactor
+from specpair.drafters.run.reactor import PlainTranscript, Reactor
 from specpair.engines.errors import BackendError
 from specpair.protocol.errors import InternalError, SpecPairError
 from specpair.protocol.responses import Speculation
@@ -94,7 +94,7 @@ class ServerDrafting:
         `length`: the draft length; None: the controller chooses it. `position`: where the first answer begins.
         `prediction`: token ids that the text may have; None: there is none.
         """
-        text = _FusedText(engine, self.draft, session, length, prediction, self._clock, counts, self._clock(), position)
+        text = _FusedRun(engine, self.draft, session, length, prediction, self._clock, counts, self._clock(), position)
 
         def generate() -> None:
             with self._experience.text(session.spec, self._pass_ms) as estimates:
@@ -112,7 +112,7 @@ class ServerDrafting:
 
 
 @dataclass(eq=False, slots=True)
-class _FusedText:
+class _FusedRun:
     """One text. Used by one thread, except `cancel`."""
 
     engine: TokenEngine
@@ -202,7 +202,7 @@ class _FusedText:
                 predicted = PredictedOutput(self.prediction, session.prompt_len)
             answer = self._opened()
             yield answer
-            text = PlainText([*known, *answer.tokens], answer.finish_reason)
+            text = PlainTranscript([*known, *answer.tokens], answer.finish_reason)
             controller = SpeculationController(
                 text.known,
                 session.limit,

@@ -1,6 +1,6 @@
 """Logs the texts of sessions."""
 
-from specpair.http_service.observability.text_lines import INTERRUPT, EndedText
+from specpair.http_service.observability.text_lines import INTERRUPT, LogLine
 from specpair.protocol.messages import GenerateRequest
 from specpair.protocol.response_fields import STOP_STRING
 from verifier_server.sessions import Session
@@ -11,7 +11,7 @@ def log_text(session: Session) -> None:
     generated = len(session.tokens) - session.decided_from
     if generated:
         request = session.place.request
-        EndedText(
+        LogLine(
             session.prompt_len,
             generated,
             session.seconds,

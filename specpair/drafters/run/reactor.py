@@ -16,8 +16,8 @@ from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
 
-class RunText(Protocol):
-    """The text of a run. The reactor appends to it, under its lock; others read it."""
+class Transcript(Protocol):
+    """What a run has written. The reactor appends to it, under its lock; others read it."""
 
     known: list[int]  # token ids of the prompt and of all committed tokens
     unread: deque[events.Committed]  # committed, but not passed on to the reader yet
@@ -25,8 +25,8 @@ class RunText(Protocol):
 
 
 @dataclass(slots=True)
-class PlainText:
-    """A text of a run, and no more. `known`: as the run begins."""
+class PlainTranscript:
+    """A transcript, and no more. `known`: as the run begins."""
 
     known: list[int]
     finish_reason: str | None
@@ -42,7 +42,7 @@ class Reactor:
 
     def __init__(
         self,
-        text: "RunText",
+        text: Transcript,
         controller: SpeculationController,
         executor: Executor,
         tell: events.Listener,

@@ -14,7 +14,7 @@ from specpair.http_service.options.service_options import LogFormat as LogFormat
 FIELDS = "fields"  # attribute of a record: a dictionary of further keys of the JSON object
 
 
-class TextFormatter(DefaultFormatter):
+class PlainFormatter(DefaultFormatter):
     """`INFO:     message [request ID, session ID]`, in a terminal with uvicorn's colours."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(body)
 
 
-_FORMATTERS: dict[LogFormat, type[logging.Formatter]] = {"text": TextFormatter, "json": JsonFormatter}
+_FORMATTERS: dict[LogFormat, type[logging.Formatter]] = {"text": PlainFormatter, "json": JsonFormatter}
 
 
 def configure(log_format: LogFormat) -> None:

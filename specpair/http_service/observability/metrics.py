@@ -23,7 +23,7 @@ class ServiceMetrics:
         self.registry = CollectorRegistry()
         self.model_name = model_name
         self._by_key = by_key
-        self._texts: dict[tuple[str, ...], TextMetrics] = {}
+        self._texts: dict[tuple[str, ...], LabelledMetrics] = {}
         self._requests: dict[tuple[str, ...], Counter] = {}
         self._durations: dict[tuple[str, ...], Histogram] = {}
         key = self.key_label
@@ -96,16 +96,16 @@ class ServiceMetrics:
         counter.inc()
         self._durations[model, route].observe(seconds)
 
-    def text(self, key: str = "") -> "TextMetrics":
+    def text(self, key: str = "") -> "LabelledMetrics":
         """Where the texts of the callers with this key are counted."""
         labels = (self.model_name(), *self.values(key))
         text = self._texts.get(labels)
         if text is None:
-            text = self._texts[labels] = TextMetrics(self, labels)
+            text = self._texts[labels] = LabelledMetrics(self, labels)
         return text
 
 
-class TextMetrics:
+class LabelledMetrics:
     """Counts the texts of one model, and of one key if keys are counted apart. Thread-safe."""
 
     def __init__(self, metrics: ServiceMetrics, labels: tuple[str, ...]) -> None:

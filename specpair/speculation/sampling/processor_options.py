@@ -28,7 +28,7 @@ BIAS = 100.0  # the greatest bias of an id; the least is its negative
 MOST_BIASES = 20_000  # of a request: each costs other requests microseconds
 
 
-class ProcessedText(NamedTuple):
+class ProcessorContext(NamedTuple):
     """What a processor may know of the text whose rows it changes."""
 
     ends: Collection[int]  # ids of the model's end tokens
@@ -40,7 +40,7 @@ class Processor(ABC):
     """The options of a logit processor."""
 
     @abstractmethod
-    def make(self, text: ProcessedText) -> LogitProcessor | None:
+    def make(self, text: ProcessorContext) -> LogitProcessor | None:
         """A new processor; None where these options change no row."""
 
 
@@ -55,7 +55,7 @@ class MinTokens(Processor):
         placeholder="N",
     )
 
-    def make(self, text: ProcessedText) -> LogitProcessor | None:
+    def make(self, text: ProcessorContext) -> LogitProcessor | None:
         return EndsLater(text.ends, self.min_tokens) if self.min_tokens else None
 
 
@@ -128,7 +128,7 @@ class LogitBias(Processor):
         wrong=_wrong_biases,
     )
 
-    def make(self, text: ProcessedText) -> LogitProcessor | None:
+    def make(self, text: ProcessorContext) -> LogitProcessor | None:
         return Biases(self.logit_bias, text.size) if self.logit_bias else None
 
 
@@ -143,7 +143,7 @@ class RepetitionPenalty(Processor):
         placeholder="X",
     )
 
-    def make(self, text: ProcessedText) -> LogitProcessor | None:
+    def make(self, text: ProcessorContext) -> LogitProcessor | None:
         return LowerRepeated(self.repetition_penalty, text.size) if self.repetition_penalty != 1.0 else None
 
 
@@ -166,7 +166,7 @@ class OutputPenalties(Processor):
         placeholder="X",
     )
 
-    def make(self, text: ProcessedText) -> LogitProcessor | None:
+    def make(self, text: ProcessorContext) -> LogitProcessor | None:
         if not (self.frequency_penalty or self.presence_penalty):
             return None
         return LowerWritten(self.frequency_penalty, self.presence_penalty, text.size)
@@ -183,7 +183,7 @@ class MinP(Processor):
         placeholder="P",
     )
 
-    def make(self, text: ProcessedText) -> LogitProcessor | None:
+    def make(self, text: ProcessorContext) -> LogitProcessor | None:
         return LowerProbable(self.min_p, text.temperature) if self.min_p and text.temperature else None
 
 
@@ -191,10 +191,10 @@ class MinP(Processor):
 class Processors(MinTokens, LogitBias, RepetitionPenalty, OutputPenalties, MinP):
     """The options of all processors. They change a row in the order of the bases."""
 
-    def make(self, text: ProcessedText) -> None:
+    def make(self, text: ProcessorContext) -> None:
         """There is no processor of all of them: see `made`."""
 
-    def made(self, text: ProcessedText) -> list[LogitProcessor]:
+    def made(self, text: ProcessorContext) -> list[LogitProcessor]:
         """New processors, in their order; none where no row changes."""
         made = (each.make(self, text) for each in Processors.__bases__ if issubclass(each, Processor))
         return [each for each in made if each is not None]

@@ -175,7 +175,7 @@ class LowerProbable(LogitProcessor):
         row[row < floor] = -inf
 
 
-class TextProcessors:
+class ProcessorChain:
     """The logit processors of one text. They follow its tokens. One thread at a time may use them."""
 
     def __init__(self, processors: Sequence[LogitProcessor], prompt_len: int) -> None:
@@ -231,7 +231,7 @@ class ProcessedRows(Sequence[Logits]):
     A row is processed when it is first asked for, so a row that no rule looks at costs nothing.
     """
 
-    def __init__(self, processors: TextProcessors, rows: Sequence[Row] | Logits, drafts: Sequence[int]) -> None:
+    def __init__(self, processors: ProcessorChain, rows: Sequence[Row] | Logits, drafts: Sequence[int]) -> None:
         """`processors`: they have followed the committed text. `rows`: as for `judge`."""
         self._processors, self._rows, self._drafts = processors, rows, drafts
         self._done: list[Logits] = []
@@ -254,6 +254,6 @@ class ProcessedRows(Sequence[Logits]):
         return self._done[at]
 
 
-def following(processors: Sequence[LogitProcessor], prompt_len: int) -> TextProcessors | None:
+def following(processors: Sequence[LogitProcessor], prompt_len: int) -> ProcessorChain | None:
     """The processors of one text, which has a prompt of `prompt_len` tokens; None if there are none."""
-    return TextProcessors(processors, prompt_len) if processors else None
+    return ProcessorChain(processors, prompt_len) if processors else None

@@ -14,7 +14,7 @@ import numpy as np
 
 from specpair.options.option import complaint, option, options_of
 from specpair.speculation.sampling import full_logits, gumbel, nucleus, top_logits_choice
-from specpair.speculation.sampling.processor_options import ProcessedText, Processors
+from specpair.speculation.sampling.processor_options import ProcessorContext, Processors
 from specpair.speculation.sampling.processors import LogitProcessor
 from specpair.speculation.sampling.rows import Logits as Logits
 from specpair.speculation.sampling.rows import Row as Row
@@ -81,7 +81,7 @@ class Sampling(SamplingOptions):
     def processors(self, ends: Collection[int], size: int | None = None) -> list[LogitProcessor]:
         """New logit processors, those that change a row. `ends`: ids of the model's end tokens. `size`: ids of a row,
         where the text may hold others; None: it holds none."""
-        return self.made(ProcessedText(ends, size, 0.0 if self.greedy else self.temperature))
+        return self.made(ProcessorContext(ends, size, 0.0 if self.greedy else self.temperature))
 
     @property
     def unprocessed(self) -> "Sampling":

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import Mode
 from drafter_client.cli.compare import conclusion
-from drafter_client.display.comparison_table import AUTO, ComparedText, shuffled, table, ways
+from drafter_client.display.comparison_table import AUTO, WayResult, shuffled, table, ways
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, running, serving
 from verifier_server.settings import Settings
@@ -18,11 +18,11 @@ from verifier_server.settings import Settings
 MODES = [Mode.REMOTE, Mode.FUSED, Mode.TARGET]
 
 
-def _text(way: str, run: int, prompt: int, rate: float, ids: tuple[int, ...] = (1, 2)) -> ComparedText:
-    return ComparedText(way, "some", run, prompt, ids, rate, 10.0 * rate, 8 if way != "target" else 0, 6)
+def _text(way: str, run: int, prompt: int, rate: float, ids: tuple[int, ...] = (1, 2)) -> WayResult:
+    return WayResult(way, "some", run, prompt, ids, rate, 10.0 * rate, 8 if way != "target" else 0, 6)
 
 
-def _texts(rates: dict[str, list[float]]) -> list[ComparedText]:
+def _texts(rates: dict[str, list[float]]) -> list[WayResult]:
     return [_text(way, run, 0, rate) for way, several in rates.items() for run, rate in enumerate(several)]
 
 

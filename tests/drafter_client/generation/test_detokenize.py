@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import BEGIN, END, ByteVocabulary
-from drafter_client.generation.generation import TextStream
+from drafter_client.generation.generation import CharacterStream
 
 
 def _pieces(ids: list[int]) -> list[str]:
     """The text of each token, then what the whole text has more: an unfinished character."""
-    stream = TextStream(ByteVocabulary())
+    stream = CharacterStream(ByteVocabulary())
     pieces = [stream.feed(token) for token in ids]
     assert str(stream).startswith("".join(pieces))
     return [*pieces, str(stream).removeprefix("".join(pieces))]

@@ -83,7 +83,7 @@ def test_marked_prompts_and_keys_are_nowhere(
             verifiers = httpx.get(
                 f"{verifier.url}/metrics", headers={"Authorization": f"Bearer {VERIFIERS}"}, trust_env=False
             ).text
-    formatter = logs.JsonFormatter() if log_format == "json" else logs.TextFormatter()
+    formatter = logs.JsonFormatter() if log_format == "json" else logs.PlainFormatter()
     lines = [formatter.format(record) for record in caplog.records if not record.name.startswith("httpcore")]
     assert any("the keys stay as they were" in line for line in lines)
     assert sum("/v1/completions" in line for line in lines) >= 10, "access lines"

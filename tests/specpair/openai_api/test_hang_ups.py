@@ -19,7 +19,7 @@ from drafter_client.serve.app import create_app
 from specpair.http_service.connections import half_closed
 from specpair.openai_api import generation, running
 from specpair.openai_api.messages.formats import ChatFormat
-from specpair.openai_api.places import Places, TextInPlace
+from specpair.openai_api.places import Places, QueuedEvents
 from specpair.openai_api.texts import End, Events, Piece
 from specpair.speculation.acceptance.round_counts import RoundCounts
 from tests.specpair.openai_api.conftest import served
@@ -116,7 +116,7 @@ def test_texts_beyond_the_queue_are_refused_at_once_and_the_others_are_generated
 
 
 def test_an_overloaded_verifier_refuses_with_a_status_even_for_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai_texts, "WAITING_FOR_EACH_ROW", 0)  # it has four rows
+    monkeypatch.setattr(openai_texts, "WAITING_FOR_EACH_SLOT", 0)  # it has four rows
     with slow("verifier") as (url, _), ThreadPoolExecutor(8) as threads:
 
         def ask(_: int) -> int:
@@ -176,14 +176,14 @@ class _Text:
             await asyncio.Event().wait()
 
 
-async def _never() -> generation.TextsOfRequest:
+async def _never() -> generation.Choices:
     raise AssertionError("the target does not change")
 
 
 def _chat_events(text: Events) -> AsyncIterator[bytes]:
     vocabulary = ScriptedBackend(SLOW).vocabulary
     order = generation.Order(ChatFormat(vocabulary, False), "a model", vocabulary, [], 1, 1, False, False)
-    return generation.TextsOfRequest(order, [text], 0.0, 0).events(_never)
+    return generation.Choices(order, [text], 0.0, 0).events(_never)
 
 
 def test_a_client_that_hangs_up_before_the_first_token_leaves_its_place() -> None:
@@ -205,7 +205,7 @@ def test_a_reader_that_reads_nothing_keeps_no_place() -> None:
         places = Places(lambda: 1, lambda: 1, lambda: 0.0)
         first, second = places.enter(2)
         text = _Text(Piece([97]), End("stop"))
-        events = _chat_events(TextInPlace(text, first, lambda _: None))
+        events = _chat_events(QueuedEvents(text, first, lambda _: None))
         await anext(events)  # and no more
         async with asyncio.timeout(20):
             await second.turn(lambda _: None)

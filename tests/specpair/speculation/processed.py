@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from specpair.speculation.sampling.processors import LogitProcessor, TextProcessors, following
+from specpair.speculation.sampling.processors import LogitProcessor, ProcessorChain, following
 from specpair.speculation.sampling.sampling import Logits, Sampling, choose_reference
 
 SETTINGS = {
@@ -35,7 +35,7 @@ def text_processors(
     size: int | None = None,
     masks: Sequence[LogitProcessor] = (),
     ends: Collection[int] = (),
-) -> TextProcessors | None:
+) -> ProcessorChain | None:
     """The processors of a text with these settings, behind `masks`; None if there are none."""
     return following([*masks, *sampling.processors(ends, size)], prompt_len)
 

@@ -55,7 +55,7 @@ def test_marked_prompt_and_key_are_nowhere(
     backend.fault = RuntimeError("a bug")  # the engine dies, with a traceback
     told.append(live.http.post("/prefill", json={**body, "session_id": "c"}))
     metrics = live.http.get("/metrics").text
-    formatter = logs.JsonFormatter() if log_format == "json" else logs.TextFormatter()
+    formatter = logs.JsonFormatter() if log_format == "json" else logs.PlainFormatter()
     lines = [formatter.format(record) for record in caplog.records if not record.name.startswith("httpcore")]
     assert any("the engine thread died" in line for line in lines)
     assert any("a forward pass over 1 sessions failed" in line and "b" in line for line in lines)
@@ -73,6 +73,6 @@ def test_record_of_a_failed_pass_names_the_session(serve: Serve, caplog: pytest.
     backend.fault = EngineFailure("out of memory")
     live.http.post("/prefill", json={"session_id": "mine", "prompt": "x"})
     [record] = [record for record in caplog.records if record.name == "specpair.engine"]
-    assert logs.TextFormatter().format(record) == (
+    assert logs.PlainFormatter().format(record) == (
         "ERROR:    a forward pass over 1 sessions failed: out of memory [session mine]"
     )

@@ -140,7 +140,7 @@ def test_path_of_an_access_line_is_bounded_and_printable(caplog: pytest.LogCaptu
 
 def test_text_lines_name_the_session_of_a_record() -> None:
     record = logging.makeLogRecord({"msg": "%d of %d", "args": (1, 2), "levelname": "ERROR", **logs.of_session("s-1")})
-    assert logs.TextFormatter().format(record) == "ERROR:    1 of 2 [session s-1]"
+    assert logs.PlainFormatter().format(record) == "ERROR:    1 of 2 [session s-1]"
 
 
 def test_json_lines_have_the_exception() -> None:

@@ -13,7 +13,7 @@ from specpair.speculation.acceptance.explain import explain
 from specpair.speculation.acceptance.judge import Rule, judge
 from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
 from specpair.speculation.sampling.distribution import probabilities
-from specpair.speculation.sampling.processors import LogitProcessor, ProcessedRows, TextProcessors
+from specpair.speculation.sampling.processors import LogitProcessor, ProcessedRows, ProcessorChain
 from specpair.speculation.sampling.sampling import Logits, Row, Sampling, choose
 from tests.specpair.speculation import chi_square, processed
 from tests.specpair.speculation.drafted_decoding import IDS, drafter_row, target_row
@@ -43,7 +43,7 @@ class EvenThenOdd(LogitProcessor):
 
 
 def draft(
-    processors: TextProcessors | None, tokens: list[int], count: int, sampling: Sampling, draws: bool
+    processors: ProcessorChain | None, tokens: list[int], count: int, sampling: Sampling, draws: bool
 ) -> tuple[list[int], list[Weights]]:
     """`count` draft tokens, and if `draws` the distributions they were drawn from. `processors` None: it knows none."""
     drafts: list[int] = []
@@ -68,7 +68,7 @@ def text(
     """A text decoded in rounds of `drafts` draft tokens. `knows`: whether the drafter has the processors, too."""
     sampling, tokens = rule.sampling, list(PROMPT)
     verifier, drafter = (
-        text_processors(sampling, 2, masks=[masks()] if masks else [], ends=ENDS) or TextProcessors([], 2)
+        text_processors(sampling, 2, masks=[masks()] if masks else [], ends=ENDS) or ProcessorChain([], 2)
         for _ in range(2)
     )
     while len(tokens) < len(PROMPT) + count:

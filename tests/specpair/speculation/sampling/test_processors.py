@@ -13,7 +13,7 @@ from specpair.speculation.sampling.processors import (
     LogitProcessor,
     LowerProbable,
     ProcessedRows,
-    TextProcessors,
+    ProcessorChain,
     TokenCounts,
 )
 from specpair.speculation.sampling.sampling import Logits, Sampling
@@ -158,7 +158,7 @@ def test_a_row_is_processed_when_it_is_first_asked_for() -> None:
             row += self.calls
 
     counting = Counting()
-    processors = TextProcessors([counting], 1)
+    processors = ProcessorChain([counting], 1)
     processors.commit([5])
     rows = ProcessedRows(processors, np.zeros((4, 3), np.float32), [1, 2, 3])
     assert len(rows) == 4 and counting.calls == 0

@@ -10,7 +10,7 @@ from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.openai_api.stop_strings import StopStrings
 
 
-class DecodedText:
+class Detokenizer:
     """Decodes one text. A character that is split over several tokens comes with the last of them; invalid UTF-8
     becomes U+FFFD.
 

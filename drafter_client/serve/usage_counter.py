@@ -1,11 +1,11 @@
-"""Counts one text for the key of its caller."""
+"""Counts one text in the usage of its caller's key."""
 
 from specpair.http_service.keys.access import Caller
 from specpair.http_service.keys.accounts import Accounts
 from specpair.speculation.acceptance.round_counts import RoundCounts
 
 
-class CountedText:
+class UsageCounter:
     """One text in the account of its caller's key. Used in the event loop."""
 
     def __init__(self, accounts: Accounts, caller: Caller, prompt_tokens: int) -> None:
