@@ -15,9 +15,8 @@ from specpair.drafters.run.executors import React
 from specpair.drafters.run.reactor import PlainTranscript, Reactor
 from specpair.speculation.acceptance.draft import Draft
 from specpair.speculation.acceptance.text_spec import TextSpec
-from specpair.speculation.drafts.ngram import NgramIndex
+from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.node_selection import DraftStep
-from specpair.speculation.drafts.predicted_output import PredictedOutput
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.experience import Estimates
 from specpair.speculation.policy.schedule import Mechanisms
@@ -83,13 +82,13 @@ class VirtualDrafter:
         self._reactor: Reactor | None = None
         self._world, self._drafter, self._draft_ms = world, drafter, draft_ms
         self._network, self._overhead, self._rng = network, overhead, random.Random(seed)
-        self._length, self._mechanisms, self._lookup = length, mechanisms, lookup
+        self._length, self._mechanisms = length, mechanisms
         limit = min(len(prompt) + max_tokens, world.backend.context_length)
         ends = world.backend.vocabulary.ends
         self.session = Session(name, list(prompt), len(prompt), TextSpec.of(sampling), limit, ends)
         self.session.self_continue = mechanisms.self_continue
         self._latencies, self._acceptance = estimates or Estimates.untaught(pass_ms)
-        self._predicted = None if prediction is None else PredictedOutput(prediction, len(prompt))
+        self._lookups = Lookups(len(prompt), text=lookup, prediction=prediction)
         self._latencies.exchanged(1e3 * (network.rtt + overhead), 0.0, 0.0)
         self._heard = 0  # position up to which tokens were put on the stream
         self._streamed = 0.0  # when the last tokens on the stream arrive, in seconds
@@ -175,9 +174,8 @@ class VirtualDrafter:
             length=self._length,
             mechanisms=self._mechanisms,
             next_in_ms=self._latencies.link,
-            lookup=NgramIndex() if self._lookup else None,
+            lookups=self._lookups,
             acceptance=self._acceptance,
-            predicted=self._predicted,
             now=1e3 * now,
         )
         self.controller.finished = answer.finish_reason is not None

@@ -22,8 +22,7 @@ from specpair.protocol.responses import PrefillResponse
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from specpair.speculation.acceptance.token_source import TokenSource
-from specpair.speculation.drafts.ngram import NgramIndex
-from specpair.speculation.drafts.predicted_output import PredictedOutput
+from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.experience import Estimates
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
@@ -34,8 +33,7 @@ class _Prepared:
     """What the reactor needs beside the prefill's reply."""
 
     executor: Executor
-    index: NgramIndex | None
-    predicted: PredictedOutput | None
+    lookups: Lookups
 
 
 def speculate(
@@ -121,9 +119,8 @@ def speculate(
             length=length,
             mechanisms=mechanisms,
             next_in_ms=next_in_ms,
-            lookup=prepared.index,
+            lookups=prepared.lookups,
             acceptance=acceptance,
-            predicted=prepared.predicted,
             always_send=strategy.draws,
             now=now,
         )
@@ -208,15 +205,10 @@ class Preparation:
                 executor = self._executor()
                 stack.callback(executor.close)
                 executor.read(self._known, self._text.read)
-                index = NgramIndex() if self._lookup else None
-                if index is not None:
-                    index.extend(self._known)
-                prompt_len = len(self._text.prompt_ids)
-                predicted = None if self._prediction is None else PredictedOutput(self._prediction, prompt_len)
-                if predicted is not None:
-                    predicted.extend(self._known[prompt_len:])
+                lookups = Lookups(len(self._text.prompt_ids), text=self._lookup, prediction=self._prediction)
+                lookups.follow(self._known)
                 stack.pop_all()
-            self._prepared.set_result(_Prepared(executor, index, predicted))
+            self._prepared.set_result(_Prepared(executor, lookups))
         except BaseException as error:  # raised where the result is asked for
             self._prepared.set_exception(error)
 

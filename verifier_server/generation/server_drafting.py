@@ -20,8 +20,7 @@ from specpair.speculation.acceptance.draft import Draft
 from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCounts
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_source import last_round, passes, rounds
-from specpair.speculation.drafts.ngram import NgramIndex
-from specpair.speculation.drafts.predicted_output import PredictedOutput
+from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.experience import Estimates, Experience
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, mechanisms_of
@@ -195,11 +194,8 @@ class _FusedRun:
             executor = executor_of(self._lane, drafter, mechanisms)
             stack.callback(executor.close)
             executor.read(known, 0)
-            lookup, predicted = None if self.draft.looks_up else NgramIndex(), None
-            if lookup is not None:
-                lookup.extend(known)
-            if self.prediction is not None:
-                predicted = PredictedOutput(self.prediction, session.prompt_len)
+            lookups = Lookups(session.prompt_len, text=not self.draft.looks_up, prediction=self.prediction)
+            lookups.follow(known)
             answer = self._opened()
             yield answer
             text = PlainTranscript([*known, *answer.tokens], answer.finish_reason)
@@ -212,9 +208,8 @@ class _FusedRun:
                 length=self.length,
                 mechanisms=mechanisms,
                 next_in_ms=latencies.link,
-                lookup=lookup,
+                lookups=lookups,
                 acceptance=estimates.acceptance,
-                predicted=predicted,
                 always_send=session.strategy.draws,
                 now=1e3 * self.clock(),
             )

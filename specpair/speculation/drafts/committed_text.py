@@ -2,13 +2,10 @@
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from weakref import ref
 
-from specpair.speculation.acceptance.draft import DraftSource
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
-from specpair.speculation.drafts.ngram import NgramIndex
+from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.node_selection import FLOOR, expandable_nodes
-from specpair.speculation.drafts.predicted_output import PredictedOutput
 from specpair.speculation.drafts.tree import DraftTree, Prediction, TreeNode
 
 
@@ -19,16 +16,14 @@ class CommittedText:
         self,
         tokens: list[int],
         ends: AbstractSet[int],
-        lookup: NgramIndex | None = None,
+        lookups: Lookups | None = None,
         acceptance: AcceptanceModel | None = None,
-        predicted: PredictedOutput | None = None,
     ) -> None:
         """`tokens`: ids of the committed text, prompt included: the caller's list, to which committed tokens are
         appended. `ends`: ids of the end tokens.
 
-        `lookup`: n-gram index of a beginning of the text; None: nothing is looked up in the text. `acceptance`: what
-        earlier texts have taught, which is changed; None: nothing. `predicted`: the client's prediction of the output,
-        which has taken in a beginning of the text; None: there is none.
+        `lookups`: where draft tokens are looked up, having taken in a beginning of the text; None: nowhere.
+        `acceptance`: what earlier texts have taught, which is changed; None: nothing.
         """
         self.known = tokens
         self.tree = DraftTree(ends)
@@ -37,27 +32,18 @@ class CommittedText:
         self.untested = 0  # tokens committed since the last comparison with a token of the draft model
         self.ready_share = 0.0  # fading share of rejections after which a draft was ready, 0 to 1
         self._acceptance_model = AcceptanceModel() if acceptance is None else acceptance
-        self._lookup, self._predicted = lookup, predicted
-        for source in (lookup, predicted):
-            if source is not None:
-                source.extend(self.known[len(source) :])
+        self.lookups = Lookups() if lookups is None else lookups
+        self.lookups.follow(self.known)
 
     def commit(self, tokens: Sequence[int]) -> None:
         """Append committed tokens, and take in which of them had been drafted."""
-        for source in (self._lookup, self._predicted):
-            if source is not None:
-                source.extend(tokens)
         mispredicted = [token for token in tokens if self._advance(token)]
+        self.lookups.follow(self.known)
         if mispredicted:
             ready = bool(self.tree.root.children)
             self.mispredicted += 1
             self.next_draft_ready += ready
             self.ready_share += 0.1 * (ready - self.ready_share)
-
-    @property
-    def looks_up(self) -> bool:
-        """Whether draft tokens are looked up, in the text or in a prediction."""
-        return self._lookup is not None or self._predicted is not None
 
     def grow(self, node: TreeNode, prediction: Prediction) -> None:
         """Add the draft model's prediction behind `node`, as `DraftTree.grow` does, and compare it with the lookup's.
@@ -111,7 +97,7 @@ class CommittedText:
         tokens that are less likely to be accepted than the draft model's next token. Otherwise they may be less likely
         by `worth` (0 to 1), which the time of a draft step is worth. A second call in the same state adds nothing.
         """
-        if not self.looks_up:
+        if not self.lookups:
             return False
         path = self.tree.main()
         tip, grew = self.tip(path), False
@@ -130,11 +116,7 @@ class CommittedText:
 
     def _found(self, node: TreeNode, tail: Sequence[int]) -> TreeNode | None:
         """The likeliest token that is looked up behind `node`, whose path is `tail`; None: nothing is found."""
-        found: list[TreeNode] = []
-        if self._predicted is not None and (expected := self._predicted.predict(tail)) is not None:
-            found.append(TreeNode(*expected, ref(node), source=DraftSource.PREDICTION))
-        if self._lookup is not None and (match := self._lookup.predict(tail)) is not None:
-            found.append(TreeNode(match.token, match.confidence, ref(node), source=DraftSource.LOOKUP))
+        found = self.lookups.found(node, tail)
         if len(found) < 2:
             return found[0] if found else None
         if found[0].token == found[1].token:

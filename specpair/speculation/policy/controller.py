@@ -21,9 +21,8 @@ from math import inf
 from specpair.speculation.acceptance.draft import Draft, DraftSource
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.committed_text import CommittedText
-from specpair.speculation.drafts.ngram import NgramIndex
+from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.node_selection import FLOOR, DraftStep, select_nodes
-from specpair.speculation.drafts.predicted_output import PredictedOutput
 from specpair.speculation.drafts.tree import Prediction, TreeNode
 from specpair.speculation.policy.draft_length import MAX_AUTO, DraftLength, DraftPlan, Prospects
 from specpair.speculation.policy.rejection_policy import NOT_SOON
@@ -56,9 +55,8 @@ class SpeculationController:
         length: int | None = None,
         mechanisms: Mechanisms = Mechanisms(),
         next_in_ms: float = 0.0,
-        lookup: NgramIndex | None = None,
+        lookups: Lookups | None = None,
         acceptance: AcceptanceModel | None = None,
-        predicted: PredictedOutput | None = None,
         always_send: bool = False,
         now: float = 0.0,
     ) -> None:
@@ -68,16 +66,15 @@ class SpeculationController:
         `ends`: ids of the end tokens. `latencies`: running estimates, which the controller updates. `max_drafts`: most
         draft tokens that the verifier judges in one request. `width`: most tree nodes that one draft step can expand.
         `length`: fixed draft length, None for automatic. `next_in_ms`: milliseconds until the first draft, as the
-        prefill request stated. `lookup`: n-gram index of a beginning of the text; None: nothing is looked up in the
-        text. `acceptance`: what earlier texts have taught about draft tokens, which the controller updates; None:
-        nothing. `predicted`: the client's prediction of the output, as for `CommittedText`; None: there is none.
+        prefill request stated. `lookups`: as for `CommittedText`. `acceptance`: what earlier texts have taught about
+        draft tokens, which the controller updates; None: nothing.
         `always_send`: every drawn draft token goes into the next verify request, with the distribution it was drawn
         from. Dropping a drawn token for its value would bias the output. Raises ValueError for `always_send` outside
         lockstep.
         """
         if always_send and mechanisms != LOCKSTEP:
             raise ValueError("always_send works in lockstep only: turn overlap and self-continuation off")
-        self.text = CommittedText(tokens, ends, lookup, acceptance, predicted)
+        self.text = CommittedText(tokens, ends, lookups, acceptance)
         self.known = self.text.known
         self.finished = False  # its own, as the server and the simulation have no `TextSession` that knows
         self.mechanisms = mechanisms
@@ -317,7 +314,7 @@ class SpeculationController:
 
     def _look_up(self, now: float) -> None:
         """Draft by lookup, which takes no time, where the draft model does not pay, is late, or is likelier wrong."""
-        if not self.text.looks_up or self._shadow_is_due(now):
+        if not self.text.lookups or self._shadow_is_due(now):
             return
         busy = now >= self._step_late_at()
         asked = self._step.nodes if self._step is not None and not busy else ()

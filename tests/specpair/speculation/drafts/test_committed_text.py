@@ -5,14 +5,14 @@ from weakref import ref
 import pytest
 
 from specpair.speculation.drafts.committed_text import CommittedText
-from specpair.speculation.drafts.ngram import NgramIndex
+from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.tree import Prediction, TreeNode
 
 REPEATED = [*range(10, 30)] * 3  # 10 comes next, by lookup
 
 
 def _text(lookup: bool = True) -> CommittedText:
-    return CommittedText(list(REPEATED), frozenset(), NgramIndex() if lookup else None)
+    return CommittedText(list(REPEATED), frozenset(), Lookups(text=lookup))
 
 
 def _grown(prediction: Prediction, lookup: bool = True) -> CommittedText:

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from specpair.speculation.acceptance.draft_probs import Weights
-from specpair.speculation.drafts.ngram import NgramIndex
+from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.tree import Prediction
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
@@ -67,7 +67,6 @@ def generate(world: World, always_send: bool = True) -> Course:
     rng = np.random.default_rng(world.seed)
     times = LatencyModel([world.pass_ms + number * 0.1 for number in range(17)])
     times.exchanged(world.link_ms, 0.0, 0.0)
-    index = NgramIndex() if world.lookup else None
     prompt = rng.integers(0, world.ids, 10).tolist()
     controller = SpeculationController(
         prompt,
@@ -77,7 +76,7 @@ def generate(world: World, always_send: bool = True) -> Course:
         max_drafts=world.max_drafts,
         length=world.length,
         mechanisms=LOCKSTEP,
-        lookup=index,
+        lookups=Lookups(text=world.lookup),
         always_send=always_send,
     )
     course, now, waiting = Course([], [], []), 0.0, 0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from backends.scripted import Script
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.committed_text import CommittedText
-from specpair.speculation.drafts.ngram import NgramIndex
+from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.tree import Prediction, TreeNode
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
@@ -54,27 +54,27 @@ def test_lookup_replaces_a_draft_model_where_it_is_likelier_right() -> None:
     assert rate(REPEATS, 0.6, 8.0, lookup=True) > 1.3 * rate(REPEATS, 0.6, 8.0, lookup=False)
 
 
-def _controller(tokens: list[int], lookup: NgramIndex | None) -> SpeculationController:
+def _controller(tokens: list[int], *, lookup: bool = True) -> SpeculationController:
     times = LatencyModel([40.0, 40.5, 41.0])
     times.exchanged(10.0, 0.0, 0.0)
     times.drafted(1, 1.0)
-    return SpeculationController(tokens, 1000, frozenset(), times, max_drafts=64, lookup=lookup)
+    return SpeculationController(tokens, 1000, frozenset(), times, max_drafts=64, lookups=Lookups(text=lookup))
 
 
 def test_in_flight_draft_marks_looked_up_tokens() -> None:
-    for lookup in (NgramIndex(), None):
-        controller, now = _controller([*range(10, 30)] * 4, lookup), 0.0
+    for lookup in (True, False):
+        controller, now = _controller([*range(10, 30)] * 4, lookup=lookup), 0.0
         while (in_flight_draft := controller.next_draft(now)) is None:
             assert controller.next_step(now) is not None
             now += 1.0
             controller.drafted([Prediction(10 + len(controller.text.tree.main()), 0.95)], 1, now)
         assert in_flight_draft.draft.ids[:3] == [10, 11, 12]
-        assert all(each.source.looked_up is (lookup is not None) for each in in_flight_draft.draft)
+        assert all(each.source.looked_up is lookup for each in in_flight_draft.draft)
 
 
 def test_drafts_are_looked_up_while_the_model_reads_a_prompt() -> None:
     text = [*range(1, 9), 30, 31, 32, 1, 2]  # a short match, which a draft model would beat
-    controller = _controller(text, NgramIndex())
+    controller = _controller(text)
     step = controller.next_step(0.0)
     assert step is not None and step.tails == [[]]
     assert controller.next_draft(41.0) is None
@@ -118,7 +118,7 @@ def test_rejections_lower_the_optimistic_chance_of_the_model() -> None:
 
 
 def test_second_look_up_in_the_same_state_adds_nothing() -> None:
-    text = CommittedText([*range(10, 30)] * 3, frozenset(), NgramIndex())
+    text = CommittedText([*range(10, 30)] * 3, frozenset(), Lookups(text=True))
     for _ in range(8):  # rejections lower the chances, so that the path ends before its greatest depth
         text.look_up(1, (), always=True)
         text.commit([99])

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from specpair.speculation.acceptance.draft import DraftSource
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
-from specpair.speculation.drafts.ngram import NgramIndex
-from specpair.speculation.drafts.predicted_output import PredictedOutput
+from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.tree import TreeNode
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
@@ -85,17 +84,15 @@ def test_text_is_finished_under_any_times(mechanisms: Mechanisms, right: float, 
     run(Knowing(right, width=3), mechanisms, lookup=True, step=30.0, count=150, **world)
 
 
-def _controller(lookup: NgramIndex | None, prediction: list[int], known: list[int]) -> SpeculationController:
+def _controller(prediction: list[int], known: list[int], *, lookup: bool = True) -> SpeculationController:
     times = LatencyModel([40.0, 40.1, 40.2])
     times.exchanged(10.0, 0.0, 0.0)
-    predicted = PredictedOutput(prediction, 2)
-    return SpeculationController(
-        known, 1000, frozenset(), times, max_drafts=64, lookup=lookup, predicted=predicted, mechanisms=LOCKSTEP
-    )
+    lookups = Lookups(2, text=lookup, prediction=prediction)
+    return SpeculationController(known, 1000, frozenset(), times, max_drafts=64, lookups=lookups, mechanisms=LOCKSTEP)
 
 
 def test_a_draft_says_which_tokens_are_from_the_prediction() -> None:
-    controller = _controller(None, [*range(10, 60)], [1, 2, *range(10, 40)])
+    controller = _controller([*range(10, 60)], [1, 2, *range(10, 40)], lookup=False)
     controller.text.look_up(5, (), always=True)
     draft = next(filter(None, (controller.next_draft(float(now)) for now in range(50))))
     assert draft.draft.ids[:5] == [40, 41, 42, 43, 44]
@@ -105,15 +102,15 @@ def test_a_draft_says_which_tokens_are_from_the_prediction() -> None:
 def test_the_likelier_of_text_and_prediction_is_drafted() -> None:
     """The text repeats itself, and the prediction has been wrong so far; or only the prediction has a next token."""
     line = [*range(10, 30)]
-    wrong = _controller(NgramIndex(), [77] * 100, [1, 2, *line * 5])
+    wrong = _controller([77] * 100, [1, 2, *line * 5])
     assert wrong.text.look_up(1, (), always=True)
     [node] = wrong.text.tree.main()
     assert (node.token, node.source) == (10, DraftSource.LOOKUP)
-    right = _controller(NgramIndex(), [*range(10, 60)], [1, 2, *range(10, 50)])
+    right = _controller([*range(10, 60)], [1, 2, *range(10, 50)])
     assert right.text.look_up(1, (), always=True)
     [node] = right.text.tree.main()
     assert (node.token, node.source) == (50, DraftSource.PREDICTION)
-    both = _controller(NgramIndex(), [*line * 6], [1, 2, *line * 5])
+    both = _controller([*line * 6], [1, 2, *line * 5])
     assert both.text.look_up(4, (), always=True)
     assert len(both.text.tree.main()) == 4
     assert all(node.source is DraftSource.PREDICTION for node in both.text.tree.main()), (
