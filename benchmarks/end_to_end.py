@@ -39,7 +39,7 @@ def main() -> None:
         curve = step_ms(target, widths=range(1, 10), in_turn=in_turn)
         costs = "  ".join(f"{width}: {ms:.1f}" for width, ms in curve.items())
         report.line(f"verify cost, ms by tokens in the pass, {name}: {costs}")
-    pairs: dict[str, dict[str, Any]] = {f"k={k}": {"length": k, "mechanisms": LOCKSTEP} for k in options.lengths}
+    pairs: dict[str, dict[str, Any]] = {f"k={k}": {"draft_n": k, "mechanisms": LOCKSTEP} for k in options.lengths}
     pairs |= {"lockstep": {"mechanisms": LOCKSTEP}, "auto": {"mechanisms": Mechanisms()}}
     with verifier(model=target, threads=1, slots=2, context=CONTEXT) as server, connected(server.url) as client:
         for name, temperature in itertools.product(options.drafters, options.temperatures):

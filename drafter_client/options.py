@@ -127,6 +127,17 @@ class Options(TextSpec):
         return self if self.seed is not None else replace(self, seed=secrets.randbelow(gumbel.SEED_LIMIT))
 
     @property
+    def predicted(self) -> bool:
+        """Whether there is a prediction of the text."""
+        return self.prediction is not None
+
+    @property
+    def prediction_ids(self) -> list[int] | None:
+        """The prediction, which must be token ids by now; None: there is none."""
+        assert not isinstance(self.prediction, str)
+        return None if self.prediction is None else list(self.prediction)
+
+    @property
     def one_mode(self) -> str | None:
         """Why mode `auto` generates this text in one mode, which is the first of the pair's; None: it may choose.
 
@@ -182,6 +193,12 @@ class Options(TextSpec):
     def request(self) -> dict[str, Any]:
         """Return the fields by which these options go into requests to `/prefill` and `/generate`."""
         return self._named(options_of(TextSpec), _ALWAYS_SENT)
+
+    def generate_request(self) -> dict[str, Any]:
+        """Return the fields of a request to `/generate` in their mode; a prediction must be token ids."""
+        fused = {} if self.mode is not Mode.FUSED else {"draft_n": self.draft_n, "prediction_ids": self.prediction_ids}
+        given = {name: value for name, value in fused.items() if value is not None}
+        return self.request() | {"mode": str(self.mode)} | given
 
     def _named(self, options: Iterable[str], always: Collection[str]) -> dict[str, Any]:
         """Those of `options` that differ from their default, and those in `always`, as JSON values."""

@@ -29,7 +29,7 @@ from drafter_client.modes.memory import ModeMemory
 from drafter_client.options import Mode, Options
 from drafter_client.pairing import Paired, Pairing
 from drafter_client.text_run import TextRun
-from drafter_client.token_ids import foreign_id, prediction_ids
+from drafter_client.token_ids import foreign_id, with_prediction_ids
 from specpair.drafters.warm_engine import warmest
 from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.errors import BadGateway, SpecPairError
@@ -259,18 +259,18 @@ class Pair:
         if (wrong := foreign_id(prompt_ids, target.vocabulary.size)) is not None:
             raise BadPrompt(f"the prompt holds {wrong}")
         options = options.settled()
-        prediction = prediction_ids(options, target, vocabulary)
-        modes = paired.modes(predicted=prediction is not None)
+        options = with_prediction_ids(options, target, vocabulary)
+        modes = paired.modes(predicted=options.predicted)
         if (mode := options.settled_mode(modes)) is not options.mode:
             options = options.in_mode(mode)
         elif mode not in (*modes, Mode.AUTO):
             raise BadOption(f"mode {mode}: {_MISSING.get(mode, 'the verifier does not offer it')}")
         stats = Stats(model=target.name, mode=options.mode, sampling=options.described())
-        stats.prediction_tokens = None if prediction is None else len(prediction)
+        stats.prediction_tokens = None if options.prediction is None else len(options.prediction)
         if len(prompt_ids) + options.max_tokens > target.context_length:
             stats.context = target.context_length
         text = TextSession(prompt_ids, stop=Stop(self._outages.stop))
-        run = self._write(text, options, prediction, stats, paired, pinned=identity is not None)
+        run = self._write(text, options, stats, paired, pinned=identity is not None)
         generation = Generation(run, vocabulary, text, options, stats)
         self._generations.add(generation)
         return generation
@@ -282,7 +282,7 @@ class Pair:
 
     def settled_mode(self, options: Options = Options()) -> Mode:
         """The mode of texts with these options: theirs, or what `auto` is settled to (`Options.settled_mode`)."""
-        return options.settled_mode(self._pairing.present.modes(predicted=options.prediction is not None))
+        return options.settled_mode(self._pairing.present.modes(predicted=options.predicted))
 
     @property
     def fastest(self) -> Mode | None:
@@ -293,7 +293,6 @@ class Pair:
         self,
         text: TextSession,
         options: Options,
-        prediction: list[int] | None,
         stats: Stats,
         paired: Paired,
         *,
@@ -320,7 +319,6 @@ class Pair:
                 self._outages,
                 text,
                 options,
-                prediction,
                 to_all(*listeners),
                 self._clock,
             ).tokens()

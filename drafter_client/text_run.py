@@ -38,8 +38,7 @@ class TextRun:
     pinned: bool  # whether the text must not begin with another model than the first one
     outages: Outages
     text: TextSession
-    options: Options
-    prediction: list[int] | None  # token ids of `Options.prediction`
+    options: Options  # a prediction as token ids
     tell: Listener
     clock: Callable[[], float]  # returns seconds
 
@@ -61,10 +60,10 @@ class TextRun:
     def _bounds(self) -> ResponseBounds:
         target, ends = self.paired.info, frozenset(self.paired.info.vocabulary.ends)
         most = min(target.context_length, len(self.text.prompt_ids) + self.options.max_tokens)
-        return ResponseBounds(self.client.url, target.vocabulary.size, most, ends, target.identity)
+        return ResponseBounds(self.client.url, target.vocabulary.size, most, ends, target.identity, self.options)
 
     def _automatic(self) -> Run:
-        selection, probe = self.paired.selections[self.prediction is not None]
+        selection, probe = self.paired.selections[self.options.predicted]
         if self.drafter is not None and self.paired.drafting.times is None:
             selection.time_draft_steps(self.drafter, self.text.prompt_ids, self.clock)
         begin, text, options = self._begin, self.text, self.options
@@ -89,9 +88,9 @@ class TextRun:
             except _OF_ANOTHER_MODEL as error:
                 if not self._goes_on_after(error):
                     return
-                mode = self.paired.without_lost_draft_model(options.mode, predicted=bool(self.prediction))
+                mode = self.paired.without_lost_draft_model(options.mode, predicted=options.predicted)
                 if mode is not options.mode:
-                    options = replace(options, mode=mode, prediction=None)
+                    options = options.in_mode(mode)
                     self._tell_mode(mode)
         raise ModelChanged(f"the verifier at {client.url} changed its model {_MOST_CHANGES} times during one text")
 
@@ -141,15 +140,12 @@ class TextRun:
                 client,
                 self.drafter,
                 self.text,
-                options.request(),
+                options if options.lookup and not drafting.looks_up else replace(options, lookup=False),
                 target,
                 self.tell,
                 self.clock,
-                round_trip_ms=self.paired.selections[self.prediction is not None][0].link_ms,
-                length=options.draft_n,
+                round_trip_ms=self.paired.selections[self.options.predicted][0].link_ms,
                 mechanisms=self._mechanisms(options),
-                lookup=options.lookup and not drafting.looks_up,
-                prediction=self.prediction,
                 estimates=estimates,
             )
 
@@ -164,9 +160,4 @@ class TextRun:
         )
 
     def _served(self, client: VerifierClient, options: Options) -> Run:
-        request = options.request() | {"mode": str(options.mode)}
-        if options.mode is Mode.FUSED and options.draft_n is not None:
-            request["draft_n"] = options.draft_n
-        if options.mode is Mode.FUSED and self.prediction is not None:
-            request["prediction_ids"] = self.prediction
-        return served(client, self.text, request, self._bounds, self.tell, self.clock)
+        return served(client, self.text, options.generate_request(), self._bounds, self.tell, self.clock)

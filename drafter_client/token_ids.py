@@ -4,6 +4,7 @@ The draft engine may read a prompt before the verifier can refuse it.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from drafter_client.errors import BadOption
 from drafter_client.options import Options
@@ -17,16 +18,14 @@ def foreign_id(tokens: Sequence[int], size: int) -> str | None:
     return None if wrong is None else f"{wrong}, which is no token id of the target: its ids are 0 to {size - 1}"
 
 
-def prediction_ids(options: Options, target: ModelInfo, vocabulary: Vocabulary) -> list[int] | None:
-    """The token ids of the prediction in `options`; None: it has none.
+def with_prediction_ids(options: Options, target: ModelInfo, vocabulary: Vocabulary) -> Options:
+    """These options with the token ids of their prediction, if they have one.
 
     `vocabulary`: the target's. Raises BadOption, and what encoding a text raises.
     """
     given = options.prediction
-    if given is None:
-        return None
     if isinstance(given, str):
-        return vocabulary.encode(given, add_begin=False)
-    if (wrong := foreign_id(given, target.vocabulary.size)) is not None:
+        return replace(options, prediction=vocabulary.encode(given, add_begin=False))
+    if given is not None and (wrong := foreign_id(given, target.vocabulary.size)) is not None:
         raise BadOption(f"the prediction holds {wrong}")
-    return list(given)
+    return options

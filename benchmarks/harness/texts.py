@@ -79,10 +79,12 @@ def alone(client: VerifierClient, prompt: list[int], request: dict[str, Any]) ->
 def paired(
     client: VerifierClient, drafter: Drafter, prompt: list[int], request: dict[str, Any], info: ModelInfo, **how: Any
 ) -> Written:
-    """The pair, in mode remote. `how`: the keyword arguments of `speculate`."""
-    request, stats, began = _cold(request), Stats(), time.perf_counter()
+    """The pair, in mode remote. `how`: further options, and the keyword arguments of `speculate`."""
+    given = {name: how.pop(name) for name in ("draft_n", "lookup") if name in how}
+    chosen = Options(**_cold(request) | {"lookup": False} | given)
+    stats, began = Stats(), time.perf_counter()
     with released(client, TextSession(prompt)) as text:
-        run = speculate(client, drafter, text, request, info, StatsCounter(stats).take, time.perf_counter, **how)
+        run = speculate(client, drafter, text, chosen, info, StatsCounter(stats).take, time.perf_counter, **how)
         arrived = [(time.perf_counter(), [token for token, _ in committed.tokens]) for committed in run]
     return timed(began, arrived, stats)
 

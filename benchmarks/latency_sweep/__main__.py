@@ -54,13 +54,13 @@ _LOST = {"target": 0.02, "k=4": 0.02}  # share of a run's time that may be lost
 _TRIES = 3  # runs at most until it is less
 _RUNS = {"ours": 3}  # of which the middle one counts
 COLUMNS: dict[str, dict[str, Any]] = {
-    "k=4": {"mechanisms": LOCKSTEP, "length": 4},
+    "k=4": {"mechanisms": LOCKSTEP, "draft_n": 4},
     "ours": {"mechanisms": ALL},
     "-overlap": {"mechanisms": LOCKSTEP},
     "-in flight": {"mechanisms": replace(ALL, in_flight=1)},
     "-corrections": {"mechanisms": replace(ALL, after_recovered=False)},
     "-self-continue": {"mechanisms": replace(ALL, self_continue=False)},
-    "-adaptive": {"mechanisms": ALL, "length": 4},
+    "-adaptive": {"mechanisms": ALL, "draft_n": 4},
 }
 FLAGS = {
     "targets": {"default": list(TARGETS), "choices": TARGETS},

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from drafter_client.errors import ConnectionLost, DrafterError
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import STREAM, Asked, ResponseBounds
+from drafter_client.http.responses import STREAM, ResponseBounds
 from specpair.drafters.run.events import Streamed
 from specpair.protocol.responses import StreamEnd, VerifyResponse
 from specpair.speculation.acceptance.draft import Draft
@@ -14,13 +14,13 @@ from specpair.speculation.acceptance.draft import Draft
 class RemoteLane:
     """A connection for one session of a verifier. See `specpair.drafters.run.ports.Lane`."""
 
-    def __init__(self, client: VerifierClient, session_id: str, bounds: ResponseBounds, asked: Asked) -> None:
-        """`bounds`, `asked`: of the text, which responses are checked by."""
-        self._client, self._session_id, self._bounds, self._asked = client, session_id, bounds, asked
+    def __init__(self, client: VerifierClient, session_id: str, bounds: ResponseBounds) -> None:
+        """`bounds`: of the text, which responses are checked by."""
+        self._client, self._session_id, self._bounds = client, session_id, bounds
         self._aborted = False
 
     def another(self) -> "RemoteLane":
-        return RemoteLane(self._client.another(), self._session_id, self._bounds, self._asked)
+        return RemoteLane(self._client.another(), self._session_id, self._bounds)
 
     def connect(self) -> None:
         with suppress(DrafterError):  # the first request raises the same error
@@ -32,7 +32,7 @@ class RemoteLane:
         """Raises BadReply, and what the client raises."""
         response = self._client.verify(self._session_id, draft, next_in_ms=next_in_ms, self_continue=self_continue)
         self._bounds.check("/verify", draft.position, response.tokens)
-        self._bounds.details("/verify", self._asked, response.tokens, response)
+        self._bounds.details("/verify", response.tokens, response)
         return response
 
     def listen(self, position: int, report: Callable[[Streamed], None]) -> None:
@@ -49,7 +49,7 @@ class RemoteLane:
                         report(Streamed.end(position, event.finish_reason))
                         return
                     self._bounds.check(STREAM, event.position, event.tokens)
-                    details = self._bounds.details(STREAM, self._asked, event.tokens, event)
+                    details = self._bounds.details(STREAM, event.tokens, event)
                     position = event.position + len(event.tokens)
                     report(Streamed(event.position, event.tokens, details, None, event.forward_ms))
             except ConnectionLost:

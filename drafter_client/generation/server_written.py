@@ -7,7 +7,7 @@ from drafter_client.errors import BadReply, ConnectionLost
 from drafter_client.generation.events import Began, Committed, Ended, Listener, PromptCached, PromptRead, Served
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import Asked, ResponseBounds, broken_promise, expect
+from drafter_client.http.responses import ResponseBounds, broken_promise, expect
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.responses import GenerateOpenEvent, GenerateResponse
 from specpair.speculation.acceptance.round_counts import JudgedRound
@@ -33,7 +33,7 @@ def served(
     the events of the run; the drafter sees no others. `clock`: returns seconds. Raises BadReply for an inconsistent
     stream, and what the client raises.
     """
-    asked, where = Asked.of(request), client.url + _PATH
+    where = client.url + _PATH
     traffic = client.connection.traffic
     sent_before, received_before = traffic.sent, traffic.received
     prefilled = len(text.known)
@@ -62,7 +62,7 @@ def served(
                 continue
             new = event.tokens
             bounds.check(_PATH, position, new)
-            details = bounds.details(_PATH, asked, new, event)
+            details = bounds.details(_PATH, new, event)
             fused = event.judged is not None and position > prefilled
             committed = Committed(
                 position,

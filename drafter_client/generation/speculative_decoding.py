@@ -1,7 +1,7 @@
 """Generates one text by drafter and verifier: prefill, then rounds; yields the committed tokens."""
 
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ from drafter_client.generation.events import Began, Committed, Ended, Listener, 
 from drafter_client.generation.lane import RemoteLane
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import Asked, ResponseBounds
+from drafter_client.http.responses import ResponseBounds
+from drafter_client.options import Options
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.executors import Executor, executor_of
 from specpair.drafters.run.reactor import Reactor
@@ -20,7 +21,7 @@ from specpair.protocol.errors import SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.responses import PrefillResponse
 from specpair.protocol.service_responses import ModelInfo
-from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
+from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.policy.controller import SpeculationController
@@ -40,16 +41,13 @@ def speculate(
     client: VerifierClient,
     drafter: Drafter,
     text: TextSession,
-    options: dict[str, Any],
+    options: Options,
     info: ModelInfo,
     tell: Listener,
     clock: Callable[[], float],
     *,
     round_trip_ms: float | None = None,
-    length: int | None = None,
     mechanisms: Mechanisms = Mechanisms(),
-    lookup: bool = False,
-    prediction: Sequence[int] | None = None,
     estimates: Estimates | None = None,
 ) -> Generator[Committed, None, None]:
     """Generate what follows the tokens in `text`, within its session. The caller releases the session.
@@ -57,56 +55,49 @@ def speculate(
     If the caller closes the generator early, committed tokens that were not yielded stay in `text.unread`. If something
     fails, they are yielded before the error is raised.
 
-    `options`: fields of the prefill request (max_tokens, strategy, …). `info`: the verifier's `/model`. `tell`: takes
-    the events of the run. `clock`: returns seconds. `round_trip_ms`: of the link; None: not known. The exchanges of
-    this text then correct the estimate that begins with it (`LatencyModel.link`). `length`: a fixed number of draft
-    tokens in each verify request; None: the controller chooses it. `mechanisms`: what the pair may use, for example
-    self-continuation. `lookup`: also draft by prompt lookup, where that is likelier to be accepted than the model's
-    draft. `prediction`: token ids that the whole generated text may have, from which draft tokens are taken in the same
-    way; None: there is no prediction. `estimates`: what earlier texts have taught, to which this text adds; None:
-    nothing.
+    `options`: of the text, a prediction as token ids. `info`: the verifier's `/model`. `tell`: takes the events of the
+    run. `clock`: returns seconds. `round_trip_ms`: of the link; None: not known. The exchanges of this text then
+    correct the estimate that begins with it (`LatencyModel.link`). `mechanisms`: what the pair may use, for example
+    self-continuation. `estimates`: what earlier texts have taught, to which this text adds; None: nothing.
 
     For the strategy `probabilistic` the drafter has to sample its draft tokens from the probabilities that it sends
     (`ModelDrafter(…, draws=True)`); draft tokens without probabilities count as drafted with probability 1. Raises
     StrategyRefused for mechanisms under which the text would depend on timing.
     """
-    strategy = Strategy(options.get("strategy", Strategy.COUPLED))
-    if strategy not in DRAFTER_INVARIANT and mechanisms != LOCKSTEP:
+    if options.strategy not in DRAFTER_INVARIANT and mechanisms != LOCKSTEP:
         raise StrategyRefused(
-            f"the strategy {strategy} works in lockstep only: the committed tokens depend on the draft tokens; with "
-            "several drafts in flight, or with self-continuation, they would depend on timing"
+            f"the strategy {options.strategy} works in lockstep only: the committed tokens depend on the draft tokens; "
+            "with several drafts in flight, or with self-continuation, they would depend on timing"
         )
-    asked_for = Asked.of(options)
     tell(Began(len(text.prompt_ids)), 1e3 * clock())
     traffic = client.connection.traffic
     sent_before, received_before = traffic.sent, traffic.received
     ended: float | None = None
 
     def executor() -> Executor:
-        return executor_of(RemoteLane(client, text.session_id, bounds, asked_for), drafter, mechanisms)
+        return executor_of(RemoteLane(client, text.session_id, bounds), drafter, mechanisms)
 
     known = list(text.known)  # read by threads while the prefill's tokens are appended to the text
-    preparation = Preparation(executor, known, text, lookup, prediction)
+    preparation = Preparation(executor, known, text, options)
     times, acceptance = estimates or Estimates.untaught(info.pass_ms)
-    limit = info.context_length
-    if options.get("max_tokens"):
-        limit = min(limit, len(text.prompt_ids) + options["max_tokens"])
-    bounds = ResponseBounds(client.url, info.vocabulary.size, limit, identity=info.identity)
+    limit = min(info.context_length, len(text.prompt_ids) + options.max_tokens)
+    bounds = ResponseBounds(client.url, info.vocabulary.size, limit, identity=info.identity, spec=options)
     try:
         if round_trip_ms is not None:
             times.exchanged(round_trip_ms, 0.0, 0.0)
         next_in_ms = times.link
-        if mechanisms.self_continue:
-            options = {**options, "self_continue": True, "next_in_ms": next_in_ms}
+        later = {"self_continue": True, "next_in_ms": next_in_ms} if mechanisms.self_continue else {}
         asked = clock()
         client.connection.when_sent(preparation.begin)  # not before: it would delay the sending by milliseconds
-        opened = _open(client, text, options, lambda progress: tell(PromptRead(progress), 1e3 * clock()))
+        opened = _open(
+            client, text, options.request() | later, lambda progress: tell(PromptRead(progress), 1e3 * clock())
+        )
         bounds.check_identity(opened.identity)
         now = 1e3 * clock()
         times.exchanged(now - 1e3 * asked, opened.queue_ms, opened.forward_ms)
         prepared = preparation.result()
         bounds.check("/prefill", len(known), opened.tokens)
-        details = bounds.details("/prefill", asked_for, opened.tokens, opened)
+        details = bounds.details("/prefill", opened.tokens, opened)
         text.known += opened.tokens
         text.finish_reason = opened.finish_reason
         controller = SpeculationController(
@@ -116,12 +107,12 @@ def speculate(
             times,
             max_drafts=info.max_drafts,
             width=drafter.width,
-            length=length,
+            length=options.draft_n,
             mechanisms=mechanisms,
             next_in_ms=next_in_ms,
             lookups=prepared.lookups,
             acceptance=acceptance,
-            always_send=strategy.draws,
+            always_send=options.strategy.draws,
             now=now,
         )
         sources = map(TokenSource.of, details.sources)
@@ -130,7 +121,7 @@ def speculate(
         tell(Opened(opened, 1e3 * asked), now)
         tell(PromptCached(opened.cached_tokens), now)
         tell(first, now)
-        reactor = Reactor(text, controller, prepared.executor, tell, clock, explained=asked_for.decisions)
+        reactor = Reactor(text, controller, prepared.executor, tell, clock, explained=options.explain)
         prepared.executor.open(len(text.known), reactor.react)
         if opened.tokens:
             yield first
@@ -163,12 +154,10 @@ class Preparation:
         executor: Callable[[], Executor],
         known: list[int],
         text: TextSession,
-        lookup: bool,
-        prediction: Sequence[int] | None,
+        options: Options,
     ) -> None:
         """`known`: the text so far. The others as for `speculate`."""
-        self._executor, self._known, self._text = executor, known, text
-        self._lookup, self._prediction = lookup, prediction
+        self._executor, self._known, self._text, self._options = executor, known, text, options
         self._prepared: Future[_Prepared] = Future()  # cancelled: nothing is made any more
         self._thread: threading.Thread | None = None  # None: it has not begun
 
@@ -205,7 +194,9 @@ class Preparation:
                 executor = self._executor()
                 stack.callback(executor.close)
                 executor.read(self._known, self._text.read)
-                lookups = Lookups(len(self._text.prompt_ids), text=self._lookup, prediction=self._prediction)
+                lookups = Lookups(
+                    len(self._text.prompt_ids), text=self._options.lookup, prediction=self._options.prediction_ids
+                )
                 lookups.follow(self._known)
                 stack.pop_all()
             self._prepared.set_result(_Prepared(executor, lookups))

@@ -3,9 +3,9 @@
 Every function raises BadReply for what no verifier sends: one line with the address `where` and the first wrong field.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -22,6 +22,7 @@ from specpair.protocol.responses import (
     VerifyResponse,
 )
 from specpair.protocol.service_responses import ModelInfo
+from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.acceptance.token_details import HasDetails, TokenDetails
 from specpair.speculation.acceptance.token_source import ELSEWHERE
 
@@ -88,13 +89,13 @@ def read_verify(where: str, content: bytes, position: int, drafts: int) -> Verif
     expect(where, "position", response.position, position)
     if not response.tokens and response.finish_reason is None:
         raise broken_promise(where, "tokens is empty, and the text has not ended")
-    for field, value, most in (
+    for name, value, most in (
         ("accepted_prefix_len", response.accepted, min(drafts, len(response.tokens))),
         ("judged", response.judged, drafts),
         ("unjudged", response.unjudged, drafts),
     ):
         if value > most:
-            raise broken_promise(where, f"{field} is {value}, not 0 to {most}")
+            raise broken_promise(where, f"{name} is {value}, not 0 to {most}")
     return response
 
 
@@ -116,28 +117,17 @@ def read_generated(where: str, name: str, data: bytes) -> GenerateEvent:
     return read(where, _GENERATE.get(name, GenerateTokensEvent), data)
 
 
-class Asked(NamedTuple):
-    """What a request has asked to be told of each token besides its id."""
-
-    decisions: bool = False
-    logprobs: bool = False
-
-    @classmethod
-    def of(cls, request: Mapping[str, Any]) -> "Asked":
-        """`request`: the fields of a request to `/prefill` or `/generate`."""
-        return cls(bool(request.get("explain")), request.get("logprobs") is not None)
-
-
 @dataclass(frozen=True, slots=True)
 class ResponseBounds:
-    """Bounds of the responses of one text: token ids below `ids`, at most `tokens` tokens, the prompt included, and the
-    verifier's `identity` (empty: not known)."""
+    """Bounds of the responses of one text: token ids below `ids`, at most `tokens` tokens, the prompt included, the
+    verifier's `identity` (empty: not known), and what its `spec` asks to be told of each token."""
 
     url: str
     ids: int
     tokens: int
     ends: frozenset[int] = frozenset()  # ids of end tokens
     identity: str = ""
+    spec: TextSpec = field(default_factory=TextSpec)
 
     def check_identity(self, identity: str) -> None:
         """Raise ModelChanged if a response that begins or resumes the text bears another identity."""
@@ -150,18 +140,19 @@ class ResponseBounds:
             return "stop"
         return "length" if len(text) >= self.tokens else None
 
-    def details(self, path: str, asked: Asked, tokens: list[int], response: HasDetails) -> TokenDetails:
+    def details(self, path: str, tokens: list[int], response: HasDetails) -> TokenDetails:
         """What a response says of `tokens`. Raises BadReply if something that was requested is missing, or is on other
         tokens."""
         sources = response.sources
         if len(sources) != len(tokens) or ELSEWHERE in sources:
             raise broken_promise(self.url + path, "sources is not one letter for each token, of this session")
-        for name, given in (("decisions", response.decisions), ("logprobs", response.logprobs)):
-            if given is None and getattr(asked, name):
+        details, asked = TokenDetails.of(response), TokenDetails.asked_by(self.spec)
+        for name, given in details.named().items():
+            if given is None and asked.named()[name] is not None:
                 raise broken_promise(self.url + path, f"{name} are missing, and were asked for")
             if given is not None and [each.token for each in given if each is not None] != tokens:
                 raise broken_promise(self.url + path, f"{name} are not on the tokens")
-        return TokenDetails.of(response)
+        return details
 
     def check(self, path: str, position: int, tokens: list[int]) -> None:
         """Raise BadReply if `tokens`, from `position` on, exceed the bounds."""

@@ -21,6 +21,7 @@ from drafter_client.generation.speculative_decoding import speculate
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
+from drafter_client.options import Options
 from specpair.drafters.base import Drafter, Expansion
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.backend import Backend, Entry
@@ -205,11 +206,10 @@ def generate(
         client,
         drafter,
         text,
-        options,
+        Options(**{"max_tokens": 100_000, "draft_n": length, "lookup": False} | options),
         info or model_info(),
         count if listener is None else to_all(count, listener),
         clock,
-        length=length,
         mechanisms=mechanisms,
     )
     with released(client, text), closing(loop):
@@ -219,7 +219,7 @@ def generate(
 
 def begun(client: VerifierClient, drafter: Any, stats: Stats, mechanisms: Mechanisms = ALL) -> Any:
     """A long generation, to be read step by step."""
-    options, text = {"max_tokens": 900}, TextSession(PROMPT)
+    options, text = Options(max_tokens=900, lookup=False), TextSession(PROMPT)
     with released(client, text):
         count = StatsCounter(stats).take
         yield from speculate(client, drafter, text, options, model_info(), count, Ticks(), mechanisms=mechanisms)

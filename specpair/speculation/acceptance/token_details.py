@@ -51,6 +51,10 @@ class TokenDetails(NamedTuple):
             None if self.logprobs is None else _between(self.logprobs, first, end),
         )
 
+    def named(self) -> dict[str, list[Decision | None] | list[TokenLogprobs | None] | None]:
+        """What is told only where it is asked for, by its name in responses."""
+        return {"decisions": self.decisions, "logprobs": self.logprobs}
+
     def last(self, count: int) -> "TokenDetails":
         """The last `count` entries."""
         return self.between(len(self.sources) - count, len(self.sources))

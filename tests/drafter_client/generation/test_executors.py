@@ -16,7 +16,7 @@ from backends.scripted import END, Script, ScriptedBackend
 from drafter_client.generation.events import Completion, Drafted
 from drafter_client.generation.lane import RemoteLane
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import Asked, ResponseBounds
+from drafter_client.http.responses import ResponseBounds
 from drafter_client.metrics.statistics import Stats
 from specpair.drafters.base import Expansion
 from specpair.drafters.draft_model import ModelDrafter
@@ -47,7 +47,7 @@ from tests.examples import examples
 
 
 def lane_of(client: VerifierClient) -> RemoteLane:
-    return RemoteLane(client, "s", ResponseBounds(client.url, 258, 1000), Asked())
+    return RemoteLane(client, "s", ResponseBounds(client.url, 258, 1000))
 
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left", "no_waiting")
@@ -141,7 +141,7 @@ def test_close_stops_the_drafter_from_reading_a_long_prompt(client: VerifierClie
             super().abort()
             aborted.set()
 
-    lane = Lane(client, "s", ResponseBounds(client.url, 258, 1000), Asked())
+    lane = Lane(client, "s", ResponseBounds(client.url, 258, 1000))
     threads = ThreadedExecutor(lane, Slow(lambda tokens: 0), Mechanisms(in_flight=1, self_continue=False))
     threads.read([1] * 5000, 0)
     assert begun.wait(20)
@@ -353,7 +353,7 @@ def test_no_stream_is_requested_for_a_session_that_never_opened(verifier: Verifi
             requested.append(position)
 
     def lane(client: VerifierClient) -> Listened:
-        return Listened(client, "s", ResponseBounds(client.url, 258, 1000), Asked())
+        return Listened(client, "s", ResponseBounds(client.url, 258, 1000))
 
     with closing(VerifierClient(verifier.url)) as client:
         ThreadedExecutor(lane(client), toy_drafter(), Mechanisms(in_flight=1)).close()

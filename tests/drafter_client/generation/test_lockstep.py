@@ -16,6 +16,7 @@ from drafter_client.generation.speculative_decoding import speculate
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
+from drafter_client.options import Options
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.speculation.policy.schedule import LOCKSTEP
 from specpair.speculation.sampling.sampling import Sampling
@@ -127,10 +128,10 @@ def test_session_is_released_at_the_end(client: VerifierClient, verifier: Verifi
 def test_session_is_released_when_the_reader_stops_early(client: VerifierClient, verifier: Verifier) -> None:
     stats = Stats()
     drafter, info = Scenario(lambda tokens: 0), model_info()
-    options = {"max_tokens": 50}
+    options = Options(max_tokens=50, draft_n=2, lookup=False)
     with released(client, TextSession(PROMPT)) as text:
         count = StatsCounter(stats).take
-        run = speculate(client, drafter, text, options, info, count, Ticks(), length=2, mechanisms=LOCKSTEP)
+        run = speculate(client, drafter, text, options, info, count, Ticks(), mechanisms=LOCKSTEP)
         next(run)
         assert verifier.sessions == 1
         run.close()

@@ -6,6 +6,7 @@ import pytest
 
 from drafter_client.generation.speculative_decoding import Preparation
 from drafter_client.generation.text_session import TextSession
+from drafter_client.options import Options
 from specpair.drafters.run.executors import Executor
 
 
@@ -27,7 +28,7 @@ def test_a_thread_that_has_not_begun_its_work_is_waited_for(monkeypatch: pytest.
             held.set()
             super().join(timeout)
 
-    preparation = Preparation(make, [1], TextSession([1]), True, None)
+    preparation = Preparation(make, [1], TextSession([1]), Options())
     with monkeypatch.context() as patch:
         patch.setattr(threading, "Thread", Thread)
         preparation.begin()

@@ -15,6 +15,7 @@ from specpair.drafters.base import Drafter
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.drafters.lookup import NgramDrafter
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
+from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
@@ -37,6 +38,7 @@ from tests.drafter_client.support import (
     toy_drafter,
 )
 from tests.specpair.speculation import chi_square
+from verifier_server import sessions
 
 INVARIANT = pytest.mark.parametrize("strategy", sorted(DRAFTER_INVARIANT))
 LOCKSTEP_ONLY = pytest.mark.parametrize("strategy", [Strategy.PROBABILISTIC, Strategy.THRESHOLD])
@@ -160,7 +162,12 @@ def test_explain_works_with_several_drafts_in_flight(client: VerifierClient, mec
 
 
 def test_missing_decisions_raise_bad_reply(client: VerifierClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TokenDetails, "asked_by", lambda _: TokenDetails([]))
+    class Untold(TokenDetails):
+        @classmethod
+        def asked_by(cls, spec: TextSpec) -> "Untold":
+            return cls([])
+
+    monkeypatch.setattr(sessions, "TokenDetails", Untold)  # the verifier's
     with pytest.raises(BadReply, match="decisions are missing, and were asked for"):
         generate(client, toy_drafter(), 3, **options_for(Strategy.COUPLED, explain=True))
 

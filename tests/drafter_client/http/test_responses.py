@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from math import inf, nan
 from typing import Any, NamedTuple
 
@@ -18,12 +19,13 @@ from drafter_client.errors import BadReply, ConnectionLost
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary
-from drafter_client.http.responses import Asked, ResponseBounds, read
+from drafter_client.http.responses import ResponseBounds, read
 from specpair.protocol.errors import ServerError
 from specpair.protocol.responses import StreamedTokens, StreamEnd, VerifyResponse
 from specpair.protocol.service_responses import TokenizeResponse, VocabularyResponse
 from specpair.speculation.acceptance.draft import Draft
 from specpair.speculation.acceptance.explain import Decision
+from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.logprobs import TokenLogprobs
 from tests.drafter_client.http.bodies import body, model_info, prefilled, verified
@@ -396,30 +398,25 @@ def test_decisions_and_logprobs_are_on_the_tokens() -> None:
     on_65, on_66 = (Decision(token, 0.5, None, None, None, None, "own") for token in (65, 66))
     of_65, of_66 = (TokenLogprobs(token, -0.5, [(token, -0.5)]) for token in (65, 66))
     told = Told(["a", "b"], [on_65, on_66], [of_65, of_66])
-    for asked in (Asked(), Asked(True, True)):
-        assert BOUNDS.details("/verify", asked, [65, 66], told) == (["a", "b"], [on_65, on_66], [of_65, of_66])
-    assert BOUNDS.details("/verify", Asked(), [65], Told(["r"])) == (["r"], None, None)
+    for bounds in (BOUNDS, replace(BOUNDS, spec=TextSpec(explain=True, logprobs=0))):
+        assert bounds.details("/verify", [65, 66], told) == (["a", "b"], [on_65, on_66], [of_65, of_66])
+    assert BOUNDS.details("/verify", [65], Told(["r"])) == (["r"], None, None)
     for marks in ([], ["b"], ["b", "-"], ["a", "a", "b"]):
         with pytest.raises(BadReply, match=r"^http://v/verify: sources is not one letter for each token, of this"):
-            BOUNDS.details("/verify", Asked(), [65, 66], Told(marks))
+            BOUNDS.details("/verify", [65, 66], Told(marks))
     orders: list[list[int | None]] = [[0], [1, 0], [0, 1, 1], [0, None], []]
     for order in orders:
         decisions = [None if at is None else (on_65, on_66)[at] for at in order]
         with pytest.raises(BadReply, match=r"^http://v/verify: decisions are not on the tokens: is it a verifier\?$"):
-            BOUNDS.details("/verify", Asked(), [65, 66], Told(["a", "b"], decisions))
+            BOUNDS.details("/verify", [65, 66], Told(["a", "b"], decisions))
         logprobs = [None if at is None else (of_65, of_66)[at] for at in order]
         with pytest.raises(BadReply, match=r"^http://v/verify: logprobs are not on the tokens: is it a verifier\?$"):
-            BOUNDS.details("/verify", Asked(), [65, 66], Told(["a", "b"], None, logprobs))
+            BOUNDS.details("/verify", [65, 66], Told(["a", "b"], None, logprobs))
     with pytest.raises(BadReply, match=r"^http://v/verify: decisions are missing, and were asked for: is it"):
-        BOUNDS.details("/verify", Asked(decisions=True), [65], Told(["b"]))
+        replace(BOUNDS, spec=TextSpec(explain=True)).details("/verify", [65], Told(["b"]))
     with pytest.raises(BadReply, match=r"^http://v/verify: logprobs are missing, and were asked for: is it"):
-        BOUNDS.details("/verify", Asked(logprobs=True), [65], Told(["b"], [on_65]))
-
-
-def test_what_a_request_asks_to_be_told() -> None:
-    assert Asked.of({}) == Asked.of({"explain": False, "logprobs": None}) == Asked(False, False)
-    assert Asked.of({"explain": True}) == Asked(True, False)
-    assert Asked.of({"logprobs": 0}) == Asked(False, True), "of no other token, but of the committed one"
+        # 0: of no other token, but of the committed one
+        replace(BOUNDS, spec=TextSpec(logprobs=0)).details("/verify", [65], Told(["b"], [on_65]))
 
 
 JUNK = st.one_of(

@@ -23,6 +23,7 @@ from drafter_client.generation.speculative_decoding import speculate
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
+from drafter_client.options import Options
 from drafter_client.trace.reader import read_run, read_table
 from drafter_client.trace.recorder import Recorder
 from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS
@@ -316,7 +317,7 @@ def test_text_closed_early_is_no_error(client: VerifierClient, tmp_path: Path) -
     def written() -> Iterator[Committed]:
         with traces.run(stats) as listener, released(client, TextSession(PROMPT)) as text:
             yield from speculate(
-                *(client, toy_drafter(), text, {"max_tokens": 90}, model_info()),
+                *(client, toy_drafter(), text, Options(max_tokens=90, lookup=False), model_info()),
                 *(to_all(StatsCounter(stats).take, listener), Ticks()),
                 mechanisms=LOCKSTEP,
             )
