@@ -25,7 +25,7 @@ class Launch(NamedTuple):
     pieces: list[Entry]
     owners: list[int]
 
-    def places(self, piece: Entry) -> slice:
+    def returned(self, piece: Entry) -> slice:
         """Where the logits wanted for `piece` are among the logits that the launch returns for its slot."""
         first = 0 if self.shape[1] > NARROW else piece.logits_from
         return slice(first, first + len(piece.tokens) - piece.logits_from)

@@ -127,7 +127,7 @@ class MlxBackend(Backend):
         if first:  # most of a prompt: its logits are not wanted and, not being evaluated, never computed
             self._model(tokens[:, :first], cache=cache)
         logits = self._model(tokens[:, first:], cache=cache)
-        wanted = [each[launch.places(piece)].astype(mx.float32) for each, piece in zip(logits, pieces, strict=True)]
+        wanted = [each[launch.returned(piece)].astype(mx.float32) for each, piece in zip(logits, pieces, strict=True)]
         mx.eval(wanted, [(layer.keys, layer.values) for slot in slots for layer in slot])
         for piece in pieces:
             self._trim(piece.slot, piece.start + len(piece.tokens))  # drop the padding

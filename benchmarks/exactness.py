@@ -26,7 +26,7 @@ from specpair.engines.kept_texts import reusable
 from specpair.engines.load_options import LoadOptions
 
 DRAFTS = (4, 1, 7, 2, 5, 3, 6)  # draft tokens of a pass, by turns
-Place = tuple[int, int] | None  # where a text first differs from another one, and its token there
+Difference = tuple[int, int] | None  # where a text first differs from another one, and its token there
 
 
 def main() -> None:
@@ -63,17 +63,20 @@ def main() -> None:
 
 
 def gap(
-    backend: Backend, prompt: Sequence[int], count: int, other: Callable[[Backend, Sequence[int], Sequence[int]], Place]
+    backend: Backend,
+    prompt: Sequence[int],
+    count: int,
+    other: Callable[[Backend, Sequence[int], Sequence[int]], Difference],
 ) -> float | None:
     """How far apart, in nats, two tokens are in the own text, of `count` tokens, where the `other` one first differs.
 
     None: the texts are equal. Uses slots 0 and 1, and leaves them empty.
     """
     rows = _own(backend, prompt, count)
-    place = other(backend, prompt, [int(row.argmax()) for row in rows])
+    difference = other(backend, prompt, [int(row.argmax()) for row in rows])
     for slot in (0, 1):
         backend.release(slot)
-    return None if place is None else float(rows[place[0]].max() - rows[place[0]][place[1]])
+    return None if difference is None else float(rows[difference[0]].max() - rows[difference[0]][difference[1]])
 
 
 def _own(backend: Backend, prompt: Sequence[int], count: int) -> list[Logits]:
@@ -91,7 +94,7 @@ def _read(backend: Backend, prompt: Sequence[int]) -> Logits:
     return np.array(row)
 
 
-def with_drafts(backend: Backend, prompt: Sequence[int], own: Sequence[int]) -> Place:
+def with_drafts(backend: Backend, prompt: Sequence[int], own: Sequence[int]) -> Difference:
     """Where the text with drafts first differs from `own`, and its token there."""
     if (first := int(_read(backend, prompt).argmax())) != own[0]:
         return 0, first
@@ -108,12 +111,12 @@ def with_drafts(backend: Backend, prompt: Sequence[int], own: Sequence[int]) -> 
     return None
 
 
-def over_kept_prompt(backend: Backend, prompt: Sequence[int], own: Sequence[int]) -> Place:
+def over_kept_prompt(backend: Backend, prompt: Sequence[int], own: Sequence[int]) -> Difference:
     """The same for a text over what slot 0 holds of the prompt."""
     return _over(backend, 0, prompt, own)
 
 
-def over_copy(backend: Backend, prompt: Sequence[int], own: Sequence[int]) -> Place:
+def over_copy(backend: Backend, prompt: Sequence[int], own: Sequence[int]) -> Difference:
     """The same for a text of slot 1, over a copy of what slot 0 holds of the prompt."""
     backend.copy(0, 1, _reused(backend, prompt))
     return _over(backend, 1, prompt, own)
@@ -123,7 +126,7 @@ def _reused(backend: Backend, prompt: Sequence[int]) -> int:
     return reusable(backend, 0, prompt, len(prompt), prompt, 0)
 
 
-def _over(backend: Backend, slot: int, prompt: Sequence[int], own: Sequence[int]) -> Place:
+def _over(backend: Backend, slot: int, prompt: Sequence[int], own: Sequence[int]) -> Difference:
     held = _reused(backend, prompt)
     [[row]] = backend.extend([Entry(slot, held, prompt[held:], len(prompt) - held - 1)])
     for at, expected in enumerate(own):

@@ -58,7 +58,7 @@ class Observer(Protocol):
 
 
 class _Place(NamedTuple):
-    """What one text at a time needs: a connection, and which of `Drafting.drafters` makes its drafter."""
+    """For one text at a time: a connection, and which of `Drafting.drafters` makes its drafter."""
 
     client: VerifierClient
     number: int

@@ -139,7 +139,7 @@ def test_no_folder_holds_more_than_twelve_modules(package: str) -> None:
 
 
 def test_the_engine_does_not_look_at_what_the_service_keeps_of_callers() -> None:
-    """Owners, keys, quotas and usage are in `Session.place`; the engine compares the session's client and scope."""
+    """Owners, keys, quotas and usage are in `Session.lease`; the engine compares the session's client and scope."""
     wrong = []
     for path in modules("verifier_server/engine").values():
         nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]

@@ -41,7 +41,7 @@ class Group:
 
     def expected(self, now: float) -> float:
         """Estimated seconds until a session that is in use comes to rest; exact if all of them linger."""
-        expected = [next(iter(self.lingering)).place.last_used + LINGER - now] if self.lingering else []
+        expected = [next(iter(self.lingering)).lease.last_used + LINGER - now] if self.lingering else []
         if self.use.busy > len(self.lingering):
             expected.append(self.use.expected(now))
         return min(expected)
@@ -91,7 +91,7 @@ class SessionAdmission:
         """Add a new session, which is at rest."""
         for group in (self._client(session.client), self._all):
             group.held += 1
-        session.place.last_used = now
+        session.lease.last_used = now
         self._add_at_rest(session)
 
     def drop(self, session: Session, now: float) -> None:
@@ -123,7 +123,7 @@ class SessionAdmission:
     def rest(self, session: Session, now: float) -> None:
         """Let a session linger or come to rest: its last request is over."""
         self.settle(now)
-        session.place.last_used = now
+        session.lease.last_used = now
         if session.self_continue and session.finish_reason is None:
             for group in self._groups(session):
                 group.lingering[session] = None
@@ -133,19 +133,19 @@ class SessionAdmission:
     def touch(self, session: Session, now: float) -> None:
         """Count a session that is at rest as used now: it was looked up."""
         if self._remove_from_rest(session):
-            session.place.last_used = now
+            session.lease.last_used = now
             self._add_at_rest(session)
 
     def settle(self, now: float) -> None:
         """Let sessions come to rest that have lingered for `LINGER` seconds."""
         while self._all.lingering:
             session = next(iter(self._all.lingering))
-            until = session.place.last_used + LINGER
+            until = session.lease.last_used + LINGER
             if until > now:
                 return
             for group in self._groups(session):
                 del group.lingering[session]
-            session.place.last_used = until
+            session.lease.last_used = until
             self._come_to_rest(session, until)
 
     def unused(self, now: float, ttl: float) -> Session | None:
@@ -153,8 +153,8 @@ class SessionAdmission:
         for resting in (self._finished, self._all.idle, self._graced):
             if resting:
                 session = next(iter(resting))
-                kept = ttl if session.place.grace is None else min(ttl, session.place.grace)
-                if session.place.last_used < now - kept:
+                kept = ttl if session.lease.grace is None else min(ttl, session.lease.grace)
+                if session.lease.last_used < now - kept:
                     return session
         return None
 
@@ -178,7 +178,7 @@ class SessionAdmission:
         if self._all.use.busy > len(self._all.lingering):
             return inf
         since = [
-            next(reversed(sessions)).place.last_used for sessions in (self._all.lingering, self._all.idle) if sessions
+            next(reversed(sessions)).lease.last_used for sessions in (self._all.lingering, self._all.idle) if sessions
         ]
         return max(0.0, max(since) + SILENCE - now) if since else 0.0
 
@@ -188,7 +188,7 @@ class SessionAdmission:
         self._add_at_rest(session)
 
     def _add_at_rest(self, session: Session) -> None:
-        if session.place.grace is not None:
+        if session.lease.grace is not None:
             self._graced[session] = None
         if session.finish_reason is not None:
             self._finished[session] = None

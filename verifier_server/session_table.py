@@ -12,7 +12,7 @@ from typing import Any
 from specpair.http_service.keys.access import Caller
 from specpair.protocol.errors import SessionConflict, UnknownSession
 from verifier_server.session_admission import SessionAdmission
-from verifier_server.sessions import Place, Session
+from verifier_server.sessions import Lease, Session
 
 CALLERS = 4  # per session that remember it as their latest: callers choose their names, so memory needs a bound
 
@@ -44,7 +44,7 @@ class SessionTable:
         self.clock, self.ttl = clock, ttl
         self._on_removed, self._on_replaced = on_removed, on_replaced
         self._check_new, self._on_change = check_new, on_change
-        self._places = SessionAdmission(capacity, capacity if quota is None else quota)
+        self._admission = SessionAdmission(capacity, capacity if quota is None else quota)
         self._sessions: dict[tuple[str, str], Session] = {}
         self._latest: dict[str, tuple[str, str]] = {}  # owner and id of each caller's latest session
         self._callers: dict[tuple[str, str], dict[str, None]] = {}  # callers whose latest session it is, oldest first
@@ -55,16 +55,16 @@ class SessionTable:
     @property
     def in_use_now(self) -> int:
         """How many sessions have an open request, or linger after it (see `session_admission`)."""
-        return self._places.in_use
+        return self._admission.in_use
 
     @property
     def full(self) -> bool:
         """Whether no new session can be opened, because all places are taken by sessions in use."""
-        return self._places.is_full(self.clock())
+        return self._admission.is_full(self.clock())
 
     def text_under_way(self) -> float:
         """Seconds until no text is under way if no request comes: see `SessionAdmission.text_under_way`."""
-        return self._places.text_under_way(self.clock())
+        return self._admission.text_under_way(self.clock())
 
     def all(self) -> list[Session]:
         """All sessions that have not expired."""
@@ -80,7 +80,7 @@ class SessionTable:
                 f"no session {session_id}: it was never prefilled, was deleted, expired when idle, or made room for "
                 "another one"
             )
-        self._places.touch(session, self.clock())
+        self._admission.touch(session, self.clock())
         return session
 
     def latest(self, caller: Caller) -> Session:
@@ -117,20 +117,20 @@ class SessionTable:
         def new() -> Session:
             session = make(key[1])
             session.client, session.scope = client, (caller.owner, session.spec.cache_salt)
-            session.place = Place(caller.owner, caller.key_name, request, grace, counted=len(session.tokens))
+            session.lease = Lease(caller.owner, caller.key_name, request, grace, counted=len(session.tokens))
             return session
 
         session = self._sessions.get(key)
         if session is None:
             self._check_new()
-            displaced = self._places.choose(client, self.clock(), caller.limits.sessions)
+            displaced = self._admission.choose(client, self.clock(), caller.limits.sessions)
             session = new()
             if displaced is not None:
                 self._drop(displaced)
             self._add(session)
-        elif session.place.request != request:
+        elif session.lease.request != request:
             session = self._resumed(session, new())
-        self._places.touch(session, self.clock())
+        self._admission.touch(session, self.clock())
         if latest:
             self._note_latest(caller.name, key)
         return session
@@ -141,16 +141,16 @@ class SessionTable:
             raise SessionConflict(f"session {old.id} was opened with another prefill: use a new session_id")
         if old.can_replace(new):
             old.cursor = new.cursor
-            old.place.request, old.place.grace = new.place.request, new.place.grace
+            old.lease.request, old.lease.grace = new.lease.request, new.lease.grace
             return old
-        self._places.drop(old, self.clock())
+        self._admission.drop(old, self.clock())
         self._add(new)
         self._on_replaced(old, new)
         return new
 
     def _add(self, session: Session) -> None:
-        self._sessions[session.place.owner, session.id] = session
-        self._places.add(session, self.clock())
+        self._sessions[session.lease.owner, session.id] = session
+        self._admission.add(session, self.clock())
 
     @contextmanager
     def in_use(self, session: Session) -> Iterator[None]:
@@ -166,19 +166,19 @@ class SessionTable:
 
     def use(self, session: Session) -> None:
         """Begin a request on `session`. Raises Overloaded or RateLimited if its client has too many others in use."""
-        if not session.place.requests and self._holds(session):
-            self._places.use(session, self.clock())
-        session.place.requests += 1
+        if not session.lease.requests and self._holds(session):
+            self._admission.use(session, self.clock())
+        session.lease.requests += 1
 
     def leave(self, session: Session) -> None:
         """End a request on `session`, which may have been removed."""
-        session.place.requests -= 1
-        if session.place.requests or not self._holds(session):
+        session.lease.requests -= 1
+        if session.lease.requests or not self._holds(session):
             return
         if session.empty:
             self._drop(session)
         else:
-            self._places.rest(session, self.clock())
+            self._admission.rest(session, self.clock())
         self._on_change()
 
     def remove(self, session_id: str, owner: str = "") -> Session:
@@ -195,12 +195,12 @@ class SessionTable:
     def expire(self) -> None:
         """Remove sessions that were at rest for longer than `ttl` seconds, or than their own grace."""
         now = self.clock()
-        self._places.settle(now)
-        while (session := self._places.unused(now, self.ttl)) is not None:
+        self._admission.settle(now)
+        while (session := self._admission.unused(now, self.ttl)) is not None:
             self._drop(session)
 
     def _holds(self, session: Session) -> bool:
-        return self._sessions.get((session.place.owner, session.id)) is session
+        return self._sessions.get((session.lease.owner, session.id)) is session
 
     def _note_latest(self, caller: str, key: tuple[str, str]) -> None:
         before = self._latest.get(caller)
@@ -215,10 +215,10 @@ class SessionTable:
                 del callers[oldest], self._latest[oldest]
 
     def _drop(self, session: Session) -> None:
-        key = session.place.owner, session.id
+        key = session.lease.owner, session.id
         del self._sessions[key]
         for caller in self._callers.pop(key, ()):
             del self._latest[caller]
-        self._places.drop(session, self.clock())
+        self._admission.drop(session, self.clock())
         self._on_removed(session)
         self._on_change()

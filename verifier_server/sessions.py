@@ -1,7 +1,7 @@
-"""A session: a text being generated, and its place in the table of sessions. It outlives its KV slot.
+"""A session: a text being generated, and its lease in the table of sessions. It outlives its KV slot.
 
 The engine knows of the callers a `client` and a `scope` only, values that it compares. Keys, quotas and usage are in
-`Place`, which the engine does not look at.
+`Lease`, which the engine does not look at.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
@@ -36,8 +36,8 @@ class CommittedRun(NamedTuple):
 
 
 @dataclass(slots=True)
-class Place:
-    """The place of a session in the table, which alone changes it. Times are in seconds."""
+class Lease:
+    """For whom the table keeps a session, and since when it is not used. Times are in seconds."""
 
     owner: str = ""  # the key that owns the session; "": every caller that knows its id
     key: str = ""  # what metrics call the key of the caller who opened it
@@ -79,7 +79,7 @@ class Session:
     gone: bool = False  # deleted, expired or replaced
 
     # Changed by the event loop's thread only.
-    place: Place = field(default_factory=Place)
+    lease: Lease = field(default_factory=Lease)
     stopped: bool = False  # whether a stop string has ended it, which the engine does not know
     self_continue: bool = False  # whether it is decoded further while it waits for drafts; its latest opener says so
     cursor: int = field(init=False)  # position of the next draft, for clients that send none
@@ -116,7 +116,7 @@ class Session:
 
     def can_replace(self, other: "Session") -> bool:
         """Whether this session holds all tokens of `other`, a new one of the same text, and can serve in its place."""
-        if self.place.requests and self.strategy not in DRAFTER_INVARIANT:
+        if self.lease.requests and self.strategy not in DRAFTER_INVARIANT:
             return False  # an earlier client's request may be queued, and the text would depend on it
         if self.spec.told != other.spec.told or self.decided_from > len(other.tokens):
             return False

@@ -31,7 +31,7 @@ from backends.torch.read_model import (
     load_model,
     load_vocabulary,
 )
-from backends.torch.top_logits import NEURON_CHUNK, Place, select_top_logits, warm
+from backends.torch.top_logits import NEURON_CHUNK, Region, select_top_logits, warm
 from specpair.engines.backend import Backend, Entry, Logits, Progress, Rows, TopLogitsSpec
 from specpair.engines.errors import EngineFailure, ModelLoadError, first_line
 from specpair.engines.load_options import LoadOptions
@@ -164,16 +164,16 @@ class TorchBackend(Backend):
             )
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-        def fetch(logits: Tensor, owners: list[int], places: list[Place]) -> list[Logits]:
+        def fetch(logits: Tensor, owners: list[int], regions: list[Region]) -> list[Logits]:
             numbers = logits.cpu().to(torch.float32).numpy()  # on the device, this would be one more thing to compile
-            return [numbers[at, kept, : self.vocabulary.size] for at, kept in places]
+            return [numbers[at, kept, : self.vocabulary.size] for at, kept in regions]
 
         each = self._launched(batch, fetch)
         return [parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in each]
 
     def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[Rows]:
-        def select(logits: Tensor, owners: list[int], places: list[Place]) -> list[Rows]:
-            return select_top_logits(logits, [wanted[owner] for owner in owners], places, self._chunk)
+        def select(logits: Tensor, owners: list[int], regions: list[Region]) -> list[Rows]:
+            return select_top_logits(logits, [wanted[owner] for owner in owners], regions, self._chunk)
 
         def joined(parts: list[Rows]) -> Rows:
             whole = [part for part in parts if isinstance(part, np.ndarray)]  # then all others are empty
@@ -184,20 +184,20 @@ class TorchBackend(Backend):
         return [joined(parts) for parts in self._launched(batch, select)]
 
     def _launched(
-        self, batch: Sequence[Entry], take: Callable[[Tensor, list[int], list[Place]], list[T]]
+        self, batch: Sequence[Entry], take: Callable[[Tensor, list[int], list[Region]], list[T]]
     ) -> list[list[T]]:
         """Run the launches of a batch. Returns, per entry, the results of `take` for its part of each launch.
 
         `take` gets the logits of a launch (slots, kept, vocabulary) and, for each of its pieces, the index of the entry
-        in `batch` and the place in the logits. Raises EngineFailure.
+        in `batch` and the region of the logits. Raises EngineFailure.
         """
         parts: list[list[T]] = [[] for _ in batch]
         try:
             for launch in self._buckets.launches(batch):
                 slots = self._slots_of(launch)
                 logits = self._launch(launch, slots)
-                places = [(slots.index(piece.slot), launch.places(piece)) for piece in launch.pieces]
-                for owner, part in zip(launch.owners, take(logits, launch.owners, places), strict=True):
+                regions = [(slots.index(piece.slot), launch.returned(piece)) for piece in launch.pieces]
+                for owner, part in zip(launch.owners, take(logits, launch.owners, regions), strict=True):
                     parts[owner].append(part)
         except Exception as error:  # any type: it fails this pass, later passes may succeed
             _log.warning("a forward pass failed", exc_info=True)

@@ -28,7 +28,7 @@ from backends.torch.backend import TorchBackend
 from backends.torch.compiling import NEURON
 from backends.torch.follower_team import LOOPBACK, Team, ranks
 from backends.torch.read_model import find_device, read_config
-from backends.torch.top_logits import Place
+from backends.torch.top_logits import Region
 from specpair.engines.backend import Entry, Progress
 from specpair.engines.errors import ModelLoadError, first_line
 from specpair.engines.load_options import LoadOptions
@@ -139,7 +139,7 @@ class LeadingPart(Part):
             dist.destroy_process_group()
 
     def _launched(
-        self, batch: Sequence[Entry], take: Callable[[Tensor, list[int], list[Place]], list[T]]
+        self, batch: Sequence[Entry], take: Callable[[Tensor, list[int], list[Region]], list[T]]
     ) -> list[list[T]]:
         with self._team.in_pass():
             return super()._launched(batch, take)

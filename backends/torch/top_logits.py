@@ -10,26 +10,26 @@ from specpair.engines.backend import TOP_LOGITS_COUNT, Logits, Rows, TopLogitsSp
 from specpair.engines.errors import EngineFailure, first_line
 from specpair.speculation.sampling.top_logits import TopLogits
 
-Place = tuple[int, slice]  # where the logits of a piece are: the index of a slot in a launch, and tokens of that slot
+Region = tuple[int, slice]  # where the logits of a piece are: the index of a slot in a launch, and tokens of that slot
 # Ids that one selection covers on a NeuronCore: longer rows are reported not to compile. Llama 3's row of 128,256 ids
 # is eight such chunks, of which the greatest 1,024 each make a row of 8,192 for the second selection.
 NEURON_CHUNK = 16_384
 
 
 def select_top_logits(
-    logits: Tensor, wanted: Sequence[TopLogitsSpec], places: Sequence[Place], chunk: int | None = None
+    logits: Tensor, wanted: Sequence[TopLogitsSpec], regions: Sequence[Region], chunk: int | None = None
 ) -> list[Rows]:
-    """The top logits `wanted[i]` of each token at `places[i]` in `logits` (slots, kept, vocabulary), or the whole rows.
+    """The top logits `wanted[i]` of each token at `regions[i]` in `logits` (slots, kept, vocabulary), or whole rows.
 
     Tensor shapes depend only on the shape of `logits` and a few sizes, so that a device that compiles for each shape
     meets no new one. `chunk`: the most ids that the device can select from at once; None: any number. With `chunk`,
     whole rows are given where more than TOP_LOGITS_COUNT are wanted: no selection of that size was compiled ahead.
     """
-    if all(part.start >= part.stop for _, part in places):  # no token, as in all but the last piece of a prompt
-        return [[] for _ in places]
+    if all(part.start >= part.stop for _, part in regions):  # no token, as in all but the last piece of a prompt
+        return [[] for _ in regions]
     slots, kept, vocabulary = logits.shape
     below, temperature = [vocabulary] * slots, [1.0] * slots
-    for (slot, _), each in zip(places, wanted, strict=True):
+    for (slot, _), each in zip(regions, wanted, strict=True):
         below[slot], temperature[slot] = each.below, each.temperature
     all_ids = torch.arange(vocabulary, device=logits.device)
     beyond = all_ids >= torch.tensor(below, device=logits.device)[:, None, None]
@@ -63,7 +63,7 @@ def select_top_logits(
         whole = [_row(numbers, slot * kept + at).cpu().numpy()[: each.below] for at in range(kept)[part]]
         return np.stack(whole) if whole else []
 
-    return [rows(*place, each, size) for place, each, size in zip(places, wanted, sizes, strict=True)]
+    return [rows(*region, each, size) for region, each, size in zip(regions, wanted, sizes, strict=True)]
 
 
 def warm(logits: Tensor, below: int, chunk: int | None = None) -> None:
@@ -77,10 +77,10 @@ def warm(logits: Tensor, below: int, chunk: int | None = None) -> None:
 
 
 def greatest_of(numbers: Tensor, size: int, chunk: int | None) -> tuple[Tensor, Tensor]:
-    """The `size` greatest of `numbers` (slots, kept, n) in each row, descending, and their places in the row.
+    """The `size` greatest of `numbers` (slots, kept, n) in each row, descending, and their indices in the row.
 
     With `chunk`, which is at least twice `size`, no more numbers than that are compared at once: the greatest of each
-    chunk are selected, then the greatest of these. Where numbers are tied, any of them may be included. The place of a
+    chunk are selected, then the greatest of these. Where numbers are tied, any of them may be included. The index of a
     number of -inf means nothing: it may be that of padding.
     """
     if chunk is None or numbers.shape[-1] <= chunk:
@@ -91,8 +91,8 @@ def greatest_of(numbers: Tensor, size: int, chunk: int | None) -> tuple[Tensor, 
     heads, at = torch.topk(padded.unflatten(-1, (-1, chunk)), size, dim=-1)
     first = torch.arange(0, padded.shape[-1], chunk, device=numbers.device)[:, None]  # of each chunk
     greatest, found = greatest_of(heads.flatten(-2), size, chunk)
-    places = (at + first).flatten(-2)
-    return greatest, places.gather(-1, found.clamp(max=places.shape[-1] - 1))  # beyond is padding of a later stage
+    indices = (at + first).flatten(-2)
+    return greatest, indices.gather(-1, found.clamp(max=indices.shape[-1] - 1))  # beyond is padding of a later stage
 
 
 def _bucket(size: int, vocabulary: int) -> int:

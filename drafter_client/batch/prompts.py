@@ -169,8 +169,8 @@ def _messages(given: list[Any], refuse: Callable[[str], NoReturn]) -> Messages:
         found = _MESSAGES.validate_json(json.dumps(given))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, ("messages", *first["loc"])))
-        refuse(f"{place}: {first['msg'].removeprefix('Value error, ')}")
+        path = ".".join(map(str, ("messages", *first["loc"])))
+        refuse(f"{path}: {first['msg'].removeprefix('Value error, ')}")
     if not found:
         refuse("messages is empty: give at least one message")
     return [message.for_template() for message in found]

@@ -23,20 +23,20 @@ class DecisionTable:
 
     def show(self, position: int, tokens: Iterable[Token]) -> None:
         """Print the decisions on `tokens`, which begin at `position`; tokens without a decision are left out."""
-        for place, token in enumerate(tokens, position):
+        for at, token in enumerate(tokens, position):
             if token.decision is not None:
                 if not self._begun:
                     self._begun = True
                     self._out.print(Text(_HEAD, "dim"), soft_wrap=True)
-                self._out.print(Text(self._line(place, token), _STYLES[token.decision.verdict]), soft_wrap=True)
+                self._out.print(Text(self._line(at, token), _STYLES[token.decision.verdict]), soft_wrap=True)
 
-    def _line(self, place: int, token: Token) -> str:
+    def _line(self, position: int, token: Token) -> str:
         why = token.decision
         assert why is not None
         draft = "-" if why.draft is None else self._shown(why.draft)
         numbers = " ".join(f"{_number(each):>6}" for each in (why.draft_p, why.q, why.drawn))
         return (
-            f"{place:>5}  {self._shown(why.token):<{_WIDEST}} {_number(why.p):>6}  {draft:<{_WIDEST}} {numbers}  "
+            f"{position:>5}  {self._shown(why.token):<{_WIDEST}} {_number(why.p):>6}  {draft:<{_WIDEST}} {numbers}  "
             f"{_SHOWN.get(why.verdict, why.verdict)}"
         )
 

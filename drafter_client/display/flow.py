@@ -42,10 +42,10 @@ class Emoji:
             return []
         begin = at
         cluster = ""
-        for place in range(at, len(text)):
-            character = text[place]
+        for index in range(at, len(text)):
+            character = text[index]
             if not (cluster and _goes_on(cluster, character)):
-                cluster, begin = "", place
+                cluster, begin = "", index
             if cluster or unicodedata.category(character) == "So":
                 cluster += character
         self._held = Piece(cluster, style)

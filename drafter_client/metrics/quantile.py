@@ -10,7 +10,7 @@ def quantile(values: Sequence[float], share: float) -> float:
     Fan, "Sample quantiles in statistical packages", 1996).
     """
     ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low = int(place)
+    rank = share * (len(ordered) - 1)
+    low = int(rank)
     high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+    return ordered[low] + (rank - low) * (ordered[high] - ordered[low])

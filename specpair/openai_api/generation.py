@@ -201,13 +201,13 @@ class Choices:
 
     def _spec_decode(self) -> SpecDecode:
         counts = [text.counts for text in self._texts]
-        places = max((len(each.accepted_per_position) for each in counts), default=0)
+        depth = max((len(each.accepted_per_position) for each in counts), default=0)
         return SpecDecode(
             num_drafts=sum(each.drafts_judged for each in counts),
             num_draft_tokens=sum(each.drafted for each in counts),
             num_accepted_tokens=sum(each.accepted for each in counts),
             num_accepted_tokens_per_pos=[
-                sum(sum(each.accepted_per_position[at : at + 1]) for each in counts) for at in range(places)
+                sum(sum(each.accepted_per_position[at : at + 1]) for each in counts) for at in range(depth)
             ],
         )
 

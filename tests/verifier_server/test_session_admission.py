@@ -63,12 +63,12 @@ class Rules(RuleBasedStateMachine):
         return list(self.rested)
 
     def busy(self, session: Session) -> bool:
-        return session.place.requests > 0 or self.desk.now < self.rested[session]
+        return session.lease.requests > 0 or self.desk.now < self.rested[session]
 
     def pass_time(self, seconds: float) -> None:
         self.desk.now += seconds
         for session in self.held:
-            if not session.place.requests and self.rested[session] < self.desk.now - TTL:
+            if not session.lease.requests and self.rested[session] < self.desk.now - TTL:
                 del self.rested[session]
 
     def expected(self, client: str) -> tuple[str, list[Session]]:
@@ -109,7 +109,7 @@ class Rules(RuleBasedStateMachine):
             (len(gone) == 1 and gone[0] in candidates) if outcome == "displaces" else (outcome == "free" and not gone)
         )
         for each in gone:
-            assert not each.place.requests
+            assert not each.lease.requests
             del self.rested[each]
         self.rested[session] = self.desk.now
         self.desk.table.use(session)
@@ -123,7 +123,7 @@ class Rules(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 99))
     def uses_one_that_lingers(self, number: int) -> None:
-        self.use([each for each in self.held if self.busy(each) and not each.place.requests], number)
+        self.use([each for each in self.held if self.busy(each) and not each.lease.requests], number)
 
     def use(self, among: list[Session], number: int) -> None:
         if among:
@@ -138,13 +138,13 @@ class Rules(RuleBasedStateMachine):
     @rule(number=st.integers(0, 99), seconds=st.floats(0.001, 1.5))
     def leaves(self, number: int, seconds: float) -> None:
         self.pass_time(seconds)
-        used = [each for each in self.held if each.place.requests]
+        used = [each for each in self.held if each.lease.requests]
         if used:
             self.leave(used[number % len(used)])
 
     def leave(self, session: Session) -> None:
         self.desk.table.leave(session)
-        if not session.place.requests:
+        if not session.lease.requests:
             lingers = session.self_continue and session.finish_reason is None
             self.rested[session] = self.desk.now + LINGER * lingers
 

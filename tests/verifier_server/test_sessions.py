@@ -52,7 +52,7 @@ def test_a_session_is_found_by_its_id() -> None:
     opened = table.open("a")
     assert table.sessions.get("a") is opened
     assert table.open("a") is opened
-    assert (opened.cursor, opened.place.request) == (2, "request")
+    assert (opened.cursor, opened.lease.request) == (2, "request")
     words = "no session b: it was never prefilled, was deleted, expired when idle, or made room for another one"
     with pytest.raises(UnknownSession, match=words):
         table.sessions.get("b")

@@ -126,7 +126,7 @@ async def list_sessions(request: Request) -> Response:
     listed = [
         _info(service, session, session.id if keyed else None)
         for session in service.sessions.all()
-        if session.place.owner == caller.owner
+        if session.lease.owner == caller.owner
     ]
     return _json(service_responses.SessionsResponse(sessions=listed))
 

@@ -150,7 +150,7 @@ class Queue:
                 self._remove(sequence, [request])
                 continue
             try:
-                waits = request is not ran and request.place(self._max_drafts, first=request is sequence.requests[0])
+                waits = request is not ran and request.compare(self._max_drafts, first=request is sequence.requests[0])
             except SpecPairError as error:
                 self.fail(sequence, [request], error)
                 continue
@@ -201,7 +201,7 @@ class Queue:
         others = [other for other in sequence.requests if not other.cancelled and other.draft != request.draft]
         # One submitted before the last pass ended overlaps, too: by chance it is handled before or after that pass.
         overlaps = others or request.submitted < sequence.judged_at
-        if overlaps and request.place(self._max_drafts, first=False):
+        if overlaps and request.compare(self._max_drafts, first=False):
             raise OverlapRefused(
                 f"another verify of session {request.session.id} is under way: with the strategy "
                 f"{request.session.strategy} the text would depend on timing: send one at a time"

@@ -68,14 +68,14 @@ class Request:
     forward: float = 0.0  # total time of the passes that ran this request
     sessions: int = 0  # how many sessions shared the last of these passes
     since: float = 0.0  # when it took its place in the order of arrival
-    fresh: Draft = NO_DRAFT  # what goes beyond the committed tokens, as of the last `place`
+    fresh: Draft = NO_DRAFT  # what goes beyond the committed tokens, as of the last `compare`
 
     @property
     def position(self) -> int:
         """How many tokens the client knows to be committed."""
         return self.draft.position
 
-    def place(self, max_drafts: int, first: bool) -> bool:
+    def compare(self, max_drafts: int, first: bool) -> bool:
         """Compare the draft with the committed tokens; returns False if these answer it without a pass.
 
         `fresh` may stay longer than `max_drafts` while the request is not the `first` of its session: earlier requests

@@ -25,12 +25,12 @@ class Accounting:
         self._count(session, len(session.tokens), 0, 0)
 
     def _count(self, session: Session, total: int, drafted: int, accepted: int) -> None:
-        place = session.place
-        new = max(0, total - place.counted)
-        first = new > 0 and place.counted == session.decided_from
-        place.counted += new
+        lease = session.lease
+        new = max(0, total - lease.counted)
+        first = new > 0 and lease.counted == session.decided_from
+        lease.counted += new
         if new or drafted:
-            self._accounts.of(place.key).count(
+            self._accounts.of(lease.key).count(
                 self._accounts.clock(),
                 prompt=session.prompt_len if first else 0,
                 generated=new,

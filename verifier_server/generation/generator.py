@@ -177,7 +177,7 @@ class Generator:
 
     def forget(self, session: Session) -> None:
         """Remove a session whose id was made here, unless a later request has used the id."""
-        if session.place.grace is not None:
+        if session.lease.grace is not None:
             self._sessions.discard(session)
 
 

@@ -44,7 +44,7 @@ class EngineMetrics(EngineObserver):
             self._prefilled.inc(prefilled)
 
     def committed(self, session: Session, tokens: int, judged: int, accepted: int, since: float, first: bool) -> None:
-        text = self._metrics.text(session.place.key)
+        text = self._metrics.text(session.lease.key)
         text.tokens(tokens)
         if not first:
             text.gap(since)
@@ -59,5 +59,5 @@ class EngineMetrics(EngineObserver):
         self._target_decoded.inc(tokens)
 
     def ended(self, session: Session, seconds: float) -> None:
-        self._metrics.text(session.place.key).ended(str(session.finish_reason), seconds)
+        self._metrics.text(session.lease.key).ended(str(session.finish_reason), seconds)
         self._on_end(session)

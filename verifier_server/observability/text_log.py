@@ -10,7 +10,7 @@ def log_text(session: Session) -> None:
     """Log the text of a session that has ended, or that nobody continues. Nothing is logged for one without a token."""
     generated = len(session.tokens) - session.decided_from
     if generated:
-        request = session.place.request
+        request = session.lease.request
         LogLine(
             session.prompt_len,
             generated,

@@ -148,8 +148,8 @@ class Reactor:
         while (in_flight_draft := self._controller.next_draft(now)) is not None:
             self._untold.append((events.Sent(in_flight_draft, self._controller.schedule), now))
             if self._explained:
-                places = enumerate(in_flight_draft.draft, in_flight_draft.draft.position)
-                self._confidence |= {(place, each.token): each.confidence for place, each in places}
+                positions = enumerate(in_flight_draft.draft, in_flight_draft.draft.position)
+                self._confidence |= {(position, each.token): each.confidence for position, each in positions}
             self._executor.send(in_flight_draft)
         step = self._controller.next_step(now)
         if step is not None:
@@ -184,8 +184,8 @@ class Reactor:
         filled in from `_confidence`."""
         known = self._confidence
         return [
-            each if each is None or each.q is not None else replace(each, q=known.get((place, each.draft)))
-            for place, each in enumerate(decisions, start)
+            each if each is None or each.q is not None else replace(each, q=known.get((position, each.draft)))
+            for position, each in enumerate(decisions, start)
         ]
 
     def _commit(

@@ -147,8 +147,8 @@ class LabelledMetrics:
             self._accepted_tokens.inc(accepted)
             model, *key = self._labels
             while len(self._positions) < accepted:
-                place = str(len(self._positions))
-                self._positions.append(self._metrics.accepted_per_position.labels(model, place, *key))
+                depth = str(len(self._positions))
+                self._positions.append(self._metrics.accepted_per_position.labels(model, depth, *key))
             for position in self._positions[:accepted]:
                 position.inc()
 

@@ -83,11 +83,11 @@ def _reported(error: ValidationError) -> InvalidRequest:
     errors = error.errors(include_url=False, include_input=False)
     if errors[0]["type"] == "json_invalid":  # what Python's reader takes, and pydantic's does not
         return InvalidRequest(_TOO_DEEP if "recursion" in errors[0]["msg"] else _UNICODE)
-    found = [(_place(each), each["msg"].removeprefix("Value error, ")) for each in errors]
+    found = [(_path(each), each["msg"].removeprefix("Value error, ")) for each in errors]
     parameter = found[0][0][:1]
-    of_it = [(place, message) for place, message in found if place[:1] == parameter]
-    furthest = max((place for place, _ in of_it), key=len)
-    message = " or ".join(dict.fromkeys(message for place, message in of_it if place == furthest))
+    of_it = [(path, message) for path, message in found if path[:1] == parameter]
+    furthest = max((path for path, _ in of_it), key=len)
+    message = " or ".join(dict.fromkeys(message for path, message in of_it if path == furthest))
     message = message.replace(" or Input should be ", " or ")
     where = ".".join(shown(str(part)) for part in furthest)
     if not where:  # our own checks begin with the name
@@ -96,7 +96,7 @@ def _reported(error: ValidationError) -> InvalidRequest:
     return InvalidRequest(f"{where}: {message}", param=where)
 
 
-def _place(error: ErrorDetails) -> tuple[int | str, ...]:
+def _path(error: ErrorDetails) -> tuple[int | str, ...]:
     """Where an error is, without pydantic's names of the types that the value may have."""
-    place = tuple(part for part in error["loc"] if isinstance(part, int) or not _TYPE.search(part))
-    return (*place, error["ctx"]["field"]) if error["type"] == REFUSED else place
+    path = tuple(part for part in error["loc"] if isinstance(part, int) or not _TYPE.search(part))
+    return (*path, error["ctx"]["field"]) if error["type"] == REFUSED else path

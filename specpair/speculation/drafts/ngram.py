@@ -14,7 +14,7 @@ from specpair.speculation.drafts.tree import Prediction
 
 _SIZES = (4, 3, 2, 1)  # lengths of the indexed n-grams, the longest first
 _LONGEST = 32  # most tokens of a match that count
-_PLACES = 4  # latest occurrences of an n-gram that are compared
+_OCCURRENCES = 4  # latest occurrences of an n-gram that are compared
 _TRIED = 2000  # latest added tokens that are predicted before they are added, which is enough of a long prompt
 _KEEP = 0.995  # factor by which old counts fade with each prediction
 _PRIOR = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8)  # prior chance of a right prediction, by bit length of the match's length
@@ -26,7 +26,7 @@ class NgramIndex:
 
     def __init__(self) -> None:
         self._text: list[int] = []
-        self._places: dict[tuple[int, ...], list[int]] = {}  # n-gram -> places of the token behind it
+        self._positions: dict[tuple[int, ...], list[int]] = {}  # n-gram -> positions of the token behind it
         self._right = [_PRIOR_WEIGHT * chance for chance in _PRIOR]
         self._tried = [_PRIOR_WEIGHT] * len(_PRIOR)
 
@@ -42,7 +42,7 @@ class NgramIndex:
             end = len(self._text)
             for size in _SIZES:
                 if size <= end:
-                    self._places.setdefault(tuple(self._text[-size:]), []).append(end)
+                    self._positions.setdefault(tuple(self._text[-size:]), []).append(end)
 
     def predict(self, tail: Sequence[int] = ()) -> Prediction | None:
         """The likeliest token behind the text and `tail`, its chance as confidence, and a runner-up; None: no match."""
@@ -65,20 +65,20 @@ class NgramIndex:
         for size in _SIZES:
             if size > whole or len({token for _, token in found}) >= choices:
                 continue
-            places = self._places.get(tuple(recent[-size:]), ())
-            latest = [place for place in places[-_PLACES - 1 :] if place < whole][::-1][:_PLACES]
-            matches = [(self._match(place, recent, size), self._at(place, tail)) for place in latest]
+            positions = self._positions.get(tuple(recent[-size:]), ())
+            latest = [position for position in positions[-_OCCURRENCES - 1 :] if position < whole][::-1][:_OCCURRENCES]
+            matches = [(self._match(position, recent, size), self._at(position, tail)) for position in latest]
             found += sorted(matches, key=lambda match: -match[0])  # a stable sort: of equal lengths, the latest first
         return found
 
-    def _at(self, place: int, tail: Sequence[int]) -> int:
+    def _at(self, position: int, tail: Sequence[int]) -> int:
         held = len(self._text)
-        return self._text[place] if place < held else tail[place - held]
+        return self._text[position] if position < held else tail[position - held]
 
-    def _match(self, place: int, recent: Sequence[int], length: int) -> int:
-        """Length of the match between the tokens before `place` and the end of `recent`; at least `length`."""
-        most = min(len(recent), place)
-        while length < most and self._text[place - length - 1] == recent[-length - 1]:
+    def _match(self, position: int, recent: Sequence[int], length: int) -> int:
+        """Length of the match between the tokens before `position` and the end of `recent`; at least `length`."""
+        most = min(len(recent), position)
+        while length < most and self._text[position - length - 1] == recent[-length - 1]:
             length += 1
         return length
 

@@ -33,12 +33,12 @@ _REPLACED = len(_PRIOR) - 1
 _PRIOR_WEIGHT = 4.0  # outcomes that the prior counts for
 
 
-class _Place(NamedTuple):
+class _Alignment(NamedTuple):
     """Where the output stands in the prediction. Indices count the prediction's tokens."""
 
     next: int  # index of the token that is expected next
     agreed: int  # how many tokens before it are the last ones of the output, `_LONGEST` at most
-    left: int  # index of the token at which the output left the last trusted place
+    left: int  # index of the token at which the output left the last trusted alignment
     away: int  # tokens of the output since then
     instead: tuple[int, ...] = ()  # tokens expected before that at `next`: the rest of a remembered replacement
 
@@ -51,8 +51,9 @@ class PredictedOutput:
         self._tokens = list(tokens)
         self._prompt_len = prompt_len
         self._output: list[int] = []
-        self._place = _Place(0, _AT_START, 0, 0)
-        self._tail: tuple[list[int], _Place] = [], self._place  # the last tail of `predict`, and the place behind it
+        self._alignment = _Alignment(0, _AT_START, 0, 0)
+        # The last tail of `predict`, and the alignment behind it.
+        self._tail: tuple[list[int], _Alignment] = [], self._alignment
         self._ends: dict[int, list[int]] = {}  # token -> indices behind it
         self._far_ends: dict[tuple[int, ...], list[int]] = {}  # `_FAR` tokens -> indices behind them
         for end, token in enumerate(self._tokens, 1):
@@ -69,62 +70,62 @@ class PredictedOutput:
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Take in `tokens` that follow in the output, and learn from them."""
-        place = self._place
+        alignment = self._alignment
         for at, token in enumerate(tokens):
-            if (expected := self._expected(place)) is not None:
+            if (expected := self._expected(alignment)) is not None:
                 level = expected[1]
                 self._right[level] = _KEEP * self._right[level] + (expected[0] == token)
                 self._compared[level] = _KEEP * self._compared[level] + 1.0
-            before, place = place, self._moved(place, tokens, at)
-            self._learn_replacement(before, place, tokens, at)
+            before, alignment = alignment, self._moved(alignment, tokens, at)
+            self._learn_replacement(before, alignment, tokens, at)
         self._output.extend(tokens)
-        self._place, self._tail = place, ([], place)
+        self._alignment, self._tail = alignment, ([], alignment)
 
     def predict(self, tail: Sequence[int] = ()) -> tuple[int, float] | None:
         """The token that follows the output and `tail`, and the chance of it, 0 to 1; None at the prediction's end."""
-        known, place = self._tail
+        known, alignment = self._tail
         if len(known) > len(tail) or known != list(tail[: len(known)]):
-            known, place = [], self._place
+            known, alignment = [], self._alignment
         for at in range(len(known), len(tail)):
-            place = self._moved(place, tail, at)
-        self._tail = list(tail), place
-        if (expected := self._expected(place)) is None:
+            alignment = self._moved(alignment, tail, at)
+        self._tail = list(tail), alignment
+        if (expected := self._expected(alignment)) is None:
             return None
         token, level = expected
         return token, self._right[level] / self._compared[level]
 
-    def _expected(self, place: _Place) -> tuple[int, int] | None:
-        """The token that follows `place`, and the index of its chance; None: there is none."""
-        if place.instead:
-            return place.instead[0], _REPLACED
-        if place.next >= len(self._tokens):
+    def _expected(self, alignment: _Alignment) -> tuple[int, int] | None:
+        """The token that follows `alignment`, and the index of its chance; None: there is none."""
+        if alignment.instead:
+            return alignment.instead[0], _REPLACED
+        if alignment.next >= len(self._tokens):
             return None
-        if (replacement := self._replacement(place)) is not None:
+        if (replacement := self._replacement(alignment)) is not None:
             return replacement[1][0], _REPLACED
-        return self._tokens[place.next], place.agreed.bit_length()
+        return self._tokens[alignment.next], alignment.agreed.bit_length()
 
-    def _replacement(self, place: _Place) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """The tokens at a trusted place that were replaced before, and what replaced them; None: none were."""
-        if place.agreed < _SURE or place.next >= len(self._tokens):
+    def _replacement(self, alignment: _Alignment) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """The tokens at a trusted alignment that were replaced before, and what replaced them; None: none were."""
+        if alignment.agreed < _SURE or alignment.next >= len(self._tokens):
             return None
-        known = self._replacements.get(self._tokens[place.next], {})
-        return next((each for each in known.items() if self._stands(each[0], place.next)), None)
+        known = self._replacements.get(self._tokens[alignment.next], {})
+        return next((each for each in known.items() if self._stands(each[0], alignment.next)), None)
 
     def _stands(self, tokens: tuple[int, ...], at: int) -> bool:
         return tuple(self._tokens[at : at + len(tokens)]) == tokens
 
-    def _learn_replacement(self, before: _Place, place: _Place, tokens: Sequence[int], at: int) -> None:
-        """Take in what `tokens[at]`, which led from `before` to `place`, showed: that a replacement has ended, or that
-        the target kept tokens which it had replaced."""
+    def _learn_replacement(self, before: _Alignment, alignment: _Alignment, tokens: Sequence[int], at: int) -> None:
+        """Take in what `tokens[at]`, which led from `before` to `alignment`, showed: that a replacement has ended, or
+        that the target kept tokens which it had replaced."""
         if not (before.away or before.instead):
             kept = self._tokens[before.next : before.next + 1] == [tokens[at]]
             if kept and (stale := self._replacement(before)) is not None:
                 del self._replacements[tokens[at]][stale[0]]
             return
-        if place.away or not before.away or place.instead:
+        if alignment.away or not before.away or alignment.instead:
             return
-        since, replaced = before.away + 1, place.next - place.agreed - before.left
-        new = since - place.agreed
+        since, replaced = before.away + 1, alignment.next - alignment.agreed - before.left
+        new = since - alignment.agreed
         if not (0 <= replaced <= _MOST_REPLACED and 0 < new <= _MOST_REPLACED):
             return
         recent = [*self._output[-2 * _LONGEST :], *tokens[max(0, at + 1 - 2 * _LONGEST) : at + 1]]
@@ -137,43 +138,43 @@ class PredictedOutput:
         known.pop(key, None)
         self._replacements[key[0]] = {key: instead, **known}  # the latest first
 
-    def _moved(self, place: _Place, tokens: Sequence[int], at: int) -> _Place:
-        """The place behind `tokens[at]`, which follows `place`. `tokens`: what follows the output."""
-        if place.instead and place.instead[0] == tokens[at]:
-            return self._within(place, place.instead[1:])
-        if place.instead:
-            return self._searched(place, tokens, at, place.left, place.away + 1)
-        if place.next < len(self._tokens) and self._tokens[place.next] == tokens[at]:
-            agreed = min(place.agreed + 1, _LONGEST)
+    def _moved(self, alignment: _Alignment, tokens: Sequence[int], at: int) -> _Alignment:
+        """The alignment behind `tokens[at]`, which follows `alignment`. `tokens`: what follows the output."""
+        if alignment.instead and alignment.instead[0] == tokens[at]:
+            return self._within(alignment, alignment.instead[1:])
+        if alignment.instead:
+            return self._searched(alignment, tokens, at, alignment.left, alignment.away + 1)
+        if alignment.next < len(self._tokens) and self._tokens[alignment.next] == tokens[at]:
+            agreed = min(alignment.agreed + 1, _LONGEST)
             if agreed >= _SURE:
-                return _Place(place.next + 1, agreed, place.next + 1, 0)
-            return _Place(place.next + 1, agreed, place.left, place.away + 1)
-        if place.agreed < _SURE:
-            return self._searched(place, tokens, at, place.left, place.away + 1)
-        if (known := self._replacement(place)) is not None:
+                return _Alignment(alignment.next + 1, agreed, alignment.next + 1, 0)
+            return _Alignment(alignment.next + 1, agreed, alignment.left, alignment.away + 1)
+        if alignment.agreed < _SURE:
+            return self._searched(alignment, tokens, at, alignment.left, alignment.away + 1)
+        if (known := self._replacement(alignment)) is not None:
             replaced, instead = known
             if instead[0] == tokens[at]:
-                begun = _Place(place.next + len(replaced), place.agreed, place.next, 0)
+                begun = _Alignment(alignment.next + len(replaced), alignment.agreed, alignment.next, 0)
                 return self._within(begun, instead[1:])
-        return self._searched(place, tokens, at, place.next, 1)
+        return self._searched(alignment, tokens, at, alignment.next, 1)
 
-    def _within(self, place: _Place, rest: tuple[int, ...]) -> _Place:
-        """The place behind one more token of a replacement, of which `rest` is left."""
+    def _within(self, alignment: _Alignment, rest: tuple[int, ...]) -> _Alignment:
+        """The alignment behind one more token of a replacement, of which `rest` is left."""
         if rest:
-            return place._replace(away=place.away + 1, instead=rest)
-        return _Place(place.next, place.agreed, place.next, 0)
+            return alignment._replace(away=alignment.away + 1, instead=rest)
+        return _Alignment(alignment.next, alignment.agreed, alignment.next, 0)
 
-    def _searched(self, place: _Place, tokens: Sequence[int], at: int, left: int, away: int) -> _Place:
-        """The place behind `tokens[at]`, which does not follow `place`, since the output left the prediction."""
+    def _searched(self, alignment: _Alignment, tokens: Sequence[int], at: int, left: int, away: int) -> _Alignment:
+        """The alignment behind `tokens[at]`, which does not follow `alignment`: the output left the prediction."""
         recent = [*self._output[-_LONGEST:], *tokens[max(0, at + 1 - _LONGEST) : at + 1]][-_LONGEST:]
         expected = min(left + min(away, _BLIND), len(self._tokens))
-        if 0 < place.agreed < _SURE:  # a place that was not trusted is the best guess all the same
-            expected = place.next
+        if 0 < alignment.agreed < _SURE:  # one that was not trusted is the best guess all the same
+            expected = alignment.next
         found = self._found(recent, left, expected)
         if found is None:
-            return _Place(expected, 0, left, away)
+            return _Alignment(expected, 0, left, away)
         agreed, end = found
-        return _Place(end, agreed, end if agreed >= _SURE else left, 0 if agreed >= _SURE else away)
+        return _Alignment(end, agreed, end if agreed >= _SURE else left, 0 if agreed >= _SURE else away)
 
     def _found(self, recent: Sequence[int], left: int, expected: int) -> tuple[int, int] | None:
         """(length, end) of the best match of the last tokens of `recent` in the prediction; None: there is none."""

@@ -80,10 +80,10 @@ class VerifierTimeline:
 
     def arrived(self, in_flight_draft: InFlightDraft) -> None:
         """Take in that the response to a draft has come."""
-        place = self.drafts_in_flight.index(in_flight_draft)
-        for earlier in self.drafts_in_flight[:place]:  # their responses were overtaken on the way back
+        index = self.drafts_in_flight.index(in_flight_draft)
+        for earlier in self.drafts_in_flight[:index]:  # their responses were overtaken on the way back
             earlier.self_continue = in_flight_draft.self_continue
-        del self.drafts_in_flight[place]
+        del self.drafts_in_flight[index]
         self.self_continue = bool(in_flight_draft.self_continue)
         self._end_of_all = None
 

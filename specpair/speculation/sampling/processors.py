@@ -58,37 +58,37 @@ class TokenCounts:
     def __init__(self, size: int | None) -> None:
         """`size`: ids that count, those below it; None: all."""
         self._size = size
-        self._places: dict[int, int] = {}  # where each id is in the arrays
+        self._indices: dict[int, int] = {}  # where each id is in the arrays
         self._ids, self._counts = np.zeros(64, np.int64), np.zeros(64, np.float32)
 
     def add(self, token: int) -> None:
         if self._size is not None and token >= self._size:
             return
-        place = self._places.setdefault(token, len(self._places))
-        if place == len(self._ids):
+        index = self._indices.setdefault(token, len(self._indices))
+        if index == len(self._ids):
             self._ids = np.concatenate((self._ids, np.zeros_like(self._ids)))
             self._counts = np.concatenate((self._counts, np.zeros_like(self._counts)))
-        self._ids[place] = token
-        self._counts[place] += 1
+        self._ids[index] = token
+        self._counts[index] += 1
 
     def remove(self, token: int) -> None:
         """Remove the token that was added last, of those that were not removed."""
         if self._size is not None and token >= self._size:
             return
-        place = self._places[token]
-        self._counts[place] -= 1
-        if not self._counts[place]:  # it was added last, so its place is the last one
-            del self._places[token]
+        index = self._indices[token]
+        self._counts[index] -= 1
+        if not self._counts[index]:  # it was added last, so its index is the last one
+            del self._indices[token]
 
     @property
     def ids(self) -> NDArray[np.int64]:
         """The ids that occur, shape (n,), in the order in which they came."""
-        return self._ids[: len(self._places)]
+        return self._ids[: len(self._indices)]
 
     @property
     def counts(self) -> Logits:
         """How often each of `ids` occurs, float32 of shape (n,)."""
-        return self._counts[: len(self._places)]
+        return self._counts[: len(self._indices)]
 
 
 class EndsLater(LogitProcessor):

@@ -145,8 +145,8 @@ def test_disconnected_client_leaves_no_requests(serve: Serve) -> None:
         assert backend.entered.wait(20)
         passes = backend.passes
         body = {"items": [right(name) for name in "abc"]}
-        leave_behind(live, "/verify/batch", body, lambda: all(sessions.get(name).place.requests == 1 for name in "abc"))
-        until(lambda: not any(sessions.get(name).place.requests for name in "abc"))
+        leave_behind(live, "/verify/batch", body, lambda: all(sessions.get(name).lease.requests == 1 for name in "abc"))
+        until(lambda: not any(sessions.get(name).lease.requests for name in "abc"))
         backend.gate.set()
         other.result(20)
     live.service.engine.check_integrity()

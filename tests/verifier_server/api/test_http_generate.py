@@ -133,7 +133,7 @@ def test_closing_a_stream_stops_decoding_and_keeps_the_session_briefly(
     with live.client() as client, client.stream("POST", "/generate", json={"prompt": "x", "stream": True}) as response:
         lines = response.iter_lines()
         assert "event: tokens" in [next(lines) for _ in range(30)]
-        assert [session.place.requests for session in live.service.sessions.all()] == [1], "the session is in use"
+        assert [session.lease.requests for session in live.service.sessions.all()] == [1], "the session is in use"
     until(lambda: live.service.texts.under_way == 0)
     assert not backend.released.is_set()
     assert live.http.get("/sessions").json() == {"sessions": []}, "the grace period is over"

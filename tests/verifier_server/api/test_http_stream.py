@@ -189,7 +189,7 @@ def test_session_with_a_reader_does_not_expire(serve: Serve) -> None:
         assert next(stream)[0] == "tokens"
         now[0] = 1000.0
         assert len(live.http.get("/sessions").json()["sessions"]) == 1
-    until(lambda: not live.service.sessions.all()[0].place.requests)
+    until(lambda: not live.service.sessions.all()[0].lease.requests)
     now[0] = 2000.0
     assert live.http.get("/sessions").json()["sessions"] == []
 

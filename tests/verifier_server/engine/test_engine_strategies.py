@@ -239,7 +239,7 @@ def test_a_draft_cut_at_the_limit_keeps_its_distributions() -> None:
     session = opened(bench, Strategy.PROBABILISTIC, limit=4)
     drafts, proposals = propose_drafts(session.tokens, WARM, 6)
     asked = bench.ask(session, 5, drafts, proposals=proposals)
-    assert asked.request.place(8, first=True)
+    assert asked.request.compare(8, first=True)
     part = BatchItem(SequenceState(session, DraftCredit()), asked.request, [asked.request], asked.request.fresh)
     assert part.fresh == Draft.chain(5, drafts[:2], proposals[:2])
     bench.run(asked)

@@ -76,7 +76,7 @@ class World(virtual_time.World):
             self_continue=self_continue,
             client=client,
         )
-        del session.place  # the engine does not look at it
+        del session.lease  # the engine does not look at it
         return session
 
     def slot(self, session: Session) -> int | None:

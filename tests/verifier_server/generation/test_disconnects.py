@@ -30,11 +30,11 @@ def test_requests_of_disconnected_clients_are_dropped_and_can_be_sent_again(serv
     with ThreadPoolExecutor(1) as thread:
         other = thread.submit(live.post, "/prefill", {"session_id": "other", "prompt_ids": [256, 9]})
         assert backend.entered.wait(20)
-        leave_behind(live, path, body, lambda: len(sessions) == 2 and sessions.get("s").place.requests == 1)
+        leave_behind(live, path, body, lambda: len(sessions) == 2 and sessions.get("s").lease.requests == 1)
         if path == "/prefill":
             until(lambda: len(sessions) == 1)  # no token was committed, so the session is removed
         else:
-            until(lambda: sessions.get("s").place.requests == 0)
+            until(lambda: sessions.get("s").lease.requests == 0)
         backend.gate.set()
         assert other.result(20)["tokens"] == plain(SCRIPT, [256, 9], 1)
     live.service.engine.check_integrity()
