@@ -24,7 +24,7 @@ class DraftToken(NamedTuple):
     """A token of a draft.
 
     `confidence`: the drafter's probability of it, 0 to 1. `probs`: the distribution that it was drawn from, where that
-    is sent; None: it was chosen. `parent`: how many places before it in the draft its parent stands, the token that it
+    is sent; None: it was chosen. `parent`: how many tokens before it in the draft its parent stands, the token that it
     follows. In a chain that is the one before it; the first token of a draft follows the committed text.
     """
 
@@ -83,22 +83,22 @@ class Draft:
             return None
         at = path[-1] if path else -1
         rest: list[DraftToken] = []
-        places = {at: -1}  # of the tokens that are kept, and of their root, by index in this draft
+        kept = {at: -1}  # indices in the rest, by index in this draft; -1: the root of what is kept
         for index in range(at + 1, len(self.tokens)):
-            parent = places.get(index - self.tokens[index].parent)
+            parent = kept.get(index - self.tokens[index].parent)
             if parent is not None:
-                places[index] = len(rest)
+                kept[index] = len(rest)
                 rest.append(self.tokens[index]._replace(parent=len(rest) - parent))
         return type(self)(self.position + len(committed), tuple(rest))
 
     def contains(self, other: Self) -> bool:
         """Whether each token of `other`, a draft at the same position, is in this one, behind the same tokens."""
-        places = {-1: -1}
+        found = {-1: -1}  # indices in this draft, by index in `other`
         for index, each in enumerate(other.tokens):
-            place = self._child(places[index - each.parent], each.token)
-            if place is None:
+            child = self._child(found[index - each.parent], each.token)
+            if child is None:
                 return False
-            places[index] = place
+            found[index] = child
         return True
 
     def _path(self, committed: Sequence[int]) -> list[int]:

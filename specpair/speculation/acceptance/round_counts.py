@@ -27,7 +27,7 @@ class RoundCounts:
     drafted: int = 0  # draft tokens that the target judged
     accepted: int = 0  # of the judged draft tokens, those accepted
     drafts_judged: int = 0  # drafts of which the target judged at least one token
-    accepted_per_position: list[int] = field(default_factory=list)  # accepted ones by their place in the judged part
+    accepted_per_position: list[int] = field(default_factory=list)  # accepted ones by their index in the judged part
     looked_up: int = 0  # of the judged draft tokens, those looked up, in the text or in the prediction
     looked_up_accepted: int = 0  # of these, those accepted
     prediction_accepted: int = 0  # draft tokens from the client's prediction that were accepted
@@ -47,8 +47,8 @@ class RoundCounts:
         self.prediction_accepted += sum(predicted[:accepted])
         self.prediction_rejected += sum(predicted[accepted:])
         self.accepted_per_position += [0] * (accepted - len(self.accepted_per_position))
-        for place in range(accepted):
-            self.accepted_per_position[place] += 1
+        for at in range(accepted):
+            self.accepted_per_position[at] += 1
 
     @property
     def acceptance_rate(self) -> float | None:
