@@ -76,7 +76,7 @@ class ScriptedBackend(Backend):
         self.max_rollback, self.can_copy, self.has_top_logits = max_rollback, can_copy, has_top_logits
         self.passes = 0  # forward passes so far
         self.fed = 0  # tokens over all passes
-        self._held: list[list[int]] = [[] for _ in range(slots)]
+        self.held: list[list[int]] = [[] for _ in range(slots)]  # the token ids in each slot
         super().__init__()
 
     def logits_after(self, tokens: Sequence[int]) -> Logits:
@@ -93,7 +93,7 @@ class ScriptedBackend(Backend):
         return logits
 
     def close(self) -> None:
-        self._held = [[] for _ in range(self.slots)]
+        self.held = [[] for _ in range(self.slots)]
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         self.passes += 1
@@ -102,7 +102,7 @@ class ScriptedBackend(Backend):
             time.sleep(self.script.seconds_per_pass)
         results = []
         for slot, start, tokens, logits_from in batch:
-            held = self._held[slot]
+            held = self.held[slot]
             del held[start:]
             held.extend(tokens)
             rows = [self.logits_after(held[: start + i + 1]) for i in range(logits_from, len(tokens))]
@@ -117,10 +117,10 @@ class ScriptedBackend(Backend):
         return [taken(rows, *each) for rows, each in zip(self._forward(batch), wanted, strict=True)]
 
     def _copy(self, source: int, destination: int, length: int) -> None:
-        self._held[destination] = self._held[source][:length]
+        self.held[destination] = self.held[source][:length]
 
     def _release(self, slot: int) -> None:
-        self._held[slot] = []
+        self.held[slot] = []
 
 
 def load(options: LoadOptions, progress: Progress | None = None) -> ScriptedBackend:

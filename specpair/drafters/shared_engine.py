@@ -30,7 +30,7 @@ class _Call:
     results: list[Any] = field(default_factory=list)  # for each entry: its whole rows of logits, or top logits
     error: BaseException | None = None
     leads: bool = False  # whether this call's thread runs the engine, for this call and others
-    woken: threading.Event = field(default_factory=threading.Event)
+    woken: threading.Event = field(init=False)  # made when the call is queued
 
     @property
     def tokens(self) -> int:
@@ -65,8 +65,9 @@ class _WholeRow:
 class SharedEngine:
     """Lends slots of an engine to threads, in views; only one thread at a time uses the engine itself."""
 
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
+    def __init__(self, backend: Backend, event: Callable[[], threading.Event] = threading.Event) -> None:
+        """`event`: makes what a call waits for while others use the engine."""
+        self.backend, self._event = backend, event
         self.failure: str | None = None  # the reason, once no pass can run any more
         self._free = list(reversed(range(backend.slots)))
         self._waiting: deque[_Call] = deque()  # in order of arrival; the first one leads next
@@ -123,6 +124,7 @@ class SharedEngine:
 
     def _run(self, call: _Call) -> None:
         """Wait until `call` is done, by this thread or another. Raises the call's error."""
+        call.woken = self._event()
         with self._lock:
             self._waiting.append(call)
             if not self._busy:

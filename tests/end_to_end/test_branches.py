@@ -17,8 +17,7 @@ from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.errors import OutOfRoom
 from specpair.engines.load_options import LoadOptions
 from specpair.speculation.acceptance.text_spec import TextSpec
-from specpair.speculation.policy.controller import SpeculationController
-from specpair.speculation.policy.timing import LatencyModel
+from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.sampling.sampling import Sampling
 from tests.end_to_end.prompts import PROMPTS
@@ -127,8 +126,7 @@ def test_default_cells_suffice_for_the_controller_s_deepest_drafts(monkeypatch: 
     """With as many branches of the deepest draft as there are slots."""
     with closing(_loaded(shared_cells=BRANCH_CELLS * (SLOTS - 1))) as backend:
         drafter, refusals = ModelDrafter(backend, Sampling()), _Refusals(backend, monkeypatch)
-        controller = SpeculationController([1], 10_000, frozenset(), LatencyModel(), max_drafts=1000)
-        deepest = controller._room
+        deepest = DraftLength(None, 1000).room(10_000)
         text = np.random.default_rng(0).integers(0, 4096, CONTEXT - deepest).tolist()
         for depth in range(1, deepest + 1):
             drafter.expand(text, [[branch] * depth for branch in range(SLOTS)], True)

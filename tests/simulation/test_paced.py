@@ -34,9 +34,9 @@ class Time:
 
 
 class Computing(ScriptedBackend):
-    """Takes `seconds` of a `Time` for each pass."""
+    """Takes `seconds` of a `Time` for each pass, or `fails`."""
 
-    seconds = 0.004
+    seconds, fails = 0.004, False
 
     def __init__(self, time: Time) -> None:
         super().__init__()
@@ -45,6 +45,11 @@ class Computing(ScriptedBackend):
     def extend(self, batch: Sequence[Entry]) -> list[Logits]:
         self.time.now += self.seconds
         return super().extend(batch)
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        if self.fails:
+            raise EngineFailure("a device went away")
+        return super()._forward(batch)
 
 
 @pytest.fixture
@@ -97,15 +102,9 @@ def test_what_the_engine_holds_already_is_known() -> None:
     assert Paced(engine, COST).length(1) == 3
 
 
-def test_a_failed_pass_empties_its_rows_and_is_not_waited_for(
-    backend: Paced, engine: Computing, time: Time, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_pass_empties_its_rows_and_is_not_waited_for(backend: Paced, engine: Computing, time: Time) -> None:
     backend.extend([Entry(0, 0, [1], 0), Entry(1, 0, [1], 0)])
-
-    def fail(batch: Sequence[Entry]) -> list[Logits]:
-        raise EngineFailure("a device went away")
-
-    monkeypatch.setattr(engine, "_forward", fail)
+    engine.fails = True
     time.slept.clear()
     with pytest.raises(EngineFailure):
         backend.extend([Entry(0, 1, [2], 0)])
@@ -166,7 +165,11 @@ def test_the_application_is_made_when_it_is_asked_for(monkeypatch: pytest.Monkey
     monkeypatch.setenv("VERIFIER_BACKEND", "scripted")
     monkeypatch.setenv("VERIFIER_MODEL", "7")
     monkeypatch.setenv("PACED_TARGET", str(TARGET_25))
-    backend = paced.app.state.service.loader._backend
+    service = paced.app.state.service
+    service.loader.start()
+    assert service.loader.wait(20)
+    backend = service.engine.backend
+    service.stop()
     assert isinstance(backend, Paced)
     assert (backend.cost, backend.model_name) == (TARGET_25, "scripted-7")
     with pytest.raises(AttributeError):

@@ -320,7 +320,7 @@ class _Shared(ScriptedBackend):
         self.refusals = 0
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-        after = {number: tuple(held) for number, held in enumerate(self._held)}
+        after = {number: tuple(held) for number, held in enumerate(self.held)}
         for entry in batch:
             after[entry.slot] = (*after[entry.slot][: entry.start], *entry.tokens)
         taken = {held[:end] for held in after.values() for end in range(1, len(held) + 1)}

@@ -1,7 +1,6 @@
 """SharedEngine: calls of several threads share passes; results and errors reach only the threads concerned."""
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -68,32 +67,31 @@ class Engine(ScriptedBackend):
         self.closed = True
 
 
-class Arrivals(deque[Any]):
-    """A queue that counts arrivals and sets the event type by which calls are woken."""
+class Waiting(threading.Event):
+    """What a call waits for. `arrived` counts those that wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, arrived: threading.Semaphore) -> None:
         super().__init__()
-        self.arrived = threading.Semaphore(0)
-        self.woken: type[threading.Event] = threading.Event
+        self.arrived = arrived
 
-    def append(self, call: Any) -> None:
-        call.woken = self.woken()
-        super().append(call)
+    def wait(self, timeout: float | None = None) -> bool:
         self.arrived.release()
+        return super().wait(timeout)
 
 
 class Scene:
-    """A pass that ends when the test says so, and calls that arrive meanwhile."""
+    """A pass that ends when the test says so, and calls that arrive meanwhile, each of which waits for an `event`."""
 
     def __init__(self, engine: Engine, threads: ThreadPoolExecutor) -> None:
         self.engine, self._threads = engine, threads
-        self.shared = SharedEngine(engine)
-        self.arrivals = self.shared._waiting = Arrivals()
+        self.arrived = threading.Semaphore(0)
+        self.event: Callable[[threading.Semaphore], threading.Event] = Waiting
+        self.shared = SharedEngine(engine, lambda: self.event(self.arrived))
 
     def call(self, do: Callable[[], Any]) -> Future[Any]:
         """Run `do` on a thread. Returns when its call waits for the engine."""
         future = self._threads.submit(do)
-        assert self.arrivals.arrived.acquire(timeout=20)
+        assert self.arrived.acquire(timeout=20)
         return future
 
     def feed(self, view: View, start: int, tokens: Sequence[int], slot: int = 0) -> Future[Any]:
@@ -103,7 +101,7 @@ class Scene:
         """Start a pass of `view` that blocks until `unblock`."""
         self.engine.gate.clear()
         self.engine.entered.clear()
-        held = self.feed(view, view.length(0), [7])
+        held = self._threads.submit(lambda: view.extend([Entry(0, view.length(0), [7], 0)])[0])
         assert self.engine.entered.wait(20)
         return held
 
@@ -287,14 +285,18 @@ def test_interrupted_thread_delays_no_other(threads: ThreadPoolExecutor, told_to
     scene.block(first)
     signal = threading.Event()
 
-    class Interrupted(threading.Event):
+    class Interrupted(Waiting):
         def wait(self, timeout: float | None = None) -> bool:
-            assert super().wait(20) if told_to_lead else signal.wait(20)
+            if told_to_lead:
+                assert super().wait(20)
+            else:
+                self.arrived.release()
+                assert signal.wait(20)
             raise KeyboardInterrupt
 
-    scene.arrivals.woken = Interrupted
+    scene.event = Interrupted
     interrupted = scene.feed(second, 0, TEXTS[0])
-    scene.arrivals.woken = threading.Event
+    scene.event = Waiting
     other = scene.feed(third, 0, TEXTS[1])
     if told_to_lead:
         scene.unblock()

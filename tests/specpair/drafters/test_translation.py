@@ -41,7 +41,7 @@ class Parrot(ScriptedBackend):
     @property
     def read(self) -> bytes:
         """The text in its slot."""
-        return bytes(token for token in self._held[0] if token < 256)
+        return bytes(token for token in self.held[0] if token < 256)
 
 
 def drafts(drafter: TranslatingDrafter, text: list[int], count: int) -> list[int]:
@@ -96,7 +96,7 @@ def test_control_tokens_are_translated_by_name() -> None:
     model = Parrot(b"hi there you")
     drafter = TranslatingDrafter(model, target, Sampling())
     drafter.expand([BEGIN, *b"hi", 259, *b" th", 258, *b"er"], [[]], False)
-    assert model._held[0][:9] == [BEGIN, *b"hi th", END, *b"er"], "the model lacks the other token, so it is left out"
+    assert model.held[0][:9] == [BEGIN, *b"hi th", END, *b"er"], "the model lacks the other token, so it is left out"
 
 
 def test_model_without_begin_token_waits_for_a_whole_character() -> None:
@@ -143,7 +143,7 @@ def test_model_reads_the_exact_text_wherever_it_is_cut(words: list[str], cuts: l
         drafts(drafter, [0, *ids[:at]], depth + 1)
         data = text.encode()[:at]
         whole = data.decode(errors="ignore").encode()
-        assert bytes(token for token in model._held[0] if token < 256).startswith(whole)
+        assert bytes(token for token in model.held[0] if token < 256).startswith(whole)
 
 
 def test_long_prompt_is_read_once() -> None:

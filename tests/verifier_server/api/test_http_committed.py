@@ -12,6 +12,7 @@ from specpair.engines.backend import Entry, Logits
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
+from tests.verifier_server.generation.drafting import slots_free
 from tests.verifier_server.support import read_events, until
 
 SCRIPT = Script(seed=2, support=40)
@@ -315,8 +316,7 @@ def test_later_request_takes_over_a_running_text(serve: Serve, mode: str, path: 
     until(lambda: live.service.texts.under_way == 0)
     assert finish(live, "s", len(PROMPT) + len(known)) == TEXT[len(known) :]
     live.service.engine.check_integrity()
-    drafting = live.service.loader.loaded().drafting
-    assert drafting is not None and len(drafting.draft._free) == 2, "no drafter is in use any more"
+    assert slots_free(live), "no drafter is in use any more"
 
 
 def test_racing_requests_for_one_session_all_return_its_text(live: LiveServer) -> None:

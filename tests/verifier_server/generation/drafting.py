@@ -1,11 +1,14 @@
 """Requests for server-side drafting, and a draft model that is right at some positions."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from backends.scripted import Script, ScriptedBackend
+from specpair.engines.errors import OutOfRoom
+from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.sampling.sampling import Sampling
-from tests.verifier_server.conftest import SCRIPT
+from tests.verifier_server.conftest import SCRIPT, LiveServer
 from tests.verifier_server.support import PROMPT_IDS
 
 GREEDY, WARM = Sampling(seed=4), Sampling(seed=5, temperature=0.8)
@@ -16,6 +19,17 @@ LENGTH = 40
 def half_right(slots: int = 2, **limits: Any) -> ScriptedBackend:
     """A draft model that agrees with the target at 60 % of all positions."""
     return ScriptedBackend(Script(seed=SCRIPT.seed, agreement=0.6), slots=slots, **limits)
+
+
+def slots_free(live: LiveServer) -> bool:
+    """Whether the draft model could begin as many texts as it has slots."""
+    drafting = live.service.loader.loaded().drafting
+    assert drafting is not None
+    with ExitStack() as texts, suppress(OutOfRoom):
+        for _ in range(drafting.draft.slots):
+            texts.enter_context(drafting.draft.drafter(TextSpec()))
+        return True
+    return False
 
 
 def body_of(sampling: Sampling, prompt: Sequence[int] = PROMPT_IDS, **options: Any) -> dict[str, Any]:

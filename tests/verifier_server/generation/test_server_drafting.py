@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from specpair.engines.backend import Entry, Logits
+from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.errors import BackendError, EngineFailure, EngineLost
 from specpair.protocol import messages
 from specpair.protocol.errors import Overloaded, ShuttingDown, SpecPairError
@@ -25,7 +25,7 @@ from specpair.speculation.sampling.sampling import Sampling
 from tests.specpair.speculation import chi_square
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.generation.drafting import FILTERED, GREEDY, LENGTH, WARM, body_of, half_right
+from tests.verifier_server.generation.drafting import FILTERED, GREEDY, LENGTH, WARM, body_of, half_right, slots_free
 from tests.verifier_server.support import PROMPT_IDS, drafting_client, events, leave_behind, until
 from verifier_server.api import routes
 from verifier_server.engine.engine import Engine
@@ -36,21 +36,6 @@ from verifier_server.generation.server_drafting import DraftCounts, ServerDrafti
 from verifier_server.sessions import Session
 
 SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])
-
-
-def draft_engine(live: LiveServer) -> ScriptedBackend:
-    fusion = live.service.loader.loaded().drafting
-    assert fusion is not None and fusion.draft._shared is not None
-    engine = fusion.draft._shared.backend
-    assert isinstance(engine, ScriptedBackend)
-    return engine
-
-
-def slots_free(live: LiveServer) -> bool:
-    """Whether every slot of the draft model was released."""
-    fusion = live.service.loader.loaded().drafting
-    assert fusion is not None and fusion.draft._shared is not None
-    return len(fusion.draft._free) == fusion.draft.slots
 
 
 @pytest.fixture(scope="module")
@@ -288,10 +273,10 @@ class Endless(ScriptedBackend):
         self.released.set()
 
 
-def endless(serve: Serve, **given: Any) -> tuple[LiveServer, Endless]:
+def endless(serve: Serve, draft: Backend | None = None, **given: Any) -> tuple[LiveServer, Endless]:
     """A verifier that drafts for one text at a time."""
     backend = Endless()
-    live = serve(backend, draft=half_right(slots=1), keep_tokens=0, **given)
+    live = serve(backend, draft=draft or half_right(slots=1), keep_tokens=0, **given)
     backend.released.clear()
     return live, backend
 
@@ -317,9 +302,10 @@ def test_disconnecting_from_a_stream_stops_it_and_starts_the_next_text(serve: Se
 
 
 def test_disconnecting_from_a_plain_reply_stops_it_too(serve: Serve) -> None:
-    live, backend = endless(serve)
+    draft = half_right(slots=1)
+    live, backend = endless(serve, draft)
     body = {**body_of(WARM, draft_n=3), "max_tokens": None}
-    leave_behind(live, "/generate", body, lambda: draft_engine(live).length(0) > 40)
+    leave_behind(live, "/generate", body, lambda: draft.length(0) > 40)
     assert backend.released.wait(20), "the slot was never released"
     until(lambda: slots_free(live) and live.service.texts.under_way == 0)
     assert live.post("/generate", body_of(WARM))["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
@@ -337,7 +323,7 @@ def test_a_text_whose_client_disconnects_while_it_waits_is_never_started(serve: 
         next(lines)
     until(lambda: slots_free(live))
     assert live.post("/generate", body_of(WARM))["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
-    assert [256, 77] not in [held[:2] for held in backend._held]
+    assert [256, 77] not in [held[:2] for held in backend.held]
 
 
 def test_a_stream_that_waits_for_its_turn_sends_heartbeats(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -328,7 +328,7 @@ def test_verifier_that_waits_in_vain_is_told_to_self_continue() -> None:
         controller.reflect()
         now += 50.0
     in_flight_draft = InFlightDraft(Draft.chain(len(controller.known), [1, 2]), now, 5.0)
-    controller._timeline.sent(in_flight_draft)
+    controller.drafts_in_flight.append(in_flight_draft)
     _answer(controller, in_flight_draft, [0], now + 52.0)
     report = _sent(controller, now + 52.0)
     assert report.draft.ids == [] and report.draft.position == len(controller.known)
@@ -449,8 +449,7 @@ def test_verifier_that_waits_for_a_slow_draft_step_is_told_to_self_continue() ->
         if in_flight_draft is None:
             assert _draft(controller, now) is not None
             now += 2.0
-    in_flight_draft.self_continue = controller._timeline.self_continue = False
-    controller._step = None
+    in_flight_draft.self_continue = False
     _answer(controller, in_flight_draft, [77], now + 70.0)
     now += 70.0
     assert controller.next_draft(now) is None and controller.next_step(now) is not None

@@ -1,11 +1,13 @@
 """Where both ends compute on the same cores: draft steps and passes take turns, and a useless drafter rests."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from specpair.speculation.drafts.node_selection import DraftStep
+from specpair.speculation.drafts.tree import Prediction
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.schedule import IN_TURNS, LOCKSTEP, Mechanisms, mechanisms_of
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
@@ -20,25 +22,38 @@ CHEAP, DEAR = 4.0, 27.0  # milliseconds of a draft step
 def test_a_draft_step_and_the_verification_of_a_draft_never_run_at_once(
     right: float, draft: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps, drafts = SpeculationController.next_step, SpeculationController.next_draft
-    under_way: list[DraftStep] = []
+    steps, drafts, drafted = (
+        SpeculationController.next_step,
+        SpeculationController.next_draft,
+        SpeculationController.drafted,
+    )
+    begun, under_way = 0, False
 
     def next_step(self: SpeculationController, now: float) -> DraftStep | None:
+        nonlocal begun, under_way
         step = steps(self, now)
         if step is not None:
             assert not any(len(each.draft) for each in self.drafts_in_flight)
-            under_way.append(step)
+            begun, under_way = begun + 1, True
         return step
+
+    def ended(
+        self: SpeculationController, found: Sequence[Prediction], read: int, now: float, onward: bool = False
+    ) -> float:
+        nonlocal under_way
+        under_way = onward
+        return drafted(self, found, read, now, onward)
 
     def next_draft(self: SpeculationController, now: float) -> InFlightDraft | None:
         draft = drafts(self, now)
-        assert draft is None or not len(draft.draft) or self._step is None
+        assert draft is None or not len(draft.draft) or not under_way
         return draft
 
     monkeypatch.setattr(SpeculationController, "next_step", next_step)
     monkeypatch.setattr(SpeculationController, "next_draft", next_draft)
+    monkeypatch.setattr(SpeculationController, "drafted", ended)
     run(Knowing(right), IN_TURNS, **PASSES, draft=draft)
-    assert under_way
+    assert begun
 
 
 @pytest.mark.parametrize("right", [0.98, 0.9])
