@@ -14,6 +14,7 @@ from backends.trial.random_batches import random_batches
 from specpair.engines.backend import Backend, Entry
 from specpair.engines.load_options import LoadOptions
 from tests.models.conftest import TinyModel, reference_logits
+from tests.stand_ins.neuron import models_made, paying_from
 
 IDS = [5 + 7 * number % 250 for number in range(1024)]
 
@@ -24,16 +25,7 @@ class Loaded:
 
     backend: Backend
     made: TinyModel
-
-    @property
-    def model(self) -> Any:
-        """The library's model."""
-        return self.backend._model  # type: ignore[attr-defined]
-
-    def one_pass_for_all(self, pays: bool) -> None:
-        """Let the backend verify all slots in one pass whenever it can, or never; the load measures what is faster."""
-        passes, programs = self.backend._passes, self.backend._programs  # type: ignore[attr-defined]
-        passes._pays_from = dict.fromkeys(programs.verify, 1 if pays else programs.slots + 1)
+    model: Any  # the library's
 
     def expected(self, ids: Sequence[int]) -> Any:
         return reference_logits(self.made.config, self.made.weights, ids)
@@ -54,15 +46,16 @@ class Loaded:
         return max(self.difference(batch, texts) for batch in random_batches(self.backend, turns, seed))
 
 
-def load_model(made: TinyModel, **options: Any) -> Loaded:
-    """Load with the backend, in float32 unless `options` say otherwise. No cell of a cache is zero afterwards, and
-    entries share their passes."""
+def load_model(made: TinyModel, one_pass_for_all: bool = True, **options: Any) -> Loaded:
+    """Load with the backend, in float32 unless `options` say otherwise. No cell of a cache is zero afterwards.
+
+    `one_pass_for_all`: whether it verifies all slots in one pass whenever it can, or never."""
     quick = {"slots": 3, "context_length": 200, "batch_tokens": 200, "dtype": "float32"}
-    with warnings.catch_warnings():
+    pays = paying_from(1 if one_pass_for_all else 99)
+    with warnings.catch_warnings(), models_made() as models, pays:
         warnings.simplefilter("ignore")  # the library's: lazy modules, key-value heads that are copied
         backend = registry.load("neuron_legacy", LoadOptions(**{"model": made.folder, **quick, **options}))
-    loaded = Loaded(backend, made)
-    loaded.one_pass_for_all(pays=True)
+    loaded = Loaded(backend, made, models[-1])
     spoil(loaded.model)
     return loaded
 

@@ -19,8 +19,7 @@ SLOTS, CELLS = 3, 256
 @pytest.mark.parametrize("shared", [True, False])
 def test_entries_of_several_slots_share_a_batch(load: Load, record_property: Any, shared: bool) -> None:
     """Slots hold texts of 1 to 190 tokens; in each batch some are idle, first, last or in between."""
-    loaded = load(slots=4, context_length=255, batch_tokens=256)
-    loaded.one_pass_for_all(pays=shared)
+    loaded = load(one_pass_for_all=shared, slots=4, context_length=255, batch_tokens=256)
     texts: dict[int, list[int]] = {}
     lengths = [1, 40, 7, 190]
     worst = loaded.difference(

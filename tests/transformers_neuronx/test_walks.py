@@ -49,8 +49,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # changes of the mo
 @pytest.mark.parametrize("case", CASES)
 def test_random_batches_give_the_reference_logits(load: Load, record_property: Any, case: str, passes: str) -> None:
     changes, options = CASES[case]
-    loaded = load(changes, **options)
-    loaded.one_pass_for_all(passes == PASSES[0])
+    loaded = load(changes, one_pass_for_all=passes == PASSES[0], **options)
     worst = loaded.walk(60)
     record_property(WORST, worst)
     assert worst < 2e-4
@@ -66,8 +65,7 @@ def test_halves_give_nearly_the_reference_logits(load: Load, record_property: An
 @pytest.mark.parametrize("passes", PASSES)
 @pytest.mark.parametrize("case", ["three slots", "own output embedding", "Llama 3 positions"])
 def test_every_cell_of_a_slot_can_be_used(load: Load, record_property: Any, case: str, passes: str) -> None:
-    loaded = load(CASES[case][0], context_length=255, slots=2)
-    loaded.one_pass_for_all(passes == PASSES[0])
+    loaded = load(CASES[case][0], one_pass_for_all=passes == PASSES[0], context_length=255, slots=2)
     texts: dict[int, list[int]] = {}
     batches = [Entry(1, 0, IDS[:200], logits_from) for logits_from in (0, 1, 100, 199)]
     batches += [Entry(1, start, IDS[start : min(255, start + 200)], 0) for start in (1, 60, 199, 250, 254)]

@@ -13,12 +13,15 @@ import pytest
 from backends import registry
 from backends.neuron.cores import VISIBLE
 from backends.neuron_legacy.backend import CORES
+from backends.neuron_legacy.passes import Passes
+from backends.neuron_legacy.shapes import programs_for
 from backends.trial.random_batches import random_batches
 from specpair.engines.backend import Entry
 from specpair.engines.errors import EngineFailure, EngineLost, ModelLoadError
 from specpair.engines.load_options import LoadOptions
 from tests.backends.neuron_legacy.conftest import IDS, Load
 from tests.models.conftest import TinyModel, reference_logits
+from tests.stand_ins.neuron import paying_from, taking
 from verifier_server.loading import Loader
 from verifier_server.settings import Settings
 
@@ -29,13 +32,12 @@ WIDTHS = (4, 13, 30)
 
 
 class Recorded:
-    """The further calls of the library."""
+    """The further calls of a model of the library."""
 
-    def __init__(self, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.prompts: list[Call] = []
         self.speculative: list[Call] = []
         self.continuations: list[tuple[int, list[int], int, int]] = []  # width, cells, slot, index of the last token
-        model = backend._model
         for name, calls in (("forward", self.prompts), ("speculative_forward", self.speculative)):
 
             def note(ids: Any, *, into: Any = calls, then: Any = getattr(model, name), **given: Any) -> Any:
@@ -51,12 +53,6 @@ class Recorded:
 
             run.inputs_sdim = program.inputs_sdim  # type: ignore[attr-defined]
             monkeypatch.setitem(model.decoder_lm_head_for_window_context, width, run)
-
-
-def paying_from(backend: Any, slots: int) -> Any:
-    """Let passes over all slots pay from so many slots on; the load measures it."""
-    backend._passes._pays_from = dict.fromkeys(backend._programs.verify, slots)
-    return backend
 
 
 def test_logits_equal_the_reference_up_to_the_end_of_the_context(load: Load, tiny: TinyModel) -> None:
@@ -82,7 +78,7 @@ def test_release_clears_nan_from_every_cell_and_layer(load: Load, tmp_path: Path
     assert backend.has_overflowed(1)
     backend.release(1)
     assert not backend.has_overflowed(1) and backend.length(1) == 0
-    assert np.isfinite(backend._model.device.caches.numpy()).all()
+    assert np.isfinite(load.model(backend).device.caches.numpy()).all()
     for slot, start in ((1, 0), (0, 20), (2, 30)):
         got = backend.extend([Entry(slot, start, ids[start:], 0)])[0]
         assert np.abs(got - expected[start:]).max() < 1e-4
@@ -91,8 +87,9 @@ def test_release_clears_nan_from_every_cell_and_layer(load: Load, tmp_path: Path
 @pytest.mark.parametrize("pays_from", [1, 2, 99])
 def test_all_passes_have_safe_kinds_and_widths(load: Load, monkeypatch: pytest.MonkeyPatch, pays_from: int) -> None:
     """Passes are prompts of at least two ids from cell 0 on, or have a compiled width and start at a higher cell."""
-    backend = paying_from(load(slots=3, context_length=255), pays_from)
-    calls = Recorded(backend, monkeypatch)
+    with paying_from(pays_from):
+        backend = load(slots=3, context_length=255)
+    calls = Recorded(load.model(backend), monkeypatch)
     for batch in random_batches(backend, 150):
         for entry, logits in zip(batch, backend.extend(batch), strict=True):
             assert logits.shape == (len(entry.tokens) - entry.logits_from, backend.vocabulary.size)
@@ -114,9 +111,10 @@ def test_all_passes_have_safe_kinds_and_widths(load: Load, monkeypatch: pytest.M
 
 def test_one_pass_verifies_all_slots(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slots without work are parked behind their tokens; prompts have passes of their own."""
-    backend = paying_from(load(slots=4), 2)
+    with paying_from(2):
+        backend = load(slots=4)
     backend.extend([Entry(0, 0, IDS[:3], 3), Entry(1, 0, IDS[:9], 9), Entry(2, 0, IDS[:20], 20)])
-    calls = Recorded(backend, monkeypatch)
+    calls = Recorded(load.model(backend), monkeypatch)
     backend.extend([Entry(1, 7, IDS[7:12], 0), Entry(0, 3, IDS[3:4], 0), Entry(3, 0, IDS[:6], 5)])
     assert calls.prompts == [([IDS[:6]], [list(range(6))], [3])]
     [(ids, cells, slots)] = calls.speculative
@@ -129,9 +127,10 @@ def test_one_pass_verifies_all_slots(load: Load, monkeypatch: pytest.MonkeyPatch
 def test_pass_over_all_slots_may_be_narrower_than_there_are_slots(
     load: Load, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel
 ) -> None:
-    backend = paying_from(load(slots=6), 2)
+    with paying_from(2):
+        backend = load(slots=6)
     backend.extend([Entry(slot, 0, IDS[:3], 3) for slot in range(6)])
-    calls = Recorded(backend, monkeypatch)
+    calls = Recorded(load.model(backend), monkeypatch)
     found = backend.extend([Entry(slot, 3, IDS[3:5], 0) for slot in (1, 4)])
     assert [(len(ids), len(ids[0])) for ids, _, _ in calls.speculative] == [(6, 4)]
     expected = reference_logits(tiny.config, tiny.weights, IDS[:5])[3:]
@@ -139,9 +138,10 @@ def test_pass_over_all_slots_may_be_narrower_than_there_are_slots(
 
 
 def test_long_entries_share_rounds(load: Load, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel) -> None:
-    backend = paying_from(load(slots=2), 2)
+    with paying_from(2):
+        backend = load(slots=2)
     backend.extend([Entry(0, 0, IDS[:3], 3), Entry(1, 0, IDS[:9], 9)])
-    calls = Recorded(backend, monkeypatch)
+    calls = Recorded(load.model(backend), monkeypatch)
     first, second = backend.extend([Entry(0, 3, IDS[3:70], 0), Entry(1, 9, IDS[9:14], 0)])
     assert [(len(ids), len(ids[0])) for ids, _, _ in calls.speculative] == [(2, 30), (1, 30), (1, 13)]
     expected = reference_logits(tiny.config, tiny.weights, IDS[:70])
@@ -149,18 +149,24 @@ def test_long_entries_share_rounds(load: Load, monkeypatch: pytest.MonkeyPatch, 
     assert np.abs(second - expected[9:14]).max() < 1e-4
 
 
-def test_whether_one_pass_pays_is_measured(load: Load) -> None:
-    passes = load(slots=3)._passes
-    one, all_slots = [9.0, 2.0, 1.0, 1.2], [0.1, 1.6, 1.5, 4.0]  # seconds of four runs
-    times = [time for _ in range(3) for seconds in (one, all_slots) for each in seconds for time in (0.0, each)]
-    clock = iter(times)
-    passes.warm_up(lambda: None, lambda: next(clock))
-    assert passes._pays_from == {4: 2, 13: 2, 30: 2}, "1 s for one slot, 1.5 s for all, after the first run"
+def test_whether_one_pass_pays_is_measured(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 s for one slot, 1.5 s for all, after the first run: it pays from two slots on."""
+    with taking([9.0, 2.0, 1.0, 1.2], [0.1, 1.6, 1.5, 4.0]):
+        backend = load(slots=3)
+    backend.extend([Entry(slot, 0, IDS[:1], 1) for slot in range(3)])
+    calls = Recorded(load.model(backend), monkeypatch)
+    for width in WIDTHS:
+        for slots in (1, 2, 3):
+            backend.extend([Entry(slot, 1, IDS[:width], 0) for slot in range(slots)])
+    assert [(len(ids[0]), len(slots)) for ids, _, slots in calls.speculative] == [
+        (width, slots) for width in WIDTHS for slots in (1, 3, 3)
+    ]
 
 
 def test_entries_are_cut_into_prompt_and_speculative_passes(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = paying_from(load(), 99)
-    calls = Recorded(backend, monkeypatch)
+    with paying_from(99):
+        backend = load()
+    calls = Recorded(load.model(backend), monkeypatch)
     backend.extend([Entry(0, 0, IDS[:1], 0), Entry(1, 0, IDS[:9], 9)])
     assert calls.prompts == [([[IDS[0], 0]], [[0, 0]], [0]), ([IDS[:9]], [list(range(9))], [1])]
     assert calls.speculative == []
@@ -179,7 +185,7 @@ def test_entries_are_cut_into_prompt_and_speculative_passes(load: Load, monkeypa
 def test_long_prompts_go_on_in_continuations(load: Load, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel) -> None:
     """A prompt takes few passes, and no logits are fetched that nobody asked for."""
     backend = load(context_length=511, batch_tokens=256)
-    calls = Recorded(backend, monkeypatch)
+    calls = Recorded(load.model(backend), monkeypatch)
     expected = reference_logits(tiny.config, tiny.weights, IDS[:500])
     assert backend.extend([Entry(0, 0, IDS[:200], 200)])[0].shape == (0, 264)
     assert backend.extend([Entry(0, 200, IDS[200:456], 256)])[0].shape == (0, 264)
@@ -196,7 +202,7 @@ def test_long_prompts_go_on_in_continuations(load: Load, monkeypatch: pytest.Mon
 
 def test_short_spans_are_used_as_long_as_they_suffice(load: Load, library: Any, tiny: TinyModel) -> None:
     backend = load(context_length=511, compile_spans=(256,))
-    assert backend._model.token_buckets == [256, 512]
+    assert load.model(backend).token_buckets == [256, 512]
     expected = reference_logits(tiny.config, tiny.weights, IDS[:300])
     backend.extend([Entry(0, 0, IDS[:128], 128)])
     backend.extend([Entry(0, 128, IDS[128:250], 122)])
@@ -205,8 +211,10 @@ def test_short_spans_are_used_as_long_as_they_suffice(load: Load, library: Any, 
 
 def test_load_runs_the_programs_of_every_span(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = load(context_length=511, compile_spans=(256,))
-    calls = Recorded(backend, monkeypatch)
-    backend._passes.warm_up(lambda: None)
+    model, options = load.model(backend), LoadOptions(compile_spans=(256,))
+    calls = Recorded(model, monkeypatch)
+    programs = programs_for(options, backend.slots, backend.context_length, backend.max_batch_tokens)
+    Passes(model, programs, backend.vocabulary.size).warm_up(lambda: None)
     ends = {max(map(max, cells)) for _, cells, _ in calls.speculative}
     assert ends == {255, 511}
     assert [(width, cells[-1]) for width, cells, *_ in calls.continuations] == [(128, 255), (128, 511)]
@@ -255,7 +263,7 @@ def test_attributes_describe_the_backend(load: Load, tiny: TinyModel) -> None:
     assert (backend.can_copy, backend.max_rollback) == (False, None)
     assert backend.chat_template == "{{ messages }}"
     assert backend.vocabulary.size == tiny.config["vocab_size"]
-    caches = backend._model.device.caches
+    caches = load.model(backend).device.caches
     assert backend.kv_bytes == caches.numel() * caches.element_size()
     backend.close()
     backend.close()
@@ -265,10 +273,10 @@ def test_defaults_are_chosen_from_the_model(load: Load) -> None:
     backend = load(slots=None, context_length=None, dtype=None, batch_tokens=8)
     assert backend.slots == 4
     assert backend.context_length == 511, "as trained, less a cell for padding"
-    assert backend._model.config.amp == "bf16"
-    assert backend._model.config.tp_degree == 1
-    assert backend._model.context_buckets == [128]
-    assert backend._model.token_buckets == [512]
+    assert load.model(backend).config.amp == "bf16"
+    assert load.model(backend).config.tp_degree == 1
+    assert load.model(backend).context_buckets == [128]
+    assert load.model(backend).token_buckets == [512]
     assert backend.extend([Entry(0, 0, IDS[:5], 3)])[0].dtype == np.float32
 
 
@@ -302,20 +310,21 @@ def test_load_runs_every_program(load: Load, library: Any, monkeypatch: pytest.M
 
 
 def test_failing_pass_empties_its_slots_and_the_next_works(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = paying_from(load(), 99)
+    with paying_from(99):
+        backend = load()
     backend.extend([Entry(0, 0, IDS[:5], 5), Entry(1, 0, IDS[:5], 5)])
 
-    works = backend._model.speculative_forward
+    works = load.model(backend).speculative_forward
 
     def fails_once(*_: Any, **__: Any) -> None:
-        monkeypatch.setattr(backend._model, "speculative_forward", works)
+        monkeypatch.setattr(load.model(backend), "speculative_forward", works)
         raise AssertionError("Copying tensor from host to device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(backend._model, "speculative_forward", fails_once)
+        patch.setattr(load.model(backend), "speculative_forward", fails_once)
         with pytest.raises(EngineFailure, match="transformers-neuronx failed: AssertionError: Copying tensor"):
             backend.extend([Entry(0, 5, IDS[5:7], 0)])
-        patch.setattr(backend._model, "speculative_forward", lambda *_, **__: np.zeros((4, 264)))
+        patch.setattr(load.model(backend), "speculative_forward", lambda *_, **__: np.zeros((4, 264)))
         with pytest.raises(EngineFailure, match=r"returned logits of shape \(4, 264\), expected was \(4, 264, 1\)"):
             backend.extend([Entry(1, 5, IDS[5:7], 0)])
     assert [backend.length(slot) for slot in range(2)] == [0, 0]
@@ -324,7 +333,8 @@ def test_failing_pass_empties_its_slots_and_the_next_works(load: Load, monkeypat
 
 def test_engine_whose_passes_keep_failing_is_lost(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after an error of the hardware: a supervisor has to restart the process."""
-    backend = paying_from(load(), 99)
+    with paying_from(99):
+        backend = load()
     backend.extend([Entry(0, 0, IDS[:5], 5)])
     calls = []
 
@@ -332,7 +342,7 @@ def test_engine_whose_passes_keep_failing_is_lost(load: Load, monkeypatch: pytes
         calls.append(1)
         raise RuntimeError("nrt_execute status=1202")
 
-    monkeypatch.setattr(backend._model, "speculative_forward", fails)
+    monkeypatch.setattr(load.model(backend), "speculative_forward", fails)
     lost = r"^transformers-neuronx failed: RuntimeError: nrt_execute status=1202; so does every pass since: restart"
     for _ in range(2):
         with pytest.raises(EngineLost, match=lost):
@@ -343,15 +353,16 @@ def test_engine_whose_passes_keep_failing_is_lost(load: Load, monkeypatch: pytes
 def test_test_after_a_failed_pass_overwrites_no_token(
     load: Load, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel
 ) -> None:
-    backend = paying_from(load(), 99)
+    with paying_from(99):
+        backend = load()
     backend.extend([Entry(0, 0, IDS[:7], 7)])
-    forward = backend._model.forward
+    forward = load.model(backend).forward
 
     def fails_once(*_: Any, **__: Any) -> None:
-        monkeypatch.setattr(backend._model, "forward", forward)
+        monkeypatch.setattr(load.model(backend), "forward", forward)
         raise RuntimeError("numerical error")
 
-    monkeypatch.setattr(backend._model, "forward", fails_once)
+    monkeypatch.setattr(load.model(backend), "forward", fails_once)
     with pytest.raises(EngineFailure, match="numerical error"):
         backend.extend([Entry(1, 0, IDS[:5], 0)])
     [got] = backend.extend([Entry(0, 7, IDS[7:9], 0)])
@@ -376,7 +387,7 @@ def test_passes_of_two_models_never_overlap(load: Load, monkeypatch: pytest.Monk
 
     for model in models:
         for name in ("forward", "speculative_forward"):
-            monkeypatch.setattr(model._model, name, slowly(getattr(model._model, name)))
+            monkeypatch.setattr(load.model(model), name, slowly(getattr(load.model(model), name)))
 
     def walk(model: Any) -> None:
         for batch in random_batches(model, 10):
@@ -397,7 +408,7 @@ def test_server_with_a_draft_model_loads_both_at_one_degree(
         backend="neuron_legacy",
         model=tiny.folder,
         draft_model=draft.folder,
-        rows=2,
+        slots=2,
         context=127,
         dtype="float32",
         tensor_parallel=degree,

@@ -45,7 +45,8 @@ def test_unsupported_options_are_refused(load: Load, options: dict[str, Any], wo
 
 def test_supported_options_are_used(load: Load) -> None:
     backend = load(tensor_parallel=2, device="neuron", compile=True, dtype="float16")
-    assert (backend._model.config.tp_degree, backend._model.config.amp) == (2, "f16")
+    config = load.model(backend).config
+    assert (config.tp_degree, config.amp) == (2, "f16")
     assert backend.kv_bytes == 2 * 2 * 2 * 32 * 128 * 2 * 2, "the one key-value head is held by both cores"
 
 
