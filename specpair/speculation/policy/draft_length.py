@@ -26,6 +26,7 @@ from specpair.speculation.policy.verifier_timeline import PassStart
 TRIFLE = 0.08
 MAX_AUTO = 16  # draft tokens; a longer draft is hardly ever fully accepted, and delays other sessions
 _LONGEST = 96  # most draft tokens in a request, those included that will be committed before it is judged
+_ROUNDING = 1e-6  # tokens; a plan must gain more, or rounding would have it draft where nothing is gained
 _FIRST_CAP = 6  # most draft tokens in a request at first; doubled when the best length reaches it
 
 
@@ -262,6 +263,6 @@ def _best_plan(
         waiting = prospects.rate * (start.at - starts[0].at) - (start.position - starts[0].position)
         given = chances[min(starts[0].position - known, made)]
         value = at_once + loss * (gain - at_once) - given * waiting
-        if value > best_value or (best is None and waited_for):
+        if value > best_value + _ROUNDING or (best is None and waited_for):
             best, best_value = DraftPlan(more, skip), value
     return best

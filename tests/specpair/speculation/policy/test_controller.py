@@ -56,8 +56,9 @@ def _answer(
     tokens: list[int],
     now: float,
     judged: int | None = None,
+    step: float = 50.0,
 ) -> list[int]:
-    controller.answered(in_flight_draft, len(in_flight_draft.draft) if judged is None else judged, 0.0, 50.0, now)
+    controller.answered(in_flight_draft, len(in_flight_draft.draft) if judged is None else judged, 0.0, step, now)
     new = controller.committed(in_flight_draft.draft.position, tokens, False, now)
     controller.reflect()
     return new
@@ -394,17 +395,17 @@ def test_draft_does_not_wait_for_a_token_that_would_make_it_late() -> None:
     assert _sent(controller, due).draft.ids == [14, 15]
 
 
+@pytest.mark.parametrize("step", [50.0, 49.7, 53.1], ids=lambda step: f"{step} ms a pass")
 @pytest.mark.parametrize("mechanisms", [WAITING, ALL], ids=["waiting", "self-continuing"])
-def test_useless_drafter_is_tried_again_from_time_to_time(mechanisms: Mechanisms) -> None:
+def test_useless_drafter_is_tried_again_from_time_to_time(mechanisms: Mechanisms, step: float) -> None:
     controller, now, steps = _controller(mechanisms, _latencies(link=30.0, step=20.0)), 0.0, []
     for _ in range(400):
         in_flight_draft = controller.next_draft(now)
-        step = _draft(controller, now)  # its tokens are always rejected
-        if step is not None:
+        if _draft(controller, now) is not None:  # its tokens are always rejected
             steps.append(len(controller.known))
         now += 20.0
         if in_flight_draft is not None:
-            _answer(controller, in_flight_draft, [0], now)
+            _answer(controller, in_flight_draft, [0], now, step=step)
         elif mechanisms.self_continue:
             controller.committed(len(controller.known), [0], False, now)
             controller.reflect()
