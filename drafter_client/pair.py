@@ -132,9 +132,9 @@ class Pair:
                 text_client.connection.connect()
                 self._free.append(_Place(text_client, number))
             self._texts = len(self._free)
-            link_ms, kept = client.least_round_trip_ms(_PINGS), None if memory is None else ModeMemory(Path(memory))
+            link, kept = client.least_round_trip(_PINGS), None if memory is None else ModeMemory(Path(memory))
             self._client = client
-            self._pairing = stack.enter_context(closing(Pairing(client, drafting, link_ms, kept, clock)))
+            self._pairing = stack.enter_context(closing(Pairing(client, drafting, link, kept, clock)))
             self._open = stack.pop_all()
 
     def __enter__(self) -> "Pair":
@@ -167,7 +167,7 @@ class Pair:
     def round_trip_ms(self) -> float:
         """The round trip to the verifier in milliseconds: the shortest that was measured when the pair was made, or
         that of the present link if mode `auto` found another one."""
-        return self._pairing.present.selection.link_ms
+        return 1e3 * self._pairing.present.selection.link
 
     @property
     def target(self) -> ModelInfo:

@@ -50,17 +50,17 @@ class Pairing:
         self,
         client: VerifierClient,
         drafting: Drafting,
-        link_ms: float,
+        link: float,
         memory: ModeMemory | None,
         clock: Callable[[], float],
     ) -> None:
-        """`client`: further connections are made from it. `link_ms`: the round trip. `memory`: that of earlier runs.
+        """`client`: further connections are made from it. `link`: the round trip (s). `memory`: that of earlier runs.
         `clock`: returns seconds."""
         self._client, self._memory, self._clock = client, memory, clock
         self._open = ExitStack()
         self._taking_over = threading.Lock()
         self.refusal: VocabularyMismatch | None = None  # why what the verifier serves now cannot be paired with
-        self.present = self._paired(drafting, link_ms)
+        self.present = self._paired(drafting, link)
 
     def close(self) -> None:
         """Close the connections."""
@@ -91,19 +91,19 @@ class Pairing:
                         except VocabularyMismatch as error:
                             self.refusal = error
                             raise
-                        self.present = self._paired(drafting, seen.selection.link_ms)
+                        self.present = self._paired(drafting, seen.selection.link)
                         self._open.enter_context(unless_kept.pop_all())
                 self.refusal = None
             return self.present
 
-    def _paired(self, drafting: Drafting, link_ms: float) -> Paired:
+    def _paired(self, drafting: Drafting, link: float) -> Paired:
         selections = {}
         for predicted in (False, True):
             selection = ModeSelection(
                 _modes(drafting, predicted),
                 drafting.info,
                 drafting.name,
-                link_ms,
+                link,
                 self._clock(),
                 None if predicted else self._memory,
                 predicted=predicted,

@@ -50,7 +50,7 @@ class TextRun:
             else:
                 yield from self._begin(self.client, self.options)
             if (failure := self._draft_failure) is not None:
-                self.tell(DraftingFailed(failure), 1e3 * self.clock())
+                self.tell(DraftingFailed(failure), self.clock())
 
     @property
     def _draft_failure(self) -> str | None:
@@ -101,7 +101,7 @@ class TextRun:
             name, looks_up = drafting.name, drafting.looks_up
         elif mode is Mode.FUSED:
             name = drafting.info.draft_model
-        self.tell(ModeChosen(mode, name or "", looks_up), 1e3 * self.clock())
+        self.tell(ModeChosen(mode, name or "", looks_up), self.clock())
 
     def _goes_on_after(self, error: Exception) -> bool:
         """Take over what the verifier serves now. Returns whether anything is missing in the text.
@@ -125,16 +125,16 @@ class TextRun:
         self.paired = taken
         needed = len(self.text.prompt_ids) + self.options.max_tokens
         context = now.context_length if needed > now.context_length else None
-        self.tell(ModelTaken(now.name, context), 1e3 * self.clock())
+        self.tell(ModelTaken(now.name, context), self.clock())
         self.text.check_complete(self._bounds)
         if self.text.finish_reason is not None:
-            self.tell(Ended(self.text.finish_reason), 1e3 * self.clock())
+            self.tell(Ended(self.text.finish_reason), self.clock())
         return self.text.finish_reason is None
 
     def _remote(self, client: VerifierClient, options: Options) -> Run:
         assert self.drafter is not None
         target, drafting = self.paired.info, self.paired.drafting
-        experience = self.paired.experience.text(options, target.pass_ms)
+        experience = self.paired.experience.text(options, target.pass_times)
         with experience as estimates:
             yield from speculate(
                 client,
@@ -144,7 +144,7 @@ class TextRun:
                 target,
                 self.tell,
                 self.clock,
-                round_trip_ms=self.paired.selections[self.options.predicted][0].link_ms,
+                round_trip=self.paired.selections[self.options.predicted][0].link,
                 mechanisms=self._mechanisms(options),
                 estimates=estimates,
             )

@@ -23,7 +23,7 @@ from simulation.capacity_clients import (
     Setting,
     Starting,
     TargetAlone,
-    known_pass_ms,
+    known_pass_times,
 )
 from simulation.capacity_model import KnownOutput, Metrics, Target, TextRange, percentile
 from simulation.paced import Cost
@@ -47,7 +47,7 @@ class Meter:
         self._cost = cost
 
     def __call__(self, plan: BatchPlan) -> float:
-        seconds = self._cost.of(plan.batch) / 1e3
+        seconds = self._cost.of(plan.batch)
         self.passes.append((len(plan.batch), seconds))
         return seconds
 
@@ -126,14 +126,14 @@ def carried(form: Form, rate: float, setting: Setting, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Intrusion:
-    """Milliseconds that a long prompt adds to other clients' rounds, each compared with the same round without it."""
+    """Seconds that a long prompt adds to other clients' rounds, each compared with the same round without it."""
 
     rounds: int  # rounds under way between the arrival of the prompt and its first token
     median: float  # of what is added, as the next two
     p95: float
     most: float
-    usual: float  # median milliseconds of a round without the prompt
-    prefill: float  # milliseconds from the arrival of the prompt to its first token
+    usual: float  # median seconds of a round without the prompt
+    prefill: float  # seconds from the arrival of the prompt to its first token
 
 
 def intrude(clients: int, tokens: int, setting: Setting, chunk: int) -> Intrusion:
@@ -146,16 +146,16 @@ def intrude(clients: int, tokens: int, setting: Setting, chunk: int) -> Intrusio
     extra, usual = [], []
     for mine, others in zip(rounds, without, strict=True):
         for (sent, answered), (sent_then, answered_then) in zip(mine, others, strict=False):
-            usual.append(1e3 * (answered_then - sent_then))
+            usual.append(answered_then - sent_then)
             if answered > began and sent < ended:
-                extra.append(1e3 * (answered - sent) - usual[-1])
+                extra.append(answered - sent - usual[-1])
     return Intrusion(
         len(extra),
         percentile(extra, 0.5),
         percentile(extra, 0.95),
         max(extra),
         percentile(usual, 0.5),
-        1e3 * (ended - began),
+        ended - began,
     )
 
 
@@ -189,7 +189,11 @@ def virtual_world(setting: Setting, clients: int, *, one_by_one: bool = False, c
     meter, backend = Meter(setting.target), Target(slots=clients, context_length=CONTEXT)
     batching_window = 0.0 if one_by_one else LONGEST
     world = World(
-        backend, meter, pass_ms=known_pass_ms(setting.target), prefill_chunk=chunk, batching_window=batching_window
+        backend,
+        meter,
+        pass_times=known_pass_times(setting.target),
+        prefill_chunk=chunk,
+        batching_window=batching_window,
     )
     if one_by_one:
         scheduler = world.scheduler

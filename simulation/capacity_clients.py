@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from backends.scripted import END
-from simulation.capacity_model import Knowing, KnownOutput, pass_ms
+from simulation.capacity_model import Knowing, KnownOutput, pass_time
 from simulation.paced import Cost
 from simulation.virtual_drafter import VirtualDrafter
 from simulation.virtual_time import Network, World, or_raise
@@ -27,15 +27,15 @@ class Setting:
 
     target: Cost
     drafter: Cost
-    rtt_ms: float = 5.0
+    rtt: float = 0.005  # seconds
     k: int = 4  # draft tokens of a client in lockstep
     warm_up: float = 2.0  # seconds before the measurement
     seconds: float = 6.0  # seconds of the measurement
 
     @property
-    def thinking_ms(self) -> float:
-        """Milliseconds of a client in lockstep from a response's departure to the arrival of its next request."""
-        return self.rtt_ms + self.k * self.drafter.decode_ms
+    def thinking(self) -> float:
+        """Seconds of a client in lockstep from a response's departure to the arrival of its next request."""
+        return self.rtt + self.k * pass_time(self.drafter, 1, 1)
 
 
 class Starting(Protocol):
@@ -69,7 +69,7 @@ class Replayed:
         self._submit(len(self.text.prompt), [], self._draft)
 
     def _submit(self, position: int, drafts: list[int], then: Callable[[Answer], None]) -> None:
-        sent, world, delay = self._world.now, self._world, self._setting.rtt_ms / 2e3
+        sent, world, delay = self._world.now, self._world, self._setting.rtt / 2
 
         def arrive(answer: Answer) -> None:
             if drafts:
@@ -87,7 +87,7 @@ class Replayed:
     def _draft(self, answer: Answer) -> None:
         now, setting = self._world.now, self._setting
         drafts = self.text.draft(answer.total_tokens, setting.k)
-        drafted = now + setting.k * setting.drafter.decode_ms / 1e3
+        drafted = now + setting.k * pass_time(setting.drafter, 1, 1)
         self._world.at(drafted, lambda: self._submit(answer.total_tokens, drafts, self._answered))
 
 
@@ -108,7 +108,7 @@ class TargetAlone:
             self._later(lambda: self.times.extend([self._world.now] * len(answer.tokens)))
 
     def _later(self, do: Callable[[], None]) -> None:
-        self._world.at(self._world.now + self._setting.rtt_ms / 2e3, do)
+        self._world.at(self._world.now + self._setting.rtt / 2, do)
 
 
 class Ours(VirtualDrafter):
@@ -120,10 +120,10 @@ class Ours(VirtualDrafter):
             text.prompt,
             GREEDY,
             Knowing(text, _BRANCHES),
-            lambda texts: pass_ms(setting.drafter, texts, 1),
+            lambda texts: pass_time(setting.drafter, texts, 1),
             max_tokens=CONTEXT,
-            network=Network(setting.rtt_ms / 1e3),
-            pass_ms=known_pass_ms(setting.target),
+            network=Network(setting.rtt),
+            pass_times=known_pass_times(setting.target),
             name=name,
         )
         self.text = text
@@ -133,9 +133,9 @@ class Ours(VirtualDrafter):
         return self.course.times
 
 
-def known_pass_ms(target: Cost) -> list[float]:
-    """Milliseconds of a verifier pass over 1, 2, … tokens, as the verifier reports them."""
-    return [pass_ms(target, 1, tokens) for tokens in range(1, MAX_AUTO + 2)]
+def known_pass_times(target: Cost) -> list[float]:
+    """Seconds of a verifier pass over 1, 2, … tokens, as the verifier reports them."""
+    return [pass_time(target, 1, tokens) for tokens in range(1, MAX_AUTO + 2)]
 
 
 def _session(name: str, text: KnownOutput) -> Session:

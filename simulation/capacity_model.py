@@ -142,22 +142,23 @@ class Bound:
     k: int
 
 
-def pass_ms(cost: Cost, sequences: float, tokens: int) -> float:
-    """Milliseconds of a pass over `tokens` tokens of each of `sequences` sequences, which can be a mean."""
-    return cost.decode_ms + cost.per_token_ms * (sequences * tokens - 1) + cost.per_sequence_ms * (sequences - 1)
+def pass_time(cost: Cost, sequences: float, tokens: int) -> float:
+    """Seconds of a pass over `tokens` tokens of each of `sequences` sequences, which can be a mean."""
+    more_tokens, more_sequences = sequences * tokens - 1, sequences - 1
+    return (cost.decode_ms + cost.per_token_ms * more_tokens + cost.per_sequence_ms * more_sequences) / 1e3
 
 
 def saturated(cost: Cost, clients: int, gain: Callable[[int], float], ks: Iterable[int] = range(MAX_AUTO + 1)) -> Bound:
     """The bound for any scheduling, over the draft lengths `ks`. `gain(k)`: E(k)."""
-    return max((Bound(1e3 * clients * gain(k) / pass_ms(cost, clients, k + 1), k) for k in ks), key=lambda b: b.rate)
+    return max((Bound(clients * gain(k) / pass_time(cost, clients, k + 1), k) for k in ks), key=lambda b: b.rate)
 
 
-def lockstep(cost: Cost, clients: int, tokens: float, k: int, thinking_ms: float) -> float:
+def lockstep(cost: Cost, clients: int, tokens: float, k: int, thinking: float) -> float:
     """Upper bound of the tokens per second of all clients together in lockstep. `tokens`: E(k)."""
-    fixed = cost.decode_ms - cost.per_token_ms - cost.per_sequence_ms
-    shared = pass_ms(cost, clients, k + 1) + min(fixed, thinking_ms)
-    alone = pass_ms(cost, 1, k + 1) + thinking_ms
-    return 1e3 * clients * tokens / max(shared, alone)
+    fixed = (cost.decode_ms - cost.per_token_ms - cost.per_sequence_ms) / 1e3
+    shared = pass_time(cost, clients, k + 1) + min(fixed, thinking)
+    alone = pass_time(cost, 1, k + 1) + thinking
+    return clients * tokens / max(shared, alone)
 
 
 def server_drafting(target: Cost, drafter: Cost, clients: int, tokens: float, k: int) -> float:
@@ -166,7 +167,7 @@ def server_drafting(target: Cost, drafter: Cost, clients: int, tokens: float, k:
     Optimistic: the draft steps of all clients share passes of the draft model, as their drafts share passes of the
     target, every pass serves all clients, and there is no link.
     """
-    return 1e3 * tokens / (k * pass_ms(drafter, clients, 1) + pass_ms(target, clients, k + 1))
+    return tokens / (k * pass_time(drafter, clients, 1) + pass_time(target, clients, k + 1))
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -200,7 +201,7 @@ class Gaps:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Rate and gaps of all clients. Gaps in milliseconds."""
+    """Rate and gaps of all clients. Gaps in seconds."""
 
     clients: int
     rate: float  # tokens per second of all clients together
@@ -213,8 +214,8 @@ class Metrics:
     def of(cls, times: Sequence[Sequence[float]], start: float, end: float) -> "Metrics":
         """`times`: for each client, when it knew each of its tokens. Measured from `start` to `end`. All in seconds."""
         gaps = [Gaps.of(each, start, end) for each in times]
-        p50, p95 = ([1e3 * percentile(each.tokens, share) for each in gaps] for share in (0.5, 0.95))
-        arrivals = [1e3 * percentile(each.arrivals, 0.95) for each in gaps]
+        p50, p95 = ([percentile(each.tokens, share) for each in gaps] for share in (0.5, 0.95))
+        arrivals = [percentile(each.arrivals, 0.95) for each in gaps]
         rate = sum(len(each.tokens) / sum(each.arrivals) for each in gaps)
         return cls(len(times), rate, percentile(p50, 0.5), percentile(p95, 0.5), max(p95), percentile(arrivals, 0.5))
 

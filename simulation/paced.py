@@ -33,7 +33,8 @@ _log = logging.getLogger("specpair.paced")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Time of a forward pass in milliseconds, linear in tokens and sequences, as measured up to about 16 tokens."""
+    """Time of a forward pass, linear in tokens and sequences, as measured up to about 16 tokens. It is written in
+    milliseconds, as the variables `PACED_TARGET` and `PACED_DRAFT` have it."""
 
     decode_ms: float  # a pass over one token of one sequence
     per_token_ms: float  # added by each further token, of whichever sequence
@@ -55,9 +56,10 @@ class Cost:
         return ",".join(f"{part:g}" for part in astuple(self))
 
     def of(self, batch: Sequence[Entry]) -> float:
-        """Milliseconds of a pass over `batch`."""
+        """Seconds of a pass over `batch`."""
         tokens = sum(len(entry.tokens) for entry in batch)
-        return self.decode_ms + self.per_token_ms * (tokens - 1) + self.per_sequence_ms * (len(batch) - 1)
+        more_tokens, more_sequences = tokens - 1, len(batch) - 1
+        return (self.decode_ms + self.per_token_ms * more_tokens + self.per_sequence_ms * more_sequences) / 1e3
 
 
 # Targets. Decoding reads all weights once a token: 7.54 GiB of Qwen2.5 7B Q8_0 take 29.7 ms at the 273 GB/s of a DGX
@@ -115,7 +117,7 @@ class Paced(Backend):
         self.cost = cost
         self.passes = 0
         self.late_passes = 0  # passes that took longer than their cost
-        self.worst_overrun_ms = 0.0
+        self.worst_overrun = 0.0  # seconds
 
     def close(self) -> None:
         self._backend.close()
@@ -124,20 +126,20 @@ class Paced(Backend):
                 "%d of %d passes took longer than they cost, at worst by %.2f ms",
                 self.late_passes,
                 self.passes,
-                self.worst_overrun_ms,
+                1e3 * self.worst_overrun,
             )
         self._closed = True
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         began = self._clock()
         logits = self._backend.extend(batch)
-        left = self.cost.of(batch) / 1e3 - (self._clock() - began)
+        left = self.cost.of(batch) - (self._clock() - began)
         self.passes += 1
         if left >= 0:
             self._sleep(left)
         else:
             self.late_passes += 1
-            self.worst_overrun_ms = max(self.worst_overrun_ms, -1e3 * left)
+            self.worst_overrun = max(self.worst_overrun, -left)
         return logits
 
     def _copy(self, source: int, destination: int, length: int) -> None:

@@ -54,19 +54,19 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLatencies:
-    """Measured times of a pair and the link between them, in milliseconds."""
+    """Measured times of a pair and the link between them, in seconds."""
 
-    draft_ms: float  # a draft step, which makes one token
-    verify_ms: Callable[[int], float]  # a verifier pass, by the number of draft tokens that it judges
-    rtt_ms: float
-    overhead_ms: float = 0.0  # further time of an exchange: half of it on the way there, half on the way back
+    draft: float  # a draft step, which makes one token
+    verify: Callable[[int], float]  # a verifier pass, by the number of draft tokens that it judges
+    rtt: float
+    overhead: float = 0.0  # further time of an exchange: half of it on the way there, half on the way back
 
 
-def pass_times(milliseconds: Sequence[float]) -> Callable[[int], float]:
-    """`MeasuredLatencies.verify_ms` of passes that judge 0, 1, 2, … draft tokens; a straight line beyond the last."""
-    last = len(milliseconds) - 1
-    slope = (milliseconds[-1] - milliseconds[0]) / max(1, last)
-    return lambda drafts: milliseconds[min(drafts, last)] + slope * max(0, drafts - last)
+def pass_times(seconds: Sequence[float]) -> Callable[[int], float]:
+    """`MeasuredLatencies.verify` of passes that judge 0, 1, 2, … draft tokens; a straight line beyond the last."""
+    last = len(seconds) - 1
+    slope = (seconds[-1] - seconds[0]) / max(1, last)
+    return lambda drafts: seconds[min(drafts, last)] + slope * max(0, drafts - last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,8 @@ def best(trace: Trace, times: MeasuredLatencies) -> Best:
     """Replay all policies with draft lengths from 0 to MAX_AUTO."""
     found: dict[str, Rate] = {}
     for policy in (policy for k in range(MAX_AUTO + 1) for policy in policies(k)):
-        milliseconds, tokens = replay(trace, times, policy)[-1]
-        rate = Rate(policy.name, policy.k, 1e3 * (tokens - 1) / milliseconds)
+        seconds, tokens = replay(trace, times, policy)[-1]
+        rate = Rate(policy.name, policy.k, (tokens - 1) / seconds)
         if policy.name not in found or rate.tokens_per_second > found[policy.name].tokens_per_second:
             found[policy.name] = rate
     first = max(found.values(), key=lambda rate: rate.tokens_per_second)
@@ -130,7 +130,7 @@ def upper_bound(trace: Trace, times: MeasuredLatencies) -> float:
     """Tokens per second that no chain verification can beat: no link, drafting takes no time, one pass a miss.
 
     A miss is a position where the drafter does not agree. The text behind the first token is cut at the misses into
-    runs of r accepted draft tokens, each with the token at its miss: sum(r + 1) / sum(verify_ms(r)). If no miss ends
+    runs of r accepted draft tokens, each with the token at its miss: sum(r + 1) / sum(verify(r)). If no miss ends
     the last run, its last token is the one that the pass over the draft tokens before it brings. Where a pass over more
     draft tokens, or two passes, are measured to be cheaper than the pass over r, they count, so this stays a bound.
     """
@@ -141,13 +141,13 @@ def upper_bound(trace: Trace, times: MeasuredLatencies) -> float:
         place = end + 1
     widths = range(max(MAX_AUTO, *runs), -1, -1)
     cheapest: list[float] = []
-    for r, one in enumerate(reversed(list(accumulate(map(times.verify_ms, widths), min)))):
+    for r, one in enumerate(reversed(list(accumulate(map(times.verify, widths), min)))):
         cheapest.append(min([one, *(cheapest[first] + cheapest[r - 1 - first] for first in range(r))]))
-    return 1e3 * (len(trace.agrees) - 1) / sum(cheapest[r] for r in runs)
+    return (len(trace.agrees) - 1) / sum(cheapest[r] for r in runs)
 
 
 def replay(trace: Trace, times: MeasuredLatencies, policy: Policy) -> list[tuple[float, int]]:
-    """(milliseconds, tokens): each time at which the drafter learnt tokens, and how many it knew then."""
+    """(seconds, tokens): each time at which the drafter learnt tokens, and how many it knew then."""
     return _Replay(trace, times, policy).run()
 
 
@@ -157,9 +157,9 @@ class _Replay:
     def __init__(self, trace: Trace, times: MeasuredLatencies, policy: Policy) -> None:
         self._policy, self._length, self._next_miss = policy, len(trace.agrees), trace.next_miss
         self._streams = policy.in_flight == inf
-        self._draft_ms, self._delay_ms = times.draft_ms, (times.rtt_ms + times.overhead_ms) / 2
-        self._pass_ms = [times.verify_ms(count) for count in range(policy.k + 1)]
-        self._now = -self._delay_ms
+        self._draft, self._delay = times.draft, (times.rtt + times.overhead) / 2
+        self._passes = [times.verify(count) for count in range(policy.k + 1)]
+        self._now = -self._delay
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0  # of events: those of one moment keep their order
         # The drafter
@@ -183,9 +183,9 @@ class _Replay:
                 history.append((self._now, self._known))
         return history
 
-    def _after(self, milliseconds: float, happen: Callable[[], None]) -> None:
+    def _after(self, seconds: float, happen: Callable[[], None]) -> None:
         self._count += 1
-        heappush(self._events, (self._now + milliseconds, self._count, happen))
+        heappush(self._events, (self._now + seconds, self._count, happen))
 
     def _learn(self, known: int) -> None:
         if known > min(self._path_miss, self._path_end):  # contradicted or overtaken
@@ -209,7 +209,7 @@ class _Replay:
             if self._path_end < min(since + self._policy.k, last):
                 if not self._stepping and (self._policy.drafts_on or not self._in_flight_ends):
                     self._stepping = self._useful = True
-                    self._after(self._draft_ms, self._stepped)
+                    self._after(self._draft, self._stepped)
                 return
             if len(self._in_flight_ends) >= self._policy.in_flight:
                 return
@@ -222,7 +222,7 @@ class _Replay:
 
     def _send(self) -> None:
         self._in_flight_ends.append(self._path_end)
-        self._after(self._delay_ms, partial(self._arrive, self._path_end, self._path_miss))
+        self._after(self._delay, partial(self._arrive, self._path_end, self._path_miss))
 
     def _arrive(self, end: int, miss: int) -> None:
         self._waiting.append((end, miss))
@@ -234,21 +234,21 @@ class _Replay:
             end, miss = self._waiting.popleft()
             if self._committed <= miss and self._committed + self._streams <= end:
                 self._busy = True
-                self._after(self._pass_ms[end - self._committed], partial(self._commit, min(end, miss) + 1))
+                self._after(self._passes[end - self._committed], partial(self._commit, min(end, miss) + 1))
 
     def _commit(self, committed: int) -> None:
         self._busy, self._committed = False, committed
-        self._after(self._delay_ms, partial(self._learn, committed))
+        self._after(self._delay, partial(self._learn, committed))
         if committed == self._length:
             return
         self._judge()
         if self._policy.patience is not None and not self._busy:
             # The verifier waits for a draft. If none comes in time, the wait counts as part of the step,
             # as if the step had begun at once.
-            spared = self._policy.patience * self._pass_ms[0]
-            self._after(spared, partial(self._self_continue, committed, self._pass_ms[0] - spared))
+            spared = self._policy.patience * self._passes[0]
+            self._after(spared, partial(self._self_continue, committed, self._passes[0] - spared))
 
-    def _self_continue(self, idle_since: int, rest_ms: float) -> None:
+    def _self_continue(self, idle_since: int, rest: float) -> None:
         if not self._busy and self._committed == idle_since:
             self._busy = True
-            self._after(rest_ms, partial(self._commit, idle_since + 1))
+            self._after(rest, partial(self._commit, idle_since + 1))

@@ -56,21 +56,21 @@ class VirtualDrafter:
         prompt: Sequence[int],
         sampling: Sampling,
         drafter: Drafter,
-        draft_ms: Callable[[int], float],
+        draft_time: Callable[[int], float],
         *,
         max_tokens: int,
         network: Network = Network(),
         overhead: float = 0.0,
         length: int | None = None,
         mechanisms: Mechanisms = Mechanisms(),
-        pass_ms: Sequence[float] = (),
+        pass_times: Sequence[float] = (),
         lookup: bool = False,
         estimates: Estimates | None = None,
         prediction: Sequence[int] | None = None,
         seed: int = 0,
         name: str = "session",
     ) -> None:
-        """`draft_ms`: milliseconds of a draft step by its number of branches. `pass_ms`: as for `LatencyModel`.
+        """`draft_time`: seconds of a draft step by its number of branches. `pass_times`: as for `LatencyModel`.
 
         `overhead`: seconds that an exchange takes beside the network. `length`: fixed draft length; None: automatic.
         `lookup`: whether draft tokens are looked up in the text. `estimates`: what earlier texts have taught; None:
@@ -80,16 +80,16 @@ class VirtualDrafter:
         self.course = Course()
         self.controller: SpeculationController | None = None
         self._reactor: Reactor | None = None
-        self._world, self._drafter, self._draft_ms = world, drafter, draft_ms
+        self._world, self._drafter, self._draft_time = world, drafter, draft_time
         self._network, self._overhead, self._rng = network, overhead, random.Random(seed)
         self._length, self._mechanisms = length, mechanisms
         limit = min(len(prompt) + max_tokens, world.backend.context_length)
         ends = world.backend.vocabulary.ends
         self.session = Session(name, list(prompt), len(prompt), TextSpec.of(sampling), limit, ends)
         self.session.self_continue = mechanisms.self_continue
-        self._latencies, self._acceptance = estimates or Estimates.untaught(pass_ms)
+        self._latencies, self._acceptance = estimates or Estimates.untaught(pass_times)
         self._lookups = Lookups(len(prompt), text=lookup, prediction=prediction)
-        self._latencies.exchanged(1e3 * (network.rtt + overhead), 0.0, 0.0)
+        self._latencies.exchanged(network.rtt + overhead, 0.0, 0.0)
         self._heard = 0  # position up to which tokens were put on the stream
         self._streamed = 0.0  # when the last tokens on the stream arrive, in seconds
         self._wake: float | None = None
@@ -117,7 +117,7 @@ class VirtualDrafter:
         self.course.drafts_sent += 1
         self._request(
             in_flight_draft.draft,
-            in_flight_draft.next_in_ms,
+            in_flight_draft.next_in,
             lambda answer: self._react(Answered(in_flight_draft, answer)),
             in_flight_draft.self_continue,
         )
@@ -147,12 +147,11 @@ class VirtualDrafter:
     def _request(
         self,
         draft: Draft,
-        next_in_ms: float,
+        next_in: float,
         then: Callable[[Answer], None],
         self_continue: bool | None = None,
     ) -> None:
         done = or_raise(lambda answer: self._carry(lambda: then(answer)))
-        next_in = next_in_ms / 1e3
         request = Request(self.session, draft, done, next_in=next_in, self_continue=self_continue)
 
         def arrive() -> None:
@@ -173,10 +172,10 @@ class VirtualDrafter:
             width=self._drafter.width,
             length=self._length,
             mechanisms=self._mechanisms,
-            next_in_ms=self._latencies.link,
+            next_in=self._latencies.link,
             lookups=self._lookups,
             acceptance=self._acceptance,
-            now=1e3 * now,
+            now=now,
         )
         self.controller.finished = answer.finish_reason is not None
         self._reactor = Reactor(text, self.controller, self, self._count, lambda: self._world.now)
@@ -204,7 +203,7 @@ class VirtualDrafter:
         wake = self._reactor.decide(acted=acted)
         if wake is not None and wake != self._wake:
             self._wake = wake
-            self._world.at(wake / 1e3, self._awake)
+            self._world.at(wake, self._awake)
 
     def _awake(self) -> None:
         if not self.finished:
@@ -216,7 +215,7 @@ class VirtualDrafter:
         session = self.session
         for run in session.news(self._heard):
             self._heard = run.position + len(run.tokens)
-            how = run.details, session.ended_at(self._heard), run.forward_ms
+            how = run.details, session.ended_at(self._heard), run.forward
             self._stream(partial(self._react, Streamed(run.position, run.tokens, *how)))
 
     def _stream(self, do: Callable[[], None]) -> None:
@@ -229,7 +228,7 @@ class VirtualDrafter:
 
     def _draft(self, step: DraftStep, tails: list[list[int]]) -> None:
         self.course.steps += 1
-        takes = self._draft_ms(len(tails)) / 1e3
+        takes = self._draft_time(len(tails))
         self._world.at(self._world.now + takes, partial(self._drafted, step, tails))
 
     def _drafted(self, step: DraftStep, tails: list[list[int]]) -> None:

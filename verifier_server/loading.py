@@ -36,7 +36,7 @@ class Models:
 
     engine: Engine  # runs the target model
     own_name: str  # of the target, which `Settings.alias` may call otherwise
-    pass_ms: list[float]  # milliseconds of the target's passes over 1, 2, … tokens
+    pass_times: list[float]  # seconds of the target's passes over 1, 2, … tokens
     drafting: ServerDrafting | None  # None: there is no draft model
     predicting: ServerDrafting  # for texts with a prediction: `drafting`, or by lookup alone without a draft model
 
@@ -143,7 +143,7 @@ class Loader:
             own_name = backend.model_name
             backend.model_name = settings.alias or own_name
             _ = backend.vocabulary.fingerprint  # here, since it takes a while, and the event loop must not wait for it
-            pass_ms = pass_cost(backend, time.perf_counter)
+            pass_times = pass_cost(backend, time.perf_counter)
             draft = load_draft_model(
                 settings,
                 backend,
@@ -152,20 +152,20 @@ class Loader:
                 self._draft,
             )
             lookup = draft or lookup_alone(settings, backend, time.perf_counter)
-            predicting = ServerDrafting(lookup, pass_ms, self._clock, deliver)
+            predicting = ServerDrafting(lookup, pass_times, self._clock, deliver)
             if draft is not None:
                 _log.info(
                     "%s drafts for %s at once, %.1f ms a step",
                     one_line(draft.name),
                     counted(draft.slots, "text"),
-                    draft.step_ms,
+                    1e3 * draft.step_time,
                 )
             scheduler = Scheduler(
                 backend,
                 max_drafts=settings.max_drafts,
                 prefill_chunk=settings.prefill_chunk,
                 max_queue=settings.max_queue,
-                pass_ms=pass_ms,
+                pass_times=pass_times,
                 most_kept=settings.most_kept(backend),
                 one_scope=settings.share_prefixes,
                 observer=self._observer(backend.model_name),
@@ -173,7 +173,7 @@ class Loader:
             engine = Engine(scheduler, self._clock, deliver)
             engine.start()
             on_failure.pop_all()
-        return Models(engine, own_name, pass_ms, None if draft is None else predicting, predicting)
+        return Models(engine, own_name, pass_times, None if draft is None else predicting, predicting)
 
     def _report(self, fraction: float) -> None:
         """Note the progress of loading, and log it now and then. Called from the loader's thread."""

@@ -25,14 +25,14 @@ _WATCHERS = Lock()  # guards the watchers of all sessions, which change seldom
 class CommittedRun(NamedTuple):
     """Committed tokens of one kind.
 
-    `forward_ms`: milliseconds of the pass of the last one, if they are target-decoded.
+    `forward`: seconds of the pass of the last one, if they are target-decoded.
     """
 
     position: int
     tokens: list[int]
     details: TokenDetails
     target_decoded: bool
-    forward_ms: float | None
+    forward: float | None
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class Session:
     # Changed by the engine's thread only.
     finish_reason: FinishReason | None = None
     cached: int | None = None  # tokens of its prompt that a slot held when the engine began to read it; None: not yet
-    target_decoded_ms: float = 0.0  # milliseconds of the pass that decoded the last target-decoded token
+    target_decoded_time: float = 0.0  # seconds of the pass that decoded the last target-decoded token
     drafted: int = 0  # draft tokens that were judged
     accepted: int = 0  # and those that were accepted
     seconds: float = 0.0  # from when its first request was queued to its last pass
@@ -135,15 +135,15 @@ class Session:
         """Whether no token was committed here, and the text is not finished."""
         return len(self.tokens) == self.decided_from and self.finish_reason is None
 
-    def commit(self, tokens: list[int], details: TokenDetails, forward_ms: float = 0.0) -> None:
+    def commit(self, tokens: list[int], details: TokenDetails, forward: float = 0.0) -> None:
         """Append `tokens`, up to the limit; the text ends there, or with an end token.
 
-        `forward_ms`: milliseconds of the pass that they come from.
+        `forward`: seconds of the pass that they come from.
         """
         room = self.limit - len(self.tokens)
         self.details.add(details, room)  # before the tokens, since other threads read meanwhile
         if TokenSource.of(details.sources[-1]) is TokenSource.TARGET_DECODED:
-            self.target_decoded_ms = forward_ms
+            self.target_decoded_time = forward
         self.tokens.extend(tokens[:room])
         self.finish_reason = self.ended_at(len(self.tokens))
 
@@ -169,8 +169,8 @@ class Session:
         for target_decoded, run in groupby(details.sources, SELF_CONTINUED.__eq__):
             end = begin + len(list(run))
             tokens = self.tokens[position + begin : position + end]
-            forward_ms = self.target_decoded_ms if target_decoded else None
-            yield CommittedRun(position + begin, tokens, details.between(begin, end), target_decoded, forward_ms)
+            forward = self.target_decoded_time if target_decoded else None
+            yield CommittedRun(position + begin, tokens, details.between(begin, end), target_decoded, forward)
             begin = end
 
     def ended_at(self, end: int) -> FinishReason | None:

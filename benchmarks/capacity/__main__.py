@@ -31,7 +31,7 @@ from simulation.capacity_model import (
     KnownOutput,
     Metrics,
     lockstep,
-    pass_ms,
+    pass_time,
     saturated,
     server_drafting,
     tokens_per_round,
@@ -83,7 +83,7 @@ def _virtual(clients: Sequence[int], setting: Setting, report: Report) -> list[R
                 share = f"{row['rate'] / bound.rate:.3f} (best k {bound.k:2})"
                 if name == "k=4":
                     tokens = tokens_per_round(outcome.parts, setting.k)
-                    row["lockstep"] = lockstep(setting.target, count, tokens, setting.k, setting.thinking_ms)
+                    row["lockstep"] = lockstep(setting.target, count, tokens, setting.k, setting.thinking)
                     share += f"  {row['rate'] / row['lockstep']:.3f}"
                 rows.append(row)
                 report.line(f"{_line(name, outcome.metrics)}  {outcome.sessions:13.1f}  {outcome.busy:4.2f}  {share}")
@@ -109,10 +109,10 @@ def _real(options: argparse.Namespace, report: Report) -> None:
 
 def _carried(setting: Setting, report: Report) -> None:
     """Clients carried at a rate, over what drafting on the server carries."""
-    k, alone = setting.k, 1e3 / setting.target.decode_ms
+    k, alone = setting.k, 1.0 / pass_time(setting.target, 1, 1)
     parts = [(text, len(text.prompt) + 1, len(text.prompt) + 301) for text in map(KnownOutput, range(16))]
     gain = {count: tokens_per_round(parts, count) for count in range(1, 9)}
-    expected = (1 + k * setting.drafter.decode_ms / pass_ms(setting.target, 1, k + 1)) / _SLACK
+    expected = (1 + k * pass_time(setting.drafter, 1, 1) / pass_time(setting.target, 1, k + 1)) / _SLACK
     report.line("\nClients that get a rate each, on average: drafting remotely, and on the server")
     for rate in (alone, alone / 1.5):
         server = _on_server(rate, gain[k], k, setting)
@@ -126,42 +126,46 @@ def _carried(setting: Setting, report: Report) -> None:
 
 def _on_server(rate: float, tokens: float, k: int, setting: Setting) -> float:
     """Clients (a fraction counts) to which drafting on the server gives that rate: its cycle is linear in them."""
-    one, two = (1e3 * tokens / server_drafting(setting.target, setting.drafter, n, tokens, k) for n in (1, 2))
-    return 1.0 + (1e3 * tokens / rate - one) / (two - one)
+    one, two = (tokens / server_drafting(setting.target, setting.drafter, n, tokens, k) for n in (1, 2))
+    return 1.0 + (tokens / rate - one) / (two - one)
 
 
 def _prompt(setting: Setting, report: Report) -> None:
     """What a long prompt adds to the rounds of others."""
-    whole = pass_ms(setting.target, 1, CHUNK)
-    report.line(f"\nA prompt of {PROMPT} tokens among clients in lockstep; the pass of a chunk takes {whole:.1f} ms")
+    whole = pass_time(setting.target, 1, CHUNK)
+    report.line(
+        f"\nA prompt of {PROMPT} tokens among clients in lockstep; the pass of a chunk takes {1e3 * whole:.1f} ms"
+    )
     for clients in (8, 16):
         found = capacity.intrude(clients, PROMPT, setting, CHUNK)
+        middle, p95, most, usual = (1e3 * each for each in (found.median, found.p95, found.most, found.usual))
         report.line(
-            f"{clients} clients, {found.rounds} rounds: {found.median:.1f} ms more in the median, {found.p95:.1f} at "
-            f"p95, {found.most:.1f} at most, {found.most / whole:.2f} of a chunk's pass; usual {found.usual:.1f} ms, "
-            f"the prompt took {found.prefill:.0f} ms"
+            f"{clients} clients, {found.rounds} rounds: {middle:.1f} ms more in the median, {p95:.1f} at p95, "
+            f"{most:.1f} at most, {found.most / whole:.2f} of a chunk's pass; usual {usual:.1f} ms, "
+            f"the prompt took {1e3 * found.prefill:.0f} ms"
         )
 
 
 def _line(name: str, found: Metrics) -> str:
+    p50, p95, worst, arrivals = (1e3 * each for each in (found.p50, found.p95, found.worst_p95, found.arrivals_p95))
     return (
         f"{found.clients:7}  {name:16}  {found.rate:8.1f}  {found.each:5.1f}  "
-        f"{found.p50:6.1f}  {found.p95:6.1f}  {found.worst_p95:6.1f}  {found.arrivals_p95:12.1f}"
+        f"{p50:6.1f}  {p95:6.1f}  {worst:6.1f}  {arrivals:12.1f}"
     )
 
 
 def _figure(rows: Sequence[Row], file: Path) -> None:
     """Draw rates over clients with their bounds, and times between tokens."""
 
-    def curve(axes: Any, name: str, key: str, style: str, **how: Any) -> None:
+    def curve(axes: Any, name: str, key: str, style: str, factor: float = 1.0, **how: Any) -> None:
         found = [row for row in rows if row["name"] == name]
-        axes.plot([row["clients"] for row in found], [row[key] for row in found], style, markersize=4, **how)
+        axes.plot([row["clients"] for row in found], [factor * row[key] for row in found], style, markersize=4, **how)
 
     with plot(file, columns=2) as [[rates, times]]:
         for number, name in enumerate(FORMS):
             curve(rates, name, "rate", "o-", label=name, color=f"C{number}")
-            curve(times, name, "p50", "o-", label=name, color=f"C{number}")
-            curve(times, name, "p95", "o--", color=f"C{number}")
+            curve(times, name, "p50", "o-", 1e3, label=name, color=f"C{number}")
+            curve(times, name, "p95", "o--", 1e3, color=f"C{number}")
         curve(rates, "ours", "saturated", "k:", label="bound of any scheduling")
         curve(rates, "k=4", "lockstep", "k--", label="bound of lockstep, k=4")
         rates.set_title("tokens/s, all clients", fontsize=9)

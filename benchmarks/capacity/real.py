@@ -74,7 +74,7 @@ class Client:
     def _lockstep(self, session: TextSession) -> None:
         self._client.prefill(session, {})
         position, k = len(self.text.prompt) + 1, self._setting.k
-        due = self._dilation * self._setting.thinking_ms / 1e3
+        due = self._dilation * self._setting.thinking
         while True:
             began = time.perf_counter()
             drafts, gain = self.text.draft(position, k), self.text.gain(position, k)
@@ -142,7 +142,7 @@ class Dilated(Paced):
         began = time.perf_counter()
         logits = super()._forward(batch)
         if self.cost is self._slow:
-            self._notes.write(f"{1e3 * (time.perf_counter() - began) / self.cost.of(batch):.4f}\n")
+            self._notes.write(f"{(time.perf_counter() - began) / self.cost.of(batch):.4f}\n")
         return logits
 
 

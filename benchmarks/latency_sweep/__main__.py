@@ -101,7 +101,7 @@ class Runs:
         self, client: VerifierClient, models: Loaded, lost: Callable[[], float], options: argparse.Namespace
     ) -> None:
         self._client, self._info, self._models = client, client.model(), models
-        self._lost, self._options, self._round_trip_ms = lost, options, client.ping()
+        self._lost, self._options, self._round_trip = lost, options, client.ping()
         self._prompt = models.encode(held_out_prompts(1)[0])
         self._target = self._undisturbed("target", lambda: alone(client, self._prompt, REQUEST))
 
@@ -113,17 +113,17 @@ class Runs:
 
             def run(how: dict[str, Any] = COLUMNS[column]) -> Written:
                 drafter = self._models.drafter(name, cost, SAMPLING)
-                how = {"round_trip_ms": self._round_trip_ms, **how}
+                how = {"round_trip": self._round_trip, **how}
                 return paired(self._client, drafter, self._prompt, REQUEST, self._info, **how)
 
             made = [self._undisturbed(column, run) for _ in range(_RUNS.get(column, 1))]
             runs[column] = sorted(made, key=lambda text: text.rate)
         middle = {column: made[len(made) // 2] for column, made in runs.items()}
         agrees = self._models.agrees(name, [*self._prompt, *target.tokens], len(self._prompt), SAMPLING)
-        lockstep, delay = middle["k=4"].stats, self._options.dilate * rtt
-        link_ms = lockstep.times.network / (lockstep.drafts_sent + 1)  # the prompt's is among them
-        step_ms, overhead = self._models.step_ms(name, cost, SAMPLING), max(0.0, link_ms - delay)
-        times = MeasuredLatencies(step_ms, pass_times(self._info.pass_ms), delay, overhead)
+        lockstep, delay = middle["k=4"].stats, self._options.dilate * rtt / 1e3
+        link = lockstep.times.network / (lockstep.drafts_sent + 1)  # the prompt's is among them
+        step, overhead = self._models.step_time(name, cost, SAMPLING), max(0.0, link - delay)
+        times = MeasuredLatencies(step, pass_times(self._info.pass_times), delay, overhead)
         reference = best(Trace(agrees), times)
         rates = {column: text.rate for column, text in middle.items()}
         rates |= {"reference": reference.tokens_per_second, "U": upper_bound(Trace(agrees), times)}
@@ -137,7 +137,7 @@ class Runs:
             "same_text": {column: all(text.tokens == target.tokens for text in made) for column, made in runs.items()},
             "spread": {column: [text.rate / target.rate for text in made] for column, made in runs.items()},
             "policy": f"{reference.policy}, k={reference.k}",
-            "measured": {"draft_ms": step_ms, "verify_ms": self._info.pass_ms[:9], "link_ms": link_ms},
+            "measured": {"draft_ms": 1e3 * step, "verify_ms": self._info.pass_ms[:9], "link_ms": 1e3 * link},
         }
 
     def _undisturbed(self, column: str, run: Callable[[], Written]) -> Written:

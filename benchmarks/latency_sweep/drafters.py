@@ -58,7 +58,7 @@ class Junk:
         self._cost = cost
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
-        time.sleep(self._cost.of([Entry(slot, 0, [0], 0) for slot in range(len(tails))]) / 1e3)
+        time.sleep(self._cost.of([Entry(slot, 0, [0], 0) for slot in range(len(tails))]))
         predictions = []
         for tail in tails:
             last, place = [*text[-1:], *tail][-1], len(text) + len(tail)
@@ -80,14 +80,14 @@ class Loaded:
         """A new drafter."""
         return Junk(cost) if name == "junk" else ModelDrafter(Paced(self._models[name], cost), sampling)
 
-    def step_ms(self, name: str, cost: Cost, sampling: Sampling) -> float:
-        """Median milliseconds to draft one token further, in a text of some length."""
+    def step_time(self, name: str, cost: Cost, sampling: Sampling) -> float:
+        """Median seconds to draft one token further, in a text of some length."""
         drafter = self.drafter(name, cost, sampling)
         taken = []
         for length in range(128, 144):
             began = time.perf_counter()
             drafter.expand(list(range(2, 2 + length)), [[]], False)
-            taken.append(1e3 * (time.perf_counter() - began))
+            taken.append(time.perf_counter() - began)
         return median(taken[1:])  # the first one reads the text
 
     def agrees(self, name: str, text: Sequence[int], prompt_len: int, sampling: Sampling) -> list[bool]:

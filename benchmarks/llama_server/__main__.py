@@ -92,7 +92,7 @@ def main() -> None:
                 modes = {str(mode): _name(name, mode) for mode in MODES}
                 written = [(prompt, text.tokens) for prompt, text in zip(prompts[1:], texts[TARGET], strict=True)]
                 with closing(load_drafter(path)) as model:
-                    most = bound(model, written, temperature, pass_ms)
+                    most = bound(model, written, temperature, [each / 1e3 for each in pass_ms])
                 cells.append(cell(texts, chosen, name, temperature, modes, most))
     report.line("", *conclusion(cells))
     report.save()

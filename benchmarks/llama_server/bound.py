@@ -14,20 +14,20 @@ def bound(
     model: Backend,
     texts: Sequence[tuple[Sequence[int], Sequence[int]]],
     temperature: float,
-    pass_ms: Sequence[float],
+    passes: Sequence[float],
 ) -> float:
     """Times the target alone that no chain verification can exceed, if it had the right one of both at every place.
 
     As for `upper_bound`, nothing but passes takes time; there is one for each place where neither the draft model nor
     lookup has the target's token. `texts`: prompts, and what the target wrote behind each, with its number as the seed.
-    `pass_ms`: milliseconds of a pass of the target over 1, 2, … tokens.
+    `passes`: seconds of a pass of the target over 1, 2, … tokens.
     """
-    times = MeasuredLatencies(0.0, pass_times(pass_ms), 0.0)
+    times = MeasuredLatencies(0.0, pass_times(passes), 0.0)
     seconds = 0.0
     for seed, (prompt, tokens) in enumerate(texts):
         agrees = either_agrees(model, prompt, tokens, Sampling(seed, temperature))
         seconds += (len(tokens) - 1) / upper_bound(Trace(agrees), times)
-    alone = sum(len(tokens) - 1 for _, tokens in texts) * times.verify_ms(0) / 1e3
+    alone = sum(len(tokens) - 1 for _, tokens in texts) * times.verify(0)
     return alone / seconds
 
 

@@ -59,7 +59,7 @@ def table(texts: Texts, compared: bool) -> list[str]:
             f" ({quantile(ratios, 0.25):.2f} to {quantile(ratios, 0.75):.2f})",
             f"  acceptance rate {accepted / drafted:4.0%} of {drafted}" if drafted else "  nothing drafted",
         ]
-        passes = sum(text.stats.times.verify for text in written) / 1e3  # llama-server does not tell them
+        passes = sum(text.stats.times.verify for text in written)  # llama-server does not tell them
         if drafted and passes:  # of a target alone, the pass over the prompt would count
             parts.append(f"  {passes / sum(text.seconds for text in written):.0%} of the time are passes of the target")
         if compared:

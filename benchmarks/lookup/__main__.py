@@ -53,7 +53,7 @@ def main() -> None:
             relay(server.url, options.rtt) as url,
             connected(url) as client,
         ):
-            round_trip_ms, info = client.ping(), client.model()
+            round_trip, info = client.ping(), client.model()
 
             def target(task: Task, _seed: int) -> Written:
                 return alone(client, task.prompt, _request(task))
@@ -61,7 +61,7 @@ def main() -> None:
             def pair(cost: Cost | None, lookup: bool, task: Task, _seed: int) -> Written:
                 model.release(0)
                 drafter = ModelDrafter(Paced(model, cost), Sampling()) if cost else NgramDrafter(BRANCHES)
-                how = {"round_trip_ms": round_trip_ms, "lookup": lookup}
+                how = {"round_trip": round_trip, "lookup": lookup}
                 return paired(client, drafter, task.prompt, _request(task), info, **how)
 
             ways = {"target": target} | {way: partial(pair, *how) for way, how in WAYS.items()}

@@ -118,7 +118,9 @@ def _times(stats: Stats, width: int) -> Table:
     """What the text waited for, as bars: shares that add up to 100%."""
     parts = bars(stats)
     shares = percentages(value for _, value in parts)
-    rows = [(name, f"{value:.0f} ms", f"{share}%", share) for (name, value), share in zip(parts, shares, strict=True)]
+    rows = [
+        (name, f"{1e3 * value:.0f} ms", f"{share}%", share) for (name, value), share in zip(parts, shares, strict=True)
+    ]
     taken = sum(max(map(len, cells)) + 2 for cells in zip(*(row[:3] for row in rows), strict=True))
     table = Table.grid(padding=(0, 2))
     for name, value, percent, share in rows:

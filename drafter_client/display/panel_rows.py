@@ -1,6 +1,6 @@
 """The rows, bars and notes of the panel, as text. Which there are depends on the mode."""
 
-from drafter_client.display.values import share, size, ttft, unit
+from drafter_client.display.values import ms, share, size, ttft, unit
 from drafter_client.metrics.pace import Pace
 from drafter_client.metrics.statistics import SOLO, Stats
 from drafter_client.metrics.waits import NETWORK, OTHER, PREFILL, QUEUE, VERIFY, fitted
@@ -12,7 +12,7 @@ from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.policy.schedule import Schedule
 
 LabelledValue = tuple[str, str]  # label and value; docs/readout.md says what each label means
-Bar = tuple[str, float]  # label and milliseconds
+Bar = tuple[str, float]  # label and seconds
 
 _EXACT: dict[str, str] = {
     Strategy.DETERMINISTIC: "target's argmax",
@@ -58,7 +58,7 @@ def columns(stats: Stats) -> tuple[list[LabelledValue], list[LabelledValue]]:
         *([("prompt cached", counted(stats.cached_tokens, "token"))] if stats.cached_tokens else []),
         ("generated", counted(stats.generated_tokens, "token")),
         ("ended by", _end(stats)),
-        ("TTFT", ttft(stats.ttft_ms, stats.generated_tokens)),
+        ("TTFT", ttft(stats.ttft, stats.generated_tokens)),
         ("speed", unit(stats.tokens_per_second, "tokens/s")),
     ]
     return text, _of_the_model(stats) if stats.mode in (SOLO, Mode.TARGET) else _of_the_pair(stats)
@@ -107,19 +107,19 @@ def _of_the_pair(stats: Stats) -> list[LabelledValue]:
 
 
 def _of_the_model(stats: Stats) -> list[LabelledValue]:
-    pace = Pace.of(stats.token_ms)
+    pace = Pace.of(stats.token_times)
     median, p90, longest = (None, None, None) if pace is None else (pace.median, pace.p90, pace.longest)
     return [
-        ("ITL median", unit(median, "ms")),
-        ("ITL p90", unit(p90, "ms")),
-        ("ITL longest", unit(longest, "ms")),
-        ("TPOT", unit(_per_token(stats), "ms")),
+        ("ITL median", ms(median)),
+        ("ITL p90", ms(p90)),
+        ("ITL longest", ms(longest)),
+        ("TPOT", ms(_per_token(stats))),
     ]
 
 
 def _per_token(stats: Stats) -> float | None:
-    """TPOT, average milliseconds of a token after the first; None for a text of fewer than two tokens."""
-    return (stats.total_ms - stats.ttft_ms) / (stats.generated_tokens - 1) if stats.generated_tokens > 1 else None
+    """TPOT, average seconds of a token after the first; None for a text of fewer than two tokens."""
+    return (stats.total_time - stats.ttft) / (stats.generated_tokens - 1) if stats.generated_tokens > 1 else None
 
 
 def lines(stats: Stats) -> list[LabelledValue]:
@@ -159,10 +159,10 @@ def _schedules(stats: Stats) -> str:
 
 
 def bars(stats: Stats) -> list[Bar]:
-    """The milliseconds that the text waited for each part. They add up to the total time; none is negative."""
+    """The seconds that the text waited for each part. They add up to the total time; none is negative."""
     if stats.mode == SOLO:
-        generating = max(0.0, stats.total_ms - stats.times.prefill)
-        return list(fitted({PREFILL: stats.times.prefill, "generating": generating}, stats.total_ms).items())[:2]
+        generating = max(0.0, stats.total_time - stats.times.prefill)
+        return list(fitted({PREFILL: stats.times.prefill, "generating": generating}, stats.total_time).items())[:2]
     waits = stats.waits()
     shown = {part: part for part in waits}
     if stats.mode == Mode.TARGET:
@@ -195,9 +195,9 @@ def headline(stats: Stats) -> list[str]:
     metrics = [counted(stats.generated_tokens, "token")]
     if stats.tokens_per_second is not None:
         metrics.append(f"{stats.tokens_per_second:.1f} tokens/s")
-    metrics.append(f"TTFT {ttft(stats.ttft_ms, stats.generated_tokens)}")
+    metrics.append(f"TTFT {ttft(stats.ttft, stats.generated_tokens)}")
     if stats.mode in (SOLO, Mode.TARGET):
-        metrics += [f"TPOT {value:.2f} ms" for value in [_per_token(stats)] if value is not None]
+        metrics += [f"TPOT {ms(value)}" for value in [_per_token(stats)] if value is not None]
     else:
         metrics.append(f"acceptance rate {share(stats.acceptance_rate)}")
     metrics.append(f"ended by {_end(stats)}")

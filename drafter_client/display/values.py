@@ -16,6 +16,11 @@ def size(count: int) -> str:
     return f"{count / 1024:.1f} KiB"
 
 
-def ttft(milliseconds: float, tokens: int) -> str:
+def ms(seconds: float | None) -> str:
+    """Seconds as milliseconds with two decimals."""
+    return unit(None if seconds is None else 1e3 * seconds, "ms")
+
+
+def ttft(seconds: float, tokens: int) -> str:
     """TTFT of a text with `tokens` tokens; a dash for one that never began."""
-    return f"{milliseconds:.0f} ms" if tokens else "-"
+    return f"{1e3 * seconds:.0f} ms" if tokens else "-"

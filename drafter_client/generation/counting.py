@@ -19,7 +19,7 @@ class StatsCounter:
         """`text`: whose tokens behind a stop string are left out at its end; None: a stretch of a text."""
         self._stats, self._text = stats, text
         self._begun = False
-        self._attempt = 0.0  # milliseconds on the run's clock: the begin of the last attempt
+        self._attempt = 0.0  # seconds on the run's clock: the begin of the last attempt
         self._last = 0.0  # and when the last tokens came, or the text began
         self._stretch: StatsCounter | None = None  # in mode auto
 
@@ -33,22 +33,22 @@ class StatsCounter:
         match event:  # the most frequent ones first
             case events.Drafted():
                 stats.times.drafting += event.took
-                stats.draft_steps_ms.append(event.took)
+                stats.draft_steps.append(event.took)
                 stats.spans.append((DRAFTING, now - event.took, now))
             case events.Sent():
                 stats.drafts_sent += 1
             case events.Answered():
                 self._count_answer(event, now)
             case events.Streamed():
-                if event.forward_ms is not None:
-                    stats.spans.append((VERIFY, now - event.forward_ms, now))
+                if event.forward is not None:
+                    stats.spans.append((VERIFY, now - event.forward, now))
             case events.Committed():
                 self._count_tokens(event, now)
             case events.Began():
                 self._attempt = now
                 if not self._begun:
                     self._begun, self._last = True, now
-                    stats.began_ms, stats.prompt_tokens = now, event.prompt_tokens
+                    stats.began, stats.prompt_tokens = now, event.prompt_tokens
             case events.PromptRead(progress):
                 stats.prompt_progress = progress
             case events.PromptCached(tokens):
@@ -56,8 +56,8 @@ class StatsCounter:
                     stats.cached_tokens = tokens
             case events.Opened(response, asked):
                 stats.sampling = response.sampling.settings()
-                stats.times.prefill += response.forward_ms
-                self._exchanged(PREFILL, asked, now, response.queue_ms, response.forward_ms)
+                stats.times.prefill += response.forward
+                self._exchanged(PREFILL, asked, now, response.queue, response.forward)
             case events.Served():
                 self._count_served(event, now)
             case events.ModelTaken(model, context):
@@ -67,7 +67,7 @@ class StatsCounter:
             case events.DraftingFailed(reason):
                 stats.draft_failure = reason
             case events.Ended():
-                stats.total_ms, stats.finish_reason = now - stats.began_ms, event.finish_reason
+                stats.total_time, stats.finish_reason = now - stats.began, event.finish_reason
                 stats.bytes_sent += event.bytes_sent
                 stats.bytes_received += event.bytes_received
                 stats.why = event.why
@@ -90,25 +90,25 @@ class StatsCounter:
 
     def _count_answer(self, event: events.Answered, now: float) -> None:
         stats, response = self._stats, event.response
-        stats.times.verify += response.forward_ms
-        self._exchanged(VERIFY, event.in_flight_draft.sent_at, now, response.queue_ms, response.forward_ms)
+        stats.times.verify += response.forward
+        self._exchanged(VERIFY, event.in_flight_draft.sent_at, now, response.queue, response.forward)
 
-    def _exchanged(self, part: str, sent: float, now: float, queue_ms: float, forward_ms: float) -> None:
+    def _exchanged(self, part: str, sent: float, now: float, queue: float, forward: float) -> None:
         """Count the times of a request but for its pass, and what the text waited for."""
         times = self._stats.times
-        times.queue += queue_ms
-        times.network += max(0.0, now - sent - queue_ms - forward_ms)
-        self._stats.spans += exchange(part, sent, now, queue_ms, forward_ms)
+        times.queue += queue
+        times.network += max(0.0, now - sent - queue - forward)
+        self._stats.spans += exchange(part, sent, now, queue, forward)
 
     def _count_tokens(self, event: events.Committed, now: float) -> None:
         stats, count = self._stats, len(event.tokens)
         stats.prompt_progress = None
         if count and not stats.token_ids:
-            stats.ttft_ms = now - stats.began_ms
+            stats.ttft = now - stats.began
             if stats.mode == SOLO:
-                stats.times.prefill = stats.ttft_ms
+                stats.times.prefill = stats.ttft
         if count and stats.mode in _TIMED_MODES:
-            stats.token_ms += [now - self._last, *[0.0] * (count - 1)]
+            stats.token_times += [now - self._last, *[0.0] * (count - 1)]
             self._last = now
         stats.token_ids += [token for token, _ in event.tokens]
         if event.details is not None:
@@ -128,12 +128,14 @@ class StatsCounter:
         """Take over the verifier's summary of a text that it generated. All times that it does not report are the
         network's; without a summary that is the whole time of the request."""
         stats, summary = self._stats, event.summary
-        stats.times.network += max(0.0, now - self._attempt - (0.0 if summary is None else summary.milliseconds))
+        took = now - self._attempt
         if summary is None:
+            stats.times.network += took
             return
+        stats.times.network += max(0.0, took - summary.queue - summary.forward - summary.drafting)
         stats.sampling = summary.sampling.settings()
-        stats.times.queue += summary.queue_ms
-        stats.times.verify += summary.forward_ms
+        stats.times.queue += summary.queue
+        stats.times.verify += summary.forward
         speculation = summary.speculation
         if speculation is not None:
             stats.draft_model = stats.draft_model or summary.draft_model or ""
@@ -142,7 +144,7 @@ class StatsCounter:
             stats.looked_up_accepted += speculation.looked_up_accepted
             stats.prediction_accepted += speculation.prediction_accepted or 0
             stats.prediction_rejected += speculation.prediction_rejected or 0
-            stats.times.drafting += speculation.drafting_ms
+            stats.times.drafting += summary.drafting
 
 
 def _looked_up(each: JudgedRound) -> JudgedRound:

@@ -57,7 +57,7 @@ class PromptCached(RunEvent):
 
 @dataclass(frozen=True, slots=True)
 class Opened(RunEvent):
-    """The response to the prefill came, which was requested at `asked` (milliseconds on the run's clock)."""
+    """The response to the prefill came, which was requested at `asked` (seconds on the run's clock)."""
 
     response: PrefillResponse
     asked: float

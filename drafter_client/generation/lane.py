@@ -27,10 +27,10 @@ class RemoteLane:
             self._client.connection.connect()
 
     def verify(
-        self, draft: Draft, *, next_in_ms: float | None = None, self_continue: bool | None = None
+        self, draft: Draft, *, next_in: float | None = None, self_continue: bool | None = None
     ) -> VerifyResponse:
         """Raises BadReply, and what the client raises."""
-        response = self._client.verify(self._session_id, draft, next_in_ms=next_in_ms, self_continue=self_continue)
+        response = self._client.verify(self._session_id, draft, next_in=next_in, self_continue=self_continue)
         self._bounds.check("/verify", draft.position, response.tokens)
         self._bounds.details("/verify", response.tokens, response)
         return response
@@ -51,7 +51,7 @@ class RemoteLane:
                     self._bounds.check(STREAM, event.position, event.tokens)
                     details = self._bounds.details(STREAM, event.tokens, event)
                     position = event.position + len(event.tokens)
-                    report(Streamed(event.position, event.tokens, details, None, event.forward_ms))
+                    report(Streamed(event.position, event.tokens, details, None, event.forward))
             except ConnectionLost:
                 if position == began:
                     raise

@@ -45,7 +45,7 @@ def resuming(
                         if outage is not None:
                             if committed.position > len(text.prompt_ids):
                                 text.outages += 1
-                                tell(Resumed(committed.position - len(text.prompt_ids)), 1e3 * clock())
+                                tell(Resumed(committed.position - len(text.prompt_ids)), clock())
                             outage.end(True)
                             outage = None
                         elif not got_tokens and outages.present is not None:  # another text gave up waiting
@@ -59,7 +59,7 @@ def resuming(
                 failure = error
             text.check_complete(bounds)
             if text.finish_reason is not None:  # only the end of the response was lost
-                tell(Ended(text.finish_reason), 1e3 * clock())
+                tell(Ended(text.finish_reason), clock())
                 return
             if may_be_idle_close(failure, outage is None and not (got_tokens or reconnected)):
                 reconnected = True
@@ -70,7 +70,7 @@ def resuming(
                 with closing(client.another()) as health_client, text.stop.breaking(health_client.abort):
                     ready = outage.until_ready(failure, health_client.health)
             finally:  # a wait that ends with an error counts, too
-                tell(Ended(None), 1e3 * clock())
+                tell(Ended(None), clock())
             if not ready:
                 return
     finally:

@@ -38,11 +38,11 @@ def served(
     sent_before, received_before = traffic.sent, traffic.received
     prefilled = len(text.known)
     summary: GenerateResponse | None = None
-    tell(Began(len(text.prompt_ids)), 1e3 * clock())
+    tell(Began(len(text.prompt_ids)), clock())
     try:
         text.opened = True
         for event in client.generate(text, request):
-            now = 1e3 * clock()
+            now = clock()
             if summary is not None:
                 raise BadReply(f"{where} continues after its summary")
             if isinstance(event, PromptProgress):
@@ -79,6 +79,6 @@ def served(
             # A proxy may cut a stream off, for example.
             raise ConnectionLost(f"{where} ended its stream without a summary")
     finally:
-        now = 1e3 * clock()
+        now = clock()
         tell(Served(summary), now)
         tell(Ended(text.finish_reason, traffic.sent - sent_before, traffic.received - received_before), now)

@@ -33,7 +33,7 @@ def run_solo(
             f"the prompt has {len(tokens)} tokens, the context holds {backend.context_length} with the answer: "
             "shorten it, or give a larger --context"
         )
-    tell(Began(len(tokens)), 1e3 * clock())
+    tell(Began(len(tokens)), clock())
     limit = min(len(tokens) + max_tokens, backend.context_length)
     processors = following(sampling.processors(backend.vocabulary.ends), len(text.prompt_ids))
     held, wanted = 0, top_logits_spec(sampling, size, whole=processors is not None)
@@ -43,7 +43,7 @@ def run_solo(
             rows = backend.extend_top_logits([Entry(0, held, feed, len(feed) - 1)], [wanted])[0]
             held += len(feed)
             if held < len(tokens):
-                tell(PromptRead(PromptProgress(held, len(tokens))), 1e3 * clock())
+                tell(PromptRead(PromptProgress(held, len(tokens))), clock())
                 continue
             row = rows[0]
             if processors is not None:
@@ -56,7 +56,7 @@ def run_solo(
                 text.finish_reason = "stop"
             elif len(tokens) >= limit:
                 text.finish_reason = "length"
-            tell(committed, 1e3 * clock())
+            tell(committed, clock())
             yield committed
     finally:
-        tell(Ended(text.finish_reason), 1e3 * clock())
+        tell(Ended(text.finish_reason), clock())

@@ -46,7 +46,7 @@ def speculate(
     tell: Listener,
     clock: Callable[[], float],
     *,
-    round_trip_ms: float | None = None,
+    round_trip: float | None = None,
     mechanisms: Mechanisms = Mechanisms(),
     estimates: Estimates | None = None,
 ) -> Generator[Committed, None, None]:
@@ -56,9 +56,9 @@ def speculate(
     fails, they are yielded before the error is raised.
 
     `options`: of the text, a prediction as token ids. `info`: the verifier's `/model`. `tell`: takes the events of the
-    run. `clock`: returns seconds. `round_trip_ms`: of the link; None: not known. The exchanges of this text then
-    correct the estimate that begins with it (`LatencyModel.link`). `mechanisms`: what the pair may use, for example
-    self-continuation. `estimates`: what earlier texts have taught, to which this text adds; None: nothing.
+    run. `clock`: returns seconds. `round_trip`: seconds, of the link; None: not known. The exchanges of this text
+    then correct the estimate that begins with it (`LatencyModel.link`). `mechanisms`: what the pair may use, for
+    example self-continuation. `estimates`: what earlier texts have taught, to which this text adds; None: nothing.
 
     For the strategy `probabilistic` the drafter has to sample its draft tokens from the probabilities that it sends
     (`ModelDrafter(…, draws=True)`); draft tokens without probabilities count as drafted with probability 1. Raises
@@ -69,7 +69,7 @@ def speculate(
             f"the strategy {options.strategy} works in lockstep only: the committed tokens depend on the draft tokens; "
             "with several drafts in flight, or with self-continuation, they would depend on timing"
         )
-    tell(Began(len(text.prompt_ids)), 1e3 * clock())
+    tell(Began(len(text.prompt_ids)), clock())
     traffic = client.connection.traffic
     sent_before, received_before = traffic.sent, traffic.received
     ended: float | None = None
@@ -79,22 +79,20 @@ def speculate(
 
     known = list(text.known)  # read by threads while the prefill's tokens are appended to the text
     preparation = Preparation(executor, known, text, options)
-    times, acceptance = estimates or Estimates.untaught(info.pass_ms)
+    times, acceptance = estimates or Estimates.untaught(info.pass_times)
     limit = min(info.context_length, len(text.prompt_ids) + options.max_tokens)
     bounds = ResponseBounds(client.url, info.vocabulary.size, limit, identity=info.identity, spec=options)
     try:
-        if round_trip_ms is not None:
-            times.exchanged(round_trip_ms, 0.0, 0.0)
-        next_in_ms = times.link
-        later = {"self_continue": True, "next_in_ms": next_in_ms} if mechanisms.self_continue else {}
+        if round_trip is not None:
+            times.exchanged(round_trip, 0.0, 0.0)
+        next_in = times.link
+        later = {"self_continue": True, "next_in_ms": 1e3 * next_in} if mechanisms.self_continue else {}
         asked = clock()
         client.connection.when_sent(preparation.begin)  # not before: it would delay the sending by milliseconds
-        opened = _open(
-            client, text, options.request() | later, lambda progress: tell(PromptRead(progress), 1e3 * clock())
-        )
+        opened = _open(client, text, options.request() | later, lambda progress: tell(PromptRead(progress), clock()))
         bounds.check_identity(opened.identity)
-        now = 1e3 * clock()
-        times.exchanged(now - 1e3 * asked, opened.queue_ms, opened.forward_ms)
+        now = clock()
+        times.exchanged(now - asked, opened.queue, opened.forward)
         prepared = preparation.result()
         bounds.check("/prefill", len(known), opened.tokens)
         details = bounds.details("/prefill", opened.tokens, opened)
@@ -109,7 +107,7 @@ def speculate(
             width=drafter.width,
             length=options.draft_n,
             mechanisms=mechanisms,
-            next_in_ms=next_in_ms,
+            next_in=next_in,
             lookups=prepared.lookups,
             acceptance=acceptance,
             always_send=options.strategy.draws,
@@ -118,7 +116,7 @@ def speculate(
         sources = map(TokenSource.of, details.sources)
         tokens = list(zip(opened.tokens, sources, strict=True))
         first = Committed(len(known), tokens, details)
-        tell(Opened(opened, 1e3 * asked), now)
+        tell(Opened(opened, asked), now)
         tell(PromptCached(opened.cached_tokens), now)
         tell(first, now)
         reactor = Reactor(text, controller, prepared.executor, tell, clock, explained=options.explain)
@@ -142,7 +140,7 @@ def speculate(
         sent, received = preparation.close()
         text.read = len(text.known)
         sent, received = sent + traffic.sent - sent_before, received + traffic.received - received_before
-        tell(Ended(text.finish_reason, sent, received), 1e3 * ended)
+        tell(Ended(text.finish_reason, sent, received), ended)
 
 
 class Preparation:

@@ -128,16 +128,16 @@ class VerifierClient:
         return read_model(self.url + path, self.call_through_outage("GET", path, None, "is it a verifier?"), below)
 
     def ping(self) -> float:
-        """Return the milliseconds that one request to `/health` takes. Raises an error unless the verifier answers that
+        """Return the seconds that one request to `/health` takes. Raises an error unless the verifier answers that
         it is ready: a proxy before it may be nearer."""
         began = self._clock()
         response = self.exchange("GET", "/health")
-        took = 1e3 * (self._clock() - began)
+        took = self._clock() - began
         if response.status_code != 200:
             raise self.refusal(response)
         return took
 
-    def least_round_trip_ms(self, pings: int) -> float:
+    def least_round_trip(self, pings: int) -> float:
         """Measure `pings` round trips and return the shortest. It is nearest to the link's own, since a busy machine
         only makes round trips longer."""
         return min(self.ping() for _ in range(pings))
@@ -165,12 +165,12 @@ class VerifierClient:
         session_id: str,
         draft: Draft,
         *,
-        next_in_ms: float | None = None,
+        next_in: float | None = None,
         self_continue: bool | None = None,
     ) -> VerifyResponse:
         """Have a draft judged. Its position makes the request safe to repeat.
 
-        `next_in_ms`: milliseconds from the response until the next verify request is expected to be sent.
+        `next_in`: seconds from the response until the next verify request is expected to be sent.
         `self_continue`: whether the verifier may self-continue from now on, in a session that was opened with
         `self_continue`; None: as before.
         """
@@ -179,7 +179,7 @@ class VerifierClient:
             position=draft.position,
             draft_tokens=draft.ids,
             draft_probs=probs or None,
-            next_in_ms=next_in_ms and round(next_in_ms, 1),
+            next_in_ms=next_in and round(1e3 * next_in, 1),
             self_continue=self_continue,
         )
         content = self.call("POST", "/verify", request.body(), session_id)

@@ -12,19 +12,19 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Statistics of the inter-token latencies (ITL) of a text, in milliseconds."""
+    """Statistics of the inter-token latencies (ITL) of a text, in seconds."""
 
     median: float
     p90: float
     longest: float
 
     @classmethod
-    def of(cls, token_ms: Sequence[float]) -> "Pace | None":
+    def of(cls, token_times: Sequence[float]) -> "Pace | None":
         """The statistics of a text; None if it has fewer than two tokens.
 
-        `token_ms`: for each token the milliseconds since the one before. The first token's value is no ITL and ignored.
+        `token_times`: for each token the seconds since the one before. The first token's value is no ITL and ignored.
         """
-        latencies = token_ms[1:]
+        latencies = token_times[1:]
         if not latencies:
             return None
         return cls(quantile(latencies, 0.5), quantile(latencies, 0.9), max(latencies))

@@ -21,7 +21,7 @@ SOLO = "solo"  # `Stats.mode` of one local model without a verifier
 
 @dataclass(slots=True)
 class WaitTimes:
-    """Milliseconds of each activity in a run.
+    """Seconds of each activity in a run.
 
     Activities that overlap count in full, so their sum may exceed the total time. The parts of `Stats.waits` add up to
     the total time.
@@ -82,13 +82,14 @@ class Stats(RoundCounts):
     mispredicted: int = 0  # committed tokens that the drafter had not predicted
     next_draft_ready: int = 0  # of the mispredicted tokens, those after which the next draft was ready at once
     schedules: Counter[Schedule] = field(default_factory=Counter)  # committed tokens by schedule
-    token_ms: list[float] = field(default_factory=list)  # time since the token before; empty in modes remote, auto
-    ttft_ms: float = 0.0  # time to the first token
-    total_ms: float = 0.0
-    # Milliseconds of the last draft steps on this machine, enough for a median.
-    draft_steps_ms: deque[float] = field(default_factory=lambda: deque(maxlen=_STEPS))
+    # Seconds of each token since the one before; empty in modes remote, auto.
+    token_times: list[float] = field(default_factory=list)
+    ttft: float = 0.0  # seconds to the first token
+    total_time: float = 0.0  # seconds
+    # Seconds of the last draft steps on this machine, enough for a median.
+    draft_steps: deque[float] = field(default_factory=lambda: deque(maxlen=_STEPS))
     times: WaitTimes = field(default_factory=WaitTimes)
-    began_ms: float = 0.0  # begin of the run, on the clock of `spans`
+    began: float = 0.0  # begin of the run, on the clock of `spans`
     spans: list[Span] = field(default_factory=list)  # in mode remote: activities over time
     stretches: list[dict[str, float]] = field(default_factory=list)  # in mode auto: `waits` of each stretch
     bytes_sent: int = 0
@@ -107,7 +108,7 @@ class Stats(RoundCounts):
     def cut(self, tokens: int) -> None:
         """Note that a stop string ended the text after `tokens` tokens, and forget those that came behind it."""
         self.finish_reason, self.stopped = "stop", True
-        for each in (self.token_ids, self.token_sources, self.token_ms, self.decisions, self.logprobs):
+        for each in (self.token_ids, self.token_sources, self.token_times, self.decisions, self.logprobs):
             del each[tokens:]
 
     @property
@@ -133,12 +134,27 @@ class Stats(RoundCounts):
     @property
     def tokens_per_second(self) -> float | None:
         """Generated tokens divided by the time of the whole run, prefill included; None before a time was measured."""
-        return 1e3 * self.generated_tokens / self.total_ms if self.total_ms > 0 else None
+        return self.generated_tokens / self.total_time if self.total_time > 0 else None
+
+    @property
+    def ttft_ms(self) -> float:
+        """Milliseconds to the first token."""
+        return 1e3 * self.ttft
+
+    @property
+    def total_ms(self) -> float:
+        """Milliseconds of the whole run."""
+        return 1e3 * self.total_time
+
+    @property
+    def token_ms(self) -> list[float]:
+        """For each token the milliseconds since the one before; empty in modes remote, auto."""
+        return [1e3 * each for each in self.token_times]
 
     @property
     def draft_token_ms(self) -> float | None:
         """Milliseconds of a draft step, the median; None if nothing was drafted on this machine."""
-        return quantile(self.draft_steps_ms, 0.5) if self.draft_steps_ms else None
+        return 1e3 * quantile(self.draft_steps, 0.5) if self.draft_steps else None
 
     @property
     def speed_up(self) -> float | None:
@@ -149,20 +165,20 @@ class Stats(RoundCounts):
         return rate / self.baseline.tokens_per_second
 
     def waits(self) -> dict[str, float]:
-        """Milliseconds that the text waited for each part (see `metrics.waits`). They add up to `total_ms`."""
+        """Seconds that the text waited for each part (see `metrics.waits`). They add up to `total_time`."""
         if self.stretches:
             return fitted(
-                {part: sum(each[part] for each in self.stretches) for part in self.stretches[0]}, self.total_ms
+                {part: sum(each[part] for each in self.stretches) for part in self.stretches[0]}, self.total_time
             )
         if self.spans:
-            return partition(self.spans, self.began_ms, self.began_ms + self.total_ms)
+            return partition(self.spans, self.began, self.began + self.total_time)
         times = self.times
         measured = {PREFILL: times.prefill, VERIFY: times.verify, QUEUE: times.queue, NETWORK: times.network}
         measured[DRAFTING] = times.drafting
         if self.mode in ("target", "fused") and self.finish_reason is None:
             # The verifier reports its times at the end of a text that it generates. This one was left before its end.
-            measured[VERIFY] += max(0.0, self.total_ms - sum(measured.values()))
-        return fitted(measured, self.total_ms)
+            measured[VERIFY] += max(0.0, self.total_time - sum(measured.values()))
+        return fitted(measured, self.total_time)
 
     def report(self, text: str) -> dict[str, Any]:
         """The object that `--json` prints; docs/readout.md explains its keys."""
@@ -170,7 +186,7 @@ class Stats(RoundCounts):
 
     def metrics(self) -> dict[str, Any]:
         """All statistics, rounded for printing; None for a value that is not known."""
-        sources, pace = self.sources, Pace.of(self.token_ms)
+        sources, pace = self.sources, Pace.of(self.token_times)
         return {
             "token_ids": self.token_ids,
             "model": self.model,
@@ -198,9 +214,9 @@ class Stats(RoundCounts):
             "tokens_per_second": _rounded(self.tokens_per_second, 2),
             "ttft_ms": _rounded(self.ttft_ms if self.token_ids else None, 2),
             "total_ms": round(self.total_ms, 2),
-            "itl_ms": _all_rounded(asdict(pace)) if pace is not None else None,
+            "itl_ms": _all_ms(asdict(pace)) if pace is not None else None,
             "token_ms": [round(each, 2) for each in self.token_ms] or None,
-            "times_ms": _all_rounded(asdict(self.times)),
+            "times_ms": _all_ms(asdict(self.times)),
             "bytes_sent": self.bytes_sent,
             "bytes_received": self.bytes_received,
             "finish_reason": self.finish_reason,
@@ -217,8 +233,8 @@ class Stats(RoundCounts):
         }
 
 
-def _all_rounded(times: dict[str, float]) -> dict[str, float]:
-    return {name: round(value, 2) for name, value in times.items()}
+def _all_ms(times: dict[str, float]) -> dict[str, float]:
+    return {name: round(1e3 * value, 2) for name, value in times.items()}
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

@@ -11,24 +11,24 @@ from math import floor
 PREFILL, VERIFY, QUEUE, NETWORK, DRAFTING, OTHER = "prefill", "verify", "queue", "network", "drafting", "other"
 PARTS = (PREFILL, VERIFY, QUEUE, NETWORK, DRAFTING)
 
-Span = tuple[str, float, float]  # one of PARTS, its begin and its end, milliseconds
+Span = tuple[str, float, float]  # one of PARTS, its begin and its end, seconds
 
 
-def exchange(part: str, sent: float, came: float, queue_ms: float, model_ms: float) -> list[Span]:
+def exchange(part: str, sent: float, came: float, queue: float, forward: float) -> list[Span]:
     """Split the time of a request: the network there, the verifier's queue, its pass (`part`), the network back.
 
-    `sent` and `came`: milliseconds of the drafter's clock. Both ways are assumed to take the same time. The verifier
-    measures `queue_ms` and `model_ms` itself; they are cut to the time of the whole request, the queue first.
+    `sent` and `came`: seconds of the drafter's clock. Both ways are assumed to take the same time. The verifier
+    measures `queue` and `forward` itself; they are cut to the time of the whole request, the queue first.
     """
-    way = max(0.0, came - sent - queue_ms - model_ms) / 2
+    way = max(0.0, came - sent - queue - forward) / 2
     back = came - way
-    begun = max(sent, back - model_ms)
-    queued = max(sent, begun - queue_ms)
+    begun = max(sent, back - forward)
+    queued = max(sent, begun - queue)
     return [(NETWORK, sent, came), (QUEUE, queued, begun), (part, begun, back)]
 
 
 def partition(spans: Iterable[Span], begin: float, end: float) -> dict[str, float]:
-    """How many of the milliseconds from `begin` to `end` count for each of PARTS, and for OTHER. No value is negative,
+    """How many of the seconds from `begin` to `end` count for each of PARTS, and for OTHER. No value is negative,
     and their sum is `end - begin`."""
     order = {part: at for at, part in enumerate(PARTS)}
     changes: list[tuple[float, int, int]] = []
@@ -52,7 +52,7 @@ def _first(under_way: list[int]) -> str:
 
 
 def fitted(times: Mapping[str, float], total: float) -> dict[str, float]:
-    """A partition of `total` milliseconds by `times`, those of activities that did not overlap.
+    """A partition of `total` seconds by `times`, those of activities that did not overlap.
 
     What `times` leaves of the total is OTHER. If their sum exceeds the total, as with times of two clocks, all parts
     are scaled down.

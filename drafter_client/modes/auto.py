@@ -46,9 +46,9 @@ def automatic(
     `probe`: called between tokens to measure the link when that is due; it must not wait. `bounds`: show whether the
     text is complete. `tell`: takes the events of the text. `clock`: returns seconds.
     """
-    tell(Began(len(text.prompt_ids)), 1e3 * clock())
+    tell(Began(len(text.prompt_ids)), clock())
     with ExitStack() as stack:
-        stack.callback(lambda: tell(Ended(text.finish_reason, why=selection.why()), 1e3 * clock()))
+        stack.callback(lambda: tell(Ended(text.finish_reason, why=selection.why()), clock()))
         # Two connections in turn: a stretch that ends early may leave its connection in the middle of a response.
         clients = cycle([client, stack.enter_context(closing(client.another()))])
         thread = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="connecting"))

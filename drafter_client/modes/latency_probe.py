@@ -31,10 +31,10 @@ class LatencyProbe:
         self._client.close()
 
     def _probe(self) -> None:
-        round_trip_ms: float | None = None
+        round_trip: float | None = None
         try:
             with suppress(DrafterError, SpecPairError):  # the text that is being generated raises the same error
                 self._client.connection.connect()  # a new connection takes a round trip, which must not be measured
-                round_trip_ms = self._client.least_round_trip_ms(_PINGS)
+                round_trip = self._client.least_round_trip(_PINGS)
         finally:
-            self._selection.probed(round_trip_ms, self._clock())
+            self._selection.probed(round_trip, self._clock())

@@ -94,6 +94,11 @@ class _Entry:
     written: _Number = 0.0  # `ModeSelector.written`: tokens over this link since the last trial of a mode
     modes: dict[str, _Record] = field(default_factory=dict)
 
+    @property
+    def link(self) -> float:
+        """The round trip in seconds."""
+        return self.link_ms / 1e3
+
 
 @dataclass(slots=True)
 class _Content:
@@ -115,11 +120,11 @@ class ModeMemory:
         self._lock = threading.Lock()
         self._complained = False
 
-    def recall(self, setting: Setting, link_ms: float) -> tuple[dict[str, ModeMeasurement], float]:
-        """Return the measurements by mode over the link whose round trip is nearest to `link_ms`, and the entry's
+    def recall(self, setting: Setting, link: float) -> tuple[dict[str, ModeMeasurement], float]:
+        """Return the measurements by mode over the link whose round trip is nearest to `link` (s), and the entry's
         `written`; an empty dictionary and 0 if no link is similar."""
         with self._lock:
-            entry = _nearest(self._read(), setting, link_ms)
+            entry = _nearest(self._read(), setting, link)
         if entry is None:
             return {}, 0.0
         return {mode: _measured(record) for mode, record in entry.modes.items()}, entry.written
@@ -133,7 +138,7 @@ class ModeMemory:
                     found |= {mode: record.accepted for mode, record in entry.modes.items() if record.compared}
         return found
 
-    def keep(self, setting: Setting, link_ms: float, measured: Mapping[str, ModeMeasurement], written: float) -> None:
+    def keep(self, setting: Setting, link: float, measured: Mapping[str, ModeMeasurement], written: float) -> None:
         """Write the measurements of this run, by mode, and `ModeSelector.written`; drop the tokens per second of
         earlier runs that `ModeSelector` has dropped. A file that cannot be written is left unchanged, with one line in
         the log."""
@@ -147,12 +152,12 @@ class ModeMemory:
             return
         with self._lock:
             entries = self._read()
-            entry = _nearest(entries, setting, link_ms)
+            entry = _nearest(entries, setting, link)
             if entry is None:
-                entry = _Entry(setting, round(link_ms, 3))
+                entry = _Entry(setting, round(1e3 * link, 3))
             else:
                 entries.remove(entry)
-                entry.setting, entry.link_ms = setting, round(link_ms, 3)
+                entry.setting, entry.link_ms = setting, round(1e3 * link, 3)
             entry.modes |= fresh
             for mode, measurement in measured.items():
                 if measurement.remembered and not measurement.tokens and mode in entry.modes:
@@ -191,9 +196,9 @@ class ModeMemory:
         self._complained = True
 
 
-def _nearest(entries: list[_Entry], setting: Setting, link_ms: float) -> _Entry | None:
-    alike = [each for each in entries if each.setting.is_alike(setting) and not links_differ(each.link_ms, link_ms)]
-    return min(alike, key=lambda each: abs(each.link_ms - link_ms), default=None)
+def _nearest(entries: list[_Entry], setting: Setting, link: float) -> _Entry | None:
+    alike = [each for each in entries if each.setting.is_alike(setting) and not links_differ(each.link, link)]
+    return min(alike, key=lambda each: abs(each.link - link), default=None)
 
 
 def _measured(record: _Record) -> ModeMeasurement:

@@ -31,7 +31,7 @@ class ModeSelection:
         modes: Sequence[Mode],
         info: ModelInfo,
         draft: str | None,
-        link_ms: float,
+        link: float,
         now: float,
         memory: ModeMemory | None = None,
         *,
@@ -40,7 +40,7 @@ class ModeSelection:
         shares_cores: bool = False,
     ) -> None:
         """`modes`: the available ones. `info`: the verifier's `/model`. `draft`: name of the drafter on this machine.
-        `link_ms`: the present round trip. `memory`: measurements of earlier runs; None: nothing is remembered.
+        `link`: the present round trip in seconds. `memory`: measurements of earlier runs; None: nothing is remembered.
         `predicted`: whether the texts have predictions, from which the verifier drafts without a draft model, too.
         `times`: of the draft model's passes; None: not known. `shares_cores`: whether the drafter and the verifier need
         the same cores of this machine."""
@@ -61,16 +61,16 @@ class ModeSelection:
         self._selector = ModeSelector(
             [str(mode) for mode in modes],
             PairLatencies(
-                tuple(info.pass_ms),
-                link_ms,
-                served_draft_ms=0.0 if predicted and info.draft_model is None else info.draft_pass_ms,
+                tuple(info.pass_times),
+                link,
+                served_draft=0.0 if predicted and info.draft_model is None else info.draft_pass_time,
                 self_continue=info.self_continue,
-                draft_ms=None if times is None else times.token_ms,
-                read_ms=(0.0 if times is None else times.read_ms) if shares_cores else None,
+                draft=None if times is None else times.token,
+                read=(0.0 if times is None else times.read) if shares_cores else None,
             ),
             names,
             priors,
-            *self._recalled(link_ms),
+            *self._recalled(link),
         )
         self._timed = threading.Lock()  # taken by the first text that times the drafter, and never released
         self._changed = 0  # probes in a row that found another link
@@ -83,10 +83,10 @@ class ModeSelection:
         drafter raises.
         """
         if self._timed.acquire(blocking=False):
-            milliseconds = _step_ms(drafter, text, clock)
-            if milliseconds is not None:
+            seconds = _step_time(drafter, text, clock)
+            if seconds is not None:
                 with self._lock:
-                    self._selector.drafts_in(milliseconds)
+                    self._selector.drafts_in(seconds)
 
     def next(self, left: int, mode: Mode | None = None, written: int = 0, unread: int = 0) -> Mode:
         """The mode of the next stretch of a text that may have `left` more tokens.
@@ -104,10 +104,10 @@ class ModeSelection:
             return None if self._selector.fastest is None else Mode(self._selector.fastest)
 
     @property
-    def link_ms(self) -> float:
-        """The round trip in milliseconds of the link that modes are selected for."""
+    def link(self) -> float:
+        """The round trip in seconds of the link that modes are selected for."""
         with self._lock:
-            return self._selector.link_ms
+            return self._selector.link
 
     def add_measurement(self, mode: Mode, tokens: int, seconds: float, accepted: int = 0, compared: int = 0) -> None:
         """Add a stretch of text. The arguments are those of `ModeSelector.add_measurement`."""
@@ -118,7 +118,7 @@ class ModeSelection:
         """Write the measurements to the memory for later runs."""
         if self._memory is not None:
             with self._lock:
-                link, known = self._selector.link_ms, self._known()
+                link, known = self._selector.link, self._known()
             self._memory.keep(self._setting, link, *known)
 
     def probe_is_due(self, now: float) -> bool:
@@ -130,18 +130,18 @@ class ModeSelection:
             self._probing = True
             return True
 
-    def probed(self, round_trip_ms: float | None, now: float) -> None:
+    def probed(self, round_trip: float | None, now: float) -> None:
         """Take in the result of a probe; None: it failed, and is ignored. After several of another link, the selection
         begins anew."""
         with self._lock:
             self._probing, self._probed_at = False, now
-            if round_trip_ms is None:
+            if round_trip is None:
                 return
-            self._changed = self._changed + 1 if self._selector.differs(round_trip_ms) else 0
+            self._changed = self._changed + 1 if self._selector.differs(round_trip) else 0
             if self._changed >= _PROBES:
                 self._changed = 0
-                self._links = [*self._links, (self._selector.link_ms, *self._known())][-_LINKS:]
-                self._selector.begin(round_trip_ms, *self._recalled(round_trip_ms))
+                self._links = [*self._links, (self._selector.link, *self._known())][-_LINKS:]
+                self._selector.begin(round_trip, *self._recalled(round_trip))
 
     def why(self) -> str:
         """The measured or expected tokens per second of each mode, in words, for the readout."""
@@ -151,16 +151,16 @@ class ModeSelection:
     def _known(self) -> tuple[dict[str, ModeMeasurement], float]:
         return deepcopy(self._selector.measured_by_mode), self._selector.written
 
-    def _recalled(self, link_ms: float) -> tuple[dict[str, ModeMeasurement], float]:
+    def _recalled(self, link: float) -> tuple[dict[str, ModeMeasurement], float]:
         """Measurements by mode over a similar link, and `ModeSelector.written`: of this run, else of earlier runs."""
-        for at_ms, measured, written in reversed(self._links):
-            if not links_differ(at_ms, link_ms):
+        for at, measured, written in reversed(self._links):
+            if not links_differ(at, link):
                 return measured, written
-        return ({}, 0.0) if self._memory is None else self._memory.recall(self._setting, link_ms)
+        return ({}, 0.0) if self._memory is None else self._memory.recall(self._setting, link)
 
 
-def _step_ms(drafter: Drafter, text: Sequence[int], clock: Callable[[], float]) -> float | None:
-    """Milliseconds of the shortest of a few draft steps after the beginning of a text.
+def _step_time(drafter: Drafter, text: Sequence[int], clock: Callable[[], float]) -> float | None:
+    """Seconds of the shortest of a few draft steps after the beginning of a text.
 
     The minimum is taken because the first steps may include one-time work. None if every step read several tokens, as
     such a step takes longer than drafting one token.
@@ -170,6 +170,6 @@ def _step_ms(drafter: Drafter, text: Sequence[int], clock: Callable[[], float]) 
         began = clock()
         expansion = drafter.expand(prompt, [tail], False)
         if expansion.read <= 1:
-            took.append(1e3 * (clock() - began))
+            took.append(clock() - began)
         tail = [*tail, expansion.predictions[0].token]
     return min(took, default=None)

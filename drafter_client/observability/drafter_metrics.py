@@ -58,7 +58,7 @@ class DrafterMetrics:
 
 
 class _MetricsCounter:
-    """Counts one text. The listener's times are milliseconds on the run's clock."""
+    """Counts one text. The listener's times are seconds on the run's clock."""
 
     def __init__(self, metrics: DrafterMetrics, text: LabelledMetrics) -> None:
         self._metrics, self._text = metrics, text
@@ -86,22 +86,22 @@ class _MetricsCounter:
             case events.Ended():
                 if event.finish_reason is not None and self._began is not None and not self._ended:
                     self._ended = True
-                    self._text.ended(event.finish_reason, (now - self._began) / 1e3)
+                    self._text.ended(event.finish_reason, now - self._began)
 
     def _count_answer(self, event: events.Answered, now: float) -> None:
         response, draft = event.response, event.in_flight_draft
-        took = now - draft.sent_at - response.queue_ms - response.forward_ms
-        self._metrics.exchanged(max(0.0, took) / 1e3)
+        took = now - draft.sent_at - response.queue - response.forward
+        self._metrics.exchanged(max(0.0, took))
 
     def _count_tokens(self, event: events.Committed, now: float) -> None:
         if not event.tokens:
             return
         self._text.tokens(len(event.tokens))
         if self._last is not None:
-            self._text.gap((now - self._last) / 1e3)
+            self._text.gap(now - self._last)
         elif self._began is not None:
             self._text.began(self._prompt_tokens, self._cached_tokens)
-            self._text.first_token((now - self._began) / 1e3)
+            self._text.first_token(now - self._began)
         self._last = now
         for each in event.rounds:
             if each.judged:

@@ -196,7 +196,7 @@ class _PairEvents:
     def _log(self, stats: Stats) -> None:
         ended_by = STOP_STRING if self._stopped else stats.ended_by or ("error" if self._failed else INTERRUPT)
         counts = stats.drafted, stats.accepted
-        LogLine(stats.prompt_tokens, stats.generated_tokens, 1e-3 * stats.total_ms, *counts, stats.mode, ended_by).log()
+        LogLine(stats.prompt_tokens, stats.generated_tokens, stats.total_time, *counts, stats.mode, ended_by).log()
 
     async def _events(self) -> AsyncIterator[Piece | End]:
         self.begin()

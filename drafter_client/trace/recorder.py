@@ -35,14 +35,14 @@ class Recorder:
         """A record for each verify request: the columns of `rounds.csv` except `run`, and lists with the id and the
         confidence of each draft token, and whether it was looked up."""
         records: dict[InFlightDraft, dict[str, Any]] = {}
-        draft_ms, known = 0.0, 0  # milliseconds of draft steps since the last request; tokens of the committed text
+        drafting, known = 0.0, 0  # seconds of draft steps since the last request; tokens of the committed text
         for event, now in self._told:
             match event:
                 case events.Drafted():
-                    draft_ms += event.took
+                    drafting += event.took
                 case events.Sent(in_flight_draft):
-                    records[in_flight_draft] = self._request(len(records) + 1, event, draft_ms) | _UNANSWERED
-                    draft_ms = 0.0
+                    records[in_flight_draft] = self._request(len(records) + 1, event, drafting) | _UNANSWERED
+                    drafting = 0.0
                 case events.Answered(in_flight_draft):
                     if records[in_flight_draft]["ran"] is None:  # else its tokens have come by the event stream
                         records[in_flight_draft] |= _NOT_RUN
@@ -54,7 +54,7 @@ class Recorder:
                             records[each.request] |= _judged(each)
         return list(records.values())
 
-    def _request(self, number: int, sent: events.Sent, draft_ms: float) -> dict[str, Any]:
+    def _request(self, number: int, sent: events.Sent, drafting: float) -> dict[str, Any]:
         draft = sent.in_flight_draft.draft
         confidence = [each.confidence for each in draft]
         return {
@@ -64,7 +64,7 @@ class Recorder:
             "k": len(draft),
             "confidence_mean": sum(confidence) / len(draft) if confidence else None,
             "confidence_min": min(confidence, default=None),
-            "draft_ms": round(draft_ms, _DIGITS),
+            "draft_ms": _ms(drafting),
             "sent_ms": self._since_began(sent.in_flight_draft.sent_at),
             "drafts": draft.ids,
             "confidence": confidence,
@@ -75,10 +75,10 @@ class Recorder:
         sent, response = answered.in_flight_draft, answered.response
         rtt = now - sent.sent_at
         return {
-            "rtt_ms": round(rtt, _DIGITS),
-            "network_ms": round(max(0.0, rtt - response.queue_ms - response.forward_ms), _DIGITS),
-            "queue_ms": response.queue_ms,
-            "forward_ms": response.forward_ms,
+            "rtt_ms": _ms(rtt),
+            "network_ms": _ms(max(0.0, rtt - response.queue - response.forward)),
+            "queue_ms": _ms(response.queue),
+            "forward_ms": _ms(response.forward),
             "arrived_ms": self._since_began(now),
             "committed": max(0, sent.draft.position + len(response.tokens) - known),
         }
@@ -102,8 +102,8 @@ class Recorder:
         return [
             {
                 "sent_ms": self._since_began(opened.asked),
-                "queue_ms": opened.response.queue_ms,
-                "forward_ms": opened.response.forward_ms,
+                "queue_ms": _ms(opened.response.queue),
+                "forward_ms": _ms(opened.response.forward),
                 "arrived_ms": self._since_began(now),
             }
             for opened, now in self._all(events.Opened)
@@ -125,13 +125,18 @@ class Recorder:
     def self_continuation_passes(self) -> list[dict[str, float]]:
         """A record for each verifier pass of self-continuation: its milliseconds, and when the drafter heard of it."""
         return [
-            {"forward_ms": streamed.forward_ms, "arrived_ms": self._since_began(now)}
+            {"forward_ms": _ms(streamed.forward), "arrived_ms": self._since_began(now)}
             for streamed, now in self._all(events.Streamed)
-            if streamed.forward_ms is not None
+            if streamed.forward is not None
         ]
 
     def _since_began(self, at: float) -> float:
-        return round(at - next((now for _, now in self._all(events.Began)), 0.0), _DIGITS)
+        return _ms(at - next((now for _, now in self._all(events.Began)), 0.0))
+
+
+def _ms(seconds: float) -> float:
+    """A time as the tables have it."""
+    return round(1e3 * seconds, _DIGITS)
 
 
 def _judged(each: JudgedRound) -> dict[str, Any]:

@@ -12,10 +12,10 @@ _LIMIT = 0.5  # seconds after which no further round begins
 
 @dataclass(frozen=True, slots=True)
 class PassTimes:
-    """Milliseconds of a draft model's passes."""
+    """Seconds of a draft model's passes."""
 
-    token_ms: float  # a pass over one token that drafts the next one
-    read_ms: float  # a token of a text that is read in one pass
+    token: float  # a pass over one token that drafts the next one
+    read: float  # a token of a text that is read in one pass
 
 
 def pass_times(backend: Backend, clock: Callable[[], float]) -> PassTimes:
@@ -25,14 +25,14 @@ def pass_times(backend: Backend, clock: Callable[[], float]) -> PassTimes:
     """
     token, wanted = backend.vocabulary.begin or 0, [TopLogitsSpec(1, 1.0, backend.vocabulary.size)]
     read = max(1, min(_READ, backend.max_batch_tokens, backend.context_length - 1))
-    token_ms, read_ms = list[float](), list[float]()
+    token_times, read_times = list[float](), list[float]()
     began = clock()
-    while len(token_ms) < 2 or (len(token_ms) < _ROUNDS and clock() - began < _LIMIT):
+    while len(token_times) < 2 or (len(token_times) < _ROUNDS and clock() - began < _LIMIT):
         started = clock()
         backend.extend([Entry(0, 0, [token] * read, read)])
         reached = clock()
         backend.extend_top_logits([Entry(0, read, [token], 0)], wanted)
-        token_ms.append(1e3 * (clock() - reached))
-        read_ms.append(1e3 * (reached - started) / read)
+        token_times.append(clock() - reached)
+        read_times.append((reached - started) / read)
         backend.release(0)
-    return PassTimes(min(token_ms), min(read_ms))
+    return PassTimes(min(token_times), min(read_times))

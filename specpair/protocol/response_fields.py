@@ -120,12 +120,14 @@ class TimedResponse(Response):
     """Base of the responses that have a `timing`."""
 
     @property
-    def queue_ms(self: _HasTiming) -> float:
-        return self.timing.queue_ms
+    def queue(self: _HasTiming) -> float:
+        """Seconds that the request waited for a forward pass."""
+        return self.timing.queue_ms / 1e3
 
     @property
-    def forward_ms(self: _HasTiming) -> float:
-        return self.timing.forward_ms
+    def forward(self: _HasTiming) -> float:
+        """Seconds of the passes that ran the request."""
+        return self.timing.forward_ms / 1e3
 
 
 _REPORTED = (*options_of(Sampling), "strategy", "threshold")

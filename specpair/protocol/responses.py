@@ -93,7 +93,7 @@ class VerifyResponse(TimedResponse):
     @property
     def ran(self) -> bool:
         """Whether the target ran for this request: not if its draft was out of date, or contained in a longer one."""
-        return self.judged > 0 or self.forward_ms > 0.0
+        return self.judged > 0 or self.forward > 0.0
 
     @property
     def round(self) -> Round | None:
@@ -190,9 +190,9 @@ class GenerateResponse(TimedResponse):
     logprobs: Logprobs = None
 
     @property
-    def milliseconds(self) -> float:
-        """All the time that the verifier reports: queue, target passes and drafting."""
-        return self.queue_ms + self.forward_ms + (self.speculation.drafting_ms if self.speculation else 0.0)
+    def drafting(self) -> float:
+        """Seconds that drafting took."""
+        return self.speculation.drafting_ms / 1e3 if self.speculation else 0.0
 
 
 class GenerateOpenEvent(Response):
@@ -234,6 +234,11 @@ class StreamedTokens(Response):
     ] = None
     decisions: Decisions = None
     logprobs: Logprobs = None
+
+    @property
+    def forward(self) -> float | None:
+        """Seconds of the pass that decoded the last of them, if they are target-decoded."""
+        return None if self.forward_ms is None else self.forward_ms / 1e3
 
 
 class StreamEnd(Response):

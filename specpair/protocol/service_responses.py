@@ -106,6 +106,16 @@ class ModelInfo(Response):
     vocabulary: Annotated[Fingerprint, FROM_OBJECT]
     chat_template: Annotated[str | None, Field(description="The model's own Jinja template.")]
 
+    @property
+    def pass_times(self) -> list[float]:
+        """Seconds of a pass over 1, 2, … tokens."""
+        return [each / 1e3 for each in self.pass_ms]
+
+    @property
+    def draft_pass_time(self) -> float | None:
+        """Seconds of the draft model's pass over one token; None: not measured."""
+        return None if self.draft_pass_ms is None else self.draft_pass_ms / 1e3
+
 
 class VocabularyResponse(Response):
     """All token ids."""

@@ -76,7 +76,7 @@ def test_on_shared_cores_auto_drafts_without_self_continuation(
 
 def test_a_draft_model_is_timed_when_it_is_loaded(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that `auto` knows before the first text what a draft costs."""
-    monkeypatch.setattr("drafter_client.draft_sources.pass_times", lambda *_: PassTimes(12.5, 3.5))
+    monkeypatch.setattr("drafter_client.draft_sources.pass_times", lambda *_: PassTimes(0.0125, 0.0035))
     made: list[PairLatencies] = []
 
     class Noted(ModeSelector):
@@ -85,10 +85,10 @@ def test_a_draft_model_is_timed_when_it_is_loaded(verifier: Verifier, monkeypatc
             made.append(machines)
 
     monkeypatch.setattr("drafter_client.modes.selection.ModeSelector", Noted)
-    for shared, read_ms in ((False, None), (True, 3.5)):
+    for shared, read in ((False, None), (True, 0.0035)):
         monkeypatch.setattr(Drafting, "shares_cores", shared)
         with Pair(verifier.url, TOY):
-            assert (made[0].draft_ms, made[0].read_ms) == (12.5, read_ms)
+            assert (made[0].draft, made[0].read) == (0.0125, read)
         made.clear()
 
 

@@ -11,7 +11,7 @@ from simulation.capacity_model import (
     Metrics,
     Target,
     lockstep,
-    pass_ms,
+    pass_time,
     percentile,
     saturated,
     server_drafting,
@@ -50,23 +50,23 @@ def test_drafters_agree_as_often_as_is_said() -> None:
 
 def test_the_saturated_bound_takes_the_best_draft_length() -> None:
     gains = {0: 1.0, 1: 1.8, 2: 1.9}
-    rates = {k: 1e3 * 4 * gain / (10 + (4 * (k + 1) - 1) + 3 * 0.5) for k, gain in gains.items()}
+    rates = {k: 4 * gain / (0.01 + 0.001 * (4 * (k + 1) - 1) + 3 * 0.0005) for k, gain in gains.items()}
     bound = saturated(COST, 4, gains.__getitem__, gains)
     assert bound.rate == pytest.approx(max(rates.values())) and bound.k == 1
 
 
-@pytest.mark.parametrize("thinking_ms", [0.0, 3.0, 30.0])
-def test_the_lockstep_bound_is_the_better_of_one_group_and_two(thinking_ms: float) -> None:
-    one_group = pass_ms(COST, 8, 3) + thinking_ms
-    two_groups = 2 * pass_ms(COST, 4, 3)
-    alone = pass_ms(COST, 1, 3) + thinking_ms
-    expected = 1e3 * 8 * 2.0 / max(alone, min(one_group, two_groups))
-    assert lockstep(COST, 8, 2.0, 2, thinking_ms) == pytest.approx(expected)
+@pytest.mark.parametrize("thinking", [0.0, 0.003, 0.03])
+def test_the_lockstep_bound_is_the_better_of_one_group_and_two(thinking: float) -> None:
+    one_group = pass_time(COST, 8, 3) + thinking
+    two_groups = 2 * pass_time(COST, 4, 3)
+    alone = pass_time(COST, 1, 3) + thinking
+    expected = 8 * 2.0 / max(alone, min(one_group, two_groups))
+    assert lockstep(COST, 8, 2.0, 2, thinking) == pytest.approx(expected)
 
 
 def test_drafting_on_the_server_adds_its_steps_to_each_cycle() -> None:
-    cycle = 2 * pass_ms(COST, 4, 1) + pass_ms(TARGET_25, 4, 3)
-    assert server_drafting(TARGET_25, COST, 4, 2.5, 2) == pytest.approx(2500 / cycle)
+    cycle = 2 * pass_time(COST, 4, 1) + pass_time(TARGET_25, 4, 3)
+    assert server_drafting(TARGET_25, COST, 4, 2.5, 2) == pytest.approx(2.5 / cycle)
 
 
 def test_tokens_that_come_together_share_the_gap_before_them() -> None:
@@ -80,7 +80,7 @@ def test_a_rate_is_that_of_whole_gaps() -> None:
     for start in (1.0, 1.1, 1.24):
         metrics = Metrics.of([steady, steady], start, start + 3.1)
         assert metrics.rate == pytest.approx(8.0) and metrics.each == pytest.approx(4.0)
-        assert metrics.p50 == metrics.worst_p95 == metrics.arrivals_p95 == 250.0
+        assert metrics.p50 == metrics.worst_p95 == metrics.arrivals_p95 == 0.25
 
 
 def test_percentiles_are_values_that_were_seen() -> None:
@@ -100,16 +100,16 @@ def test_no_form_beats_the_bound(name: str) -> None:
 
 def test_the_target_alone_gives_what_its_passes_take() -> None:
     outcome = measure(FORMS["target"], 4, SETTING)
-    assert outcome.metrics.rate == pytest.approx(4e3 / pass_ms(TARGET_25, 4, 1))
-    assert outcome.metrics.p50 == pytest.approx(pass_ms(TARGET_25, 4, 1))
-    assert outcome.metrics.worst_p95 == pytest.approx(pass_ms(TARGET_25, 4, 1))
+    assert outcome.metrics.rate == pytest.approx(4 / pass_time(TARGET_25, 4, 1))
+    assert outcome.metrics.p50 == pytest.approx(pass_time(TARGET_25, 4, 1))
+    assert outcome.metrics.worst_p95 == pytest.approx(pass_time(TARGET_25, 4, 1))
 
 
 def test_one_client_in_lockstep_is_bound_by_its_own_round() -> None:
     outcome = measure(FORMS["k=4"], 1, SETTING)
     tokens = tokens_per_round(outcome.parts, 4)
-    assert outcome.metrics.rate == pytest.approx(lockstep(TARGET_25, 1, tokens, 4, SETTING.thinking_ms), rel=0.1)
-    assert outcome.metrics.arrivals_p95 == pytest.approx(SETTING.thinking_ms + pass_ms(TARGET_25, 1, 5))
+    assert outcome.metrics.rate == pytest.approx(lockstep(TARGET_25, 1, tokens, 4, SETTING.thinking), rel=0.1)
+    assert outcome.metrics.arrivals_p95 == pytest.approx(SETTING.thinking + pass_time(TARGET_25, 1, 5))
 
 
 @pytest.mark.parametrize("name", FORMS)

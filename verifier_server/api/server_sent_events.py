@@ -104,7 +104,7 @@ class CommittedStream(responses.Response):
                 position=run.position,
                 tokens=run.tokens,
                 target_decoded=run.target_decoded,
-                forward_ms=None if run.forward_ms is None else round(run.forward_ms, 3),
+                forward_ms=None if run.forward is None else round(1e3 * run.forward, 3),
                 **run.details._asdict(),
             )
             yield event("tokens", data)

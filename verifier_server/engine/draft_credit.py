@@ -55,13 +55,13 @@ class ClientCredit:
                 self._left.popitem(last=False)
 
 
-def price(pass_ms: Sequence[float]) -> float:
-    """Draft credit that a judged draft token costs, 0 to 1; 1 if `pass_ms` is too short to tell.
+def price(pass_times: Sequence[float]) -> float:
+    """Draft credit that a judged draft token costs, 0 to 1; 1 if `pass_times` is too short to tell.
 
-    `pass_ms`: milliseconds of passes over 1, 2, … tokens, measured while the machine was idle. Passes under load differ
+    `pass_times`: seconds of passes over 1, 2, … tokens, measured while the machine was idle. Passes under load differ
     too little in width, and are disturbed too much by other work, to show what one more token adds.
     """
-    if len(pass_ms) < 2 or pass_ms[0] <= 0.0:
+    if len(pass_times) < 2 or pass_times[0] <= 0.0:
         return 1.0
-    share = (pass_ms[-1] - pass_ms[0]) / (len(pass_ms) - 1) / pass_ms[0]
+    share = (pass_times[-1] - pass_times[0]) / (len(pass_times) - 1) / pass_times[0]
     return min(max(share, 0.0) / FULL_PRICE_SHARE, 1.0)

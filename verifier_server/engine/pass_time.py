@@ -20,7 +20,7 @@ _OUTLIER = 3.0  # multiple of the expected time: in a longer pass something else
 
 
 def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
-    """Milliseconds of passes over 1, 2, … `WIDEST` tokens, measured in slot 0, which is released afterwards.
+    """Seconds of passes over 1, 2, … `WIDEST` tokens, measured in slot 0, which is released afterwards.
 
     The passes are those of verifying: behind a first token, since an engine may have other passes for a prompt. The
     minimum of several passes per width counts, since the first one may also prepare what later ones use. Widths that
@@ -41,13 +41,13 @@ def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
         if started - began > limit and len(least) > 1:
             break
         backend.extend_top_logits([Entry(0, 1, [token] * width, 0)], [TopLogitsSpec(1, 1.0, backend.vocabulary.size)])
-        least[width] = min(1e3 * (clock() - started), least.get(width, float("inf")))
+        least[width] = min(clock() - started, least.get(width, float("inf")))
     backend.release(0)
     return _interpolate(sorted(least.items()))
 
 
 def _interpolate(points: list[tuple[int, float]]) -> list[float]:
-    """Milliseconds for 1, 2, … `WIDEST` tokens. `points`: the measured (tokens, milliseconds)."""
+    """Seconds for 1, 2, … `WIDEST` tokens. `points`: the measured (tokens, seconds)."""
     if len(points) < 2:
         return []
     segments = list(pairwise(points))
@@ -64,11 +64,11 @@ class PassTime:
     The line is constant until passes of different widths were seen, and 0 before the first pass.
     """
 
-    def __init__(self, pass_ms: Sequence[float] = ()) -> None:
-        """`pass_ms`: milliseconds of passes over 1, 2, … tokens, from `pass_cost`."""
+    def __init__(self, pass_times: Sequence[float] = ()) -> None:
+        """`pass_times`: seconds of passes over 1, 2, … tokens, from `pass_cost`."""
         self._line = Line(0.98, 0.0)
-        for tokens, milliseconds in enumerate(pass_ms, 1):
-            self.learn(tokens, milliseconds / 1e3)
+        for tokens, seconds in enumerate(pass_times, 1):
+            self.learn(tokens, seconds)
 
     def at(self, tokens: int) -> float:
         """Seconds that a pass over `tokens` tokens is estimated to take."""

@@ -28,20 +28,22 @@ class Answer:
     judged: int  # draft tokens that the target judged for this answer
     total_tokens: int
     finish_reason: FinishReason | None
-    queue_ms: float  # milliseconds until its first pass; until the answer if another request's pass brought it
-    forward_ms: float  # milliseconds of the passes that ran this request itself; 0 if there was none
+    queue: float  # seconds until its first pass; until the answer if another request's pass brought it
+    forward: float  # seconds of the passes that ran this request itself; 0 if there was none
     sessions: int = 0  # how many sessions shared the last of these passes
     unjudged: int = 0  # new draft tokens at the end of the draft that the draft credit did not cover
 
     @property
     def round(self) -> Round | None:
         """The pass of the request itself; None: there was none."""
-        return last_round(self.details.sources) if self.judged or self.forward_ms else None
+        return last_round(self.details.sources) if self.judged or self.forward else None
 
     @property
     def timing(self) -> Timing:
         """The times, as in replies."""
-        return Timing(queue_ms=round(self.queue_ms, 3), forward_ms=round(self.forward_ms, 3), sessions=self.sessions)
+        return Timing(
+            queue_ms=round(1e3 * self.queue, 3), forward_ms=round(1e3 * self.forward, 3), sessions=self.sessions
+        )
 
 
 OnAnswer = Callable[[Answer | SpecPairError], None]  # called with each answer, from any thread
@@ -110,8 +112,8 @@ class Request:
             judged=judged or 0,
             total_tokens=len(session.tokens),
             finish_reason=session.finish_reason,
-            queue_ms=1e3 * ((self.started if ran and self.started is not None else now) - self.submitted),
-            forward_ms=1e3 * self.forward if ran else 0.0,
+            queue=(self.started if ran and self.started is not None else now) - self.submitted,
+            forward=self.forward if ran else 0.0,
             sessions=self.sessions if ran else 0,
             unjudged=len(self.fresh) - judged if judged is not None else 0,
         )

@@ -52,24 +52,24 @@ class Scheduler:
         prefill_chunk: int = 128,
         max_queue: int = 256,
         batching_window: float = LONGEST,
-        pass_ms: Sequence[float] = (),
+        pass_times: Sequence[float] = (),
         most_kept: int | None = None,
         one_scope: bool = False,
         observer: EngineObserver = EngineObserver(),
     ) -> None:
         """`max_drafts`: draft tokens in one verify request, at most. `prefill_chunk`: prompt tokens in a pass, at most,
         while other sessions are active. `max_queue`: requests that may wait. `batching_window`: the longest one, as a
-        multiple of the time of the pass. `pass_ms`: milliseconds of passes over 1, 2, … tokens; empty if unknown.
+        multiple of the time of the pass. `pass_times`: seconds of passes over 1, 2, … tokens; empty if unknown.
         `most_kept`, `one_scope`: as for `SlotPool`. `observer`: is told of every pass."""
         self.max_drafts = min(max_drafts, backend.max_batch_tokens - 1)  # a draft is judged in one pass
         self.wake_at: float | None = None  # when to plan again at the latest, even if nothing was submitted
         self.backend = backend
         self._observer = observer
         self._batching_window = batching_window
-        self._pass_time = PassTime(pass_ms)
+        self._pass_time = PassTime(pass_times)
         self._queue = Queue(self.max_drafts, max_queue)
         self.slots = SlotPool(backend, most_kept, one_scope=one_scope)
-        self._composer = Composer(backend, self.slots, self._queue, prefill_chunk, self.max_drafts, price(pass_ms))
+        self._composer = Composer(backend, self.slots, self._queue, prefill_chunk, self.max_drafts, price(pass_times))
         self._running: BatchPlan | None = None
         self._passes = 0  # planned so far
         self._window_opened: float | None = None  # when the pass that waits in the batching window could have started
@@ -239,7 +239,7 @@ class Scheduler:
             [*explain(rule, rulings, part.fresh.tokens, judged, position)] if explained else None,
             None if likeliest is None else [token_logprobs(*each, likeliest) for each in rated],
         )
-        session.commit(tokens, details, forward_ms=1e3 * (ended - began))
+        session.commit(tokens, details, forward=ended - began)
         if part.run is not None:
             sequence.judged_at = ended
             self._queue.judged(sequence, len(part.fresh), sum(accepted), self._composer.price(session))

@@ -47,7 +47,7 @@ class DraftModel:
         self._vocabulary_size = vocabulary_size
         self._failed: str | None = None  # why the latest draft step failed
         self.name = NAME if backend is None else backend.model_name
-        self.step_ms = self._time_step(clock)  # milliseconds of a draft step
+        self.step_time = self._time_step(clock)  # seconds of a draft step
 
     @property
     def looks_up(self) -> bool:
@@ -116,13 +116,13 @@ class DraftModel:
             self._shared.close()
 
     def _time_step(self, clock: Callable[[], float]) -> float:
-        """Milliseconds of a draft step: the minimum of several, since the first one may prepare what later ones use."""
+        """Seconds of a draft step: the minimum of several, since the first one may prepare what later ones use."""
         text, times = [0, 0], []
         with self.drafter(TextSpec()) as drafter:
             for _ in range(_TIMED):
                 began = clock()
                 text += [each.token for each in drafter.expand(text, [[]], False).predictions]
-                times.append(1e3 * (clock() - began))
+                times.append(clock() - began)
         return min(times)
 
 

@@ -34,15 +34,15 @@ class EngineLane:
     def connect(self) -> None:
         pass
 
-    def verify(self, draft: Draft, *, next_in_ms: float | None = None, self_continue: bool | None = None) -> Answer:
+    def verify(self, draft: Draft, *, next_in: float | None = None, self_continue: bool | None = None) -> Answer:
         """Raises InvalidRequest after `abort`, and the error that the engine answers with."""
-        return self.begin(draft, next_in_ms=next_in_ms, self_continue=self_continue, admitted=True)()
+        return self.begin(draft, next_in=next_in, self_continue=self_continue, admitted=True)()
 
     def begin(
         self,
         draft: Draft,
         *,
-        next_in_ms: float | None = None,
+        next_in: float | None = None,
         self_continue: bool | None = None,
         admitted: bool = False,
     ) -> Callable[[], Answer]:
@@ -50,7 +50,6 @@ class EngineLane:
 
         `admitted`: whether the engine has answered a request of this text.
         """
-        next_in = None if next_in_ms is None else next_in_ms / 1e3
         request = Request(
             self._session,
             draft,
@@ -80,7 +79,7 @@ class EngineLane:
                 finish_reason, gone, ended = session.finish_reason, session.gone, self._engine.ended
                 for run in session.news(position):
                     position = run.position + len(run.tokens)
-                    report(Streamed(run.position, run.tokens, run.details, None, run.forward_ms))
+                    report(Streamed(run.position, run.tokens, run.details, None, run.forward))
                 if finish_reason is not None:
                     report(Streamed.end(position, finish_reason))
                     return

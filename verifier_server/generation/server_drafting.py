@@ -40,7 +40,7 @@ class DraftCounts(RoundCounts):
 
     draft_model: str = ""
     predicted: bool = False  # whether the request has a prediction of the text
-    drafting_ms: float = 0.0  # milliseconds spent on draft steps
+    drafting: float = 0.0  # seconds spent on draft steps
     failure: str | None = None  # why drafting ended before the text did
 
     def body(self) -> Speculation:
@@ -57,7 +57,7 @@ class DraftCounts(RoundCounts):
             looked_up_accepted=self.looked_up_accepted,
             prediction_accepted=self.prediction_accepted if self.predicted else None,
             prediction_rejected=self.prediction_rejected if self.predicted else None,
-            drafting_ms=round(self.drafting_ms, 3),
+            drafting_ms=round(1e3 * self.drafting, 3),
             draft_failure=self.failure,
         )
 
@@ -66,14 +66,14 @@ class ServerDrafting:
     """Generates texts with server-side drafting, each in a thread."""
 
     def __init__(
-        self, draft: DraftModel, pass_ms: Sequence[float], clock: Callable[[], float], deliver: Callable[[], None]
+        self, draft: DraftModel, pass_times: Sequence[float], clock: Callable[[], float], deliver: Callable[[], None]
     ) -> None:
-        """`pass_ms`: milliseconds of the target's passes over 1, 2, … tokens. `clock`: in seconds.
+        """`pass_times`: seconds of the target's passes over 1, 2, … tokens. `clock`: in seconds.
 
         `deliver` is called after each answer of a text.
         """
         self.draft = draft
-        self._pass_ms, self._clock, self._deliver = pass_ms, clock, deliver
+        self._pass_times, self._clock, self._deliver = pass_times, clock, deliver
         self._experience = Experience()
         self._threads = FairPool(draft.slots)
 
@@ -96,7 +96,7 @@ class ServerDrafting:
         text = _FusedRun(engine, self.draft, session, length, prediction, self._clock, counts, self._clock(), position)
 
         def generate() -> None:
-            with self._experience.text(session.spec, self._pass_ms) as estimates:
+            with self._experience.text(session.spec, self._pass_times) as estimates:
                 for result in text.results(estimates):
                     on_answer(result)
                     self._deliver()
@@ -126,8 +126,8 @@ class _FusedRun:
     cancelled: bool = False
     _lane: EngineLane = field(init=False)
     _prefill: Callable[[], Answer] | None = None  # waits for the answer to the prefill; None: it has come
-    _queue_ms: float = 0.0  # of the text so far
-    _forward_ms: float = 0.0
+    _queue: float = 0.0  # seconds of the text so far
+    _forward: float = 0.0
 
     def __post_init__(self) -> None:
         self._lane = EngineLane(self.engine, self.session)
@@ -147,7 +147,7 @@ class _FusedRun:
 
         The wait for a slot of the draft model counts as queueing, like the wait for the engine.
         """
-        self._queue_ms = 1e3 * (self.clock() - self.began)
+        self._queue = self.clock() - self.began
         try:
             with closing(self._generated(estimates)) as answers:
                 yield from answers
@@ -169,7 +169,7 @@ class _FusedRun:
         """Prefill the prompt, then draft and verify to the end of the text; without drafts once drafting has failed."""
         if self.cancelled:  # while the text waited for its turn
             return
-        self._prefill = self._lane.begin(Draft(self.position), next_in_ms=estimates.latencies.link)
+        self._prefill = self._lane.begin(Draft(self.position), next_in=estimates.latencies.link)
         try:
             yield from self._drafted(estimates)
         except SpecPairError:  # the target's engine, or the session is gone
@@ -189,7 +189,7 @@ class _FusedRun:
         session, latencies, mechanisms = self.session, estimates.latencies, self.mechanisms
         known = session.tokens[: self.position]
         prompt = known[: session.prompt_len]
-        latencies.drafted(1, self.draft.step_ms)
+        latencies.drafted(1, self.draft.step_time)
         with self.draft.drafter(session.spec, prompt, session.scope) as drafter, ExitStack() as stack:
             executor = executor_of(self._lane, drafter, mechanisms)
             stack.callback(executor.close)
@@ -207,11 +207,11 @@ class _FusedRun:
                 max_drafts=self.engine.info.max_drafts,
                 length=self.length,
                 mechanisms=mechanisms,
-                next_in_ms=latencies.link,
+                next_in=latencies.link,
                 lookups=lookups,
                 acceptance=estimates.acceptance,
                 always_send=session.strategy.draws,
-                now=1e3 * self.clock(),
+                now=self.clock(),
             )
             reactor = Reactor(text, controller, executor, self._take, self.clock)
             executor.open(len(text.known), reactor.react)
@@ -245,21 +245,21 @@ class _FusedRun:
     def _taken(self, answer: Answer) -> Answer:
         """An answer that is reported next, with the times of the text so far."""
         self.position = answer.position + len(answer.tokens)
-        self._queue_ms += answer.queue_ms
-        self._forward_ms += answer.forward_ms
-        return replace(answer, queue_ms=self._queue_ms, forward_ms=self._forward_ms)
+        self._queue += answer.queue
+        self._forward += answer.forward
+        return replace(answer, queue=self._queue, forward=self._forward)
 
     def _take(self, event: events.RunEvent, _now: float) -> None:
         """Count an event of the run, a `Listener`."""
         match event:
             case events.Drafted():
                 self.draft.worked()
-                self.counts.drafting_ms += event.took
+                self.counts.drafting += event.took
             case events.Answered(_, answer):
-                self._queue_ms += answer.queue_ms
-                self._forward_ms += answer.forward_ms
+                self._queue += answer.queue
+                self._forward += answer.forward
             case events.Streamed():
-                self._forward_ms += event.forward_ms or 0.0
+                self._forward += event.forward or 0.0
             case events.Committed():
                 for each in event.rounds:
                     self.counts.count(each)
@@ -279,8 +279,8 @@ class _FusedRun:
                 judged=0 if ran is None else ran.judged,
                 total_tokens=end,
                 finish_reason=session.ended_at(end),
-                queue_ms=self._queue_ms,
-                forward_ms=self._forward_ms,
+                queue=self._queue,
+                forward=self._forward,
             )
             position = end
 

@@ -48,7 +48,7 @@ def check_model(report: Report, settings: Settings, load: Load) -> int | None:
             if draft is None:
                 raise CheckSkipped("no draft model is set")
             loaded.callback(draft.close)
-            return f"{one_line(draft.name)} for {draft.slots} texts at once, {draft.step_ms:.2f} ms a step"
+            return f"{one_line(draft.name)} for {draft.slots} texts at once, {1e3 * draft.step_time:.2f} ms a step"
 
         if not report.check("load", load_target):
             return None

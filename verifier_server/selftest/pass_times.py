@@ -33,12 +33,12 @@ def pass_times(backend: Backend, line: Callable[[str], None]) -> str:
             started = time.perf_counter()
             backend.extend_top_logits(batch, [TopLogitsSpec(1, 1.0, backend.vocabulary.size)] * count)
             if number:  # the first round may prepare what later ones use
-                samples[count, width].append(1e3 * (time.perf_counter() - started))
+                samples[count, width].append(time.perf_counter() - started)
     times = {cell: median(taken) for cell, taken in samples.items()}
     line(f"        ms of a pass, after {held} tokens, each the median of {min(map(len, samples.values()))}")
     line(f"        {'tokens a slot':>14}" + "".join(f"{width:>9}" for width in widths))
     for count in counts:
-        shown = (f"{times[count, width]:.2f}" if (count, width) in times else "-" for width in widths)
+        shown = (f"{1e3 * times[count, width]:.2f}" if (count, width) in times else "-" for width in widths)
         line(f"        {f'{count} slot' + 's' * (count > 1):>14}" + "".join(f"{text:>9}" for text in shown))
     several = max(width for count, width in cells if count == 1 and width <= 8)
-    return f"{times[1, 1]:.1f} ms for 1 token of a slot, {times[1, several]:.1f} for {several}"
+    return f"{1e3 * times[1, 1]:.1f} ms for 1 token of a slot, {1e3 * times[1, several]:.1f} for {several}"

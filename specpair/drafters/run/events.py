@@ -33,7 +33,7 @@ class Sent(RunEvent):
 class Drafted(RunEvent):
     """A draft step ended. `onward`: whether the executor began the next one by itself, as `DraftStep.onward` allows.
 
-    `took`: milliseconds, which the reactor fills in, since an executor has no clock.
+    `took`: seconds, which the reactor fills in, since an executor has no clock.
     """
 
     expansion: Expansion
@@ -57,7 +57,7 @@ class Streamed(RunEvent):
     tokens: list[int]
     details: TokenDetails
     finish_reason: str | None
-    forward_ms: float | None = None  # milliseconds of the verifier pass of the last token, if it was self-continuation
+    forward: float | None = None  # seconds of the verifier pass of the last token, if it was self-continuation
 
     @classmethod
     def end(cls, position: int, finish_reason: str) -> "Streamed":
@@ -93,7 +93,7 @@ class Committed(RunEvent):
 
 Completion = Drafted | Answered | Streamed | Failed  # what an executor reports
 
-# Takes an event and the time at which it came, in milliseconds on the run's clock. It is called from several threads,
+# Takes an event and the time at which it came, in seconds on the run's clock. It is called from several threads,
 # but never from two at once. The run waits for each call, so a listener has to be fast.
 Listener = Callable[[RunEvent, float], None]
 

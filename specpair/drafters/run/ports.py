@@ -9,7 +9,7 @@ from specpair.speculation.acceptance.token_details import TokenDetails
 
 
 class Verified(Protocol):
-    """What the verifier says to a draft. Times in milliseconds."""
+    """What the verifier says to a draft. Times in seconds."""
 
     @property
     def tokens(self) -> Sequence[int]:
@@ -28,10 +28,10 @@ class Verified(Protocol):
         """Draft tokens that the model ran for this draft."""
 
     @property
-    def queue_ms(self) -> float: ...
+    def queue(self) -> float: ...
 
     @property
-    def forward_ms(self) -> float: ...
+    def forward(self) -> float: ...
 
     @property
     def sessions(self) -> int:
@@ -50,10 +50,10 @@ class Lane(Protocol):
     def connect(self) -> None:
         """Prepare for the first exchange. An error is raised by that exchange, not here."""
 
-    def verify(self, draft: Draft, *, next_in_ms: float | None = None, self_continue: bool | None = None) -> Verified:
+    def verify(self, draft: Draft, *, next_in: float | None = None, self_continue: bool | None = None) -> Verified:
         """Have a draft judged.
 
-        `next_in_ms`: milliseconds from the answer until the next draft is expected to be sent. `self_continue`: whether
+        `next_in`: seconds from the answer until the next draft is expected to be sent. `self_continue`: whether
         the verifier may self-continue from now on; None: as before.
         """
 

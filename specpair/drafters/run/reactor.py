@@ -62,7 +62,7 @@ class Reactor:
         self._failure: BaseException | None = None
         self._over = False  # later events are ignored
         self._acted = False  # whether the last event's thread has run the actions that were due
-        self._wakes_at: float | None = None  # milliseconds on the clock: when the caller's thread wakes up by itself
+        self._wakes_at: float | None = None  # when, on the clock, the caller's thread wakes up by itself
 
     def turn(self) -> None:
         """Run the due actions and wait for the next event, after which `text` may have unread tokens. Raises the error
@@ -76,13 +76,13 @@ class Reactor:
 
     def _turn(self) -> None:
         wake = self.decide(acted=self._acted)
-        now = 1e3 * self._clock()
-        happened = self._executor.wait(None if wake is None else max(0.0, wake - now) / 1e3)
+        now = self._clock()
+        happened = self._executor.wait(None if wake is None else max(0.0, wake - now))
         self._acted = happened and self._executor.at_once
 
     def decide(self, *, acted: bool) -> float | None:
-        """Take in the outcomes, and run the due actions. Returns when to call again if no event comes before, in
-        milliseconds on the clock; None: only after an event. Raises the error of any thread.
+        """Take in the outcomes, and run the due actions. Returns when to call again if no event comes before,
+        on the clock; None: only after an event. Raises the error of any thread.
 
         `acted`: whether the actions that were due after the last event were run.
         """
@@ -94,7 +94,7 @@ class Reactor:
                     self._act()
             finally:
                 self._tell_all()
-            wake = self._wakes_at = self._controller.wake_at(1e3 * self._clock())
+            wake = self._wakes_at = self._controller.wake_at(self._clock())
         return wake
 
     def settle(self) -> None:
@@ -112,7 +112,7 @@ class Reactor:
         with self._lock:
             if self._failure is None and not self._over:
                 try:
-                    return self._react(event, 1e3 * self._clock())
+                    return self._react(event, self._clock())
                 except BaseException as error:  # `turn` raises it in the caller's thread
                     self._failure = error
         return True
@@ -144,7 +144,7 @@ class Reactor:
 
     def _act(self) -> None:
         """Send the verify requests that are due, and begin the draft step that is due."""
-        now = 1e3 * self._clock()
+        now = self._clock()
         while (in_flight_draft := self._controller.next_draft(now)) is not None:
             self._untold.append((events.Sent(in_flight_draft, self._controller.schedule), now))
             if self._explained:
@@ -165,8 +165,8 @@ class Reactor:
                 self._commit(in_flight_draft.draft.position, response, now, in_flight_draft)
             case events.Streamed():
                 self._untold.append((event, now))
-                if event.forward_ms is not None:
-                    self._controller.self_continued(event.forward_ms)
+                if event.forward is not None:
+                    self._controller.self_continued(event.forward)
                 self._commit(event.position, event, now)
             case events.Failed(error):
                 raise error
@@ -175,7 +175,7 @@ class Reactor:
         """Take in a response, but for its tokens."""
         response = event.response
         self._controller.answered(
-            event.in_flight_draft, response.judged, response.queue_ms, response.forward_ms, now, response.sessions
+            event.in_flight_draft, response.judged, response.queue, response.forward, now, response.sessions
         )
         self._untold.append((event, now))
 

@@ -26,7 +26,7 @@ class DraftStep:
     tails: list[list[int]]  # for each node, the tokens that lead to it from the committed text
     length: int  # tokens of the committed text, which the tails follow
     runners_up: bool  # whether runner-up tokens are wanted
-    began: float  # milliseconds on the caller's clock
+    began: float  # seconds on the caller's clock
     until: int = 0  # tokens of the tail up to which draft steps continue without asking the controller
 
     def onward(self, tail: Sequence[int], token: int) -> list[int] | None:
@@ -62,17 +62,17 @@ def expandable_nodes(
 
 
 def select_nodes(
-    ranked: Sequence[tuple[float, TreeNode]], step_ms: Callable[[int], float], width: int
+    ranked: Sequence[tuple[float, TreeNode]], step_time: Callable[[int], float], width: int
 ) -> list[TreeNode]:
     """The nodes that the next draft step should expand: the first of `ranked` (best first), `width` at most.
 
-    `step_ms(n)`: milliseconds of a draft step over n nodes. A node half as likely as the first is worth a wider step if
+    `step_time(n)`: seconds of a draft step over n nodes. A node half as likely as the first is worth a wider step if
     it adds at most half the time of a step over one node.
     """
     nodes = [ranked[0][1]]
     for chance, node in ranked[1:width]:
-        wider = step_ms(len(nodes) + 1) - step_ms(len(nodes))
-        if chance / ranked[0][0] < wider / step_ms(1):
+        wider = step_time(len(nodes) + 1) - step_time(len(nodes))
+        if chance / ranked[0][0] < wider / step_time(1):
             break
         nodes.append(node)
     return nodes

@@ -2,7 +2,7 @@
 
 The controller knows the committed text, the draft tree behind it, and the verify requests in flight. The caller reports
 events (a draft step ended, a response came, the verifier decoded a token by itself) and asks what to do next. Times are
-milliseconds on the caller's clock. Positions count tokens from the first token of the prompt.
+seconds on the caller's clock. Positions count tokens from the first token of the prompt.
 
 One more draft token pays if its chance of acceptance is worth more than the time it costs (`draft_length`). Drafting
 costs nothing while the verifier is busy anyway (`verifier_timeline`). So a verify request leaves just in time to arrive
@@ -32,8 +32,9 @@ from specpair.speculation.policy.verifier_timeline import InFlightDraft, Verifie
 
 _AHEAD = 6  # most further draft tokens that a plan considers waiting for
 _WORTH = 0.01  # expected tokens that a request must gain by leaving before the response to the last one
-_TICK_MS = 0.05  # resolution of timers: a moment this close counts as come
-_REPORT_MS, _REPORT_TOKENS = 500.0, 16  # since the last request; after either, an empty one is due, as acknowledgement
+_TICK = 5e-5  # seconds, the resolution of timers: a moment this close counts as come
+# Seconds, and tokens, since the last request: after either, an empty one is due, as acknowledgement.
+_REPORT, _REPORT_TOKENS = 0.5, 16
 _SHADOW = 8  # committed tokens after which one token is drafted although no draft pays, to measure acceptance
 # The same where draft steps and passes take turns on the same cores: the draft model has to read the text first, and a
 # token takes about this share of a draft step. Reading may take this share of the verifier's time.
@@ -54,7 +55,7 @@ class SpeculationController:
         width: int = 1,
         length: int | None = None,
         mechanisms: Mechanisms = Mechanisms(),
-        next_in_ms: float = 0.0,
+        next_in: float = 0.0,
         lookups: Lookups | None = None,
         acceptance: AcceptanceModel | None = None,
         always_send: bool = False,
@@ -65,9 +66,9 @@ class SpeculationController:
 
         `ends`: ids of the end tokens. `latencies`: running estimates, which the controller updates. `max_drafts`: most
         draft tokens that the verifier judges in one request. `width`: most tree nodes that one draft step can expand.
-        `length`: fixed draft length, None for automatic. `next_in_ms`: milliseconds until the first draft, as the
-        prefill request stated. `lookups`: as for `CommittedText`. `acceptance`: what earlier texts have taught about
-        draft tokens, which the controller updates; None: nothing.
+        `length`: fixed draft length, None for automatic. `next_in`: seconds until the first draft, as the prefill
+        request stated. `lookups`: as for `CommittedText`. `acceptance`: what earlier texts have taught about draft
+        tokens, which the controller updates; None: nothing.
         `always_send`: every drawn draft token goes into the next verify request, with the distribution it was drawn
         from. Dropping a drawn token for its value would bias the output. Raises ValueError for `always_send` outside
         lockstep.
@@ -82,7 +83,7 @@ class SpeculationController:
         self._limit, self._width, self._length = limit, width, DraftLength(length, max_drafts)
         self._latencies = latencies
         self._tree = self.text.tree
-        self._timeline = VerifierTimeline(latencies, mechanisms.self_continue, len(self.known), next_in_ms, now)
+        self._timeline = VerifierTimeline(latencies, mechanisms.self_continue, len(self.known), next_in, now)
         self.drafts_in_flight = self._timeline.drafts_in_flight  # the timeline's list, which nothing else changes
         self._step: DraftStep | None = None
         self._answered: tuple[InFlightDraft, bool] | None = None  # the answered draft, and whether the model ran
@@ -101,7 +102,7 @@ class SpeculationController:
     # Events.
 
     def drafted(self, predictions: Sequence[Prediction], read: int, now: float, onward: bool = False) -> float:
-        """Take in the predictions of the draft step that ended, one for each node; return the milliseconds it took.
+        """Take in the predictions of the draft step that ended, one for each node; return the seconds it took.
 
         `read`: tokens that the draft model read in it. `onward`: the executor has begun the next draft step, behind the
         first prediction (`DraftStep.onward`).
@@ -125,31 +126,31 @@ class SpeculationController:
         self,
         in_flight_draft: InFlightDraft,
         judged: int,
-        queue_ms: float,
-        forward_ms: float,
+        queue: float,
+        forward: float,
         now: float,
         sessions: int = 1,
     ) -> None:
         """Take in a response to a verify request; the caller passes its tokens to `committed` next.
 
-        `judged`: draft tokens that the target model ran over; 0: none. `queue_ms`, `forward_ms`: milliseconds that the
-        request waited for a verifier pass, and that the pass took. `sessions`: how many sessions shared the pass.
+        `judged`: draft tokens that the target model ran over; 0: none. `queue`, `forward`: seconds that the request
+        waited for a verifier pass, and that the pass took. `sessions`: how many sessions shared the pass.
         """
         waited = in_flight_draft is self.drafts_in_flight[0] and not self._timeline.self_continue
         self._timeline.arrived(in_flight_draft)
         self._cached_plan = None
-        self._latencies.exchanged(now - in_flight_draft.sent_at, queue_ms, forward_ms)
-        if forward_ms > 0.0:
-            self._latencies.verified(judged, forward_ms)
+        self._latencies.exchanged(now - in_flight_draft.sent_at, queue, forward)
+        if forward > 0.0:
+            self._latencies.verified(judged, forward)
             self._latencies.shared(judged, sessions)
             if waited:
-                self._latencies.queued(queue_ms)
+                self._latencies.queued(queue)
         self._answered = (in_flight_draft, judged > 0) if len(in_flight_draft.draft) else None
 
-    def self_continued(self, forward_ms: float) -> None:
-        """Take in a self-continuation step of `forward_ms` milliseconds; the caller passes its token to `committed`."""
+    def self_continued(self, forward: float) -> None:
+        """Take in a self-continuation step of `forward` seconds; the caller passes its token to `committed`."""
         self._cached_plan = None
-        self._latencies.verified(0, forward_ms)
+        self._latencies.verified(0, forward)
         self._latencies.shared(0)
 
     def committed(self, position: int, tokens: Sequence[int], finished: bool, now: float) -> list[int]:
@@ -229,17 +230,17 @@ class SpeculationController:
         return self._step
 
     def wake_at(self, now: float) -> float | None:
-        """The time (ms) at which to ask for actions again if no event comes before; None: only after an event."""
+        """The time (s) at which to ask for actions again if no event comes before; None: only after an event."""
         if self.finished:
             return None
         moments = []
         if self._timeline.self_continue and not self.drafts_in_flight:
-            moments.append(self._sent_at + _REPORT_MS)
+            moments.append(self._sent_at + _REPORT)
         elif self._step is not None and self.mechanisms.self_continue and not self.drafts_in_flight:
             moments.append(self._step_late_at())
         if not self._timeline.is_late(now):  # of a late verifier the soonest moment moves along with `now`
             moments.append(self._send_from(now))
-        return min((at for at in moments if at > now + _TICK_MS), default=None)
+        return min((at for at in moments if at > now + _TICK), default=None)
 
     # Decisions.
 
@@ -266,15 +267,15 @@ class SpeculationController:
         if draft.accepted(self.known[draft.position : draft.end]) == len(draft):
             self._timeline.expects(0.0 if judged else None, now)
         elif judged:  # else the rejected draft was an earlier one, whose response set this
-            self._timeline.expects(in_flight_draft.next_in_ms, now)
+            self._timeline.expects(in_flight_draft.next_in, now)
 
     def _report_is_due(self, now: float) -> bool:
         """Whether an empty verify request is due, to acknowledge target-decoded tokens or resume self-continuation."""
         if self.drafts_in_flight or not self.mechanisms.self_continue:
             return False
         if not self._timeline.self_continue:
-            return now >= self._step_late_at() - _TICK_MS
-        return now - self._sent_at >= _REPORT_MS - _TICK_MS or len(self.known) - self._reported >= _REPORT_TOKENS
+            return now >= self._step_late_at() - _TICK
+        return now - self._sent_at >= _REPORT - _TICK or len(self.known) - self._reported >= _REPORT_TOKENS
 
     def _plan(self, now: float) -> DraftPlan | None:
         """The best plan for the next verify request; None where no draft pays."""
@@ -326,7 +327,7 @@ class SpeculationController:
             self._cached_plan = None  # it was made for the shorter path
 
     def _step_late_at(self) -> float:
-        """The time (ms) at which the draft step under way is overdue by a verifier pass; infinity if there is no step.
+        """The time (s) at which the draft step under way is overdue by a verifier pass; infinity if there is no step.
 
         A draft step is overdue where the draft model has to read a prompt first.
         """
@@ -335,12 +336,12 @@ class SpeculationController:
         return self._step.began + self._latencies.draft(len(self._step.nodes)) + self._latencies.verify(0)
 
     def _send_from(self, now: float) -> float:
-        """The time (ms) to send a request so that it arrives as the verifier becomes free. Sooner gains nothing."""
+        """The time (s) to send a request so that it arrives as the verifier becomes free. Sooner gains nothing."""
         return self._timeline.starts([now], now)[0].at - self._latencies.link / 2 - self._latencies.margin
 
     def _path_to_send(self, now: float) -> list[TreeNode] | None:
         """The draft path of a request that should leave now; None: no request should."""
-        if now < self._send_from(now) - _TICK_MS:
+        if now < self._send_from(now) - _TICK:
             return None
         plan = self._plan(now)
         if plan is None or plan.more or (self._timeline.waits(now) and self._shadow_is_due(now)):

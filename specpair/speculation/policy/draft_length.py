@@ -34,8 +34,8 @@ _FIRST_CAP = 6  # most draft tokens in a request at first; doubled when the best
 class Prospects:
     """The best rate that the present estimates allow, and the settings that reach it."""
 
-    rate: float  # the best tokens per millisecond
-    price: float  # tokens that a millisecond of the verifier's time is worth
+    rate: float  # the best tokens per second
+    price: float  # tokens that a second of the verifier's time is worth
     length: int  # draft length at which `rate` is reached
     unhurried: int  # the best draft length if drafting took no time
     alongside: bool  # whether a draft sent while the verifier self-continues gains more than TRIFLE tokens
@@ -93,7 +93,7 @@ class DraftLength:
         return min(left - 1, self._max_drafts, _LONGEST)
 
     def price(self, latencies: LatencyModel, chances: Sequence[float], since: int, *, predicted: bool) -> float:
-        """Tokens that a millisecond of the verifier's time is worth. `chances` and `since` as for `worth_sending`.
+        """Tokens that a second of the verifier's time is worth. `chances` and `since` as for `worth_sending`.
 
         `predicted`: whether the path has tokens of the client's prediction. Then further paths will be like it, and the
         rate that they reach is the price where it is above that of the draft model's tokens.
@@ -102,7 +102,7 @@ class DraftLength:
             return self.prospects.price
         tokens = accumulate(chances[since : since + self.reach + 1])
         passes = (latencies.cost(drafts) + latencies.queue for drafts in range(self.reach + 1))
-        reached = max((each / ms for each, ms in zip(tokens, passes, strict=False)), default=0.0)
+        reached = max((each / taken for each, taken in zip(tokens, passes, strict=False)), default=0.0)
         return max(self.prospects.price, reached / chances[min(since, len(chances) - 1)])
 
     def to_send(
@@ -219,7 +219,7 @@ def worth_sending(latencies: LatencyModel, chances: Sequence[float], since: int,
 
     `chances[k]`: chance that the first k draft tokens of the path are accepted. The first `since` of them will be
     committed when the verifier pass starts; those beyond are fresh, and at most `most` of them are judged. `price`:
-    tokens that a millisecond of the verifier's time is worth.
+    tokens that a second of the verifier's time is worth.
     """
     each = worths(latencies, chances, since, most, price)
     return since + each.index(each[-1])

@@ -29,7 +29,7 @@ class Mean:
 
 
 class Curve:
-    """Milliseconds of a pass by its number of draft tokens: a line through all samples, blended with means.
+    """Seconds of a pass by its number of draft tokens: a line through all samples, blended with means.
 
     Each mean is that of the samples with one number. Real costs have steps (a kernel takes two tokens at a time, say),
     which a line alone would miss. Where the verifier reports the time of its passes, the line runs over those times
@@ -38,28 +38,28 @@ class Curve:
 
     _TRUST = 2.0  # samples that the line counts for beside the mean
 
-    def __init__(self, pass_ms: Sequence[float] = ()) -> None:
-        """`pass_ms[k]`: reported milliseconds of a pass that judges k draft tokens."""
+    def __init__(self, pass_times: Sequence[float] = ()) -> None:
+        """`pass_times[k]`: reported seconds of a pass that judges k draft tokens."""
         # A pass over n tokens costs no less than a narrower one, and no more than n passes over one.
-        rising = [min(ms, (k + 1) * pass_ms[0]) for k, ms in enumerate(accumulate(pass_ms, max))]
+        rising = [min(each, (k + 1) * pass_times[0]) for k, each in enumerate(accumulate(pass_times, max))]
         per_draft = (rising[-1] - rising[0]) / (len(rising) - 1) if len(rising) > 1 else 0.0
         # For each number of draft tokens its x on the line: what they cost, in draft tokens of average cost.
-        self._places = [(ms - rising[0]) / per_draft for ms in rising] if per_draft else []
+        self._places = [(each - rising[0]) / per_draft for each in rising] if per_draft else []
         self._line = Line(0.98, per_draft / rising[0] if len(rising) > 1 and rising[0] else None)
         self._means: dict[int, Mean] = {}
 
     def at(self, count: int) -> float:
-        """Milliseconds of a pass with `count` draft tokens; 0.0 before the first sample."""
+        """Seconds of a pass with `count` draft tokens; 0.0 before the first sample."""
         line = self._line.at(self._place(count))
         mean = self._means.get(count)
         if mean is None:
             return line
         return (mean.value * mean.weight + line * self._TRUST) / (mean.weight + self._TRUST)
 
-    def learn(self, count: int, milliseconds: float) -> None:
+    def learn(self, count: int, seconds: float) -> None:
         """Take in one sample; a spike (a network's hiccup, say) counts as three times the expected time."""
         known = self.at(count)
-        usual = min(milliseconds, _SPIKE * known) if known else milliseconds
+        usual = min(seconds, _SPIKE * known) if known else seconds
         self._line.learn(self._place(count), usual)
         for mean in self._means.values():  # times drift for all counts, not only for this one
             mean.fade(0.98)

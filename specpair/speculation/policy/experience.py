@@ -28,9 +28,9 @@ class Estimates(NamedTuple):
     acceptance: AcceptanceModel
 
     @classmethod
-    def untaught(cls, pass_ms: Sequence[float]) -> "Estimates":
-        """Those of a first text. `pass_ms`: as for `LatencyModel`."""
-        return cls(LatencyModel(pass_ms), AcceptanceModel())
+    def untaught(cls, pass_times: Sequence[float]) -> "Estimates":
+        """Those of a first text. `pass_times`: as for `LatencyModel`."""
+        return cls(LatencyModel(pass_times), AcceptanceModel())
 
 
 class Experience:
@@ -43,14 +43,14 @@ class Experience:
         self._acceptance: OrderedDict[tuple[Strategy, float | None, Sampling], AcceptanceModel] = OrderedDict()
 
     @contextmanager
-    def text(self, spec: TextSpec, pass_ms: Sequence[float] = ()) -> Iterator[Estimates]:
+    def text(self, spec: TextSpec, pass_times: Sequence[float] = ()) -> Iterator[Estimates]:
         """Yield the estimates that a text begins with; keep them for the next one when the block is left.
 
-        `pass_ms`: as for `LatencyModel`, for the first text.
+        `pass_times`: as for `LatencyModel`, for the first text.
         """
         kind = spec.strategy, spec.threshold, replace(spec.sampling, seed=0)
         with self._lock:
-            latencies = LatencyModel(pass_ms) if self._latencies is None else self._latencies.for_another_text()
+            latencies = LatencyModel(pass_times) if self._latencies is None else self._latencies.for_another_text()
             known = self._acceptance.get(kind)
             acceptance = AcceptanceModel() if known is None else known.for_another_text()
         try:

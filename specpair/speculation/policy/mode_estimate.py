@@ -29,10 +29,10 @@ _SPREADS = 1.3  # standard deviations from the likely to the high acceptance rat
 _STEPS = 100  # acceptance rates are rounded to hundredths, so that rates of modes can be cached
 _PREPARED = 0.25  # share of rejections after which a draft is ready at once, as measured with both shipped draft models
 _ASSUMED_STEP = 0.15  # time of a draft step of which nothing is known, as a share of a verifier pass
-_ASSUMED_PASS, _ASSUMED_WIDER = 50.0, 0.02  # ms of a verifier pass not reported, and share added by each further token
+_ASSUMED_PASS, _ASSUMED_WIDER = 0.05, 0.02  # seconds of a pass not reported, and share added by each further token
 # What a round takes at both ends beside draft steps, the pass and the link (`benchmarks.round_profile`). On
 # cores of its own it is hidden behind a longer pass; a target of a millisecond or two a step is faster alone.
-_ROUND_MS = 2.0
+_ROUND = 0.002  # seconds
 # Logarithm of the factor by which an estimate may be off, by mode. Measured on paced engines over links of 0.4 to 60 ms
 # with both shipped draft models.
 _SPREAD = {TARGET: 0.10, FUSED: 0.25, REMOTE: 0.30}
@@ -43,22 +43,22 @@ _REACHED = {FUSED: 0.93, REMOTE: 0.87}
 
 @dataclass(frozen=True, slots=True)
 class PairLatencies:
-    """Times that both ends report, in milliseconds."""
+    """Times that both ends report, in seconds."""
 
-    pass_ms: tuple[float, ...]  # verifier passes over 1, 2, … tokens; empty: not known
-    link_ms: float  # the round trip
-    draft_ms: float | None = None  # a step of the drafter's draft model; None: not known
-    served_draft_ms: float | None = None  # a step of the server's draft model; None: not known
+    pass_times: tuple[float, ...]  # verifier passes over 1, 2, … tokens; empty: not known
+    link: float  # the round trip
+    draft: float | None = None  # a step of the drafter's draft model; None: not known
+    served_draft: float | None = None  # a step of the server's draft model; None: not known
     self_continue: bool = True  # whether the verifier may self-continue in mode `remote`
     # Where draft steps and passes take turns in mode `remote`, on the same cores: what a token of the text takes that
     # the draft model has to read before it drafts. None: the ends share no cores, and reading keeps nobody waiting.
-    read_ms: float | None = None
+    read: float | None = None
 
     def knows(self, mode: str) -> bool:
         """Whether all times that determine the rate of `mode` are known."""
         if mode == TARGET:
-            return bool(self.pass_ms)
-        return bool(self.pass_ms) and (self.draft_ms if mode == REMOTE else self.served_draft_ms) is not None
+            return bool(self.pass_times)
+        return bool(self.pass_times) and (self.draft if mode == REMOTE else self.served_draft) is not None
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ def spread(mode: str, machines: PairLatencies) -> float:
 
 def _alike(mode: str, machines: PairLatencies) -> str:
     """The mode whose measured figures hold for `mode`: on shared cores, `remote` drafts and verifies in turns, too."""
-    return FUSED if mode == REMOTE and machines.read_ms is not None else mode
+    return FUSED if mode == REMOTE and machines.read is not None else mode
 
 
 def rate(mode: str, machines: PairLatencies, acceptance_rate: float) -> float:
@@ -124,18 +124,18 @@ def rate(mode: str, machines: PairLatencies, acceptance_rate: float) -> float:
 @lru_cache(512)
 def _rate(mode: str, machines: PairLatencies, steps: int) -> float:
     """`rate` at an acceptance rate of `steps` hundredths."""
-    passes = machines.pass_ms or tuple(_ASSUMED_PASS * (1.0 + _ASSUMED_WIDER * more) for more in range(MAX_AUTO + 1))
+    passes = machines.pass_times or tuple(_ASSUMED_PASS * (1.0 + _ASSUMED_WIDER * more) for more in range(MAX_AUTO + 1))
     latencies = LatencyModel(passes)
     if mode == TARGET:
-        return 1e3 / latencies.verify(0)
-    draft = machines.draft_ms if mode == REMOTE else machines.served_draft_ms
+        return 1.0 / latencies.verify(0)
+    draft = machines.draft if mode == REMOTE else machines.served_draft
     latencies.drafted(1, _ASSUMED_STEP * passes[0] if draft is None else draft)
     mechanisms, work = LOCKSTEP, 0.0
     if mode == REMOTE:
-        same_cores = machines.read_ms is not None
-        work = _ROUND_MS if same_cores else max(0.0, _ROUND_MS - passes[0])
-        latencies.exchanged(machines.link_ms + work, 0.0, 0.0)
+        same_cores = machines.read is not None
+        work = _ROUND if same_cores else max(0.0, _ROUND - passes[0])
+        latencies.exchanged(machines.link + work, 0.0, 0.0)
         mechanisms = mechanisms_of(shares_cores=same_cores, self_continue=machines.self_continue, may_change_mode=True)
     chances = [(steps / _STEPS) ** drafts for drafts in range(MAX_AUTO + 2)]
     reached = _REACHED[_alike(mode, machines)] * prospects(latencies, chances, mechanisms, _PREPARED).rate
-    return 1e3 * (max(reached, 1.0 / (latencies.verify(0) + work)) if mechanisms.self_continue else reached)
+    return max(reached, 1.0 / (latencies.verify(0) + work)) if mechanisms.self_continue else reached

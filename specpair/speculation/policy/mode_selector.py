@@ -39,13 +39,13 @@ _SURPRISED = 3.0  # further turns that must be measured for each spread by which
 _BELIEVED = 48.0  # tokens that a remembered rate counts for at most, so that a surprising one is measured again
 _STALE = 1.5  # a rate this many times the remembered one shows that the remembered rates are from a slow moment
 _HOPE = 0.25  # assumed chance that a mode reaches its upper bound
-# Round trips that differ by this share and by these milliseconds (a busy machine adds some) are of two links.
-_CHANGED, _CHANGED_MS = 0.4, 5.0
+# Round trips that differ by this share and by these seconds (a busy machine adds some) are of two links.
+_CHANGED, _CHANGED_BY = 0.4, 0.005
 
 
-def links_differ(one_ms: float, other_ms: float) -> bool:
-    """Whether two round trips, in milliseconds, are so different that they are of two links."""
-    return abs(one_ms - other_ms) >= max(_CHANGED_MS, _CHANGED * one_ms)
+def links_differ(one: float, other: float) -> bool:
+    """Whether two round trips, in seconds, are so different that they are of two links."""
+    return abs(one - other) >= max(_CHANGED_BY, _CHANGED * one)
 
 
 @dataclass(slots=True)
@@ -66,9 +66,9 @@ class ModeSelector:
     _cached_estimates: dict[str, RateEstimate] | None = None
 
     @property
-    def link_ms(self) -> float:
-        """The round trip, in milliseconds, over which modes are measured."""
-        return self.machines.link_ms
+    def link(self) -> float:
+        """The round trip, in seconds, over which modes are measured."""
+        return self.machines.link
 
     @property
     def fastest(self) -> str | None:
@@ -139,19 +139,19 @@ class ModeSelector:
                 if measurement.remembered:
                     measurement.tokens = measurement.seconds = 0.0
 
-    def drafts_in(self, milliseconds: float) -> None:
-        """Take in the milliseconds of a draft step on the drafter's machine."""
-        self.machines, self._cached_estimates = replace(self.machines, draft_ms=milliseconds), None
+    def drafts_in(self, seconds: float) -> None:
+        """Take in the seconds of a draft step on the drafter's machine."""
+        self.machines, self._cached_estimates = replace(self.machines, draft=seconds), None
 
-    def differs(self, round_trip_ms: float) -> bool:
-        """Whether this round trip, in milliseconds, is of another link than the one measured over."""
-        return links_differ(self.link_ms, round_trip_ms)
+    def differs(self, round_trip: float) -> bool:
+        """Whether this round trip, in seconds, is of another link than the one measured over."""
+        return links_differ(self.link, round_trip)
 
     def begin(
-        self, round_trip_ms: float, remembered: Mapping[str, ModeMeasurement] | None = None, written: float = 0.0
+        self, round_trip: float, remembered: Mapping[str, ModeMeasurement] | None = None, written: float = 0.0
     ) -> None:
         """Start over on a link with this round trip. `remembered`, `written`: as measured earlier over such a link."""
-        self.machines, self._cached_estimates = replace(self.machines, link_ms=round_trip_ms), None
+        self.machines, self._cached_estimates = replace(self.machines, link=round_trip), None
         self.measured_by_mode, self.written = dict(remembered or {}), written
         self._checks = {}
 
@@ -162,7 +162,7 @@ class ModeSelector:
         ranked = sorted(self.modes, key=self._shown, reverse=True)
         accepted = {name: each.likely for name, each in self._acceptances.items() if each.compared}
         shares = "".join(f", {share:.0%} of the draft tokens of {name} accepted" for name, share in accepted.items())
-        return f"{', '.join(map(self._described, ranked))} tokens/s at a round trip of {self.link_ms:.1f} ms{shares}"
+        return f"{', '.join(map(self._described, ranked))} tokens/s at a round trip of {1e3 * self.link:.1f} ms{shares}"
 
     def _shown(self, mode: str) -> float:
         """The tokens per second that `why` reports."""
@@ -186,7 +186,7 @@ class ModeSelector:
         if best != usual and clear * self._seconds(best, left) < self._seconds(usual, left):
             return best
         if not known:
-            tried = self._worth_trying(usual, left) if usual == TARGET and self.machines.read_ms is not None else usual
+            tried = self._worth_trying(usual, left) if usual == TARGET and self.machines.read is not None else usual
             return self._start_trial(tried, usual)
         for other in self.modes:
             if other != usual and self._could_win(other, usual):
@@ -239,7 +239,7 @@ class ModeSelector:
         """Seconds that a stretch in `mode` loses at its beginning."""
         if mode != REMOTE:
             return 0.0
-        return (_BEGINS * self.machines.link_ms + self._unread * (self.machines.read_ms or 0.0)) / 1e3
+        return _BEGINS * self.machines.link + self._unread * (self.machines.read or 0.0)
 
     def _pays(self, other: str, mode: str, left: int) -> bool:
         """Whether `other` should take over from `mode`."""
@@ -284,8 +284,8 @@ class ModeSelector:
 
     def _change_seconds(self) -> float:
         """Seconds that a change of mode costs: requests are sent, and the models of the other mode read the text."""
-        pass_ms = self.machines.pass_ms[0] if self.machines.pass_ms else 0.0
-        return _CHANGE * (self.machines.link_ms + pass_ms) / 1e3
+        passes = self.machines.pass_times
+        return _CHANGE * (self.machines.link + (passes[0] if passes else 0.0))
 
     @property
     def _estimates(self) -> dict[str, RateEstimate]:

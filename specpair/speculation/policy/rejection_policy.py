@@ -13,21 +13,21 @@ from typing import NamedTuple
 
 from specpair.speculation.policy.timing import LatencyModel
 
-NOT_SOON = 1e6  # ms; tells the verifier not to wait for a draft
+NOT_SOON = 1e3  # seconds; tells the verifier not to wait for a draft
 # Share of the tokens that self-continuation must gain. A smaller gain is not worth it, because a step sometimes begins
 # just before a draft arrives.
 _TRIFLE = 0.08
 # Longest waits as shares of a self-continuation step. The stated one is safely below the half step that the verifier
 # waits at most, and the real one safely below the stated one plus half a step.
 _STATED, _LONGEST = 0.4, 0.8
-_INSTANT = 1e-3  # ms; least time of a draft step or a wait
+_INSTANT = 1e-6  # seconds; least time of a draft step or a wait
 
 
 class RejectionPolicy(NamedTuple):
     """What a verify request tells the verifier to do after a rejection."""
 
     self_continue: bool  # whether it may self-continue
-    next_in: float  # ms from a rejection until the draft that it should wait for; NOT_SOON: it should not wait
+    next_in: float  # seconds from a rejection until the draft that it should wait for; NOT_SOON: it should not wait
 
 
 def best_rejection_policy(
@@ -41,7 +41,7 @@ def best_rejection_policy(
     """The policy of the greatest value, as the module defines it.
 
     `chances[k]`: chance that the first k draft tokens are accepted, for k up to one more than the longest draft.
-    `rate`: the best tokens per millisecond. `next_draft_ready`: share of rejections, 0 to 1, after which a draft is
+    `rate`: the best tokens per second. `next_draft_ready`: share of rejections, 0 to 1, after which a draft is
     ready at once. `may_self_continue`: the verifier may self-continue.
     """
     most = len(chances) - 2

@@ -1,4 +1,4 @@
-"""Running estimates, in milliseconds, of a draft step, a verifier pass, and the round trip."""
+"""Running estimates, in seconds, of a draft step, a verifier pass, and the round trip."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -10,21 +10,21 @@ _LINK_WINDOW = 24  # latest exchanges that the round trip is estimated from
 _LINK_QUANTILE = 0.25  # of their times: low, because Wi-Fi power-save and late timers only ever lengthen an exchange
 _ASSUMED_WIDER = 0.5  # share of a draft step's time that another branch adds, until it is measured
 _SHARED = 1.5  # mean sessions in a pass from which a draft token is priced by its cost to all of them
-_LEAST = 1e-3  # ms; least estimate of a draft step or a verifier pass
-_EARLY, _SPREADS = 2.0, 2.0  # the margin: milliseconds, plus mean errors of the estimate of a verifier pass
+_LEAST = 1e-6  # seconds; least estimate of a draft step or a verifier pass
+_EARLY, _SPREADS = 0.002, 2.0  # the margin: seconds, plus mean errors of the estimate of a verifier pass
 
 
 class LatencyModel:
-    """Running estimates of one drafter, one link and one verifier, all in milliseconds."""
+    """Running estimates of one drafter, one link and one verifier, all in seconds."""
 
-    def __init__(self, pass_ms: Sequence[float] = ()) -> None:
-        """`pass_ms`: milliseconds of a verifier pass over 1, 2, … tokens, as the verifier reports them."""
-        self._verify, self._reported = Curve(pass_ms), Curve(pass_ms)
-        if pass_ms:  # used until a pass was measured
-            self._reported.learn(0, pass_ms[0])
+    def __init__(self, pass_times: Sequence[float] = ()) -> None:
+        """`pass_times`: seconds of a verifier pass over 1, 2, … tokens, as the verifier reports them."""
+        self._verify, self._reported = Curve(pass_times), Curve(pass_times)
+        if pass_times:  # used until a pass was measured
+            self._reported.learn(0, pass_times[0])
         self._measured = False
         self._error = Mean(0.9)
-        self._verify_ms: list[float] = []  # cache by number of draft tokens, until the next pass
+        self._passes: list[float] = []  # cache by number of draft tokens, until the next pass
         self._begin()
 
     def _begin(self) -> None:
@@ -46,12 +46,12 @@ class LatencyModel:
 
     @property
     def queue(self) -> float:
-        """Milliseconds that a request whose session is idle waits for the pass of other sessions to end."""
+        """Seconds that a request whose session is idle waits for the pass of other sessions to end."""
         return self._queue.value
 
     @property
     def margin(self) -> float:
-        """Milliseconds before the estimated end of a verifier pass by which a draft should have arrived.
+        """Seconds before the estimated end of a verifier pass by which a draft should have arrived.
 
         The pass may end earlier than estimated. The margin is at most half a verifier pass.
         """
@@ -63,16 +63,16 @@ class LatencyModel:
         return self._draft.weight > 0.0
 
     def draft(self, branches: int = 1) -> float:
-        """Milliseconds of one draft step that reads one token for each of `branches` branches."""
+        """Seconds of one draft step that reads one token for each of `branches` branches."""
         wider = self._wider.value if self._wider.weight else _ASSUMED_WIDER * self._draft.value
         return max(_LEAST, self._draft.value + (branches - 1) * wider)
 
     def verify(self, drafts: int) -> float:
-        """Milliseconds of a verifier pass that judges `drafts` draft tokens."""
-        while drafts >= len(self._verify_ms):
+        """Seconds of a verifier pass that judges `drafts` draft tokens."""
+        while drafts >= len(self._passes):
             curve = self._verify if self._measured else self._reported
-            self._verify_ms.append(max(_LEAST, curve.at(len(self._verify_ms))))
-        return self._verify_ms[drafts]
+            self._passes.append(max(_LEAST, curve.at(len(self._passes))))
+        return self._passes[drafts]
 
     @property
     def is_shared(self) -> bool:
@@ -80,7 +80,7 @@ class LatencyModel:
         return self._sessions.value >= _SHARED
 
     def cost(self, drafts: int) -> float:
-        """Milliseconds of a verifier pass if all sessions that share it had `drafts` draft tokens each.
+        """Seconds of a verifier pass if all sessions that share it had `drafts` draft tokens each.
 
         Where sessions share passes, each draft token delays all of them. If every drafter counted only its own delay,
         all would send too many draft tokens, and each would be slower.
@@ -93,23 +93,23 @@ class LatencyModel:
         reported = self._reported.at(few) + (usual - few) * (self._reported.at(few + 1) - self._reported.at(few))
         return max(0.1 * self.verify(0), self.verify(round(usual)) + sessions * (self._reported.at(drafts) - reported))
 
-    def drafted(self, branches: int, milliseconds: float) -> None:
+    def drafted(self, branches: int, seconds: float) -> None:
         """Take in a draft step that read one token for each of `branches` branches."""
         if branches > 1 and self._draft.weight:
-            self._wider.learn(max(0.0, milliseconds - self._draft.value) / (branches - 1))
+            self._wider.learn(max(0.0, seconds - self._draft.value) / (branches - 1))
         else:
-            self._draft.learn(milliseconds / (1.0 + (branches - 1) * _ASSUMED_WIDER))
+            self._draft.learn(seconds / (1.0 + (branches - 1) * _ASSUMED_WIDER))
 
-    def exchanged(self, milliseconds: float, queue_ms: float, forward_ms: float) -> None:
+    def exchanged(self, seconds: float, queue: float, forward: float) -> None:
         """Take in the time of one exchange, and the parts of it that the verifier reports as waiting and as passes."""
-        self._links.append(max(0.0, milliseconds - queue_ms - forward_ms))
+        self._links.append(max(0.0, seconds - queue - forward))
         self.link = sorted(self._links)[int(_LINK_QUANTILE * len(self._links))]
 
-    def verified(self, judged: int, forward_ms: float) -> None:
-        """Take in a verifier pass of `forward_ms` milliseconds that judged `judged` draft tokens."""
-        self._error.learn(abs(forward_ms - self.verify(judged)) if self._measured else 0.0)
-        self._verify.learn(judged, forward_ms)
-        self._verify_ms, self._measured = [], True
+    def verified(self, judged: int, forward: float) -> None:
+        """Take in a verifier pass of `forward` seconds that judged `judged` draft tokens."""
+        self._error.learn(abs(forward - self.verify(judged)) if self._measured else 0.0)
+        self._verify.learn(judged, forward)
+        self._passes, self._measured = [], True
 
     def shared(self, judged: int, sessions: int | None = None) -> None:
         """Take in how many draft tokens of this session a verifier pass judged, and how many sessions shared it.
@@ -120,6 +120,6 @@ class LatencyModel:
         if sessions is not None:
             self._sessions.learn(sessions)
 
-    def queued(self, milliseconds: float) -> None:
+    def queued(self, seconds: float) -> None:
         """Take in how long a request whose session was idle waited for a verifier pass."""
-        self._queue.learn(milliseconds)
+        self._queue.learn(seconds)

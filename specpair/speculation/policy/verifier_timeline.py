@@ -1,6 +1,6 @@
 """Predict when the verifier will be free, and how long the committed text will be by then.
 
-All times are milliseconds on the drafter's clock. The drafter learns of events at the verifier half a round trip later.
+All times are seconds on the drafter's clock. The drafter learns of events at the verifier half a round trip later.
 A step here is a self-continuation step: a verifier pass without draft tokens.
 """
 
@@ -12,22 +12,22 @@ from typing import NamedTuple
 from specpair.speculation.acceptance.draft import Draft
 from specpair.speculation.policy.timing import LatencyModel
 
-_LONG_AGO = -1e12  # ms; stands for "the verifier expects no draft"
+_LONG_AGO = -1e9  # seconds; stands for "the verifier expects no draft"
 
 
 @dataclass(eq=False, slots=True)
 class InFlightDraft:
-    """A draft under way to the verifier, with what its verify request says. Times in milliseconds."""
+    """A draft under way to the verifier, with what its verify request says. Times in seconds."""
 
     draft: Draft  # from the position on that was known to be committed when it was sent
     sent_at: float
-    next_in_ms: float  # stated in the request: from the response until the next draft arrives, after a rejection
+    next_in: float  # stated in the request: from the response until the next draft arrives, after a rejection
     self_continue: bool | None = None  # stated in the request: whether the verifier self-continues; None: it never does
     stale: bool = False  # a token committed since differs from the draft
 
 
 class PassStart(NamedTuple):
-    """When the verifier would start the pass for a draft (milliseconds), and how many tokens the text has by then."""
+    """When the verifier would start the pass for a draft (seconds), and how many tokens the text has by then."""
 
     at: float
     position: int
@@ -45,18 +45,16 @@ class _PassEnd(NamedTuple):
 class VerifierTimeline:
     """Follows the verifier from its last known state through the drafts in flight."""
 
-    def __init__(
-        self, latencies: LatencyModel, self_continue: bool, position: int, next_in_ms: float, now: float
-    ) -> None:
+    def __init__(self, latencies: LatencyModel, self_continue: bool, position: int, next_in: float, now: float) -> None:
         """`self_continue`: whether the verifier self-continues. `position`: committed tokens.
 
-        `next_in_ms`: stated in the prefill request: from the departure of its response until the first draft arrives.
+        `next_in`: stated in the prefill request: from the departure of its response until the first draft arrives.
         """
         self.drafts_in_flight: list[InFlightDraft] = []  # in the order in which they were sent
         self.self_continue = self_continue  # as of the last response
         self._latencies = latencies
         self._heard_at, self._position = now, position
-        self._draft_due = now - latencies.link / 2 + next_in_ms  # when the verifier expects a draft
+        self._draft_due = now - latencies.link / 2 + next_in  # when the verifier expects a draft
         # A cache: the moment of the computation, and the end of all drafts in flight.
         self._end_of_all: tuple[float, _PassEnd] | None = None
 
@@ -65,12 +63,12 @@ class VerifierTimeline:
         self._heard_at, self._position = now, position
         self._end_of_all = None
 
-    def expects(self, next_in_ms: float | None, now: float) -> None:
-        """Set when the verifier expects the next draft: `next_in_ms` after it sent the response that came now.
+    def expects(self, next_in: float | None, now: float) -> None:
+        """Set when the verifier expects the next draft: `next_in` after it sent the response that came now.
 
         None: it expects no draft.
         """
-        self._draft_due = _LONG_AGO if next_in_ms is None else now - self._latencies.link / 2 + next_in_ms
+        self._draft_due = _LONG_AGO if next_in is None else now - self._latencies.link / 2 + next_in
         self._end_of_all = None
 
     def sent(self, in_flight_draft: InFlightDraft) -> None:
@@ -129,7 +127,7 @@ class VerifierTimeline:
     def _end_of_drafts(self, half: float, known_until: float) -> _PassEnd:
         """The verifier after all drafts in flight, the passes of which end at `known_until` or later.
 
-        `half`: milliseconds of half a round trip.
+        `half`: seconds of half a round trip.
         """
         end = _PassEnd(self._heard_at - half, self._position, self._draft_due, self.self_continue)
         for in_flight_draft in self.drafts_in_flight:
@@ -142,7 +140,7 @@ class VerifierTimeline:
             if draft.end >= position:
                 free = max(max(free, arrival) + self._latencies.verify(draft.end - position), known_until)
                 position = draft.end + 1
-            due = free + (0.0 if len(draft) else in_flight_draft.next_in_ms)
+            due = free + (0.0 if len(draft) else in_flight_draft.next_in)
             end = _PassEnd(free, position, due, self_continue)
         return end
 

@@ -30,7 +30,9 @@ PROMPTS = [Prompt(at, "abcdé"[at], Options(temperature=0.5), id="vwxyz"[at]) fo
 
 
 def _text(at: int) -> Result:
-    stats = Stats(model=MODELS.target, token_ids=list(range(at + 1)), ttft_ms=1.0, total_ms=2.0, finish_reason="length")
+    stats = Stats(
+        model=MODELS.target, token_ids=list(range(at + 1)), ttft=0.001, total_time=0.002, finish_reason="length"
+    )
     return finished(PROMPTS[at], MODELS, stats.report(f"text\n{at} \u2028 é"))
 
 

@@ -36,7 +36,7 @@ def test_a_foreign_target_is_told_from_the_draft_model_that_ships(drafter: Comma
 
 @pytest.mark.parametrize("mode", [SOLO, *map(str, Mode)])
 def test_one_token_is_singular_and_a_text_that_never_began_has_no_ttft(mode: str) -> None:
-    never, one = Stats(mode=mode), Stats(mode=mode, prompt_tokens=1, token_ids=[7], ttft_ms=0.2)
+    never, one = Stats(mode=mode), Stats(mode=mode, prompt_tokens=1, token_ids=[7], ttft=0.0002)
     assert headline(never)[:2] == ["0 tokens", "TTFT -"]
     assert headline(one)[:2] == ["1 token", "TTFT 0 ms"]
     assert dict(columns(never)[0])["TTFT"] == "-"
@@ -46,7 +46,7 @@ def test_one_token_is_singular_and_a_text_that_never_began_has_no_ttft(mode: str
 def test_counts_in_words() -> None:
     assert [counted(number, "token") for number in (0, 1, 2)] == ["0 tokens", "1 token", "2 tokens"]
     assert [counted(number, "text is", "texts are") for number in (1, 2)] == ["1 text is", "2 texts are"]
-    assert (ttft(12.6, 3), ttft(0.0, 0)) == ("13 ms", "-")
+    assert (ttft(0.0126, 3), ttft(0.0, 0)) == ("13 ms", "-")
     places = Places(lambda: 1, lambda: 1, lambda: 0.0)
     held = places.enter(2)
     with pytest.raises(Overloaded, match=re.escape("1 text is being generated and 1 waits: try again later")):

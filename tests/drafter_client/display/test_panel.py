@@ -104,13 +104,13 @@ def test_the_panel_of_a_self_continued_run() -> None:
 
 def _alone(**changes: object) -> Stats:
     """As `stats_of`, of one model alone."""
-    token_ms = [50.0, *[19.0, 21.0] * 49, 26.0]
-    changed = {"draft_model": "", "rounds": 0, "drafted": 0, "accepted": 0, "ttft_ms": 50.0, "token_ms": token_ms}
+    token_times = [0.05, *[0.019, 0.021] * 49, 0.026]
+    changed = {"draft_model": "", "rounds": 0, "drafted": 0, "accepted": 0, "ttft": 0.05, "token_times": token_times}
     return stats_of(**changed | changes)
 
 
 def test_the_panel_of_a_solo_run() -> None:
-    lines = _lines(_alone(mode="solo", times=WaitTimes(prefill=50.0), total_ms=2036.0), 80)
+    lines = _lines(_alone(mode="solo", times=WaitTimes(prefill=0.05), total_time=2.036), 80)
     assert lines[:-2] == [
         "big-7b alone, on this machine",
         "prompt 12 tokens ITL median 21.00 ms",
@@ -128,10 +128,10 @@ def test_the_panel_of_a_solo_run() -> None:
 
 
 def test_a_scale_of_averages_says_so_beside_the_longest_latency() -> None:
-    token_ms = [50.0, *[20.0] * 98, 24173.0]
-    text = " ".join(_lines(_alone(mode="target", token_ms=token_ms), 80))
+    token_times = [0.05, *[0.02] * 98, 24.173]
+    text = " ".join(_lines(_alone(mode="target", token_times=token_times), 80))
     assert "ITL longest 24173.00 ms" in text and re.search("█ averages: 0 to [0-9.]+ ", text)
-    text = " ".join(_lines(_alone(mode="target", token_ms=token_ms[-20:]), 80))
+    text = " ".join(_lines(_alone(mode="target", token_times=token_times[-20:]), 80))
     assert "ITL longest 24173.00 ms" in text and "█ 0 to 24173.0 " in text
 
 
@@ -142,7 +142,7 @@ def test_the_full_panel_tells_an_outage_once() -> None:
 
 
 def test_the_panel_of_the_target_alone() -> None:
-    lines = _lines(_alone(mode="target", times=WaitTimes(network=150.0, queue=10.0, verify=1840.0)))
+    lines = _lines(_alone(mode="target", times=WaitTimes(network=0.15, queue=0.01, verify=1.84)))
     assert lines[0] == "big-7b alone"
     assert "TTFT 50 ms TPOT 19.70 ms" in lines and "sent 3.0 KiB received 10.0 KiB" in lines
     assert lines[9:13] == [
@@ -155,7 +155,7 @@ def test_the_panel_of_the_target_alone() -> None:
 
 
 def test_the_panel_of_server_side_drafting() -> None:
-    lines = _lines(stats_of(mode="fused", token_ms=[], times=WaitTimes(drafting=400.0, network=100.0, verify=1500.0)))
+    lines = _lines(stats_of(mode="fused", token_times=[], times=WaitTimes(drafting=0.4, network=0.1, verify=1.5)))
     assert lines[0] == "small-1b drafts for big-7b, on the verifier"
     assert "generated 100 tokens draft tokens 96" in lines
     assert [line.split()[0] for line in lines[9:14]] == ["verify", "queue", "network", "drafting", "other"]
@@ -167,7 +167,7 @@ def test_the_panel_of_auto_shows_modes_and_why() -> None:
 
 
 def test_a_text_of_one_token_has_no_latency_between_tokens() -> None:
-    lines = _lines(_alone(mode="solo", token_ids=[1], token_ms=[50.0]))
+    lines = _lines(_alone(mode="solo", token_ids=[1], token_times=[0.05]))
     assert "TTFT 50 ms TPOT -" in lines and "prompt 12 tokens ITL median -" in lines
     assert not any("ms a token" in line for line in lines)
 
@@ -244,7 +244,7 @@ def test_a_speed_up_below_one_is_explained_with_what_the_target_and_a_draft_toke
     slow = stats_of(baseline=Baseline(80.0, 39.0, 100, True))
     assert _main(slow)[2:-1] == ["ended by max_tokens 0.62x the target", hint, cure]
     assert hint in _lines(slow) and cure in _lines(slow)
-    slow.draft_steps_ms.extend((9.0, 400.0, 8.0))  # the second one had to read a prompt
+    slow.draft_steps.extend((0.009, 0.4, 0.008))  # the second one had to read a prompt
     assert "a draft token took 9.0 ms" in _lines(slow)
     automatic = stats_of(mode="auto", baseline=Baseline(80.0, 39.0, 100, True))
     assert cure.replace("--mode auto", "the next text") in _lines(automatic)
@@ -289,7 +289,7 @@ def test_no_main_metric_is_wrapped(mode: str, width: int) -> None:
 @pytest.mark.parametrize("mode", ["remote", "fused", "target", "auto", "solo"])
 def test_the_shares_of_the_time_add_up(mode: str) -> None:
     stats = everything(mode)  # whose parts exceed the total
-    assert sum(value for _, value in bars(stats)) == pytest.approx(stats.total_ms)
+    assert sum(value for _, value in bars(stats)) == pytest.approx(stats.total_time)
     shares = [int(share) for line in _printed(stats, 80) for share in re.findall(r" ms +(\d+)%  ", line)]
     assert sum(shares) == 100
 

@@ -52,7 +52,7 @@ class World:
     def attempt(self) -> Run:
         self.known.append(list(self.text.tokens))
         self.text.opened = True
-        self.tell(Began(len(PROMPT)), 1e3 * self.now)
+        self.tell(Began(len(PROMPT)), self.now)
         count, failure = self._attempts.pop(0)
         begin = 10 + len(self.text.tokens)
         try:
@@ -60,13 +60,13 @@ class World:
                 self.now += 1.0
                 committed = Committed(len(self.text.known), [(token, TokenSource.BONUS)])
                 self.text.known.append(token)
-                self.tell(committed, 1e3 * self.now)
+                self.tell(committed, self.now)
                 yield committed
             if failure is not None:
                 raise failure
             self.text.finish_reason = "length"
         finally:
-            self.tell(Ended(self.text.finish_reason), 1e3 * self.now)
+            self.tell(Ended(self.text.finish_reason), self.now)
 
     def another(self) -> "World":
         return self

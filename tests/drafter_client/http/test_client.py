@@ -231,8 +231,8 @@ def test_the_client_makes_a_long_session_id_and_sends_it_from_the_first_request(
 def test_a_verify_request_has_next_in_ms_and_self_continue_where_given() -> None:
     client, transport, _ = _client(*(reply(200, body(verified([5], position=position))) for position in (3, 4, 4, 4)))
     client.verify("s", Draft.chain(3, [5, 7]))
-    client.verify("s", Draft.chain(4, []), next_in_ms=12.345)
-    client.verify("s", Draft.chain(4, [6]), next_in_ms=12.345, self_continue=False)
+    client.verify("s", Draft.chain(4, []), next_in=0.012345)
+    client.verify("s", Draft.chain(4, [6]), next_in=0.012345, self_continue=False)
     client.verify("s", Draft.chain(4, [6]), self_continue=True)
     first, second, third, last = map(json.loads, transport.bodies)
     assert first == {"position": 3, "draft_tokens": [5, 7]}
@@ -276,7 +276,7 @@ def test_ping_measures_the_round_trip() -> None:
             return super().answer(request)
 
     client = VerifierClient("http://v", transport=Slow(reply(200, {"status": "ready"})), clock=time.clock)
-    assert client.ping() == pytest.approx(25.0)
+    assert client.ping() == pytest.approx(0.025)
 
 
 def test_another_client_has_the_same_address_transport_and_key() -> None:

@@ -17,9 +17,9 @@ def test_first_token_is_not_an_inter_token_latency(first: float, others: list[fl
     assert (pace.median, pace.p90, pace.longest) == (quantile(others, 0.5), quantile(others, 0.9), max(others))
 
 
-@pytest.mark.parametrize("token_ms", [[], [5.0]])
-def test_fewer_than_two_tokens_have_no_pace(token_ms: list[float]) -> None:
-    assert Pace.of(token_ms) is None
+@pytest.mark.parametrize("token_times", [[], [5.0]])
+def test_fewer_than_two_tokens_have_no_pace(token_times: list[float]) -> None:
+    assert Pace.of(token_times) is None
 
 
 @given(values=TIMES, most=st.integers(1, 80))

@@ -63,15 +63,17 @@ def test_percentages_add_up_to_100(values: list[float]) -> None:
 
 @pytest.mark.parametrize("mode", ["target", "fused"])
 def test_server_text_closed_early_counts_as_verify(mode: str) -> None:
-    assert Stats(mode=mode, total_ms=70.0).waits()["verify"] == 70.0
-    finished = Stats(mode=mode, total_ms=70.0, finish_reason="stop", times=WaitTimes(verify=40.0, network=10.0)).waits()
+    assert Stats(mode=mode, total_time=70.0).waits()["verify"] == 70.0
+    finished = Stats(
+        mode=mode, total_time=70.0, finish_reason="stop", times=WaitTimes(verify=40.0, network=10.0)
+    ).waits()
     assert (finished["verify"], finished["network"], finished["other"]) == (40.0, 10.0, 20.0)
 
 
 def test_waits_of_stretches_add_up() -> None:
-    fused = Stats(mode="fused", total_ms=60.0)
-    target = Stats(mode="target", total_ms=60.0, finish_reason="stop", times=WaitTimes(verify=20.0, network=40.0))
-    whole = Stats(mode="auto", total_ms=100.0, stretches=[fused.waits(), target.waits()])
+    fused = Stats(mode="fused", total_time=60.0)
+    target = Stats(mode="target", total_time=60.0, finish_reason="stop", times=WaitTimes(verify=20.0, network=40.0))
+    whole = Stats(mode="auto", total_time=100.0, stretches=[fused.waits(), target.waits()])
     assert sum(whole.waits().values()) == pytest.approx(100.0)
     assert whole.waits()["verify"] == pytest.approx(80.0 / 1.2)
 
@@ -80,5 +82,5 @@ def test_waits_of_stretches_add_up() -> None:
 def test_waits_of_a_pair_add_up_to_the_total(client: VerifierClient, mechanisms: Mechanisms) -> None:
     stats = generate(client, toy_drafter(), mechanisms=mechanisms, max_tokens=60).stats
     waits = stats.waits()
-    assert min(waits.values()) >= 0.0 and sum(waits.values()) == pytest.approx(stats.total_ms)
+    assert min(waits.values()) >= 0.0 and sum(waits.values()) == pytest.approx(stats.total_time)
     assert waits["verify"] > 0.0 and waits["network"] > 0.0

@@ -40,7 +40,9 @@ END = 999
 class World:
     """Modes that generate a given text at given rates, on a clock that only they advance; and a link."""
 
-    def __init__(self, rates: Callable[["World", Mode], float], link: Callable[[float], float] = lambda _: 1.0) -> None:
+    def __init__(
+        self, rates: Callable[["World", Mode], float], link: Callable[[float], float] = lambda _: 0.001
+    ) -> None:
         self.now = 0.0
         self.rates, self.link = rates, link
         self.begun: list[tuple[Mode, int]] = []  # mode and known tokens of each stretch
@@ -79,7 +81,7 @@ class World:
         position = len(text.known)
         committed = Committed(position, [(self.token(position), TokenSource.BONUS)], rounds=[JudgedRound(0, 0)])
         text.known.append(self.token(position))
-        tell(committed, 1e3 * self.now)
+        tell(committed, self.now)
         return committed
 
 
@@ -139,11 +141,11 @@ def _begin(world: World, tokens: int, selection: ModeSelection, client: Any = No
 
     def begin(connection: Any, how: Options) -> Run:
         world.used.append(connection)
-        tell(ModeChosen(how.mode), 1e3 * world.now)
+        tell(ModeChosen(how.mode), world.now)
         try:
             yield from world.begin(text, how, tell)
         finally:
-            tell(Ended(text.finish_reason), 1e3 * world.now)
+            tell(Ended(text.finish_reason), world.now)
 
     run = automatic(client, begin, selection, probe, bounds, text, options, tell, world.clock)
     return stats, run
@@ -166,7 +168,7 @@ def test_fastest_mode_generates_most_of_the_text(fastest: Mode) -> None:
     assert f"{fastest} measured {rates[fastest]:.1f}" in stats.why
     assert stats.finish_reason == "length"
     assert sum(turn.tokens for turn in stats.turns) == 400 and stats.rounds >= 400
-    assert stats.total_ms == pytest.approx(1e3 * world.now)
+    assert stats.total_time == pytest.approx(world.now)
 
 
 @pytest.mark.parametrize("tokens", [1, 31, 32, 33, 64, 97])
@@ -234,7 +236,7 @@ def test_outage_does_not_lower_the_measured_rate() -> None:
             if options.mode is Mode.REMOTE and number == 25:
                 world.now += 60.0
                 text.outages += 1
-                tell(Resumed(number), 1e3 * world.now)
+                tell(Resumed(number), world.now)
             yield committed
 
     world.begin = interrupted  # type: ignore[method-assign]
@@ -261,10 +263,10 @@ def test_changed_link_changes_the_mode() -> None:
     """Remote drafting is the fastest until the way there becomes long."""
 
     def rates(world: World, mode: Mode) -> float:
-        far = world.link(world.now) > 10.0
+        far = world.link(world.now) > 0.01
         return {Mode.REMOTE: 5.0 if far else 50.0, Mode.FUSED: 30.0, Mode.TARGET: 10.0}[mode]
 
-    world = World(rates, lambda now: 50.0 if now > 20.0 else 0.2)
+    world = World(rates, lambda now: 0.05 if now > 20.0 else 0.0002)
     stats, tokens = _write(world, 2000)
     assert tokens == [world.token(at) for at in range(3, 2003)]
     assert stats.turns[-1].mode == Mode.FUSED and "at a round trip of 50.0 ms" in stats.why
@@ -276,7 +278,7 @@ def test_single_slow_probe_does_not_change_the_link() -> None:
 
     def link(now: float) -> float:
         probes.append(now)
-        return 80.0 if len(probes) % 4 == 0 else 0.2
+        return 0.08 if len(probes) % 4 == 0 else 0.0002
 
     world = World(lambda _, mode: 50.0 if mode is Mode.REMOTE else 10.0, link)
     stats, _ = _write(world, 2000)
@@ -312,7 +314,7 @@ def test_selection_is_asked_once_for_each_stretch() -> None:
             unread_in.append((mode, unread))
             return next(answers, Mode.TARGET)
 
-    stats, _ = _write(world, 40, Alternating(MODES, INFO, "draft", 1.0, 0.0))
+    stats, _ = _write(world, 40, Alternating(MODES, INFO, "draft", 0.001, 0.0))
     modes = [turn.mode for turn in stats.turns]
     assert modes == [Mode.REMOTE, Mode.TARGET, Mode.REMOTE, Mode.TARGET]
     assert world.most_open == 1
@@ -331,40 +333,40 @@ def test_what_the_drafter_has_left_of_the_prompt_need_not_be_read() -> None:
             return Mode.TARGET
 
     for read in (0, len(PROMPT) - 1):
-        _, run = _begin(World(lambda _, mode: 10.0), 4, Recording(MODES, INFO, "draft", 1.0, 0.0), read=read)
+        _, run = _begin(World(lambda _, mode: 10.0), 4, Recording(MODES, INFO, "draft", 0.001, 0.0), read=read)
         with closing(run):
             next(run)
     assert told[0] == len(PROMPT) and told[1] == 1
 
 
 def test_probes_of_several_texts_are_counted_once() -> None:
-    selection = ModeSelection([Mode.REMOTE, Mode.TARGET], INFO, "draft", 0.5, 0.0)
+    selection = ModeSelection([Mode.REMOTE, Mode.TARGET], INFO, "draft", 0.0005, 0.0)
     selection.add_measurement(Mode.REMOTE, 300, 1.0)
     selection.add_measurement(Mode.TARGET, 100, 1.0)
     assert not selection.probe_is_due(0.4)
     assert [selection.probe_is_due(0.6), selection.probe_is_due(0.6)] == [True, False], "one at a time"
     assert not selection.probe_is_due(9.0), "while the first one is under way"
-    selection.probed(50.0, 9.0)
+    selection.probed(0.05, 9.0)
     assert not selection.probe_is_due(9.4) and selection.fastest is Mode.REMOTE
     assert selection.probe_is_due(9.5)
     selection.probed(None, 9.6)
     assert selection.fastest is Mode.REMOTE, "a failed probe is ignored"
     for now in (10.3, 11.3):
         assert selection.fastest is Mode.REMOTE and selection.probe_is_due(now)
-        selection.probed(50.0, now)
-    assert selection.fastest is None and selection.link_ms == 50.0
+        selection.probed(0.05, now)
+    assert selection.fastest is None and selection.link == 0.05
     for now in (12.3, 13.3, 14.3):
         assert selection.probe_is_due(now)
-        selection.probed(0.6, now)
+        selection.probed(0.0006, now)
     assert selection.fastest is Mode.REMOTE, "measurements over a link hold when the link returns"
 
 
 def test_texts_shorter_than_the_probe_pause_notice_a_changed_link() -> None:
     def rates(world: World, mode: Mode) -> float:
-        far = world.link(world.now) > 10.0
+        far = world.link(world.now) > 0.01
         return {Mode.REMOTE: 200.0 if far else 900.0, Mode.FUSED: 600.0, Mode.TARGET: 300.0}[mode]
 
-    world = World(rates, lambda now: 50.0 if now > 3.0 else 0.2)
+    world = World(rates, lambda now: 0.05 if now > 3.0 else 0.0002)
     selection = _selection(world, info=_info(3.3))
     took = [_write(world, 100, selection)[0].turns[-1].mode for _ in range(60)]
     assert Mode.REMOTE in took[:20] and set(took[-20:]) == {Mode.FUSED}
@@ -375,7 +377,7 @@ def test_due_probe_starts_before_the_first_token() -> None:
 
     def link(now: float) -> float:
         probes.append(now)
-        return 0.2
+        return 0.0002
 
     world = World(lambda _, mode: 10.0, link)
     selection = _selection(world)
@@ -436,12 +438,12 @@ def test_memory_gives_the_first_mode_of_a_later_run(tmp_path: Path) -> None:
 
 def test_memory_is_recalled_when_the_link_changes(tmp_path: Path) -> None:
     def rates(world: World, mode: Mode) -> float:
-        far = world.link(world.now) > 10.0
+        far = world.link(world.now) > 0.01
         return {Mode.REMOTE: 9.0 if far else 40.0, Mode.FUSED: 30.0, Mode.TARGET: 10.0}[mode]
 
-    world = World(rates, lambda now: 50.0 if now > 20.0 else 0.2)
+    world = World(rates, lambda now: 0.05 if now > 20.0 else 0.0002)
     file = tmp_path / "modes.json"
-    before = _selection(World(rates, lambda _: 50.0), memory=file)
+    before = _selection(World(rates, lambda _: 0.05), memory=file)
     before.add_measurement(Mode.REMOTE, 100, 12.0)
     before.add_measurement(Mode.FUSED, 100, 3.3)
     before.keep()
@@ -461,12 +463,12 @@ def test_draft_model_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
             return Expansion([Prediction(7, 0.5)], 1)
 
     told: list[float] = []
-    monkeypatch.setattr(ModeSelector, "drafts_in", lambda _, milliseconds: told.append(milliseconds))
-    selection = ModeSelection(MODES, INFO, "draft", 1.0, 0.0)
+    monkeypatch.setattr(ModeSelector, "drafts_in", lambda _, seconds: told.append(seconds))
+    selection = ModeSelection(MODES, INFO, "draft", 0.001, 0.0)
     for _ in range(2):
         selection.time_draft_steps(Slow(), [1, 2, 3, 4], now)
     assert drafted_after == [[1, 2, *[7] * steps] for steps in range(6)], "each step continues the one before"
-    assert told == [pytest.approx(20.0)]
+    assert told == [pytest.approx(0.02)]
 
 
 class PingedClient(VerifierClient):
@@ -487,8 +489,8 @@ class PingedClient(VerifierClient):
 
 def test_probes_run_in_the_background_one_at_a_time() -> None:
     now = Ticks(0.6)
-    selection = ModeSelection(MODES, INFO, "draft", 1.0, 0.0)
-    client = PingedClient([80.0, 90.0])
+    selection = ModeSelection(MODES, INFO, "draft", 0.001, 0.0)
+    client = PingedClient([0.08, 0.09])
     with closing(LatencyProbe(client, selection, now)) as probe:
         probe()  # does not wait
         probe()
@@ -499,8 +501,8 @@ def test_probes_run_in_the_background_one_at_a_time() -> None:
 
 def test_failed_probes_are_ignored() -> None:
     selection, client = (
-        ModeSelection(MODES, INFO, "draft", 1.0, 0.0),
-        PingedClient([ConnectionLost("gone"), 80.0, 300.0, 80.0, 95.0, 90.0, 80.0]),
+        ModeSelection(MODES, INFO, "draft", 0.001, 0.0),
+        PingedClient([ConnectionLost("gone"), 0.08, 0.3, 0.08, 0.095, 0.09, 0.08]),
     )
     client.may.set()
     now = Ticks(0.6)
@@ -508,7 +510,7 @@ def test_failed_probes_are_ignored() -> None:
         with closing(LatencyProbe(client, selection, now)) as probe:
             probe()
         assert len(client.answers) == answers_left
-    assert selection.link_ms == 80.0
+    assert selection.link == 0.08
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

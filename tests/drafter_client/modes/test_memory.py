@@ -28,69 +28,67 @@ def memory(file: Path) -> ModeMemory:
 
 
 def test_kept_measurements_are_recalled(memory: ModeMemory, file: Path) -> None:
-    assert memory.recall(SETTING, 20.0) == ({}, 0.0) and memory.acceptance_rates(SETTING) == {}
-    memory.keep(SETTING, 20.0, REMOTE, 640)
-    found, written = ModeMemory(file).recall(SETTING, 21.0)
+    assert memory.recall(SETTING, 0.02) == ({}, 0.0) and memory.acceptance_rates(SETTING) == {}
+    memory.keep(SETTING, 0.02, REMOTE, 640)
+    found, written = ModeMemory(file).recall(SETTING, 0.021)
     assert found == {"remote": ModeMeasurement(128.0, 2.0, 60.0, 80.0, remembered=True)} and written == 640
     assert memory.acceptance_rates(SETTING) == {"remote": 0.75}
 
 
 @pytest.mark.parametrize(
-    ("setting", "link_ms"),
+    ("setting", "link"),
     [
-        (replace(SETTING, target="other"), 20.0),
-        (replace(SETTING, engine="torch"), 20.0),
-        (replace(SETTING, draft="other"), 20.0),
-        (replace(SETTING, served_draft=None), 20.0),
-        (replace(SETTING, pass_ms=60.0), 20.0),
-        (SETTING, 0.4),
-        (SETTING, 60.0),
+        (replace(SETTING, target="other"), 0.02),
+        (replace(SETTING, engine="torch"), 0.02),
+        (replace(SETTING, draft="other"), 0.02),
+        (replace(SETTING, served_draft=None), 0.02),
+        (replace(SETTING, pass_ms=60.0), 0.02),
+        (SETTING, 0.0004),
+        (SETTING, 0.06),
     ],
 )
-def test_other_models_hosts_and_links_have_separate_entries(
-    memory: ModeMemory, setting: Setting, link_ms: float
-) -> None:
-    memory.keep(SETTING, 20.0, REMOTE, 0)
-    assert memory.recall(setting, link_ms)[0] == {}
-    memory.keep(setting, link_ms, {"fused": ModeMeasurement(50.0, 1.0)}, 0)
-    assert set(memory.recall(SETTING, 20.0)[0]) == {"remote"} and set(memory.recall(setting, link_ms)[0]) == {"fused"}
+def test_other_models_hosts_and_links_have_separate_entries(memory: ModeMemory, setting: Setting, link: float) -> None:
+    memory.keep(SETTING, 0.02, REMOTE, 0)
+    assert memory.recall(setting, link)[0] == {}
+    memory.keep(setting, link, {"fused": ModeMeasurement(50.0, 1.0)}, 0)
+    assert set(memory.recall(SETTING, 0.02)[0]) == {"remote"} and set(memory.recall(setting, link)[0]) == {"fused"}
 
 
 def test_accepted_share_is_recalled_over_any_link(memory: ModeMemory) -> None:
-    memory.keep(SETTING, 20.0, REMOTE, 0)
-    memory.keep(SETTING, 90.0, {"fused": ModeMeasurement(50.0, 1.0, 10.0, 40.0)}, 0)
+    memory.keep(SETTING, 0.02, REMOTE, 0)
+    memory.keep(SETTING, 0.09, {"fused": ModeMeasurement(50.0, 1.0, 10.0, 40.0)}, 0)
     assert memory.acceptance_rates(SETTING) == {"remote": 0.75, "fused": 0.25}
 
 
 def test_modes_accumulate_and_only_new_measurements_are_written(memory: ModeMemory, file: Path) -> None:
-    memory.keep(SETTING, 20.0, REMOTE, 0)
-    found, _ = memory.recall(SETTING, 20.0)
+    memory.keep(SETTING, 0.02, REMOTE, 0)
+    found, _ = memory.recall(SETTING, 0.02)
     short = ModeMeasurement(5.0, 0.1, 4.0, 5.0)
-    memory.keep(SETTING, 20.5, found | {"fused": ModeMeasurement(64.0, 1.0), "target": short}, 0)
-    assert set(memory.recall(SETTING, 20.0)[0]) == {"remote", "fused"}
+    memory.keep(SETTING, 0.0205, found | {"fused": ModeMeasurement(64.0, 1.0), "target": short}, 0)
+    assert set(memory.recall(SETTING, 0.02)[0]) == {"remote", "fused"}
     assert len(json.loads(file.read_text())["entries"]) == 1
 
 
 def test_dropped_rate_is_forgotten_but_its_accepted_share_kept(memory: ModeMemory) -> None:
-    memory.keep(SETTING, 20.0, {**REMOTE, "fused": ModeMeasurement(200.0, 12.0, 150.0, 200.0)}, 0)
-    found, _ = memory.recall(SETTING, 20.0)
+    memory.keep(SETTING, 0.02, {**REMOTE, "fused": ModeMeasurement(200.0, 12.0, 150.0, 200.0)}, 0)
+    found, _ = memory.recall(SETTING, 0.02)
     found["fused"].tokens = found["fused"].seconds = 0.0
-    memory.keep(SETTING, 20.0, found | REMOTE, 0)
-    found, _ = memory.recall(SETTING, 20.0)
+    memory.keep(SETTING, 0.02, found | REMOTE, 0)
+    found, _ = memory.recall(SETTING, 0.02)
     assert found["fused"] == ModeMeasurement(0.0, 0.0, 150.0, 200.0, remembered=True) and found["remote"].rate == 64.0
 
 
 def test_accepted_share_is_kept_without_a_rate(memory: ModeMemory, file: Path) -> None:
-    memory.keep(SETTING, 20.0, {"remote": ModeMeasurement(0.0, 0.0, 3.0, 12.0)}, 0)
+    memory.keep(SETTING, 0.02, {"remote": ModeMeasurement(0.0, 0.0, 3.0, 12.0)}, 0)
     assert memory.acceptance_rates(SETTING) == {"remote": 0.25}
-    found, _ = ModeMemory(file).recall(SETTING, 20.0)
+    found, _ = ModeMemory(file).recall(SETTING, 0.02)
     assert found == {"remote": ModeMeasurement(0.0, 0.0, 3.0, 12.0, remembered=True)} and not found["remote"].is_turn
 
 
 def test_entries_used_last_are_kept(memory: ModeMemory, file: Path) -> None:
     for number in range(70):
-        memory.keep(replace(SETTING, target=f"target {number}"), 20.0, REMOTE, 0)
-        memory.keep(SETTING, 20.0, REMOTE, 0)
+        memory.keep(replace(SETTING, target=f"target {number}"), 0.02, REMOTE, 0)
+        memory.keep(SETTING, 0.02, REMOTE, 0)
     entries = json.loads(file.read_text())["entries"]
     assert len(entries) == 64 and entries[-1]["setting"]["target"] == "target"
     assert entries[0]["setting"]["target"] == "target 7" and file.stat().st_size < 64 * 1024
@@ -98,14 +96,14 @@ def test_entries_used_last_are_kept(memory: ModeMemory, file: Path) -> None:
 
 def test_a_name_that_is_no_text_is_remembered(memory: ModeMemory) -> None:
     setting = replace(SETTING, draft="mod\udce9l.gguf")  # as Python passes a file name in another encoding
-    memory.keep(setting, 20.0, REMOTE, 0)
-    assert "remote" in memory.recall(setting, 20.0)[0]
+    memory.keep(setting, 0.02, REMOTE, 0)
+    assert "remote" in memory.recall(setting, 0.02)[0]
 
 
 def test_long_names_are_cut(memory: ModeMemory, file: Path) -> None:
     long = replace(SETTING, target="t" * 100_000)
-    memory.keep(long, 20.0, REMOTE, 0)
-    assert file.stat().st_size < 2000 and "remote" in memory.recall(long, 20.0)[0]
+    memory.keep(long, 0.02, REMOTE, 0)
+    assert file.stat().st_size < 2000 and "remote" in memory.recall(long, 0.02)[0]
 
 
 @pytest.mark.parametrize(
@@ -132,9 +130,9 @@ def test_invalid_file_is_logged_once_and_replaced(
 ) -> None:
     file.parent.mkdir()
     file.write_bytes(content)
-    assert memory.recall(SETTING, 20.0) == ({}, 0.0) and memory.acceptance_rates(SETTING) == {}
-    memory.keep(SETTING, 20.0, REMOTE, 0)
-    assert set(memory.recall(SETTING, 20.0)[0]) == {"remote"}
+    assert memory.recall(SETTING, 0.02) == ({}, 0.0) and memory.acceptance_rates(SETTING) == {}
+    memory.keep(SETTING, 0.02, REMOTE, 0)
+    assert set(memory.recall(SETTING, 0.02)[0]) == {"remote"}
     (record,) = caplog.records
     assert "is no memory of modes and will be replaced" in record.getMessage() and "\n" not in record.getMessage()
 
@@ -143,22 +141,22 @@ def test_unwritable_folder_is_logged_once(tmp_path: Path, caplog: pytest.LogCapt
     (tmp_path / "file").touch()
     memory = ModeMemory(tmp_path / "file" / "modes.json")
     for _ in range(2):
-        memory.keep(SETTING, 20.0, REMOTE, 0)
-        assert memory.recall(SETTING, 20.0) == ({}, 0.0)
+        memory.keep(SETTING, 0.02, REMOTE, 0)
+        assert memory.recall(SETTING, 0.02) == ({}, 0.0)
     assert len(caplog.records) == 1 and caplog.records[0].levelno == logging.WARNING
 
 
 def test_failed_write_leaves_the_file_unchanged(
     memory: ModeMemory, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory.keep(SETTING, 20.0, REMOTE, 0)
+    memory.keep(SETTING, 0.02, REMOTE, 0)
     before = file.read_bytes()
 
     def fails(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", fails)
-    memory.keep(SETTING, 20.0, {"fused": ModeMeasurement(64.0, 1.0)}, 0)
+    memory.keep(SETTING, 0.02, {"fused": ModeMeasurement(64.0, 1.0)}, 0)
     assert file.read_bytes() == before and [*file.parent.iterdir()] == [file]
 
 

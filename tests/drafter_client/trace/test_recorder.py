@@ -27,6 +27,7 @@ from specpair.speculation.policy.schedule import Schedule
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 from tests.drafter_client.http.bodies import verified
 
+SECONDS = st.floats(0.0, 10.0)
 MS = st.floats(0.0, 1e4)
 
 
@@ -45,16 +46,16 @@ def rounds(draw: st.DrawFn) -> list[tuple[InFlightDraft, VerifyResponse, float]]
         count = len(found)
         judged = draw(st.integers(0, count))
         accepted = draw(st.integers(0, judged))
-        sent = draw(MS)
+        sent = draw(SECONDS)
         in_flight_draft = InFlightDraft(_draft(found), sent, 0.0)
         response = verified(
             [7] * (accepted + 1), accepted, judged, queue_ms=draw(MS), forward_ms=draw(st.just(0.0) | MS)
         )
-        made.append((in_flight_draft, response, sent + draw(MS)))
+        made.append((in_flight_draft, response, sent + draw(SECONDS)))
     return made
 
 
-@given(rounds(), st.randoms(use_true_random=False), st.lists(MS, max_size=5))
+@given(rounds(), st.randoms(use_true_random=False), st.lists(SECONDS, max_size=5))
 def test_records_add_up_with_the_statistics(answers: list, random: object, steps: list[float]) -> None:  # type: ignore[type-arg]
     stats, recorder = Stats(), Recorder()
     tell = to_all(StatsCounter(stats).take, recorder.take)
@@ -75,29 +76,33 @@ def test_records_add_up_with_the_statistics(answers: list, random: object, steps
     assert sum(row["judged"] for row in rows) == stats.drafted
     assert sum(row["accepted"] for row in rows) == stats.accepted
     assert sum(row["looked_up"] for row in rows) == stats.looked_up
-    assert sum(row["network_ms"] for row in rows) == pytest.approx(stats.times.network, abs=0.01)
-    assert sum(row["queue_ms"] for row in rows) == pytest.approx(stats.times.queue)
-    assert sum(row["forward_ms"] for row in rows) == pytest.approx(stats.times.verify)
+    assert sum(row["network_ms"] for row in rows) == pytest.approx(1e3 * stats.times.network, abs=0.01)
+    assert sum(row["queue_ms"] for row in rows) == pytest.approx(1e3 * stats.times.queue, abs=0.01)
+    assert sum(row["forward_ms"] for row in rows) == pytest.approx(1e3 * stats.times.verify, abs=0.01)
     # All steps ended before the first request was sent.
-    assert [row["draft_ms"] for row in rows] == pytest.approx([sum(steps), *[0.0] * len(rows)][: len(rows)], abs=0.01)
-    assert sum(step["ended_ms"] - step["began_ms"] for step in recorder.steps()) == pytest.approx(sum(steps), abs=0.01)
+    assert [row["draft_ms"] for row in rows] == pytest.approx(
+        [1e3 * sum(steps), *[0.0] * len(rows)][: len(rows)], abs=0.01
+    )
+    assert sum(step["ended_ms"] - step["began_ms"] for step in recorder.steps()) == pytest.approx(
+        1e3 * sum(steps), abs=0.01
+    )
 
 
 def test_times_count_from_the_begin_of_the_run() -> None:
     recorder = Recorder()
     tell = recorder.take
-    tell(Began(9), 1000.0)
-    tell(Began(9), 1015.0)  # another stretch of the text
-    tell(Committed(9, [(4, TokenSource.BONUS)]), 1005.0)
-    tell(Drafted(Expansion([Prediction(5, 0.5), Prediction(6, 0.2)], 4), took=3.0), 1008.0)
+    tell(Began(9), 1.0)
+    tell(Began(9), 1.015)  # another stretch of the text
+    tell(Committed(9, [(4, TokenSource.BONUS)]), 1.005)
+    tell(Drafted(Expansion([Prediction(5, 0.5), Prediction(6, 0.2)], 4), took=0.003), 1.008)
     draft = Draft(10, (DraftToken(5, 0.5), DraftToken(6, 0.25, DraftSource.LOOKUP)))
-    in_flight_draft = InFlightDraft(draft, 1010.0, 0.0)
-    tell(Sent(in_flight_draft, Schedule.LOCKSTEP), 1010.0)
-    tell(Answered(in_flight_draft, verified([5, 9], 1, 2, queue_ms=4.0, forward_ms=6.0)), 1030.0)
+    in_flight_draft = InFlightDraft(draft, 1.01, 0.0)
+    tell(Sent(in_flight_draft, Schedule.LOCKSTEP), 1.01)
+    tell(Answered(in_flight_draft, verified([5, 9], 1, 2, queue_ms=4.0, forward_ms=6.0)), 1.03)
     judged = JudgedRound(2, 1, draft.tokens, in_flight_draft)
-    tell(Committed(10, [(5, TokenSource.ACCEPTED), (9, TokenSource.RECOVERED)], rounds=[judged]), 1030.0)
-    tell(Streamed(12, [8], TokenDetails(["t"]), None, 5.0), 1044.0)
-    tell(Committed(12, [(8, TokenSource.TARGET_DECODED)]), 1044.0)
+    tell(Committed(10, [(5, TokenSource.ACCEPTED), (9, TokenSource.RECOVERED)], rounds=[judged]), 1.03)
+    tell(Streamed(12, [8], TokenDetails(["t"]), None, 0.005), 1.044)
+    tell(Committed(12, [(8, TokenSource.TARGET_DECODED)]), 1.044)
     assert recorder.prefills() == []
     assert recorder.steps() == [{"began_ms": 5.0, "ended_ms": 8.0, "read": 4, "width": 2, "drafts": [5, 6]}]
     assert recorder.rounds() == [

@@ -16,7 +16,7 @@ from verifier_server.engine.requests import Answer
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=3)
-PASS_MS = [25.0 + 0.5 * drafts for drafts in range(17)]
+PASS_TIMES = [0.025 + 0.0005 * drafts for drafts in range(17)]
 SETTING = Setting(TARGET_25, DRAFTER_8, warm_up=1.0, seconds=4.0)
 EXPENSIVE = Setting(Cost(25.0, 8.0, 2.0), DRAFTER_8, warm_up=1.0, seconds=8.0)
 
@@ -24,7 +24,7 @@ EXPENSIVE = Setting(Cost(25.0, 8.0, 2.0), DRAFTER_8, warm_up=1.0, seconds=8.0)
 def make_world(**options: Any) -> World:
     """A world with a target for which a draft token costs the full price."""
     backend = ScriptedBackend(SCRIPT, slots=8, context_length=4096, max_batch_tokens=512)
-    return World(backend, lambda plan: 0.0245 + 0.0005 * plan.tokens, pass_ms=PASS_MS, **options)
+    return World(backend, lambda plan: 0.0245 + 0.0005 * plan.tokens, pass_times=PASS_TIMES, **options)
 
 
 @pytest.mark.slow
@@ -79,9 +79,9 @@ def test_saved_credit_is_bounded() -> None:
     ("share", "costs"), [(0.44, 1.0), (0.02, 1.0), (0.005, 0.25), (0.0, 0.0), (-0.1, 0.0), (None, 1.0)]
 )
 def test_price_is_the_share_by_which_a_draft_token_lengthens_the_pass(share: float | None, costs: float) -> None:
-    pass_ms = [] if share is None else [25.0 * (1.0 + share * tokens) for tokens in range(17)]
-    assert price(pass_ms) == pytest.approx(costs)
-    assert (DraftCredit().drafts(price(pass_ms)) is None) is (costs == 0.0)
+    pass_times = [] if share is None else [0.025 * (1.0 + share * tokens) for tokens in range(17)]
+    assert price(pass_times) == pytest.approx(costs)
+    assert (DraftCredit().drafts(price(pass_times)) is None) is (costs == 0.0)
 
 
 def send_junk(world: World, session: Session, seen: list[Answer]) -> None:

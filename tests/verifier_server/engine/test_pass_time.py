@@ -12,7 +12,7 @@ from verifier_server.engine.pass_time import WIDEST, pass_cost
 class Slow(ScriptedBackend):
     """A scripted model whose passes take `base` and `per_token` milliseconds, on a clock of its own."""
 
-    compiling = 0.0  # 1.0: the first pass of each width takes 500 ms more, as if a kernel was compiled
+    compiling = 0.0  # 1.0: the first pass of each width takes 0.5 s more, as if a kernel was compiled
 
     def __init__(self, base: float, per_token: float, max_batch_tokens: int = 64) -> None:
         super().__init__(max_batch_tokens=max_batch_tokens)
@@ -25,15 +25,15 @@ class Slow(ScriptedBackend):
         (entry,) = batch
         self.widths.append(len(entry.tokens))
         self.starts.append(entry.start)
-        first = 500.0 if self.widths.count(len(entry.tokens)) == 1 else 0.0
-        self.now += (self.base + self.per_token * len(entry.tokens) + self.compiling * first) / 1e3
+        first = 0.5 if self.widths.count(len(entry.tokens)) == 1 else 0.0
+        self.now += self.base + self.per_token * len(entry.tokens) + self.compiling * first
         return super().extend(batch)
 
 
 def test_all_widths_are_tried_and_the_slot_is_released() -> None:
-    slow = Slow(20.0, 3.0)
+    slow = Slow(0.02, 0.003)
     curve = pass_cost(slow, lambda: slow.now)
-    assert curve == pytest.approx([20 + 3 * width for width in range(1, WIDEST + 1)])
+    assert curve == pytest.approx([0.02 + 0.003 * width for width in range(1, WIDEST + 1)])
     assert slow.widths.count(17) == 3
     assert slow.now < 4.5
     with pytest.raises(Exception, match="slot 0"):  # the slot is empty
@@ -41,45 +41,47 @@ def test_all_widths_are_tried_and_the_slot_is_released() -> None:
 
 
 def test_a_fast_engine_is_tried_more_often_since_its_times_vary_more() -> None:
-    fast = Slow(1.0, 0.1)
-    assert pass_cost(fast, lambda: fast.now) == pytest.approx([1 + 0.1 * width for width in range(1, WIDEST + 1)])
+    fast = Slow(0.001, 0.0001)
+    assert pass_cost(fast, lambda: fast.now) == pytest.approx(
+        [0.001 + 0.0001 * width for width in range(1, WIDEST + 1)]
+    )
     assert fast.widths.count(17) == 12
 
 
 def test_a_very_slow_engine_is_tried_at_two_widths_only() -> None:
-    slow = Slow(3000.0, 100.0)
+    slow = Slow(3.0, 0.1)
     curve = pass_cost(slow, lambda: slow.now)
     assert slow.widths == [1, 1, 2], "the first token, then the two widths"
-    assert curve == pytest.approx([3000 + 100 * width for width in range(1, WIDEST + 1)])
+    assert curve == pytest.approx([3 + 0.1 * width for width in range(1, WIDEST + 1)])
 
 
 def test_passes_are_those_of_verifying() -> None:
     """Behind a first token: an engine may have passes of another kind for prompts."""
-    slow = Slow(20.0, 3.0)
+    slow = Slow(0.02, 0.003)
     pass_cost(slow, lambda: slow.now)
     first, *others = slow.starts
     assert first == 0 and set(others) == {1}
 
 
 def test_no_more_tokens_are_rolled_back_than_the_engine_can() -> None:
-    slow = Slow(20.0, 3.0)
+    slow = Slow(0.02, 0.003)
     slow.max_rollback = 6
     assert len(pass_cost(slow, lambda: slow.now)) == WIDEST
     assert max(slow.widths) == 6
 
 
 def test_no_pass_is_wider_than_the_engine_takes() -> None:
-    slow = Slow(20.0, 3.0, max_batch_tokens=5)
+    slow = Slow(0.02, 0.003, max_batch_tokens=5)
     assert len(pass_cost(slow, lambda: slow.now)) == WIDEST
     assert max(slow.widths) == 5
 
 
 def test_the_slower_first_pass_of_a_width_is_ignored() -> None:
-    slow = Slow(10.0, 1.0, max_batch_tokens=3)
+    slow = Slow(0.01, 0.001, max_batch_tokens=3)
     slow.compiling = 1.0
-    assert pass_cost(slow, lambda: slow.now)[:3] == pytest.approx([11, 12, 13])
+    assert pass_cost(slow, lambda: slow.now)[:3] == pytest.approx([0.011, 0.012, 0.013])
 
 
 def test_an_engine_that_takes_one_token_per_pass_has_no_curve() -> None:
-    slow = Slow(10.0, 1.0, max_batch_tokens=1)
+    slow = Slow(0.01, 0.001, max_batch_tokens=1)
     assert pass_cost(slow, lambda: slow.now) == []

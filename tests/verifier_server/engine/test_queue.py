@@ -57,10 +57,8 @@ def test_a_draft_is_answered_by_the_pass_of_a_longer_one(bench: Bench, session: 
     assert [each.answer.tokens for each in asked] == [TEXT[1:6]] * 3
     assert [each.answer.accepted for each in asked] == [2, 4, 3]
     assert [each.answer.judged for each in asked] == [0, 4, 0], "each position is judged once"
-    assert [each.answer.forward_ms > 0 for each in asked] == [False, True, False], "each pass is reported once"
-    assert asked[0].answer.queue_ms >= asked[1].answer.queue_ms + asked[1].answer.forward_ms, (
-        "it waited for the whole pass"
-    )
+    assert [each.answer.forward > 0 for each in asked] == [False, True, False], "each pass is reported once"
+    assert asked[0].answer.queue >= asked[1].answer.queue + asked[1].answer.forward, "it waited for the whole pass"
 
 
 def test_a_longer_draft_with_another_beginning_absorbs_nothing(bench: Bench, session: Session) -> None:
@@ -113,7 +111,7 @@ def test_a_draft_that_is_too_long_fails_alone_and_only_when_it_is_first(bench: B
 
 
 def test_too_many_requests_are_refused_with_retry_after(bench: Bench) -> None:
-    bench = Bench(SCRIPT, max_queue=3, pass_ms=[2500.0] * 17)
+    bench = Bench(SCRIPT, max_queue=3, pass_times=[2.5] * 17)
     sessions = [bench.open([*PROMPT, number]) for number in range(5)]
     asked = [bench.ask(session, 5) for session in sessions]
     bench.run(*asked)
@@ -128,7 +126,7 @@ def test_too_many_requests_are_refused_with_retry_after(bench: Bench) -> None:
 
 
 def test_a_client_at_its_share_is_told_how_many_of_its_requests_wait() -> None:
-    world = World(ScriptedBackend(SCRIPT), max_queue=4, pass_ms=[2500.0] * 17)
+    world = World(ScriptedBackend(SCRIPT), max_queue=4, pass_times=[2.5] * 17)
     mine = [world.open([*PROMPT, number], client="mine") for number in range(4)]
     for session in mine[:3]:
         world.ask(session)

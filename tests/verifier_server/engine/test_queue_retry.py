@@ -26,8 +26,8 @@ def slow(plan: BatchPlan) -> float:
 
 def make_world(slots: int, max_queue: int) -> World:
     backend = ScriptedBackend(Script(seed=3), slots=slots, context_length=4096)
-    pass_ms = [1e3 * seconds(tokens + 1) for tokens in range(17)]
-    return World(backend, slow, max_queue=max_queue, pass_ms=pass_ms)
+    pass_times = [seconds(tokens + 1) for tokens in range(17)]
+    return World(backend, slow, max_queue=max_queue, pass_times=pass_times)
 
 
 def promised_and_waited(world: World, waiting: Sequence[Session], refused: Session) -> tuple[int, float]:

@@ -121,7 +121,7 @@ class Client:
         assert answer.accepted == common_prefix(request.draft.ids, answer.tokens)
         assert answer.judged <= min(len(request.draft), 32)
         assert answer.tokens or answer.finish_reason
-        assert answer.queue_ms >= 0.0
+        assert answer.queue >= 0.0
         if request.session is self.session:
             self.known = max(self.known, answer.total_tokens)
 

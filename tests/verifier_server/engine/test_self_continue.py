@@ -93,7 +93,7 @@ def test_a_refused_position_acknowledges_nothing_beyond_the_text() -> None:
 
 
 def test_it_stops_after_two_seconds_without_a_request() -> None:
-    world = make_world(cost=lambda plan: 0.1, pass_ms=[100.0] * 17)
+    world = make_world(cost=lambda plan: 0.1, pass_times=[0.1] * 17)
     session = opened(world)  # heard of at 0.0
     world.run(10.0)
     assert continuation_times(world, 0.0)[-1] == pytest.approx(SILENCE, abs=0.101)
@@ -138,7 +138,7 @@ def test_it_stops_in_time_for_an_announced_request() -> None:
         [answered + n * STEP for n in range(3)], abs=0.0006
     )
     answer = verified(world, session)
-    assert answer.queue_ms == pytest.approx(0.0)
+    assert answer.queue == pytest.approx(0.0)
 
 
 def test_gaps_that_the_client_does_not_state_are_measured() -> None:

@@ -20,7 +20,7 @@ def linear(plan: BatchPlan) -> float:
     return 0.025 + 0.0002 * plan.tokens
 
 
-PASS_MS = [25.2 + 0.2 * tokens for tokens in range(17)]  # milliseconds by `linear`, as measured at load
+PASS_TIMES = [0.0252 + 0.0002 * tokens for tokens in range(17)]  # by `linear`, as measured at load
 
 
 def fed(plan: BatchPlan) -> dict[str, int]:
@@ -41,7 +41,7 @@ class World(virtual_time.World):
         **options: Any,
     ) -> None:
         backend = backend or ScriptedBackend(Script(seed=3), slots=8, context_length=4096)
-        super().__init__(backend, cost, check=check, **{"pass_ms": PASS_MS, **options})
+        super().__init__(backend, cost, check=check, **{"pass_times": PASS_TIMES, **options})
         self._opened = 0
 
     def after(self, seconds: float, do: Callable[[], object]) -> None:

@@ -21,41 +21,41 @@ RIGHT, WRONG = 1, 2
 
 @dataclass(frozen=True)
 class World:
-    """Costs in milliseconds, and a drafter with a chance of being right at each position.
+    """Costs in seconds, and a drafter with a chance of being right at each position.
 
     `agreement`: pieces of (from this token on, chance at easy positions, chance at hard ones); one position in two is
     hard. `confidence`: the drafter's confidence at easy and at hard positions.
     """
 
-    draft_ms: float
-    link_ms: float  # round trip
-    pass_ms: float  # of the verifier, without draft tokens
-    wider_ms: float  # for each draft token that is verified
+    draft: float
+    link: float  # round trip
+    step: float  # of the verifier, without draft tokens
+    wider: float  # for each draft token that is verified
     agreement: tuple[tuple[int, float, float], ...]
     confidence: tuple[float, float] = (0.5, 0.5)
     spikes: float = 0.0  # share of rounds in which the network takes nine exchanges longer
-    reading_ms: float = 0.0  # for each committed token that the drafter has to read before its next draft token
+    reading: float = 0.0  # for each committed token that the drafter has to read before its next draft token
     prompt: int = 0  # tokens that the drafter has to read at the start
     steps: tuple[float, ...] = ()  # added for each number of draft tokens that is verified
 
-    def verify_ms(self, drafts: int) -> float:
-        return self.pass_ms + self.wider_ms * drafts + (self.steps[drafts] if self.steps else 0.0)
+    def verify(self, drafts: int) -> float:
+        return self.step + self.wider * drafts + (self.steps[drafts] if self.steps else 0.0)
 
 
 @dataclass
 class Outcome:
     """The rounds of one run in a world."""
 
-    milliseconds: list[float]  # since the start, after each round
+    seconds: list[float]  # since the start, after each round
     tokens: list[int]
     made: list[int]  # draft tokens made in each round, sent or not
     sent: list[int]
 
     def rate(self, since: int = 0) -> float:
-        """Tokens per millisecond after the first `since` tokens."""
+        """Tokens per second after the first `since` tokens."""
         first = next(at for at, count in enumerate(self.tokens) if count >= since) if since else -1
-        began, had = (self.milliseconds[first], self.tokens[first]) if since else (0.0, 0)
-        return (self.tokens[-1] - had) / (self.milliseconds[-1] - began)
+        began, had = (self.seconds[first], self.tokens[first]) if since else (0.0, 0)
+        return (self.tokens[-1] - had) / (self.seconds[-1] - began)
 
     def drafts_a_round(self, since: int) -> float:
         return float(np.mean([made for made, tokens in zip(self.made, self.tokens, strict=True) if tokens > since]))
@@ -84,19 +84,19 @@ def text_of(world: World) -> Text:
     return Text((luck < chance).tolist(), confidence.tolist(), (late < world.spikes).tolist())
 
 
-def exchange_ms(world: World, number: int, drafts: int) -> tuple[float, float]:
-    """Milliseconds of the link and of the pass in round `number`."""
-    spike = 9 * (world.link_ms + world.pass_ms) if text_of(world).spike[number] else 0.0
-    return world.link_ms + spike, world.verify_ms(drafts)
+def exchange(world: World, number: int, drafts: int) -> tuple[float, float]:
+    """Seconds of the link and of the pass in round `number`."""
+    spike = 9 * (world.link + world.step) if text_of(world).spike[number] else 0.0
+    return world.link + spike, world.verify(drafts)
 
 
 def generate(
-    world: World, length: int | None, *, pass_ms: Sequence[float] = (), room: int = 64, rounds: int = ROUNDS
+    world: World, length: int | None, *, pass_times: Sequence[float] = (), room: int = 64, rounds: int = ROUNDS
 ) -> Outcome:
-    """Generate with a fixed draft length, or an automatic one. `pass_ms`: times of passes as the verifier reports."""
+    """Generate with a fixed draft length, or an automatic one. `pass_times`: as for `LatencyModel`."""
     text = text_of(world)
-    times = LatencyModel(pass_ms)
-    times.exchanged(world.link_ms, 0.0, 0.0)  # as the handshake does
+    times = LatencyModel(pass_times)
+    times.exchanged(world.link, 0.0, 0.0)  # as the handshake does
     limit = len(text.right)
     controller = SpeculationController(
         [0], limit, frozenset(), times, max_drafts=room, length=length, mechanisms=LOCKSTEP
@@ -111,20 +111,20 @@ def generate(
             assert step is not None, "neither a draft step nor a request: the run would never end"
             (tail,) = step.tails
             at = place + len(tail)
-            now += world.draft_ms + world.reading_ms * unread
+            now += world.draft + world.reading * unread
             controller.drafted([Prediction(RIGHT if text.right[at] else WRONG, text.confidence[at])], 1 + unread, now)
             unread, made = 0, made + 1
             continue
         sent = len(in_flight_draft.draft)
         accepted = [*text.right[place : place + sent], False].index(False)
-        link, verify = exchange_ms(world, len(outcome.made), sent)
+        link, verify = exchange(world, len(outcome.made), sent)
         now += link + verify
         controller.answered(in_flight_draft, sent, 0.0, verify, now)
         controller.committed(in_flight_draft.draft.position, [RIGHT] * (accepted + 1), False, now)
         controller.reflect()
         unread += 0 if made else accepted + 1
         outcome.tokens.append(place + accepted + 1)
-        outcome.milliseconds.append(now)
+        outcome.seconds.append(now)
         outcome.made.append(made)
         outcome.sent.append(sent)
         made = 0
@@ -138,10 +138,10 @@ def fixed(world: World, length: int) -> Outcome:
     place, now = 0, 0.0
     while place < TOKENS or len(outcome.made) < ROUNDS:
         accepted = [*text.right[place : place + length], False].index(False)
-        now += length * world.draft_ms + sum(exchange_ms(world, len(outcome.made), length))
+        now += length * world.draft + sum(exchange(world, len(outcome.made), length))
         place += accepted + 1
         outcome.tokens.append(place)
-        outcome.milliseconds.append(now)
+        outcome.seconds.append(now)
         outcome.made.append(length)
         outcome.sent.append(length)
     return outcome

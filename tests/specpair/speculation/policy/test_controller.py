@@ -18,8 +18,8 @@ WAITING = replace(ALL, self_continue=False)
 END = 999
 
 
-def _latencies(link: float = 20.0, draft: float = 2.0, step: float = 50.0) -> LatencyModel:
-    latencies = LatencyModel([step, step + 1.0, step + 2.0])
+def _latencies(link: float = 0.02, draft: float = 0.002, step: float = 0.05) -> LatencyModel:
+    latencies = LatencyModel([step, step + 0.001, step + 0.002])
     latencies.exchanged(link, 0.0, 0.0)
     latencies.drafted(1, draft)
     return latencies
@@ -39,7 +39,7 @@ def _controller(
 
 
 def _draft(
-    controller: SpeculationController, now: float, confidence: float = 0.9, took: float = 2.0
+    controller: SpeculationController, now: float, confidence: float = 0.9, took: float = 0.002
 ) -> DraftStep | None:
     """Run a draft step, if one is due: each draft token is the last token plus 1, the runner-up plus 2."""
     step = controller.next_step(now)
@@ -56,7 +56,7 @@ def _answer(
     tokens: list[int],
     now: float,
     judged: int | None = None,
-    step: float = 50.0,
+    step: float = 0.05,
 ) -> list[int]:
     controller.answered(in_flight_draft, len(in_flight_draft.draft) if judged is None else judged, 0.0, step, now)
     new = controller.committed(in_flight_draft.draft.position, tokens, False, now)
@@ -76,12 +76,12 @@ def test_lockstep_drafts_then_sends_then_waits(length: int) -> None:
     for _ in range(length):
         assert controller.next_draft(now) is None
         assert _draft(controller, now) is not None
-        now += 2.0
+        now += 0.002
     in_flight_draft = _sent(controller, now)
     assert in_flight_draft.draft.ids == list(range(14, 14 + length)) and in_flight_draft.draft.position == 4
     assert controller.next_draft(now) is None and controller.next_step(now) is None
     assert controller.schedule is Schedule.LOCKSTEP
-    assert _answer(controller, in_flight_draft, [*in_flight_draft.draft.ids, 77], now + 70.0) == [
+    assert _answer(controller, in_flight_draft, [*in_flight_draft.draft.ids, 77], now + 0.07) == [
         *in_flight_draft.draft.ids,
         77,
     ]
@@ -92,7 +92,7 @@ def test_overlap_drafts_while_a_response_is_awaited() -> None:
     controller, now = _controller(length=3), 0.0
     while (in_flight_draft := controller.next_draft(now)) is None:
         assert _draft(controller, now) is not None
-        now += 2.0
+        now += 0.002
     step = controller.next_step(now)
     assert step is not None and in_flight_draft.draft.ids == [14, 15, 16]
     assert [14, 15, 16] in step.tails, "behind the draft in flight"
@@ -102,15 +102,15 @@ def test_overlap_drafts_while_a_response_is_awaited() -> None:
 @pytest.mark.parametrize("in_flight", [1, 2, 4])
 def test_drafts_in_flight_are_limited(in_flight: int) -> None:
     controller, now, drafts_in_flight = (
-        _controller(replace(WAITING, in_flight=in_flight), _latencies(link=300.0), length=2),
+        _controller(replace(WAITING, in_flight=in_flight), _latencies(link=0.3), length=2),
         0.0,
         [],
     )
-    while now < 200.0:
+    while now < 0.2:
         if (in_flight_draft := controller.next_draft(now)) is not None:
             drafts_in_flight.append(in_flight_draft)
         _draft(controller, now)
-        now += 2.0
+        now += 0.002
     assert len(drafts_in_flight) == in_flight
     assert [len(in_flight_draft.draft) for in_flight_draft in drafts_in_flight] == [
         2 + 3 * number for number in range(in_flight)
@@ -118,12 +118,12 @@ def test_drafts_in_flight_are_limited(in_flight: int) -> None:
 
 
 def test_draft_in_flight_is_not_sent_again() -> None:
-    controller, now, ends = _controller(latencies=_latencies(link=300.0), length=4), 0.0, []
-    while now < 250.0:
+    controller, now, ends = _controller(latencies=_latencies(link=0.3), length=4), 0.0, []
+    while now < 0.25:
         if (in_flight_draft := controller.next_draft(now)) is not None:
             ends.append(in_flight_draft.draft.end)
         _draft(controller, now)
-        now += 2.0
+        now += 0.002
     assert len(ends) > 2 and ends == sorted(set(ends))
 
 
@@ -133,50 +133,54 @@ def test_nothing_is_drafted_or_sent_for_the_last_position(mechanisms: Mechanisms
     while (in_flight_draft := controller.next_draft(now)) is None:
         step = _draft(controller, now)
         assert step is not None
-        deepest, now = max(deepest, *(len(tail) for tail in step.tails)), now + 2.0
+        deepest, now = max(deepest, *(len(tail) for tail in step.tails)), now + 0.002
     assert len(in_flight_draft.draft) == 3 and deepest == 2, "four positions are left, the last is the target's"
-    assert _answer(controller, in_flight_draft, [*in_flight_draft.draft.ids, 5], now + 70.0)[-1] == 5
+    assert _answer(controller, in_flight_draft, [*in_flight_draft.draft.ids, 5], now + 0.07)[-1] == 5
 
 
 def test_draft_is_no_longer_than_the_verifier_judges() -> None:
     controller, now = _controller(LOCKSTEP, length=9, max_drafts=2), 0.0
     while (in_flight_draft := controller.next_draft(now)) is None:
         assert _draft(controller, now) is not None
-        now += 2.0
+        now += 0.002
     assert len(in_flight_draft.draft) == 2
 
 
 def test_later_drafts_are_no_longer_than_the_verifier_judges_either() -> None:
     """After a broken connection the last of several may arrive first. Then all of it is fresh."""
-    controller, now, drafts_in_flight = _controller(latencies=_latencies(link=300.0), length=4, max_drafts=4), 0.0, []
-    while now < 250.0:
+    controller, now, drafts_in_flight = _controller(latencies=_latencies(link=0.3), length=4, max_drafts=4), 0.0, []
+    while now < 0.25:
         if (in_flight_draft := controller.next_draft(now)) is not None:
             drafts_in_flight.append(in_flight_draft)
         _draft(controller, now)
-        now += 2.0
+        now += 0.002
     assert drafts_in_flight and max(len(in_flight_draft.draft) for in_flight_draft in drafts_in_flight) <= 4
 
 
 def test_committed_returns_only_new_tokens() -> None:
     controller = _controller()
-    assert controller.committed(4, [14, 15], False, 1.0) == [14, 15]
-    assert controller.committed(4, [14, 15, 16], False, 2.0) == [16]
-    assert controller.committed(3, [13, 14], False, 3.0) == []
+    assert controller.committed(4, [14, 15], False, 0.001) == [14, 15]
+    assert controller.committed(4, [14, 15, 16], False, 0.002) == [16]
+    assert controller.committed(3, [13, 14], False, 0.003) == []
     assert controller.known == [10, 11, 12, 13, 14, 15, 16]
 
 
 def test_tokens_beyond_a_gap_are_ignored() -> None:
     controller = _controller()
-    assert controller.committed(6, [16], False, 1.0) == []
-    assert controller.committed(4, [14, 15, 16, 17], False, 2.0) == [14, 15, 16, 17]
+    assert controller.committed(6, [16], False, 0.001) == []
+    assert controller.committed(4, [14, 15, 16, 17], False, 0.002) == [14, 15, 16, 17]
 
 
 def test_finished_text_needs_no_actions() -> None:
     controller = _controller(ALL, length=2)
     assert _draft(controller, 0.0) is not None
-    assert controller.committed(4, [14, END], True, 5.0) == [14, END]
+    assert controller.committed(4, [14, END], True, 0.005) == [14, END]
     assert controller.finished
-    assert controller.next_draft(5.0) is None and controller.next_step(5.0) is None and controller.wake_at(5.0) is None
+    assert (
+        controller.next_draft(0.005) is None
+        and controller.next_step(0.005) is None
+        and controller.wake_at(0.005) is None
+    )
 
 
 def test_nothing_is_drafted_behind_an_end_token() -> None:
@@ -184,8 +188,8 @@ def test_nothing_is_drafted_behind_an_end_token() -> None:
     for token in (14, END):
         step = controller.next_step(now)
         assert step is not None
-        controller.drafted([Prediction(token, 0.9)], 1, now + 2.0)
-        now += 2.0
+        controller.drafted([Prediction(token, 0.9)], 1, now + 0.002)
+        now += 0.002
     assert controller.next_step(now) is None
     assert _sent(controller, now).draft.ids == [14, END]
 
@@ -193,32 +197,32 @@ def test_nothing_is_drafted_behind_an_end_token() -> None:
 def test_draft_step_on_a_rejected_path_has_no_effect() -> None:
     controller = _controller()
     assert _draft(controller, 0.0) is not None
-    late = controller.next_step(2.0)
+    late = controller.next_step(0.002)
     assert late is not None and [14] in late.tails
-    assert controller.committed(4, [77], False, 3.0) == [77]
-    assert controller.drafted([Prediction(1, 0.9)] * len(late.nodes), len(late.nodes), 4.0) == 2.0
-    step = controller.next_step(4.0)
+    assert controller.committed(4, [77], False, 0.003) == [77]
+    assert controller.drafted([Prediction(1, 0.9)] * len(late.nodes), len(late.nodes), 0.004) == 0.002
+    step = controller.next_step(0.004)
     assert step is not None and (step.tails, step.length) == ([[]], 5)
 
 
 def test_draft_step_that_reads_a_prompt_does_not_change_the_draft_time() -> None:
-    latencies = _latencies(draft=2.0)
+    latencies = _latencies(draft=0.002)
     controller = _controller(LOCKSTEP, latencies)
     assert controller.next_step(0.0) is not None
-    assert controller.drafted([Prediction(14, 0.9)], 1000, 800.0) == 800.0
-    assert latencies.draft() == 2.0
-    assert controller.next_step(800.0) is not None
-    controller.drafted([Prediction(15, 0.9)], 1, 806.0)
-    assert latencies.draft() > 2.0
+    assert controller.drafted([Prediction(14, 0.9)], 1000, 0.8) == 0.8
+    assert latencies.draft() == 0.002
+    assert controller.next_step(0.8) is not None
+    controller.drafted([Prediction(15, 0.9)], 1, 0.806)
+    assert latencies.draft() > 0.002
 
 
 def test_drafts_are_compared_with_the_text_whether_or_not_they_were_sent() -> None:
     controller = _controller(ALL)
-    for now in (0.0, 2.0, 4.0):
+    for now in (0.0, 0.002, 0.004):
         controller.next_draft(now)
         assert _draft(controller, now) is not None
     before = controller.text.mispredicted
-    assert controller.committed(4, [14, 15, 99], False, 6.0) == [14, 15, 99]  # by self-continuation
+    assert controller.committed(4, [14, 15, 99], False, 0.006) == [14, 15, 99]  # by self-continuation
     assert (before, controller.text.mispredicted, controller.text.next_draft_ready) == (0, 1, 0)
 
 
@@ -228,7 +232,7 @@ def test_next_draft_is_ready_where_the_recovered_token_was_expanded() -> None:
     while True:  # until a step has expanded a runner-up
         step = _draft(controller, now, confidence=0.5)
         assert step is not None and step.runners_up
-        now += 2.0
+        now += 0.002
         if [15] in step.tails:
             break
         controller.next_draft(now)
@@ -245,165 +249,165 @@ def test_runners_up_are_requested_only_with_the_mechanism(after_recovered: bool)
 
 def test_step_uses_the_whole_width_where_it_is_free() -> None:
     for width in (1, 3):
-        latencies = _latencies(link=100.0)
-        latencies.drafted(3, 2.0)  # further branches take no time
+        latencies = _latencies(link=0.1)
+        latencies.drafted(3, 0.002)  # further branches take no time
         controller, now, widest = _controller(latencies=latencies, width=width), 0.0, 0
-        while now < 60.0:
+        while now < 0.06:
             controller.next_draft(now)
             step = _draft(controller, now, confidence=0.5)
-            widest, now = max(widest, len(step.nodes) if step else 0), now + 2.0
+            widest, now = max(widest, len(step.nodes) if step else 0), now + 0.002
         assert widest == width
 
 
 def test_unlikely_branches_are_not_expanded_where_width_is_expensive() -> None:
-    latencies = _latencies(link=100.0)
-    latencies.drafted(3, 6.0)  # a further branch takes as long as the first
+    latencies = _latencies(link=0.1)
+    latencies.drafted(3, 0.006)  # a further branch takes as long as the first
     controller, now = _controller(latencies=latencies), 0.0
-    while now < 60.0:
+    while now < 0.06:
         controller.next_draft(now)
         step = _draft(controller, now, confidence=0.95)
         assert step is None or len(step.nodes) == 1
-        now += 2.0
+        now += 0.002
 
 
 def test_executor_may_continue_along_the_path() -> None:
     """It may continue up to the length of the next draft, while the committed text agrees with the path."""
-    controller = _controller(latencies=_latencies(link=100.0), length=4)
+    controller = _controller(latencies=_latencies(link=0.1), length=4)
     step = controller.next_step(0.0)
     assert step is not None
     found, now = [14, 15, 16], 0.0
     for token in found:
         tail = step.tails[0]
         assert step.onward(tail, token) == [*tail, token]
-        now += 2.0
-        assert controller.drafted([Prediction(token, 0.9, token + 1)], 1, now, onward=True) == 2.0
+        now += 0.002
+        assert controller.drafted([Prediction(token, 0.9, token + 1)], 1, now, onward=True) == 0.002
         assert controller.next_step(now) is None, "the step is under way already"
         assert step.tails == [[*tail, token]]
     assert step.onward(step.tails[0], 17) is None, "four draft tokens are the fixed length"
-    controller.drafted([Prediction(17, 0.9, 18)], 1, 8.0)
-    assert _sent(controller, 8.0).draft.ids == [14, 15, 16, 17]
+    controller.drafted([Prediction(17, 0.9, 18)], 1, 0.008)
+    assert _sent(controller, 0.008).draft.ids == [14, 15, 16, 17]
 
 
 def test_executor_stops_continuing_after_a_rejection() -> None:
-    controller = _controller(ALL, _latencies(step=100.0))
+    controller = _controller(ALL, _latencies(step=0.1))
     step = controller.next_step(0.0)
     assert step is not None
-    controller.drafted([Prediction(14, 0.99)], 1, 2.0, onward=True)
-    controller.next_step(2.0)
+    controller.drafted([Prediction(14, 0.99)], 1, 0.002, onward=True)
+    controller.next_step(0.002)
     assert step.onward([14], 15) == [14, 15]
-    controller.committed(4, [99], False, 3.0)
-    assert controller.next_step(3.0) is None and step.onward([14], 15) is None
-    controller.drafted([Prediction(15, 0.99)], 1, 4.0, onward=True)  # the executor had just continued
-    assert controller.next_step(4.0) is None and step.onward([14, 15], 16) is None
-    controller.drafted([Prediction(16, 0.99)], 1, 6.0)
-    after = controller.next_step(6.0)
+    controller.committed(4, [99], False, 0.003)
+    assert controller.next_step(0.003) is None and step.onward([14], 15) is None
+    controller.drafted([Prediction(15, 0.99)], 1, 0.004, onward=True)  # the executor had just continued
+    assert controller.next_step(0.004) is None and step.onward([14, 15], 16) is None
+    controller.drafted([Prediction(16, 0.99)], 1, 0.006)
+    after = controller.next_step(0.006)
     assert after is not None and (after.tails, after.length) == ([[]], 5)
 
 
 def test_tokens_drafted_behind_an_end_token_are_dropped() -> None:
     """The executor does not know the end tokens, and may have continued behind one."""
-    controller = _controller(ALL, _latencies(step=100.0))
+    controller = _controller(ALL, _latencies(step=0.1))
     assert controller.next_step(0.0) is not None
-    controller.drafted([Prediction(14, 0.99)], 1, 2.0, onward=True)
-    controller.drafted([Prediction(END, 0.99)], 1, 4.0, onward=True)
-    assert controller.next_step(4.0) is None
-    controller.drafted([Prediction(7, 0.99)], 1, 6.0, onward=True)
-    assert controller.next_step(6.0) is None
-    controller.drafted([Prediction(8, 0.99)], 1, 8.0)
-    now, in_flight_draft = 8.0, None
+    controller.drafted([Prediction(14, 0.99)], 1, 0.002, onward=True)
+    controller.drafted([Prediction(END, 0.99)], 1, 0.004, onward=True)
+    assert controller.next_step(0.004) is None
+    controller.drafted([Prediction(7, 0.99)], 1, 0.006, onward=True)
+    assert controller.next_step(0.006) is None
+    controller.drafted([Prediction(8, 0.99)], 1, 0.008)
+    now, in_flight_draft = 0.008, None
     while in_flight_draft is None:
         in_flight_draft, step = controller.next_draft(now), controller.next_step(now)
         assert step is None or step.tails != [[14, END]]
         if step is not None:
-            controller.drafted([Prediction(6, 0.9)] * len(step.nodes), len(step.nodes), now + 2.0)
-        now += 2.0
+            controller.drafted([Prediction(6, 0.9)] * len(step.nodes), len(step.nodes), now + 0.002)
+        now += 0.002
     assert in_flight_draft.draft.ids == [14, END]
 
 
 def test_verifier_that_waits_in_vain_is_told_to_self_continue() -> None:
     """The verifier delays its step for a draft that was announced. By now no draft is worth waiting for."""
-    controller, now = _controller(ALL, _latencies(link=2.0, draft=4.0, step=50.0)), 0.0
+    controller, now = _controller(ALL, _latencies(link=0.002, draft=0.004, step=0.05)), 0.0
     for _ in range(12):
         controller.committed(len(controller.known), [0], False, now)
         _draft(controller, now)  # always rejected
         controller.reflect()
-        now += 50.0
-    in_flight_draft = InFlightDraft(Draft.chain(len(controller.known), [1, 2]), now, 5.0)
+        now += 0.05
+    in_flight_draft = InFlightDraft(Draft.chain(len(controller.known), [1, 2]), now, 0.005)
     controller.drafts_in_flight.append(in_flight_draft)
-    _answer(controller, in_flight_draft, [0], now + 52.0)
-    report = _sent(controller, now + 52.0)
+    _answer(controller, in_flight_draft, [0], now + 0.052)
+    report = _sent(controller, now + 0.052)
     assert report.draft.ids == [] and report.draft.position == len(controller.known)
 
 
 def test_self_continuing_verifier_gets_a_report_from_time_to_time() -> None:
     """With draft length 0, all requests are empty: the first says not to wait, the later ones acknowledge tokens."""
-    controller, now, reports = _controller(ALL, length=0), 0.0, []
-    while now < 2000.0:
-        if now and not now % 100:
+    controller, reports = _controller(ALL, length=0), []
+    for hundredths in range(200):
+        now = hundredths / 100
+        if now and not hundredths % 10:
             controller.committed(len(controller.known), [0], False, now)
             controller.reflect()
         in_flight_draft = controller.next_draft(now)
         if in_flight_draft is not None:
             assert in_flight_draft.draft.ids == [] and in_flight_draft.draft.position == len(controller.known)
             reports.append(now)
-            controller.answered(in_flight_draft, 0, 0.0, 0.0, now + 20.0)
-            controller.committed(in_flight_draft.draft.position, [], False, now + 20.0)
-        now += 10.0
-    assert reports == [0.0, 500.0, 1000.0, 1500.0]
-    wake = controller.wake_at(1600.0)
-    assert wake is not None and 1600.0 < wake <= 2000.0
+            controller.answered(in_flight_draft, 0, 0.0, 0.0, now + 0.02)
+            controller.committed(in_flight_draft.draft.position, [], False, now + 0.02)
+    assert reports == [0.0, 0.5, 1.0, 1.5]
+    wake = controller.wake_at(1.6)
+    assert wake is not None and 1.6 < wake <= 2.0
     assert controller.schedule is Schedule.SELF_CONTINUED
 
 
 def test_report_is_sent_sooner_after_many_tokens() -> None:
     controller = _controller(ALL, length=0)
-    controller.committed(4, [0] * 15, False, 5.0)
-    assert controller.next_draft(5.0) is None
-    controller.committed(19, [0], False, 6.0)
-    assert _sent(controller, 6.0).draft.ids == []
-    assert controller.next_draft(6.0) is None, "only once"
+    controller.committed(4, [0] * 15, False, 0.006)
+    assert controller.next_draft(0.006) is None
+    controller.committed(19, [0], False, 0.007)
+    assert _sent(controller, 0.007).draft.ids == []
+    assert controller.next_draft(0.007) is None, "only once"
 
 
 def test_draft_is_sent_just_in_time_for_the_verifier_to_become_free() -> None:
     controller, now = (
-        _controller(replace(WAITING, after_recovered=False), _latencies(link=20.0, step=100.0), length=2),
+        _controller(replace(WAITING, after_recovered=False), _latencies(link=0.02, step=0.1), length=2),
         0.0,
     )
     while controller.next_draft(now) is None:
         assert _draft(controller, now) is not None
-        now += 2.0
+        now += 0.002
     first = now  # the pass starts 10 ms later and takes some 102 ms
     for _ in range(4):
         _draft(controller, now)
-        now += 2.0
+        now += 0.002
     assert controller.next_draft(now) is None, "it is too early"
     due = controller.wake_at(now)
-    assert due is not None and first + 85.0 < due < first + 103.0
+    assert due is not None and first + 0.085 < due < first + 0.103
     assert len(_sent(controller, due).draft) == 5
 
 
 def test_draft_does_not_wait_for_a_token_that_would_make_it_late() -> None:
     """The draft step ends half a millisecond after the request should leave, yet within the margin."""
-    latencies = _latencies(link=30.0, draft=2.5, step=40.0)
-    controller = _controller(replace(ALL, after_recovered=False), latencies, next_in_ms=1e6)
-    for now in (0.0, 2.5):
+    latencies = _latencies(link=0.03, draft=0.0025, step=0.04)
+    controller = _controller(replace(ALL, after_recovered=False), latencies, next_in=1000.0)
+    for now in (0.0, 0.0025):
         assert controller.next_draft(now) is None
-        assert _draft(controller, now, took=2.5) is not None
-    due = controller.wake_at(5.0)
-    assert due is not None and latencies.margin > 0.5
-    assert controller.next_draft(due - 2.0) is None and controller.next_step(due - 2.0) is not None
+        assert _draft(controller, now, took=0.0025) is not None
+    due = controller.wake_at(0.005)
+    assert due is not None and latencies.margin > 0.0005
+    assert controller.next_draft(due - 0.002) is None and controller.next_step(due - 0.002) is not None
     assert _sent(controller, due).draft.ids == [14, 15]
 
 
-@pytest.mark.parametrize("step", [50.0, 49.7, 53.1], ids=lambda step: f"{step} ms a pass")
+@pytest.mark.parametrize("step", [0.05, 0.0497, 0.0531], ids=lambda step: f"{step} s a pass")
 @pytest.mark.parametrize("mechanisms", [WAITING, ALL], ids=["waiting", "self-continuing"])
 def test_useless_drafter_is_tried_again_from_time_to_time(mechanisms: Mechanisms, step: float) -> None:
-    controller, now, steps = _controller(mechanisms, _latencies(link=30.0, step=20.0)), 0.0, []
+    controller, now, steps = _controller(mechanisms, _latencies(link=0.03, step=0.02)), 0.0, []
     for _ in range(400):
         in_flight_draft = controller.next_draft(now)
         if _draft(controller, now) is not None:  # its tokens are always rejected
             steps.append(len(controller.known))
-        now += 20.0
+        now += 0.02
         if in_flight_draft is not None:
             _answer(controller, in_flight_draft, [0], now, step=step)
         elif mechanisms.self_continue:
@@ -415,14 +419,14 @@ def test_useless_drafter_is_tried_again_from_time_to_time(mechanisms: Mechanisms
 
 
 def test_perfect_drafter_makes_drafts_as_long_as_they_pay() -> None:
-    controller, now, longest = _controller(latencies=_latencies(link=20.0, draft=2.0, step=50.0)), 0.0, 0
+    controller, now, longest = _controller(latencies=_latencies(link=0.02, draft=0.002, step=0.05)), 0.0, 0
     drafts_in_flight: list[tuple[float, InFlightDraft]] = []
-    while now < 1000.0:
+    while now < 1.0:
         while (in_flight_draft := controller.next_draft(now)) is not None:
-            drafts_in_flight.append((now + 70.0, in_flight_draft))
+            drafts_in_flight.append((now + 0.07, in_flight_draft))
             longest = max(longest, len(in_flight_draft.draft))
         _draft(controller, now)
-        now += 2.0
+        now += 0.002
         while drafts_in_flight and drafts_in_flight[0][0] <= now:
             _, in_flight_draft = drafts_in_flight.pop(0)
             _answer(controller, in_flight_draft, [*in_flight_draft.draft.ids, in_flight_draft.draft.end + 10], now)
@@ -435,8 +439,8 @@ def test_report_does_not_stop_self_continuation() -> None:
     """Nothing has been drafted yet, as while a model reads a long prompt, so there is no draft to wait for."""
     controller = _controller(ALL)
     assert controller.next_step(0.0) is not None
-    assert controller.committed(4, list(range(14, 40)), False, 400.0)
-    in_flight_draft = controller.next_draft(400.0)
+    assert controller.committed(4, list(range(14, 40)), False, 0.4)
+    in_flight_draft = controller.next_draft(0.4)
     assert in_flight_draft is not None and in_flight_draft.draft.ids == [] and in_flight_draft.self_continue
 
 
@@ -444,18 +448,18 @@ def test_verifier_that_waits_for_a_slow_draft_step_is_told_to_self_continue() ->
     controller = _controller(ALL)
     assert _draft(controller, 0.0) is not None
     in_flight_draft = None
-    now = 2.0
+    now = 0.002
     while in_flight_draft is None:
         in_flight_draft = controller.next_draft(now)
         if in_flight_draft is None:
             assert _draft(controller, now) is not None
-            now += 2.0
+            now += 0.002
     in_flight_draft.self_continue = False
-    _answer(controller, in_flight_draft, [77], now + 70.0)
-    now += 70.0
+    _answer(controller, in_flight_draft, [77], now + 0.07)
+    now += 0.07
     assert controller.next_draft(now) is None and controller.next_step(now) is not None
     wake = controller.wake_at(now)
-    assert wake is not None and now + 50.0 <= wake < now + 60.0
-    assert controller.next_draft(wake - 10.0) is None
+    assert wake is not None and now + 0.05 <= wake < now + 0.06
+    assert controller.next_draft(wake - 0.01) is None
     report = controller.next_draft(wake)
     assert report is not None and report.draft.ids == [] and report.self_continue

@@ -20,11 +20,11 @@ END = 9
 
 @dataclass(frozen=True)
 class World:
-    """Costs in milliseconds, and a drafter that is right at a share of the positions, with random confidence."""
+    """Costs in seconds, and a drafter that is right at a share of the positions, with random confidence."""
 
-    draft_ms: float
-    link_ms: float
-    pass_ms: float
+    draft: float
+    link: float
+    step: float
     right: float
     ids: int  # number of ids in the text; with few, the text repeats itself
     seed: int
@@ -36,9 +36,9 @@ class World:
 
 worlds = st.builds(
     World,
-    draft_ms=st.sampled_from([0.0, 0.5, 8.0, 400.0]),
-    link_ms=st.sampled_from([0.2, 5.0, 100.0]),
-    pass_ms=st.sampled_from([1.0, 40.0]),
+    draft=st.sampled_from([0.0, 0.0005, 0.008, 0.4]),
+    link=st.sampled_from([0.0002, 0.005, 0.1]),
+    step=st.sampled_from([0.001, 0.04]),
     right=st.sampled_from([0.0, 0.3, 0.7, 0.97]),
     ids=st.sampled_from([2, 8]),
     seed=st.integers(0, 10**6),
@@ -65,8 +65,8 @@ class Course:
 def generate(world: World, always_send: bool = True) -> Course:
     """Generate a whole text, calling the controller in the order in which the generation loop does."""
     rng = np.random.default_rng(world.seed)
-    times = LatencyModel([world.pass_ms + number * 0.1 for number in range(17)])
-    times.exchanged(world.link_ms, 0.0, 0.0)
+    times = LatencyModel([world.step + number * 0.0001 for number in range(17)])
+    times.exchanged(world.link, 0.0, 0.0)
     prompt = rng.integers(0, world.ids, 10).tolist()
     controller = SpeculationController(
         prompt,
@@ -94,7 +94,7 @@ def generate(world: World, always_send: bool = True) -> Course:
                 weights: Weights = {token: 0.5, 8: 0.5}
                 course.drawn.append(weights)
                 predictions.append(Prediction(token, float(rng.random()), probs=weights))
-                now += world.draft_ms
+                now += world.draft
                 waiting += 1
             controller.reflect()
         course.at_once += bool(drafts_in_flight and predictions)
@@ -108,8 +108,8 @@ def generate(world: World, always_send: bool = True) -> Course:
                 rejected = in_flight_draft.draft.ids[accepted] if accepted < len(in_flight_draft.draft) else None
                 text = [*text, token if token != rejected else (token + 1) % world.ids]
             text = text[: world.limit - in_flight_draft.draft.position]
-            now += world.link_ms + world.pass_ms
-            controller.answered(in_flight_draft, len(in_flight_draft.draft), 0.0, world.pass_ms, now)
+            now += world.link + world.step
+            controller.answered(in_flight_draft, len(in_flight_draft.draft), 0.0, world.step, now)
             over = in_flight_draft.draft.position + len(text) >= world.limit or END in text
             controller.committed(in_flight_draft.draft.position, text, over, now)
         if predictions:
@@ -118,7 +118,7 @@ def generate(world: World, always_send: bool = True) -> Course:
 
 
 # A second look-up lengthened the path between the plan and the draft step, so one more token was drawn than fitted.
-@example(World(0.0, 0.2, 1.0, right=0.0, ids=2, seed=0, length=3, max_drafts=3, lookup=True, limit=31))
+@example(World(0.0, 0.0002, 0.001, right=0.0, ids=2, seed=0, length=3, max_drafts=3, lookup=True, limit=31))
 @given(worlds)
 def test_every_drawn_token_is_sent_in_the_next_request(world: World) -> None:
     course = generate(world)
@@ -137,7 +137,7 @@ def test_every_drawn_token_is_sent_in_the_next_request(world: World) -> None:
 def test_chosen_tokens_may_be_left_out() -> None:
     """A chosen token of confidence 0 may be dropped, because judging it costs time. Only drawn tokens must be sent."""
     controller = SpeculationController(
-        [1, 2], 99, {END}, LatencyModel([10.0, 20.0, 30.0]), max_drafts=8, mechanisms=LOCKSTEP, always_send=True
+        [1, 2], 99, {END}, LatencyModel([0.01, 0.02, 0.03]), max_drafts=8, mechanisms=LOCKSTEP, always_send=True
     )
     times = 0
     for _ in range(40):
@@ -147,7 +147,7 @@ def test_chosen_tokens_may_be_left_out() -> None:
             controller.drafted([Prediction(5, 0.0)], 1, 0.0)
             continue
         times += len(in_flight_draft.draft)
-        controller.answered(in_flight_draft, len(in_flight_draft.draft), 0.0, 10.0, 0.0)
+        controller.answered(in_flight_draft, len(in_flight_draft.draft), 0.0, 0.01, 0.0)
         controller.committed(in_flight_draft.draft.position, [7], False, 0.0)
         controller.reflect()
     assert times <= 2, "once their acceptance is learnt"
@@ -156,7 +156,7 @@ def test_chosen_tokens_may_be_left_out() -> None:
 @pytest.mark.parametrize("seed", [0, 3])
 def test_without_always_send_some_drawn_tokens_are_dropped(seed: int) -> None:
     """Without the rule a request with looked-up tokens overtakes a slow draft step, whose token is never sent."""
-    world = World(8.0, 0.2, 1.0, 0.0, 8, seed, lookup=True)
+    world = World(0.008, 0.0002, 0.001, 0.0, 8, seed, lookup=True)
     optional, always = generate(world, always_send=False), generate(world)
     assert optional.at_once and any(optional.left_over)
     assert always.drawn and not any(always.left_over)
@@ -165,7 +165,7 @@ def test_without_always_send_some_drawn_tokens_are_dropped(seed: int) -> None:
 def test_requests_carry_no_distributions_without_always_send() -> None:
     assert all(
         all(each.probs is None for each in in_flight_draft.draft)
-        for in_flight_draft in generate(World(0.5, 5.0, 40.0, 0.9, 8, 5), always_send=False).drafts_in_flight
+        for in_flight_draft in generate(World(0.0005, 0.005, 0.04, 0.9, 8, 5), always_send=False).drafts_in_flight
     )
 
 

@@ -14,8 +14,9 @@ def _steady(easy: float, hard: float) -> tuple[tuple[int, float, float], ...]:
 
 
 Costs = tuple[float, float, float, float]
-LOOPBACK, LAN, FAR = (0.35, 0.3, 1.5, 0.15), (5.0, 5.0, 35.0, 1.0), (1.0, 60.0, 20.0, 0.5)
-SLOW_DRAFTS, SLOW_WIDTH = (4.0, 0.5, 4.5, 1.0), (2.0, 2.0, 8.0, 3.0)
+LOOPBACK = (0.00035, 0.0003, 0.0015, 0.00015)
+LAN, FAR = (0.005, 0.005, 0.035, 0.001), (0.001, 0.06, 0.02, 0.0005)
+SLOW_DRAFTS, SLOW_WIDTH = (0.004, 0.0005, 0.0045, 0.001), (0.002, 0.002, 0.008, 0.003)
 COSTS = pytest.mark.parametrize(
     "costs",
     [LOOPBACK, LAN, FAR, SLOW_DRAFTS, SLOW_WIDTH],
@@ -30,7 +31,7 @@ def test_fixed_length_is_kept_in_every_round(costs: Costs, length: int) -> None:
     run, expected = generate(world, length), fixed(world, length)
     assert set(run.made) == set(run.sent) == {length}
     assert run.tokens == expected.tokens
-    assert run.milliseconds == pytest.approx(expected.milliseconds)
+    assert run.seconds == pytest.approx(expected.seconds)
 
 
 @COSTS
@@ -104,15 +105,15 @@ def test_no_more_draft_tokens_are_sent_than_were_made() -> None:
 
 @pytest.mark.parametrize("agreement", [0.0, 1.0])
 @pytest.mark.parametrize(
-    "costs", [(0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 1e-9, 0.0), (1e6, 0.0, 1e-9, 0.0), (0.0, 0.0, 0.0, 0.0)], ids=str
+    "costs", [(0.0, 0.0, 0.001, 0.0), (0.0, 0.0, 1e-12, 0.0), (1e3, 0.0, 1e-12, 0.0), (0.0, 0.0, 0.0, 0.0)], ids=str
 )
 def test_generation_ends_under_extreme_costs(costs: Costs, agreement: float) -> None:
     assert generate(World(*costs, _steady(agreement, agreement)), None).tokens[-1] >= TOKENS
 
 
 STEPS = (
-    *(30.0, 35.0, 56.0, 58.0, 79.0, 83.0, 103.0, 109.0, 130.0),
-    *(140.0, 150.0, 161.0, 172.0, 184.0, 196.0, 208.0, 220.0),
+    *(0.03, 0.035, 0.056, 0.058, 0.079, 0.083, 0.103, 0.109, 0.13),
+    *(0.14, 0.15, 0.161, 0.172, 0.184, 0.196, 0.208, 0.22),
 )
 
 
@@ -120,36 +121,36 @@ STEPS = (
 @pytest.mark.parametrize("agreement", [0.3, 0.6, 0.9])
 def test_reported_pass_times_help(agreement: float, factor: float) -> None:
     """They help also where passes now take longer or shorter than reported, as long as the proportions hold."""
-    world = World(1.0, 0.0, 0.0, 0.0, _steady(agreement, agreement), steps=STEPS)
-    outcome = generate(world, None, pass_ms=[factor * ms for ms in STEPS])
+    world = World(0.001, 0.0, 0.0, 0.0, _steady(agreement, agreement), steps=STEPS)
+    outcome = generate(world, None, pass_times=[factor * each for each in STEPS])
     assert outcome.rate() >= 0.95 * best_fixed(world)
     assert outcome.rate() >= 0.98 * generate(world, None).rate()
 
 
-WRONG_PASS_MS = pytest.mark.parametrize(
+WRONG_PASS_TIMES = pytest.mark.parametrize(
     "wrong",
-    [[500.0, 1.0, 700.0] * 6, [1.0] * 17, [1.0, 1000.0], [3.0], [0.0] * 17],
-    ids=lambda ms: str(ms[:3]),
+    [[0.5, 0.001, 0.7] * 6, [0.001] * 17, [0.001, 1.0], [0.003], [0.0] * 17],
+    ids=lambda times: str(times[:3]),
 )
 
 
 @COSTS
-@WRONG_PASS_MS
+@WRONG_PASS_TIMES
 def test_wrong_reported_pass_times_are_corrected(costs: Costs, wrong: list[float]) -> None:
     world = World(*costs, _steady(0.7, 0.7))
-    assert generate(world, None, pass_ms=wrong).rate() >= 0.85 * best_fixed(world)
+    assert generate(world, None, pass_times=wrong).rate() >= 0.85 * best_fixed(world)
 
 
 @pytest.mark.parametrize("prompt", [0, 100, 1000, 8000])
 def test_reading_a_long_prompt_does_not_raise_the_draft_time(prompt: int) -> None:
     """The drafter reads 300 tokens a second and drafts one in 8 ms; a round trip with a pass takes 60 ms."""
-    world = World(8.0, 10.0, 50.0, 3.0, _steady(0.8, 0.8), reading_ms=3.3, prompt=prompt)
+    world = World(0.008, 0.01, 0.05, 0.003, _steady(0.8, 0.8), reading=0.0033, prompt=prompt)
     outcome, best = generate(world, None), best_fixed(replace(world, prompt=0))
-    assert outcome.tokens[-1] / (outcome.milliseconds[-1] - 3.3 * prompt) >= 0.93 * best
+    assert outcome.tokens[-1] / (outcome.seconds[-1] - 0.0033 * prompt) >= 0.93 * best
 
 
 def test_catching_up_after_a_pause_does_not_raise_the_draft_time() -> None:
     """For 400 tokens nearly nothing is accepted. After that nearly all is, and drafting resumes."""
-    world = World(8.0, 10.0, 50.0, 3.0, ((0, 0.02, 0.02), (400, 0.9, 0.9)), reading_ms=3.3, prompt=100)
+    world = World(0.008, 0.01, 0.05, 0.003, ((0, 0.02, 0.02), (400, 0.9, 0.9)), reading=0.0033, prompt=100)
     outcome = generate(world, None, rounds=600)
     assert outcome.rate(since=500) >= 0.85 * best_fixed(world, since=500)

@@ -55,9 +55,9 @@ def test_lookup_replaces_a_draft_model_where_it_is_likelier_right() -> None:
 
 
 def _controller(tokens: list[int], *, lookup: bool = True) -> SpeculationController:
-    times = LatencyModel([40.0, 40.5, 41.0])
-    times.exchanged(10.0, 0.0, 0.0)
-    times.drafted(1, 1.0)
+    times = LatencyModel([0.04, 0.0405, 0.041])
+    times.exchanged(0.01, 0.0, 0.0)
+    times.drafted(1, 0.001)
     return SpeculationController(tokens, 1000, frozenset(), times, max_drafts=64, lookups=Lookups(text=lookup))
 
 
@@ -66,7 +66,7 @@ def test_in_flight_draft_marks_looked_up_tokens() -> None:
         controller, now = _controller([*range(10, 30)] * 4, lookup=lookup), 0.0
         while (in_flight_draft := controller.next_draft(now)) is None:
             assert controller.next_step(now) is not None
-            now += 1.0
+            now += 0.001
             controller.drafted([Prediction(10 + len(controller.text.tree.main()), 0.95)], 1, now)
         assert in_flight_draft.draft.ids[:3] == [10, 11, 12]
         assert all(each.source.looked_up is lookup for each in in_flight_draft.draft)
@@ -77,10 +77,10 @@ def test_drafts_are_looked_up_while_the_model_reads_a_prompt() -> None:
     controller = _controller(text)
     step = controller.next_step(0.0)
     assert step is not None and step.tails == [[]]
-    assert controller.next_draft(41.0) is None
-    in_flight_draft = next(filter(None, map(controller.next_draft, range(42, 82))))
+    assert controller.next_draft(0.041) is None
+    in_flight_draft = next(filter(None, (controller.next_draft(now / 1e3) for now in range(42, 82))))
     assert in_flight_draft.draft.ids == [3, 4, 5] and all(each.source.looked_up for each in in_flight_draft.draft)
-    controller.drafted([Prediction(99, 0.9)], 13, 82.0)
+    controller.drafted([Prediction(99, 0.9)], 13, 0.082)
     assert [node.token for node in controller.text.tree.main()[:2]] == [3, 4], "tokens in flight are not replaced"
     assert [child.token for child in controller.text.tree.root.children or ()] == [3, 99]
 

@@ -85,8 +85,8 @@ def test_text_is_finished_under_any_times(mechanisms: Mechanisms, right: float, 
 
 
 def _controller(prediction: list[int], known: list[int], *, lookup: bool = True) -> SpeculationController:
-    times = LatencyModel([40.0, 40.1, 40.2])
-    times.exchanged(10.0, 0.0, 0.0)
+    times = LatencyModel([0.04, 0.0401, 0.0402])
+    times.exchanged(0.01, 0.0, 0.0)
     lookups = Lookups(2, text=lookup, prediction=prediction)
     return SpeculationController(known, 1000, frozenset(), times, max_drafts=64, lookups=lookups, mechanisms=LOCKSTEP)
 
@@ -94,7 +94,7 @@ def _controller(prediction: list[int], known: list[int], *, lookup: bool = True)
 def test_a_draft_says_which_tokens_are_from_the_prediction() -> None:
     controller = _controller([*range(10, 60)], [1, 2, *range(10, 40)], lookup=False)
     controller.text.look_up(5, (), always=True)
-    draft = next(filter(None, (controller.next_draft(float(now)) for now in range(50))))
+    draft = next(filter(None, (controller.next_draft(now / 1e3) for now in range(50))))
     assert draft.draft.ids[:5] == [40, 41, 42, 43, 44]
     assert all(each.source is DraftSource.PREDICTION for each in draft.draft)
 

@@ -22,26 +22,26 @@ PIPELINED = replace(OVERLAPPED, in_flight=6)
 class Costs:
     """Stands in for a LatencyModel with measured times."""
 
-    draft_ms: float
+    draft_time: float
     link: float
-    pass_ms: tuple[float, ...]  # by number of draft tokens
+    passes: tuple[float, ...]  # by number of draft tokens
     queue: float = 0.0
     draft_known: bool = True
     is_shared: bool = False
     margin: float = 0.0
 
     def draft(self) -> float:
-        return self.draft_ms
+        return self.draft_time
 
     def verify(self, drafts: int) -> float:
-        return self.pass_ms[drafts]
+        return self.passes[drafts]
 
     def cost(self, drafts: int) -> float:
-        return self.pass_ms[drafts]
+        return self.passes[drafts]
 
 
-def _costs(draft_ms: float, link: float, step_ms: float, wider_ms: float) -> Costs:
-    return Costs(draft_ms, link, tuple(step_ms + wider_ms * drafts for drafts in range(MAX_AUTO + 2)))
+def _costs(draft_time: float, link: float, step: float, wider: float) -> Costs:
+    return Costs(draft_time, link, tuple(step + wider * drafts for drafts in range(MAX_AUTO + 2)))
 
 
 def _chances(each: Sequence[float]) -> list[float]:
@@ -55,9 +55,9 @@ def _steady(acceptance: float) -> list[float]:
 CHANCES = st.lists(st.floats(0.0, 1.0), min_size=MAX_AUTO + 1, max_size=MAX_AUTO + 1).map(_chances)
 COSTS = st.builds(
     Costs,
-    draft_ms=st.floats(0.001, 30.0),
+    draft_time=st.floats(0.001, 30.0),
     link=st.floats(0.0, 150.0),
-    pass_ms=st.lists(st.floats(0.001, 20.0), min_size=MAX_AUTO + 2, max_size=MAX_AUTO + 2).map(
+    passes=st.lists(st.floats(0.001, 20.0), min_size=MAX_AUTO + 2, max_size=MAX_AUTO + 2).map(
         lambda rises: tuple(accumulate(rises))
     ),
     queue=st.floats(0.0, 20.0),
@@ -67,7 +67,7 @@ COSTS = st.builds(
 def _rate(
     costs: Costs, chances: Sequence[float], length: int, mechanisms: Mechanisms, next_draft_ready: float
 ) -> float:
-    """Tokens per millisecond of rounds with `length` draft tokens, over all outcomes.
+    """Tokens per unit of time of rounds with `length` draft tokens, over all outcomes.
 
     An outcome is the number of accepted tokens and, where all are accepted, whether the bonus token was predicted.
     """
@@ -107,7 +107,7 @@ def test_best_length_gives_the_most_tokens_per_second(
 @given(costs=COSTS, chances=CHANCES)
 def test_drafter_without_cost_drafts_no_less_in_lockstep(costs: Costs, chances: list[float]) -> None:
     found = prospects(costs, chances, LOCKSTEP, 0.0)  # type: ignore[arg-type]
-    costless = prospects(replace(costs, draft_ms=0.0), chances, LOCKSTEP, 0.0)  # type: ignore[arg-type]
+    costless = prospects(replace(costs, draft_time=0.0), chances, LOCKSTEP, 0.0)  # type: ignore[arg-type]
     assert found.unhurried == costless.length >= found.length
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from specpair.speculation.policy.estimates import Curve, Line, Mean
 
-MS = st.floats(0.0, 1e6)
+TIMES = st.floats(0.0, 1e6)
 
 
 def test_mean_without_values_is_0() -> None:
@@ -45,7 +45,7 @@ def test_line_uses_its_prior_slope_before_a_second_x() -> None:
     assert (assumed.at(2.0), assumed.at(4.0), assumed.at(6.0)) == (40.0, 50.0, 60.0)
 
 
-@given(points=st.lists(st.tuples(st.floats(0.0, 20.0), MS), min_size=1, max_size=30))
+@given(points=st.lists(st.tuples(st.floats(0.0, 20.0), TIMES), min_size=1, max_size=30))
 def test_line_never_falls_nor_turns_negative(points: list[tuple[float, float]]) -> None:
     line = Line(0.9)
     for x, y in points:
@@ -84,7 +84,7 @@ def test_impossible_reported_times_are_corrected() -> None:
 
 
 def test_all_counts_follow_a_change_of_speed() -> None:
-    """An exchange takes 100 ms plus 10 ms a draft token for a while, then a fifth of both."""
+    """An exchange takes 100 plus 10 a draft token, in any unit, for a while, then a fifth of both."""
     curve = Curve()
     for _ in range(5):
         for count in (2, 5, 8):

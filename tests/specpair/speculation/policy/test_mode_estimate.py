@@ -17,46 +17,46 @@ from specpair.speculation.policy.mode_estimate import (
     rate,
 )
 
-PASS_MS = tuple(30.0 + 0.6 * more for more in range(17))
+PASS_TIMES = tuple(0.03 + 0.0006 * more for more in range(17))
 SHARES = st.floats(0.0, 1.0)
 
 
-def _machines(link_ms: float, draft_ms: float | None = 4.0, served_draft_ms: float | None = 4.0) -> PairLatencies:
-    return PairLatencies(PASS_MS, link_ms, draft_ms, served_draft_ms)
+def _machines(link: float, draft: float | None = 0.004, served_draft: float | None = 0.004) -> PairLatencies:
+    return PairLatencies(PASS_TIMES, link, draft, served_draft)
 
 
 def test_target_mode_takes_one_pass_a_token() -> None:
-    assert rate(TARGET, _machines(0.4), 0.9) == rate(TARGET, _machines(60.0), 0.1) == pytest.approx(1e3 / 30.0)
+    assert rate(TARGET, _machines(0.0004), 0.9) == rate(TARGET, _machines(0.06), 0.1) == pytest.approx(1.0 / 0.03)
 
 
 @pytest.mark.parametrize(
-    ("link_ms", "accepted", "best"), [(0.4, 0.75, REMOTE), (20.0, 0.75, FUSED), (60.0, 0.9, FUSED)]
+    ("link", "accepted", "best"), [(0.0004, 0.75, REMOTE), (0.02, 0.75, FUSED), (0.06, 0.9, FUSED)]
 )
-def test_best_mode_follows_from_the_link_and_the_share_accepted(link_ms: float, accepted: float, best: str) -> None:
-    rates = {mode: rate(mode, _machines(link_ms), accepted) for mode in (TARGET, FUSED, REMOTE)}
+def test_best_mode_follows_from_the_link_and_the_share_accepted(link: float, accepted: float, best: str) -> None:
+    rates = {mode: rate(mode, _machines(link), accepted) for mode in (TARGET, FUSED, REMOTE)}
     assert max(rates, key=lambda mode: rates[mode]) == best and rates[best] > 1.5 * rates[TARGET]
 
 
 @pytest.mark.parametrize(
-    ("mode", "link_ms", "accepted", "measured"),
+    ("mode", "link", "accepted", "measured"),
     [  # paced engines, 30 ms a pass, 4 ms a draft step, texts of 128 tokens
-        (FUSED, 0.4, 0.59, 46.5),
-        (FUSED, 0.4, 0.92, 84.0),
-        (FUSED, 60.0, 0.98, 136.8),
-        (REMOTE, 0.4, 0.98, 178.6),
-        (REMOTE, 20.0, 0.58, 37.4),
-        (REMOTE, 20.0, 0.93, 87.6),
-        (REMOTE, 60.0, 0.92, 70.3),
-        (REMOTE, 60.0, 0.98, 153.1),
+        (FUSED, 0.0004, 0.59, 46.5),
+        (FUSED, 0.0004, 0.92, 84.0),
+        (FUSED, 0.06, 0.98, 136.8),
+        (REMOTE, 0.0004, 0.98, 178.6),
+        (REMOTE, 0.02, 0.58, 37.4),
+        (REMOTE, 0.02, 0.93, 87.6),
+        (REMOTE, 0.06, 0.92, 70.3),
+        (REMOTE, 0.06, 0.98, 153.1),
     ],
 )
-def test_estimates_are_near_measured_rates(mode: str, link_ms: float, accepted: float, measured: float) -> None:
-    assert 0.8 * measured < rate(mode, _machines(link_ms), accepted) < 1.25 * measured
+def test_estimates_are_near_measured_rates(mode: str, link: float, accepted: float, measured: float) -> None:
+    assert 0.8 * measured < rate(mode, _machines(link), accepted) < 1.25 * measured
 
 
-@given(st.sampled_from([TARGET, FUSED, REMOTE]), st.floats(0.1, 200.0), SHARES, SHARES)
-def test_higher_acceptance_is_never_slower(mode: str, link_ms: float, one: float, other: float) -> None:
-    machines = _machines(link_ms)
+@given(st.sampled_from([TARGET, FUSED, REMOTE]), st.floats(1e-4, 0.2), SHARES, SHARES)
+def test_higher_acceptance_is_never_slower(mode: str, link: float, one: float, other: float) -> None:
+    machines = _machines(link)
     assert rate(mode, machines, min(one, other)) <= rate(mode, machines, max(one, other)) * 1.0001
 
 
@@ -65,7 +65,7 @@ def test_likely_rate_lies_between_the_bounds(accepted: int, rejected: int) -> No
     acceptance = AcceptanceEstimate()
     acceptance.learn(accepted, accepted + rejected)
     for mode in (TARGET, FUSED, REMOTE):
-        low, likely, high = estimate(mode, _machines(20.0), acceptance)
+        low, likely, high = estimate(mode, _machines(0.02), acceptance)
         assert 0.0 < low < likely < high
 
 
@@ -81,15 +81,17 @@ def test_comparisons_narrow_the_share_and_old_ones_fade() -> None:
 
 
 def test_unknown_time_gives_a_wide_range() -> None:
-    known, assumed = (estimate(FUSED, _machines(1.0, served_draft_ms=ms), AcceptanceEstimate()) for ms in (4.0, None))
+    known, assumed = (
+        estimate(FUSED, _machines(0.001, served_draft=step), AcceptanceEstimate()) for step in (0.004, None)
+    )
     assert assumed.high / assumed.low > 3.0 * known.high / known.low
-    nothing = estimate(TARGET, PairLatencies((), 1.0), AcceptanceEstimate())
+    nothing = estimate(TARGET, PairLatencies((), 0.001), AcceptanceEstimate())
     assert 0.0 < nothing.low < nothing.likely / 2 < nothing.high / 4
 
 
 def test_on_the_same_cores_drafting_takes_turns_with_passes() -> None:
     """Drafting is not hidden then: it is worth less than on cores of its own, and nothing where it takes too long."""
-    apart = PairLatencies(tuple(60.0 + 15.0 * more for more in range(17)), 0.1, 27.0)
-    shared = replace(apart, read_ms=5.0)
+    apart = PairLatencies(tuple(0.06 + 0.015 * more for more in range(17)), 0.0001, 0.027)
+    shared = replace(apart, read=0.005)
     assert rate(REMOTE, apart, 0.95) > 1.2 * rate(REMOTE, shared, 0.95)
     assert rate(REMOTE, shared, 0.5) < rate(TARGET, shared, 0.5) < 1.2 * rate(REMOTE, shared, 0.5)

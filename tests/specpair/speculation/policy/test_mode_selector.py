@@ -12,13 +12,13 @@ from specpair.speculation.policy.mode_measurement import TURN, WARM_UP, ModeMeas
 from specpair.speculation.policy.mode_selector import ModeSelector
 
 MODES = [REMOTE, FUSED, TARGET]
-PASS_MS = tuple(30.0 + 0.6 * more for more in range(17))
+PASS_TIMES = tuple(0.03 + 0.0006 * more for more in range(17))
 SHARED = {REMOTE: "draft", FUSED: "draft"}
 
 
-def _selector(link_ms: float = 0.4, modes: list[str] = MODES, **options: object) -> ModeSelector:
+def _selector(link: float = 0.0004, modes: list[str] = MODES, **options: object) -> ModeSelector:
     drafts = options.pop("drafts", SHARED)
-    return ModeSelector(modes, PairLatencies(PASS_MS, link_ms, 4.0, 4.0), drafts, **options)  # type: ignore[arg-type]
+    return ModeSelector(modes, PairLatencies(PASS_TIMES, link, 0.004, 0.004), drafts, **options)  # type: ignore[arg-type]
 
 
 def _write(selector: ModeSelector, rates: dict[str, float], tokens: int = 128, share: float = 0.75) -> dict[str, int]:
@@ -47,58 +47,58 @@ def _expected(selector: ModeSelector) -> dict[str, float]:
     return rates
 
 
-@pytest.mark.parametrize(("link_ms", "best"), [(0.4, REMOTE), (20.0, FUSED), (60.0, FUSED)])
-def test_one_mode_writes_a_short_text_where_estimates_are_right(link_ms: float, best: str) -> None:
-    selector = _selector(link_ms)
+@pytest.mark.parametrize(("link", "best"), [(0.0004, REMOTE), (0.02, FUSED), (0.06, FUSED)])
+def test_one_mode_writes_a_short_text_where_estimates_are_right(link: float, best: str) -> None:
+    selector = _selector(link)
     rates = _expected(selector)
     assert _write(selector, rates) == {best: 128}
 
 
 def test_mode_that_could_not_win_is_never_tried() -> None:
-    selector = _selector(60.0)
+    selector = _selector(0.06)
     for _ in range(50):
         assert TARGET not in _write(selector, {REMOTE: 40.0, FUSED: 63.0, TARGET: 33.0})
 
 
 def test_first_mode_is_left_where_its_drafts_are_rejected() -> None:
     """Drafts that are hardly accepted cost more than they gain, on either end."""
-    selector = _selector(0.4, drafts={REMOTE: "poor", FUSED: "good"})
+    selector = _selector(0.0004, drafts={REMOTE: "poor", FUSED: "good"})
     by_mode = _write(selector, {REMOTE: 34.0, FUSED: 64.0, TARGET: 33.0}, share=0.2)
     assert by_mode == {REMOTE: 12, FUSED: 116}
 
 
 def test_mode_that_is_slower_than_its_acceptance_suggests_is_left() -> None:
     """Its draft tokens are accepted, but something else takes time, such as a slow link or other work."""
-    selector = _selector(0.4)
+    selector = _selector(0.0004)
     by_mode = _write(selector, {REMOTE: 25.0, FUSED: 63.0, TARGET: 33.0}, 256)
     assert by_mode[REMOTE] <= 40 and by_mode[FUSED] >= 200
 
 
 def test_acceptance_is_shared_by_modes_with_the_same_draft_model() -> None:
-    selector = _selector(20.0)
+    selector = _selector(0.02)
     assert selector.next(1000) == FUSED
     selector.add_measurement(FUSED, 40, 0.0, 39, 40)
     assert selector.next(1000) == REMOTE
-    apart = _selector(20.0, drafts={REMOTE: "small", FUSED: "large"})
+    apart = _selector(0.02, drafts={REMOTE: "small", FUSED: "large"})
     apart.add_measurement(FUSED, 40, 0.0, 39, 40)
     assert apart.next(1000) == FUSED
 
 
 def test_change_must_be_repaid_by_the_rest_of_the_text() -> None:
     for left, mode in ((1000, REMOTE), (20, FUSED)):
-        selector = _selector(20.0)
+        selector = _selector(0.02)
         selector.add_measurement(FUSED, 40, 0.4, 39, 40)
         assert selector.next(left, FUSED, 40) == mode
 
 
 def test_stretch_has_a_least_length() -> None:
-    selector = _selector(0.4)
+    selector = _selector(0.0004)
     selector.add_measurement(REMOTE, 8, 0.0, 0, 8)
     assert selector.next(1000, REMOTE, 8) == REMOTE
 
 
 def test_long_text_repays_a_trial_that_may_gain_nothing() -> None:
-    selector = _selector(20.0, drafts={REMOTE: "one", FUSED: "other"})
+    selector = _selector(0.02, drafts={REMOTE: "one", FUSED: "other"})
     rates = {REMOTE: 90.0, FUSED: 60.0, TARGET: 33.0}
     assert set(_write(selector, rates, 128)) == {FUSED}
     by_mode = _write(selector, rates, 2000, share=0.8)
@@ -108,7 +108,7 @@ def test_long_text_repays_a_trial_that_may_gain_nothing() -> None:
 def test_trials_at_the_beginning_of_texts_cost_a_trifle() -> None:
     """A tried mode that is faster is found in the end."""
     for rate, found in ((90.0, True), (45.0, False)):
-        selector = _selector(20.0, drafts={REMOTE: "one", FUSED: "other"})
+        selector = _selector(0.02, drafts={REMOTE: "one", FUSED: "other"})
         texts = [_write(selector, {REMOTE: rate, FUSED: 60.0, TARGET: 33.0}) for _ in range(60)]
         assert all(set(text) == {FUSED} for text in texts[:4]), "no trial before enough was written"
         tried = sum(REMOTE in text for text in texts)
@@ -121,7 +121,7 @@ def test_remembered_best_mode_begins_and_stays() -> None:
         REMOTE: ModeMeasurement(100.0, 100 / 80.0, 75.0, 100.0, remembered=True),
         FUSED: ModeMeasurement(100.0, 100 / 50.0, 75.0, 100.0, remembered=True),
     }
-    selector = _selector(20.0, measured_by_mode=remembered)
+    selector = _selector(0.02, measured_by_mode=remembered)
     assert "remote remembered 80.0, fused remembered 50.0" in selector.why() and selector.fastest is None
     assert _write(selector, {REMOTE: 80.0, FUSED: 50.0, TARGET: 33.0}) == {REMOTE: 128}
     assert "remote measured 80.0" in selector.why() and selector.fastest == REMOTE
@@ -132,7 +132,7 @@ def test_remembered_best_mode_is_left_where_it_is_slower_now() -> None:
         REMOTE: ModeMeasurement(100.0, 100 / 80.0, 75.0, 100.0, remembered=True),
         FUSED: ModeMeasurement(100.0, 100 / 70.0, 75.0, 100.0, remembered=True),
     }
-    selector = _selector(20.0, measured_by_mode=remembered)
+    selector = _selector(0.02, measured_by_mode=remembered)
     by_mode = _write(selector, {REMOTE: 25.0, FUSED: 70.0, TARGET: 33.0}, 256)
     assert by_mode[REMOTE] <= 60 and by_mode[FUSED] >= 190
 
@@ -140,7 +140,7 @@ def test_remembered_best_mode_is_left_where_it_is_slower_now() -> None:
 def test_remembered_rate_from_a_slow_moment_is_measured_again() -> None:
     """The estimate is 63 and the remembered rate 15: the mode is tried again when that costs a trifle."""
     slow = {REMOTE: ModeMeasurement(30.0, 30 / 15.0, 22.0, 30.0, remembered=True)}
-    selector = _selector(0.4, measured_by_mode=slow)
+    selector = _selector(0.0004, measured_by_mode=slow)
     texts = [_write(selector, {REMOTE: 63.0, FUSED: 45.0, TARGET: 33.0}) for _ in range(100)]
     assert texts[0] == {FUSED: 128} and texts[-1] == {REMOTE: 128}
 
@@ -150,7 +150,7 @@ def test_surprising_remembered_rate_of_many_tokens_is_measured_again() -> None:
         REMOTE: ModeMeasurement(256.0, 256 / 15.0, 192.0, 256.0, remembered=True),
         FUSED: ModeMeasurement(256.0, 256 / 45.0, 192.0, 256.0, remembered=True),
     }
-    selector = _selector(0.4, measured_by_mode=slow)
+    selector = _selector(0.0004, measured_by_mode=slow)
     texts = [_write(selector, {REMOTE: 63.0, FUSED: 45.0, TARGET: 33.0}) for _ in range(100)]
     assert texts[0] == {FUSED: 128} and texts[-1] == {REMOTE: 128}
 
@@ -163,7 +163,7 @@ def test_remembered_rates_are_dropped_when_a_mode_is_far_faster() -> None:
         FUSED: ModeMeasurement(252.0, 252 / 16.7, 189.0, 252.0, remembered=True),
         TARGET: ModeMeasurement(40.0, 40 / 19.8, remembered=True),
     }
-    selector = _selector(0.4, measured_by_mode=slow)
+    selector = _selector(0.0004, measured_by_mode=slow)
     by_mode = _write(selector, rates, 400)
     assert by_mode[FUSED] > 250 and selector.next(400) == FUSED
     assert "fused measured" in selector.why() and "remembered" not in selector.why()
@@ -174,28 +174,28 @@ def test_remembered_rates_stay_where_a_mode_is_as_fast_as_remembered() -> None:
         REMOTE: ModeMeasurement(64.0, 64 / 60.0, 48.0, 64.0, remembered=True),
         FUSED: ModeMeasurement(64.0, 64 / 40.0, 48.0, 64.0, remembered=True),
     }
-    selector = _selector(0.4, measured_by_mode=remembered)
+    selector = _selector(0.0004, measured_by_mode=remembered)
     assert _write(selector, {REMOTE: 66.0, FUSED: 40.0, TARGET: 33.0}) == {REMOTE: 128}
     assert "fused remembered 40.0" in selector.why()
 
 
 def test_slow_trial_ends_and_a_faster_mode_writes_the_rest() -> None:
     """On a busy machine every mode is slow, and the mode on trial is the slowest."""
-    selector = _selector(0.4)
+    selector = _selector(0.0004)
     by_mode = _write(selector, {REMOTE: 18.0, FUSED: 14.0, TARGET: 19.0}, 400)
     assert by_mode[FUSED] <= 100, by_mode
     assert selector.why().startswith("target measured 19.0, remote measured 18.0") and selector.next(400) != FUSED
 
 
-@given(st.floats(0.1, 120.0), st.floats(0.3, 0.99), st.integers(1, 400))
-def test_text_has_few_changes_of_mode(link_ms: float, share: float, tokens: int) -> None:
-    selector = _selector(link_ms)
+@given(st.floats(1e-4, 0.12), st.floats(0.3, 0.99), st.integers(1, 400))
+def test_text_has_few_changes_of_mode(link: float, share: float, tokens: int) -> None:
+    selector = _selector(link)
     rates = _expected(selector)
     assert len(_write(selector, rates, tokens, share)) <= 3
 
 
 def test_best_mode_is_found_by_trials_where_no_times_are_known() -> None:
-    selector = ModeSelector(MODES, PairLatencies((), 0.4), SHARED)
+    selector = ModeSelector(MODES, PairLatencies((), 0.0004), SHARED)
     by_mode = _write(selector, {REMOTE: 5.0, FUSED: 90.0, TARGET: 30.0}, 600)
     assert max(by_mode, key=lambda mode: by_mode[mode]) == FUSED
 
@@ -208,7 +208,7 @@ def test_single_mode_needs_no_trial() -> None:
 
 
 def test_why_reports_estimates_and_measurements() -> None:
-    selector = _selector(20.0)
+    selector = _selector(0.02)
     assert selector.why().startswith("fused expected ") and selector.why().endswith("at a round trip of 20.0 ms")
     assert selector.fastest is None
     _write(selector, {REMOTE: 50.0, FUSED: 60.0, TARGET: 33.0})
@@ -239,12 +239,12 @@ def test_old_measurements_count_less() -> None:
 @pytest.mark.parametrize(
     ("before", "now", "differs"),
     [
-        (0.2, 50.0, True),
-        (50.0, 0.2, True),
-        (50.0, 60.0, False),
-        (50.0, 71.0, True),
-        (0.2, 4.9, False),
-        (1.0, 6.1, True),
+        (0.0002, 0.05, True),
+        (0.05, 0.0002, True),
+        (0.05, 0.06, False),
+        (0.05, 0.071, True),
+        (0.0002, 0.0049, False),
+        (0.001, 0.0061, True),
     ],
 )
 def test_link_differs_where_the_round_trip_is_far_off(before: float, now: float, differs: bool) -> None:
@@ -252,24 +252,24 @@ def test_link_differs_where_the_round_trip_is_far_off(before: float, now: float,
 
 
 def test_another_link_starts_over_from_estimates_and_memory() -> None:
-    selector = _selector(0.4)
+    selector = _selector(0.0004)
     _write(selector, {REMOTE: 80.0, FUSED: 60.0, TARGET: 33.0})
     assert selector.next(128) == REMOTE
-    selector.begin(60.0)
-    assert selector.link_ms == 60.0 and "measured" not in selector.why() and selector.next(128) == FUSED
+    selector.begin(0.06)
+    assert selector.link == 0.06 and "measured" not in selector.why() and selector.next(128) == FUSED
     measurement = ModeMeasurement(100.0, 1.0, 75.0, 100.0, remembered=True)
-    selector.begin(60.0, {REMOTE: measurement, FUSED: replace(measurement, seconds=2.0)})
+    selector.begin(0.06, {REMOTE: measurement, FUSED: replace(measurement, seconds=2.0)})
     assert selector.next(128) == REMOTE
 
 
 # Both ends on the same two cores: passes of a real pair over 1, 2, … tokens, with weights in 4 bits and in bfloat16.
-FOUR_BITS = tuple(34.0 + 22.0 * more for more in range(17))
-BFLOAT16 = (70.0, 114.0, 127.0, 141.0, *(147.0 + 9.0 * more for more in range(13)))
+FOUR_BITS = tuple(0.034 + 0.022 * more for more in range(17))
+BFLOAT16 = (0.07, 0.114, 0.127, 0.141, *(0.147 + 0.009 * more for more in range(13)))
 HERE = [REMOTE, TARGET]
 
 
-def _on_shared_cores(pass_ms: tuple[float, ...]) -> ModeSelector:
-    return ModeSelector(HERE, PairLatencies(pass_ms, 0.5, draft_ms=22.0, read_ms=4.6), {REMOTE: "draft"})
+def _on_shared_cores(pass_times: tuple[float, ...]) -> ModeSelector:
+    return ModeSelector(HERE, PairLatencies(pass_times, 0.0005, draft=0.022, read=0.0046), {REMOTE: "draft"})
 
 
 @pytest.mark.parametrize("tokens", [16, 128, 2000])
@@ -308,8 +308,8 @@ def test_other_work_on_shared_cores_does_not_make_drafts_look_better() -> None:
     assert _write(selector, {REMOTE: 10.0, TARGET: 15.0}, 1000) == {TARGET: 1000}
 
 
-@pytest.mark.parametrize("read_ms", [None, 0.05], ids=["cores of its own", "shared cores"])
-def test_a_target_as_fast_as_a_round_begins_alone(read_ms: float | None) -> None:
+@pytest.mark.parametrize("read", [None, 5e-5], ids=["cores of its own", "shared cores"])
+def test_a_target_as_fast_as_a_round_begins_alone(read: float | None) -> None:
     """As the one that ships, whose draft model takes 0.3 ms a token."""
-    small = PairLatencies(tuple(1.0 + 0.2 * more for more in range(17)), 0.3, draft_ms=0.3, read_ms=read_ms)
+    small = PairLatencies(tuple(0.001 + 0.0002 * more for more in range(17)), 0.0003, draft=0.0003, read=read)
     assert ModeSelector(HERE, small, {REMOTE: "draft"}).next(128, unread=20) == TARGET

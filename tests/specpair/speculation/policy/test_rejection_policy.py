@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from specpair.speculation.policy.rejection_policy import NOT_SOON, RejectionPolicy, best_rejection_policy
 
-STEP, MOST = 25.0, 16
+STEP, MOST = 0.025, 16  # seconds of a pass; draft tokens
 
 
 class Costs:
     """Stands in for a LatencyModel with measured times."""
 
-    margin = 2.0
+    margin = 0.002
 
     def __init__(self, link: float, draft: float, is_shared: bool = False) -> None:
         self.link, self._draft, self.is_shared = link, draft, is_shared
@@ -24,7 +24,7 @@ class Costs:
         return self._draft
 
     def cost(self, drafts: int) -> float:
-        return STEP + 0.5 * drafts
+        return STEP + 0.0005 * drafts
 
 
 def _plan(
@@ -43,29 +43,29 @@ def _plan(
 @pytest.mark.parametrize(
     ("right", "link", "draft", "self_continue"),
     [
-        (0.9, 2.0, 4.0, False),  # a good draft arrives soon
-        (0.9, 50.0, 4.0, True),  # the draft arrives two steps later
-        (0.9, 2.0, 40.0, True),  # drafting takes longer than a step
-        (0.5, 2.0, 4.0, False),
-        (0.5, 15.0, 4.0, True),  # the draft is not worth half a step
+        (0.9, 0.002, 0.004, False),  # a good draft arrives soon
+        (0.9, 0.05, 0.004, True),  # the draft arrives two steps later
+        (0.9, 0.002, 0.04, True),  # drafting takes longer than a step
+        (0.5, 0.002, 0.004, False),
+        (0.5, 0.015, 0.004, True),  # the draft is not worth half a step
     ],
 )
 def test_verifier_self_continues_where_that_gains_more_than_waiting(
     right: float, link: float, draft: float, self_continue: bool
 ) -> None:
-    rate = max(0.04, (1.0 + right) / (STEP + link + draft))
+    rate = max(40.0, (1.0 + right) / (STEP + link + draft))
     assert _plan(right, link, draft, rate).self_continue == self_continue
     assert not _plan(right, link, draft, rate, may=False).self_continue
 
 
 def test_waiting_verifier_is_told_how_long() -> None:
     """A round trip of two milliseconds, and the time of some draft tokens."""
-    found = _plan(0.9, 2.0, 4.0, 0.1)
-    assert not found.self_continue and (found.next_in - 2.0) / 4.0 in range(3, 12)
-    assert _plan(0.9, 2.0, 4.0, 0.1, next_draft_ready=0.99).next_in < 5.0
+    found = _plan(0.9, 0.002, 0.004, 100.0)
+    assert not found.self_continue and round((found.next_in - 0.002) / 0.004, 9) in range(3, 12)
+    assert _plan(0.9, 0.002, 0.004, 100.0, next_draft_ready=0.99).next_in < 0.005
 
 
-@given(right=st.floats(0.0, 1.0), link=st.floats(0.0, 100.0), draft=st.floats(0.1, 40.0), rate=st.floats(0.001, 0.3))
+@given(right=st.floats(0.0, 1.0), link=st.floats(0.0, 0.1), draft=st.floats(1e-4, 0.04), rate=st.floats(1.0, 300.0))
 def test_waiting_verifier_waits_for_the_draft_length_of_the_greatest_value(
     right: float, link: float, draft: float, rate: float
 ) -> None:
@@ -73,7 +73,7 @@ def test_waiting_verifier_waits_for_the_draft_length_of_the_greatest_value(
     chances = [1.0, *accumulate([right] * MOST, mul)]
 
     def worth(drafts: float) -> float:
-        return 1.08 * sum(chances[: round(drafts) + 1]) - rate * (drafts * draft + 0.5 * drafts)
+        return 1.08 * sum(chances[: round(drafts) + 1]) - rate * (drafts * draft + 0.0005 * drafts)
 
     found = _plan(right, link, draft, rate, may=False)
     assert worth((found.next_in - link) / draft) == pytest.approx(max(map(worth, range(1, MOST + 1))), abs=1e-9)
@@ -81,20 +81,20 @@ def test_waiting_verifier_waits_for_the_draft_length_of_the_greatest_value(
 
 def test_verifier_waits_between_steps_only_for_a_draft_that_comes_soon() -> None:
     """On a link of two steps it may wait after the second step. Where the wait is long, it self-continues at once."""
-    for link in (51.0, 58.0, 70.0):
-        found = _plan(0.9, link, 2.0, 0.08)
+    for link in (0.051, 0.058, 0.07):
+        found = _plan(0.9, link, 0.002, 80.0)
         assert found.self_continue
-        assert found.next_in == NOT_SOON or found.next_in % STEP <= 0.4 * STEP
-    assert any(_plan(0.9, link, 4.0, 0.08).next_in < NOT_SOON for link in range(30, 60))
+        assert found.next_in == NOT_SOON or (found.next_in + 1e-9) % STEP <= 0.4 * STEP + 2e-9  # rounding
+    assert any(_plan(0.9, link / 1e3, 0.004, 80.0).next_in < NOT_SOON for link in range(30, 60))
 
 
 def test_shared_passes_self_continue_but_announce_the_draft() -> None:
     """Shared passes take place in any case, so leaving them out gains nothing."""
-    assert not _plan(0.9, 2.0, 4.0, 0.1).self_continue
-    assert _plan(0.9, 2.0, 4.0, 0.1, shared=True).self_continue
-    soon = _plan(0.9, 2.0, 4.0, 0.1, next_draft_ready=0.99, shared=True)
-    assert soon.self_continue and soon.next_in < 5.0
+    assert not _plan(0.9, 0.002, 0.004, 100.0).self_continue
+    assert _plan(0.9, 0.002, 0.004, 100.0, shared=True).self_continue
+    soon = _plan(0.9, 0.002, 0.004, 100.0, next_draft_ready=0.99, shared=True)
+    assert soon.self_continue and soon.next_in < 0.005
 
 
 def test_useless_drafter_is_not_waited_for() -> None:
-    assert _plan(0.0, 30.0, 4.0, 1.0 / STEP) == (True, NOT_SOON)
+    assert _plan(0.0, 0.03, 0.004, 1.0 / STEP) == (True, NOT_SOON)

@@ -1,4 +1,4 @@
-"""Pass starts computed by hand, for a link of 20 ms and passes of 50 ms plus 2 ms a draft token."""
+"""Pass starts computed by hand, for a link of 20 and passes of 50 plus 2 a draft token, in any unit of time."""
 
 from math import inf
 
@@ -19,17 +19,17 @@ class Costs:
         return 50.0 + 2.0 * drafts
 
 
-def _timeline(self_continue: bool = False, next_in_ms: float | None = None) -> VerifierTimeline:
-    """Seven tokens are known since 100 ms, so the verifier's pass ended at 90 ms."""
+def _timeline(self_continue: bool = False, next_in: float | None = None) -> VerifierTimeline:
+    """Seven tokens are known since 100, so the verifier's pass ended at 90."""
     timeline = VerifierTimeline(Costs(), self_continue, 3, 0.0, 0.0)  # type: ignore[arg-type]
     timeline.news(7, 100.0)
-    timeline.expects(next_in_ms, 100.0)
+    timeline.expects(next_in, 100.0)
     return timeline
 
 
-def _sent(timeline: VerifierTimeline, at: float, position: int, drafts: int, next_in_ms: float = 0.0) -> InFlightDraft:
+def _sent(timeline: VerifierTimeline, at: float, position: int, drafts: int, next_in: float = 0.0) -> InFlightDraft:
     in_flight_draft = InFlightDraft(
-        Draft.chain(position, range(position, position + drafts)), at, next_in_ms, timeline.self_continue
+        Draft.chain(position, range(position, position + drafts)), at, next_in, timeline.self_continue
     )
     timeline.sent(in_flight_draft)
     return in_flight_draft
@@ -113,13 +113,13 @@ def test_draft_waits_for_the_end_of_a_self_continuation_step() -> None:
 
 
 def test_verifier_waits_for_an_announced_draft_and_half_a_step_longer() -> None:
-    timeline = _timeline(self_continue=True, next_in_ms=20.0)  # until 90 + 20 + 25
+    timeline = _timeline(self_continue=True, next_in=20.0)  # until 90 + 20 + 25
     assert timeline.starts([100.0, 125.0, 126.0], 100.0) == [(110.0, 7), (135.0, 7), (185.0, 8)]
 
 
-@pytest.mark.parametrize("next_in_ms", [25.0, 60.0, 1e6])
-def test_verifier_self_continues_where_the_draft_is_half_a_step_away(next_in_ms: float) -> None:
-    assert _start(_timeline(self_continue=True, next_in_ms=next_in_ms), 100.0) == (140.0, 8)
+@pytest.mark.parametrize("next_in", [25.0, 60.0, 1e6])
+def test_verifier_self_continues_where_the_draft_is_half_a_step_away(next_in: float) -> None:
+    assert _start(_timeline(self_continue=True, next_in=next_in), 100.0) == (140.0, 8)
 
 
 def test_announcement_in_the_prefill_request_counts_from_the_start() -> None:
@@ -162,8 +162,8 @@ def test_draft_states_whether_the_verifier_self_continues() -> None:
 def test_waits_tells_when_the_verifier_is_idle() -> None:
     waiting, soon, later = (
         _timeline(),
-        _timeline(self_continue=True, next_in_ms=20.0),
-        _timeline(self_continue=True, next_in_ms=60.0),
+        _timeline(self_continue=True, next_in=20.0),
+        _timeline(self_continue=True, next_in=60.0),
     )
     assert [waiting.waits(now) for now in (100.0, 1e4)] == [True, True]
     assert [soon.waits(now) for now in (100.0, 124.0, 126.0)] == [True, True, False]  # until 90 + 20 + 25
@@ -174,7 +174,7 @@ def test_waits_tells_when_the_verifier_is_idle() -> None:
 
 def test_verifier_self_continues_until_half_a_step_before_the_draft() -> None:
     """A step runs from 90 to 140. The draft is expected at 150, and the verifier waits for it until 175."""
-    timeline = _timeline(self_continue=True, next_in_ms=60.0)
+    timeline = _timeline(self_continue=True, next_in=60.0)
     sent = [100.0, 129.0, 131.0, 165.0, 166.0]
     assert timeline.starts(sent, 100.0) == [(140.0, 8), (140.0, 8), (141.0, 8), (175.0, 8), (225.0, 9)]
     timeline.news(8, 150.0)  # after its step; the draft is expected as before
@@ -201,9 +201,9 @@ def test_self_continuation_equals_a_step_by_step_simulation(until: int, known: f
 
 def test_verifier_self_continues_at_once_after_an_empty_draft() -> None:
     """An empty draft announces that none comes soon. After an accepted draft, the next one is expected."""
-    empty, drafts = (_timeline(self_continue=True, next_in_ms=20.0) for _ in range(2))
-    _sent(empty, 100.0, 7, 0, next_in_ms=1e6)  # a step from 110 to 160
-    _sent(drafts, 100.0, 7, 2, next_in_ms=1e6)  # judged from 110 to 164
+    empty, drafts = (_timeline(self_continue=True, next_in=20.0) for _ in range(2))
+    _sent(empty, 100.0, 7, 0, next_in=1e6)  # a step from 110 to 160
+    _sent(drafts, 100.0, 7, 2, next_in=1e6)  # judged from 110 to 164
     assert empty.starts([155.0], 100.0) == [(210.0, 9)]
     assert drafts.starts([159.0], 100.0) == [(169.0, 10)]
 
