@@ -1,9 +1,10 @@
 """The words of this project as types, in the order in which one round uses them. To be read first.
 
 A user asks for a text. `TextSpec` holds its options, among them how its tokens are drawn (`Sampling`) and by which rule
-draft tokens are accepted (`Strategy`). The target, a big model, could write the text alone, with a pass for each token.
-But a pass over a few tokens takes hardly longer than one over a single token. So a small model drafts the next few
-tokens, and the target says in one pass which of them it would have written. The result is the target's text.
+draft tokens are accepted (`Strategy`). The target, a big model, could write the text alone, in a pass (a run of the
+model) for each token. But a pass over a few tokens takes hardly longer than one over a single token. So a small model
+drafts the next few tokens, and the target says in one pass which of them it would have written. The result is the
+target's text.
 
 The text, prompt included, is a list of token ids. It only grows: a committed token never changes. A position says how
 many tokens of the text come before a token.
@@ -22,8 +23,8 @@ many tokens of the text come before a token.
    each came from. `TokenDetails` holds that, and what else is told of committed tokens on request. What was rejected
    need not be undone: whatever a slot holds from an entry's start on is forgotten.
 
-`one_round` below does these four steps on one machine, with nothing left out but speed. The two ends of a pair share
-them: the drafter sends the draft, the verifier answers with the committed tokens, and the drafter drafts on meanwhile.
+`one_round` below does these four steps on one machine. The two ends of a pair share them: the drafter sends the draft,
+the verifier answers with the committed tokens, and the drafter drafts on meanwhile.
 docs/architecture.md follows a draft token through both, and docs/glossary.md has all other words.
 """
 
@@ -76,6 +77,7 @@ def one_round(
 ) -> TokenDetails:
     """Draft `length` tokens behind `text`, have them judged in one pass, and append what is committed to `text`.
 
+    `spec`: by its seed, filters, strategy and threshold; logit processors are left out here.
     `extend`: `Backend.extend` of the target, whose slot 0 holds the text but for the pending token. `ends`: ids of the
     end tokens. Returns where each committed token came from.
 
