@@ -183,18 +183,18 @@ class Choices:
     def _timings(self) -> Timings:
         now, generated = time.monotonic(), sum(output.count for output in self._outputs)
         first = now if self._first is None else self._first
-        prompt_ms, predicted_ms = 1e3 * (first - self._began), 1e3 * (now - first)
+        prompt, predicted = first - self._began, now - first
         counts, cached = [text.counts for text in self._texts], self._cached_tokens
         read = self._order.prompt_tokens - cached
         return Timings(
             cache_n=cached,
             prompt_n=read,
-            prompt_ms=round(prompt_ms, 3),
-            prompt_per_second=rate(read, prompt_ms),
+            prompt_ms=round(1e3 * prompt, 3),
+            prompt_per_second=rate(read, prompt),
             predicted_n=generated,
-            predicted_ms=round(predicted_ms, 3),
-            predicted_per_token_ms=round(predicted_ms / generated, 3) if generated else None,
-            predicted_per_second=rate(generated, predicted_ms),
+            predicted_ms=round(1e3 * predicted, 3),
+            predicted_per_token_ms=round(1e3 * predicted / generated, 3) if generated else None,
+            predicted_per_second=rate(generated, predicted),
             draft_n=sum(each.drafted for each in counts),
             draft_n_accepted=sum(each.accepted for each in counts),
         )

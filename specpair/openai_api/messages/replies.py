@@ -199,6 +199,6 @@ class Models(Reply):
     data: Annotated[list[Model], Field(description="The one model.")]
 
 
-def rate(count: int, ms: float) -> float | None:
+def rate(count: int, seconds: float) -> float | None:
     """Per second; None without a time."""
-    return round(1e3 * count / ms, 3) if ms > 0.0 else None
+    return round(count / seconds, 3) if seconds > 0.0 else None

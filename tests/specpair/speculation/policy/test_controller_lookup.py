@@ -23,7 +23,7 @@ NEVER = Script()  # hardly ever repeats itself
 
 def rate(script: Script, right: float, draft: float, lookup: bool, mechanisms: Mechanisms = Mechanisms()) -> float:
     """Tokens per second with a target of 40 ms a step."""
-    world: dict[str, Any] = {"rtt": 10.0, "step": 40.0, "wider": 0.3, "draft": draft}
+    world: dict[str, Any] = {"rtt": 0.01, "step": 0.04, "wider": 0.0003, "draft": draft}
     return run(
         Knowing(right, script=script), mechanisms, script=script, lookup=lookup, **world
     ).course.tokens_per_second
@@ -31,27 +31,27 @@ def rate(script: Script, right: float, draft: float, lookup: bool, mechanisms: M
 
 @pytest.mark.parametrize("mechanisms", [Mechanisms(), Mechanisms(self_continue=False), LOCKSTEP], ids=str)
 def test_lookup_replaces_a_slow_draft_model_in_repetitive_text(mechanisms: Mechanisms) -> None:
-    target_alone = 1e3 / 40.0
-    slow = rate(REPEATS, 0.9, 400.0, lookup=False, mechanisms=mechanisms)
+    target_alone = 1.0 / 0.04
+    slow = rate(REPEATS, 0.9, 0.4, lookup=False, mechanisms=mechanisms)
     assert slow < 1.3 * target_alone
-    assert rate(REPEATS, 0.9, 400.0, lookup=True, mechanisms=mechanisms) > 1.8 * slow
+    assert rate(REPEATS, 0.9, 0.4, lookup=True, mechanisms=mechanisms) > 1.8 * slow
 
 
 def test_lookup_replaces_a_useless_draft_model_in_repetitive_text() -> None:
-    assert rate(REPEATS, 0.0, 4.0, lookup=True) > 1.8 * rate(REPEATS, 0.0, 4.0, lookup=False)
+    assert rate(REPEATS, 0.0, 0.004, lookup=True) > 1.8 * rate(REPEATS, 0.0, 0.004, lookup=False)
 
 
 def test_lookup_costs_nothing_in_text_without_repetition() -> None:
-    for right, draft in ((0.9, 400.0), (0.0, 4.0), (0.9, 4.0)):
+    for right, draft in ((0.9, 0.4), (0.0, 0.004), (0.9, 0.004)):
         assert rate(NEVER, right, draft, lookup=True) > 0.97 * rate(NEVER, right, draft, lookup=False)
 
 
 def test_good_draft_model_keeps_drafting() -> None:
-    assert rate(REPEATS, 0.95, 2.0, lookup=True) > 0.95 * rate(REPEATS, 0.95, 2.0, lookup=False)
+    assert rate(REPEATS, 0.95, 0.002, lookup=True) > 0.95 * rate(REPEATS, 0.95, 0.002, lookup=False)
 
 
 def test_lookup_replaces_a_draft_model_where_it_is_likelier_right() -> None:
-    assert rate(REPEATS, 0.6, 8.0, lookup=True) > 1.3 * rate(REPEATS, 0.6, 8.0, lookup=False)
+    assert rate(REPEATS, 0.6, 0.008, lookup=True) > 1.3 * rate(REPEATS, 0.6, 0.008, lookup=False)
 
 
 def _controller(tokens: list[int], *, lookup: bool = True) -> SpeculationController:
@@ -89,21 +89,21 @@ def test_drafts_are_looked_up_while_the_model_reads_a_prompt() -> None:
 def test_path_longer_than_the_limit_is_sent_in_part(width: int) -> None:
     """A model's token behind a path that was looked up meanwhile must not make both ends wait for each other."""
     script = Script(seed=3, support=3)
-    world: dict[str, Any] = {"rtt": 0.6, "draft": 0.5, "wider": 3.0, "uneven": 0.3, "step": 30.0}
+    world: dict[str, Any] = {"rtt": 0.0006, "draft": 0.0005, "wider": 0.003, "uneven": 0.3, "step": 0.03}
     run(Knowing(0.7, width=width, script=script), Mechanisms(), script=script, lookup=True, **world)
 
 
 @examples(20)
 @given(
-    rtt=st.sampled_from([0.2, 5.0, 40.0]),
-    draft=st.sampled_from([0.5, 4.0, 30.0, 200.0]),
+    rtt=st.sampled_from([0.0002, 0.005, 0.04]),
+    draft=st.sampled_from([0.0005, 0.004, 0.03, 0.2]),
     right=st.sampled_from([0.0, 0.5, 0.9, 1.0]),
-    wider=st.sampled_from([0.0, 0.3, 8.0]),
+    wider=st.sampled_from([0.0, 0.0003, 0.008]),
     uneven=st.sampled_from([0.0, 0.5]),
     mechanisms=st.sampled_from([Mechanisms(), Mechanisms(self_continue=False), LOCKSTEP]),
 )
 def test_text_is_finished_under_any_times(mechanisms: Mechanisms, right: float, **world: Any) -> None:
-    run(Knowing(right, width=3, script=REPEATS), mechanisms, script=REPEATS, lookup=True, step=30.0, **world)
+    run(Knowing(right, width=3, script=REPEATS), mechanisms, script=REPEATS, lookup=True, step=0.03, **world)
 
 
 def test_rejections_lower_the_optimistic_chance_of_the_model() -> None:

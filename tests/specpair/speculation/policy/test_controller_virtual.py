@@ -77,7 +77,7 @@ def _random_world(seed: int) -> RandomWorld:
             context_length=rng.choice([16, 1024, 1024]),
             max_batch_tokens=rng.choice([8, 512, 512]),
         )
-        draft, row = rng.choice([0.1, 5.0, 50.0]), rng.choice([0.0, 0.3, 1.0])
+        draft, row = rng.choice([0.0001, 0.005, 0.05]), rng.choice([0.0, 0.3, 1.0])
         prompt = [256, *rng.choices(range(256), k=rng.randint(0, 12))]
         count = rng.choice([1, 2, rng.randint(3, 50)])
 

@@ -62,15 +62,15 @@ def test_a_drafter_that_failed_is_tried_again_in_the_next_text() -> None:
 
 def test_passes_are_known_in_all_later_texts_and_the_rest_is_measured_again() -> None:
     experience = Experience()
-    with experience.text(GREEDY, [30.0, 31.0]) as first:
-        assert first.latencies.verify(0) == pytest.approx(30.0)
-        first.latencies.drafted(1, 7.0)
-        first.latencies.exchanged(90.0, 5.0, 50.0)
-        first.latencies.verified(0, 50.0)
-        first.latencies.queued(5.0)
+    with experience.text(GREEDY, [0.03, 0.031]) as first:
+        assert first.latencies.verify(0) == pytest.approx(0.03)
+        first.latencies.drafted(1, 0.007)
+        first.latencies.exchanged(0.09, 0.005, 0.05)
+        first.latencies.verified(0, 0.05)
+        first.latencies.queued(0.005)
         first.latencies.shared(2, 8)
         verify = first.latencies.verify(0)
-    with experience.text(SAMPLED, [30.0, 31.0]) as second:
+    with experience.text(SAMPLED, [0.03, 0.031]) as second:
         assert second.latencies.verify(0) == verify
         assert not second.latencies.draft_known, "one that was measured too slow would never be measured again"
         assert second.latencies.link == second.latencies.queue == 0.0
@@ -83,11 +83,11 @@ def test_texts_at_the_same_time_have_copies_and_the_one_that_ends_last_counts() 
         with experience.text(GREEDY) as inner:
             _reject(inner)
             assert outer.acceptance.model.typical > inner.acceptance.model.typical
-        outer.latencies.verified(0, 7.0)
+        outer.latencies.verified(0, 0.007)
     with experience.text(GREEDY) as last:
         assert last.acceptance.model.typical == outer.acceptance.model.typical
-        outer.latencies.verified(0, 700.0)
-        assert last.latencies.verify(0) == 7.0
+        outer.latencies.verified(0, 0.7)
+        assert last.latencies.verify(0) == 0.007
 
 
 def test_a_text_that_fails_has_taught_something() -> None:
@@ -123,7 +123,7 @@ def test_kinds_that_were_not_used_for_long_are_forgotten() -> None:
 def test_a_pair_wastes_fewer_draft_tokens_on_its_second_text() -> None:
     def judged(estimates: Estimates) -> VirtualDrafter:
         drafter = Knowing(0.3, width=1, seed=3)
-        return run(drafter, LOCKSTEP, rtt=1.0, step=30.0, wider=6.0, draft=1.0, count=60, estimates=estimates)
+        return run(drafter, LOCKSTEP, rtt=0.001, step=0.03, wider=0.006, draft=0.001, count=60, estimates=estimates)
 
     experience = Experience()
     with experience.text(GREEDY) as estimates:

@@ -90,16 +90,16 @@ def run(
     estimates: Estimates | None = None,
     prediction: Sequence[int] | None = None,
 ) -> VirtualDrafter:
-    """Run one drafter to the end of its text. All times are in milliseconds.
+    """Run one drafter to the end of its text. All times are in seconds.
 
     `row`: time of a further branch of a draft step, as a share of the step. `uneven`: share by which a pass may be
     longer or shorter than its cost. `said`: time of passes that the verifier reports, as a multiple of their cost.
     """
-    pass_times = [said * (step + wider * tokens) / 1e3 for tokens in range(17)]
+    pass_times = [said * (step + wider * tokens) for tokens in range(17)]
     rng = random.Random(0)
 
     def cost(plan: BatchPlan) -> float:
-        return (step + wider * (plan.tokens - 1)) * rng.uniform(1.0 - uneven, 1.0 + uneven) / 1e3
+        return (step + wider * (plan.tokens - 1)) * rng.uniform(1.0 - uneven, 1.0 + uneven)
 
     world = World(Toy(script, slots=2), cost, pass_times=pass_times, check=True)
     pair = VirtualDrafter(
@@ -107,9 +107,9 @@ def run(
         PROMPT,
         Sampling(),
         drafter,
-        lambda rows: draft * (1.0 + row * (rows - 1)) / 1e3,
+        lambda rows: draft * (1.0 + row * (rows - 1)),
         max_tokens=count,
-        network=Network(rtt / 1e3),
+        network=Network(rtt),
         length=length,
         mechanisms=mechanisms,
         pass_times=pass_times,
