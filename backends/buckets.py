@@ -30,6 +30,17 @@ class Launch(NamedTuple):
         first = 0 if self.shape[1] > NARROW else piece.logits_from
         return slice(first, first + len(piece.tokens) - piece.logits_from)
 
+    def slots(self, lengths: Sequence[int]) -> list[int]:
+        """The slots that it runs over: those of its pieces, and others where its shape has more slots than pieces.
+
+        `lengths`: tokens in each slot of the engine.
+        """
+        if self.shape[0] == len(lengths):
+            return list(range(len(lengths)))
+        taken = [piece.slot for piece in self.pieces]
+        others = sorted(set(range(len(lengths))) - set(taken), key=lengths.__getitem__)  # the shortest: small spans
+        return [*taken, *others[: self.shape[0] - len(taken)]]
+
 
 @dataclass(frozen=True, slots=True)
 class Buckets:

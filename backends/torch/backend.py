@@ -6,7 +6,6 @@ All slots share one cache of fixed shape (`backends.torch.cache`), and batches b
 
 import logging
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -194,7 +193,7 @@ class TorchBackend(Backend):
         parts: list[list[T]] = [[] for _ in batch]
         try:
             for launch in self._buckets.launches(batch):
-                slots = self._slots_of(launch)
+                slots = launch.slots(self._lengths)
                 logits = self._launch(launch, slots)
                 regions = [(slots.index(piece.slot), launch.returned(piece)) for piece in launch.pieces]
                 for owner, part in zip(launch.owners, take(logits, launch.owners, regions), strict=True):
@@ -203,14 +202,6 @@ class TorchBackend(Backend):
             _log.warning("a forward pass failed", exc_info=True)
             raise EngineFailure(f"PyTorch failed in a forward pass: {first_line(error)}") from error
         return parts
-
-    def _slots_of(self, launch: Launch) -> list[int]:
-        """The slots of a launch: those of its pieces, and others where its shape has more slots than pieces."""
-        if launch.shape[0] == self.slots:
-            return list(range(self.slots))
-        taken = [piece.slot for piece in launch.pieces]
-        others = sorted(set(range(self.slots)) - set(taken), key=self._lengths.__getitem__)  # the shortest: small spans
-        return [*taken, *islice(others, launch.shape[0] - len(taken))]
 
     def _launch(self, launch: Launch, slots: list[int], span: int | None = None) -> Tensor:
         """Run a launch over `slots`, with attention over `span` positions; None: as many as the launch needs.

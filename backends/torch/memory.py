@@ -55,7 +55,7 @@ def check_fits(options: LoadOptions, dtype: torch.dtype, devices: int, free: int
     if options.model is None or not options.model.is_dir():
         return
     config = read_config(options.model)
-    heads, queries = _heads(config)
+    heads, queries = heads_of(config)
     if not heads:
         return
     width = getattr(config, "head_dim", None) or config.hidden_size // queries
@@ -74,7 +74,7 @@ def check_fits(options: LoadOptions, dtype: torch.dtype, devices: int, free: int
         )
 
 
-def _heads(config: Any) -> tuple[int, int]:
+def heads_of(config: Any) -> tuple[int, int]:
     """Heads of keys and values, and of queries; zeros for a model without attention."""
     queries = int(getattr(config, "num_attention_heads", 0) or 0)
     one = getattr(config, "multi_query", False) and not getattr(config, "new_decoder_architecture", False)

@@ -108,7 +108,7 @@ class LeadingPart(Part):
         self._leads = False  # during loading, all parts run the same passes without being told
         self._team = Team(options.tensor_parallel or 1, cores)
         if cores is not None:
-            _lead_on_neuron(cores, os.environ)
+            lead_on_neuron(cores, os.environ)
         try:
             self._team.wait_until_started()
             store = open_store(self._team.port, self._team.size)  # before loading, which may end its server
@@ -184,7 +184,7 @@ def check_spread(options: LoadOptions) -> None:
     _check_plan(options)
 
 
-def _lead_on_neuron(cores: Sequence[int], environment: MutableMapping[str, str]) -> None:
+def lead_on_neuron(cores: Sequence[int], environment: MutableMapping[str, str]) -> None:
     """Claim the first of `cores` for this process, the leader, and state its rank in the variables of `torchrun`.
 
     TorchNeuron reads the rank from them as the process group is made. In a process without them it would wait for word

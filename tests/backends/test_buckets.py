@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.buckets import NARROW, Buckets
+from backends.buckets import NARROW, Buckets, Launch
 from specpair.engines.backend import Entry
 
 SLOTS, BATCH = 9, 200
@@ -78,3 +78,9 @@ def test_padding_stays_within_its_limit(batch_tokens: int, compiled: bool) -> No
         for launch in buckets.launches([Entry(0, 0, [1] * count, count - 1), Entry(1, 0, [1], 0)]):
             assert all(launch.shape[1] - len(piece.tokens) <= buckets.padding for piece in launch.pieces)
     assert buckets.padding <= (max(64, 2 * batch_tokens) if compiled else 32)
+
+
+def test_a_launch_is_filled_with_short_slots() -> None:
+    lengths = [60, 2, 0, 0, 0, 0]
+    assert Launch((4, 1), [Entry(5, 0, [7], 0)], [0]).slots(lengths) == [5, 2, 3, 4]
+    assert Launch((6, 1), [Entry(5, 0, [7], 0)], [0]).slots(lengths) == list(range(6))

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.buckets import Launch
 from backends.registry import load
 from backends.trial.random_batches import random_batches
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
@@ -28,7 +27,8 @@ transformers = pytest.importorskip("transformers", reason="needs the extra in re
 
 from backends.torch import load as torch_load  # noqa: E402
 from backends.torch.backend import TorchBackend  # noqa: E402
-from backends.torch.compiling import NEURON_FOLDERS  # noqa: E402
+from backends.torch.compiling import NEURON_FOLDERS, buckets, spans  # noqa: E402
+from backends.torch.launch import LaunchModule  # noqa: E402
 
 pytestmark = pytest.mark.engine("torch")
 
@@ -147,12 +147,10 @@ def test_positions_and_slots_cause_no_recompilation(folders: dict[str, Path]) ->
         with torch._dynamo.config.patch(error_on_recompile=True):
             for batch in random_batches(backend, 60):
                 backend.extend(batch)
+            twice = torch.compile(lambda numbers: 2 * numbers, backend="eager", dynamic=False)
+            twice(torch.ones(2))
             with pytest.raises(Exception, match="Recompil"):  # a new shape is indeed found
-                backend._launch(_odd_launch(), [0], backend._spans[-1])
-
-
-def _odd_launch() -> Any:
-    return Launch((1, 3), [Entry(0, 0, TEXT[:3], 0)], [0])
+                twice(torch.ones(3))
 
 
 def test_long_contexts_use_few_attention_spans(folders: dict[str, Path]) -> None:
@@ -162,11 +160,10 @@ def test_long_contexts_use_few_attention_spans(folders: dict[str, Path]) -> None
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **longer}))
     tokens = (TEXT * 20)[:1500]
-    with (
-        opened(folder, "eager", context_length=1600, slots=2, batch_tokens=256) as fixed,
-        opened(folder, context_length=1600, slots=2, batch_tokens=256) as free,
-    ):
-        assert len(fixed._spans) == 2
+    options: dict[str, Any] = {"context_length": 1600, "slots": 2, "batch_tokens": 256}
+    padding = buckets(replace(OPTIONS, **options), "eager", 2, 256).padding
+    assert len(spans(replace(OPTIONS, **options), "eager", 1600, 1600 + padding)) == 2
+    with opened(folder, "eager", **options) as fixed, opened(folder, **options) as free:
         for backend in (fixed, free):
             fed(backend, tokens, [256])
         batch = [Entry(0, 0, TEXT[:9], 0), Entry(1, 1500, TEXT[:5], 0)]
@@ -188,7 +185,9 @@ def test_number_of_slots_is_chosen_from_memory(folders: dict[str, Path]) -> None
         assert backend.kv_bytes == 16 * (128 + 32) * 4 * 2 * (2 * 16) * 4
 
 
-def test_failing_pass_raises_engine_failure_and_empties_its_slots(folders: dict[str, Path]) -> None:
+def test_failing_pass_raises_engine_failure_and_empties_its_slots(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with opened(folders["llama"]) as backend:
         backend.extend([Entry(0, 0, TEXT[:5], 0), Entry(1, 0, TEXT[:4], 0)])
 
@@ -198,34 +197,29 @@ def test_failing_pass_raises_engine_failure_and_empties_its_slots(folders: dict[
         def no_memory(*_: object) -> None:
             raise MemoryError
 
-        whole, backend._run = backend._run, run
-        with pytest.raises(EngineFailure, match=r"PyTorch failed in a forward pass: CUDA out of memory$"):
-            backend.extend([Entry(0, 5, TEXT[:1], 0)])
-        backend._run = no_memory
-        with pytest.raises(EngineFailure, match=r"PyTorch failed in a forward pass: MemoryError\(\)$"):
-            backend.extend([Entry(0, 0, TEXT[:1], 0)])
-        backend._run = whole
+        with monkeypatch.context() as patch:
+            patch.setattr(LaunchModule, "forward", run)
+            with pytest.raises(EngineFailure, match=r"PyTorch failed in a forward pass: CUDA out of memory$"):
+                backend.extend([Entry(0, 5, TEXT[:1], 0)])
+            patch.setattr(LaunchModule, "forward", no_memory)
+            with pytest.raises(EngineFailure, match=r"PyTorch failed in a forward pass: MemoryError\(\)$"):
+                backend.extend([Entry(0, 0, TEXT[:1], 0)])
         assert [backend.length(slot) for slot in (0, 1)] == [0, 4]
         backend.extend([Entry(0, 0, TEXT[:5], 0)])
 
 
-def test_release_clears_nan_from_the_slot(folders: dict[str, Path]) -> None:
+def test_release_clears_nan_from_the_slot(tmp_path: Path) -> None:
+    bad, model = 261, TinyModel(tmp_path / "tiny", tie_word_embeddings=False)
+    model.weights["model.embed_tokens.weight"][bad] = np.nan
+    model.write_weights()
     both = [Entry(0, 0, TEXT[:5], 0), Entry(1, 40, TEXT[:5], 0)]
-    with opened(folders["llama"]) as backend:
+    with opened(model.folder) as backend:
         backend.extend([Entry(1, 0, TEXT[:40], 40)])
         alone = backend.extend(both)[0]
-        backend.extend([Entry(0, 0, TEXT[:20], 20)])
-        backend._cache.value0[0, :, 10:20] = torch.nan
+        backend.extend([Entry(0, 0, [*TEXT[:10], *[bad] * 10], 20)])
         assert np.isnan(backend.extend([Entry(0, 20, TEXT[:1], 0)])[0]).all()
         backend.release(0)
         assert np.array_equal(backend.extend(both)[0], alone)
-
-
-def test_launch_is_filled_with_short_slots(folders: dict[str, Path]) -> None:
-    with opened(folders["llama"], "eager", slots=6) as backend:
-        backend.extend([Entry(0, 0, TEXT[:60], 60), Entry(1, 0, TEXT[:2], 2)])
-        launch = Launch((4, 1), [Entry(5, 0, TEXT[:1], 0)], [0])
-        assert backend._slots_of(launch) == [5, 2, 3, 4]
 
 
 def test_models_are_always_compiled_on_neuron(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from backends.torch import backend as torch_backend  # noqa: E402 - they need th
 from backends.torch import memory  # noqa: E402
 from backends.torch.backend import TorchBackend  # noqa: E402
 from backends.torch.compiling import NEURON  # noqa: E402
-from backends.torch.memory import _heads, check_fits, free_bytes  # noqa: E402
+from backends.torch.memory import check_fits, free_bytes, heads_of  # noqa: E402
 
 pytestmark = pytest.mark.engine("torch")
 
@@ -157,7 +157,7 @@ def test_output_embedding_that_is_not_loaded_is_not_counted(tmp_path: Path) -> N
     ],
 )
 def test_heads_are_those_of_the_family(config: dict[str, Any], heads: tuple[int, int]) -> None:
-    assert _heads(SimpleNamespace(**config)) == heads
+    assert heads_of(SimpleNamespace(**config)) == heads
 
 
 def test_model_without_heads_is_left_to_the_load(tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ transformers = pytest.importorskip("transformers", reason="needs the extra in re
 from backends.torch import backend as torch_backend  # noqa: E402
 from backends.torch import follower_team, tensor_parallel  # noqa: E402
 from backends.torch.backend import TorchBackend  # noqa: E402 - it needs the extra
+from backends.torch.cache import SlotCache  # noqa: E402
 from backends.torch.follower_team import Team  # noqa: E402
+from backends.torch.launch import LaunchModule  # noqa: E402
 from backends.torch.tensor_parallel import LeadingPart  # noqa: E402
 
 pytestmark = [
@@ -57,6 +59,20 @@ def spread(
     options = replace(OPTIONS, model=folder, **changes)
     with closing(LeadingPart(options, compiler=compiler, has_top_logits=has_top_logits)) as backend:
         yield backend
+
+
+@pytest.fixture
+def followers(monkeypatch: pytest.MonkeyPatch) -> list["subprocess.Popen[bytes]"]:
+    """The follower processes that a test starts."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Noted(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *given: Any, **how: Any) -> None:
+            super().__init__(*given, **how)
+            started.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Noted)
+    return started
 
 
 def is_running(process: int) -> bool:
@@ -98,12 +114,22 @@ def test_part_can_be_compiled(tmp_path: Path) -> None:
             assert np.abs(alone.extend([entry])[0] - together.extend([entry])[0]).max() < 1e-4
 
 
-def test_each_process_holds_its_heads_and_top_logits_equal_one_process(folder: Path) -> None:
+def test_each_process_holds_its_heads_and_top_logits_equal_one_process(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[SlotCache] = []  # of `alone`, and of the leader
+
+    class Noted(SlotCache):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            held.append(self)
+
+    monkeypatch.setattr(torch_backend, "SlotCache", Noted)
     wanted = [TopLogitsSpec(3, 0.7, 264)]
     alone = TorchBackend(replace(OPTIONS, model=folder, tensor_parallel=1), has_top_logits=True)
     with closing(alone), spread(folder, has_top_logits=True) as together:
         assert (together.slots, together.kv_bytes) == (alone.slots, alone.kv_bytes)
-        assert 2 * together._cache.key0.shape[1] == alone._cache.key0.shape[1] == 2
+        assert [each.key0.shape[1] for each in held] == [2, 1]
         batch = [Entry(1, 0, TEXT[:5], 4)]
         (one,), (two,) = alone.extend_top_logits(batch, wanted)[0], together.extend_top_logits(batch, wanted)[0]
         assert one.ids.tolist() == two.ids.tolist()
@@ -134,10 +160,10 @@ def test_follower_that_cannot_load_reports_the_reason(
     assert not torch.distributed.is_initialized()
 
 
-def test_close_leaves_no_process_behind(folder: Path) -> None:
+def test_close_leaves_no_process_behind(folder: Path, followers: list["subprocess.Popen[bytes]"]) -> None:
     """Runs after failed attempts, which must not have left anything that would break a later one."""
     with spread(folder) as backend:
-        processes = backend._team.processes
+        processes = [each.pid for each in followers]
         assert len(processes) == 1 and all(map(is_running, processes))
         with pytest.raises(ModelLoadError, match="this process is in a process group already"):
             load("torch", replace(OPTIONS, model=folder))
@@ -157,7 +183,7 @@ if "RANK" in os.environ:
 
 
 def test_followers_leave_in_order_when_the_model_is_closed(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, followers: list["subprocess.Popen[bytes]"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They exit as programs do: the runtime of a device is closed as the interpreter exits."""
     (tmp_path / "sitecustomize.py").write_text(AT_EXIT)
@@ -165,7 +191,7 @@ def test_followers_leave_in_order_when_the_model_is_closed(
     monkeypatch.setenv("LEFT_IN_ORDER", str(tmp_path))
     with spread(folder) as backend:
         backend.extend([Entry(0, 0, TEXT[:3], 0)])
-        (follower,) = backend._team._processes.values()
+        (follower,) = followers
         assert follower.poll() is None and not (tmp_path / "1").exists()
         began = time.monotonic()
     assert follower.returncode == 0 and (tmp_path / "1").exists()
@@ -173,10 +199,10 @@ def test_followers_leave_in_order_when_the_model_is_closed(
     assert time.monotonic() - began < follower_team.GRACE, "none had to be killed"
 
 
-def test_killed_follower_raises_engine_lost_at_once(folder: Path) -> None:
+def test_killed_follower_raises_engine_lost_at_once(folder: Path, followers: list["subprocess.Popen[bytes]"]) -> None:
     with spread(folder) as backend:
         backend.extend([Entry(0, 0, TEXT[:3], 0), Entry(1, 0, TEXT[:3], 0)])
-        os.kill(backend._team.processes[0], signal.SIGKILL)
+        os.kill(followers[0].pid, signal.SIGKILL)
         began = time.monotonic()
         for _ in range(3):
             with pytest.raises(EngineLost, match=r"process 2 of 2 is gone: it ended with signal 9: .* restart"):
@@ -186,22 +212,24 @@ def test_killed_follower_raises_engine_lost_at_once(folder: Path) -> None:
     assert time.monotonic() - began < 5
 
 
-def test_hanging_follower_is_killed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_follower_is_killed(
+    folder: Path, followers: list["subprocess.Popen[bytes]"], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(follower_team, "PASS_AT_MOST", 0.5)
     monkeypatch.setattr(follower_team, "CHECK_EVERY", 0.1)
     with spread(folder) as backend:
-        os.kill(backend._team.processes[0], signal.SIGSTOP)
+        os.kill(followers[0].pid, signal.SIGSTOP)
         with pytest.raises(EngineLost, match="a forward pass did not end within 0 s"):
             backend.extend([Entry(0, 0, TEXT[:3], 0)])
 
 
-def test_failing_pass_in_the_leader_loses_the_engine(folder: Path) -> None:
+def test_failing_pass_in_the_leader_loses_the_engine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The follower would wait forever for the leader's part of the pass."""
     with spread(folder) as backend:
-        whole, backend._run = backend._run, _no_memory
-        with pytest.raises(EngineLost, match=r"a forward pass failed in one of 2 processes .*out of memory"):
-            backend.extend([Entry(0, 0, TEXT[:3], 0)])
-        backend._run = whole
+        with monkeypatch.context() as patch:
+            patch.setattr(LaunchModule, "forward", _no_memory)
+            with pytest.raises(EngineLost, match=r"a forward pass failed in one of 2 processes .*out of memory"):
+                backend.extend([Entry(0, 0, TEXT[:3], 0)])
         with pytest.raises(EngineLost, match="out of memory"):
             backend.extend([Entry(0, 0, TEXT[:3], 0)])
 
@@ -255,7 +283,7 @@ def test_follower_on_neuron_gets_a_core_of_its_own() -> None:
 
 def test_leader_on_neuron_claims_the_first_core_and_states_its_rank() -> None:
     environment = {"NEURON_RT_VISIBLE_CORES": "4,5"}
-    tensor_parallel._lead_on_neuron([4, 5], environment)
+    tensor_parallel.lead_on_neuron([4, 5], environment)
     assert environment == {"NEURON_RT_VISIBLE_CORES": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
 
 
