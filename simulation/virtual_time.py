@@ -63,9 +63,9 @@ class World:
         while self._events and self._events[0][0] <= until and not done():
             self.now, _, do = heapq.heappop(self._events)
             do()
-            self._look()
+            self.look()
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Begin the next verifier pass if one is due, as the engine thread does after every event."""
         if self._check:
             self.scheduler.check_integrity()

@@ -1,7 +1,9 @@
 """The layout of the code: imports run downwards, in no circle; no folder holds more than twelve modules."""
 
 import ast
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -51,6 +53,18 @@ FLOORS = {
     ],
 }
 MOST_MODULES = 12
+# Private names that tests may use.
+NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}  # documented, and private in name only
+LIBRARIES = {
+    "_exit",  # of os: ends a forked process without what pytest would do at its end
+    "_dynamo",  # of torch: its settings that make a new compilation an error
+    "_BACKENDS",  # of torch, and the next two: a compiler as that of NeuronCores is registered and taken back
+    "_COMPILER_FNS",
+    "_disable_current_modes",
+    "_get_classes",  # of mlx_lm: the model classes of a family
+}
+HOOKS = {"_clear", "_copy", "_extend_top_logits", "_forward", "_release"}  # what an engine fills in of `Backend`
+PRIVATE = re.compile(r"(\w+\.)*(?P<name>_[A-Za-z]\w*)")
 
 
 def modules(package: str) -> dict[str, Path]:
@@ -167,3 +181,79 @@ def test_tests_do_not_depend_on_measurements_or_on_each_other() -> None:
         or (target.startswith("tests.") and target.rpartition(".")[2].startswith("test_"))
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def defined(tree: ast.AST) -> Iterator[str]:
+    """The names that a module gives to functions, classes, variables and attributes of `self`."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Name(id=name, ctx=ast.Store()):
+                yield name
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                yield name
+
+
+def private_names(tree: ast.AST) -> Iterator[str]:
+    """Private names that a test uses and that are not its own: attributes, imports, names as text, as
+    `monkeypatch.setattr` takes them, and all of these in the code of child processes."""
+    own = {*defined(tree), *NAMED_TUPLES, *LIBRARIES} - HOOKS
+    for node in ast.walk(tree):
+        used: list[str] = []
+        match node:
+            case ast.Attribute(value=ast.Name(id="self") | ast.Call(func=ast.Name(id="super")), attr=name):
+                used = [name] if name not in HOOKS else []
+            case ast.Attribute(attr=name):
+                used = [name]
+            case ast.ImportFrom(names=aliases):
+                used = [alias.name for alias in aliases]
+            case ast.Call(func=ast.Attribute(attr=called) | ast.Name(id=called), args=arguments) if called in (
+                "delattr",
+                "getattr",
+                "hasattr",
+                "object",
+                "setattr",
+            ):
+                used = [
+                    each.value for each in arguments if isinstance(each, ast.Constant) and isinstance(each.value, str)
+                ]
+            case ast.Constant(value=str(text)) if "\n" in text and "._" in text:
+                with suppress(SyntaxError):  # else it is no code
+                    yield from private_names(ast.parse(text))
+        found = filter(None, map(PRIVATE.fullmatch, used))
+        yield from (each[0] for each in found if each["name"] not in own)
+
+
+def test_tests_leave_private_names_of_the_code_alone() -> None:
+    """They see what its users see. A wait or a limit that tests set is a public constant; the rest is in LIBRARIES."""
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for name in private_names(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x._y",
+        "self._y",
+        "from x import _y",
+        "patch.setattr(x, '_y', 1)",
+        "patch.setattr('x.y._z', 1)",
+        "child('\\nx._y\\n')",
+        "_forward = 1; engine._forward",
+    ],
+)
+def test_a_private_name_is_found(code: str) -> None:
+    assert len(list(private_names(ast.parse(code)))) == 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["_y = 1; x._y", "self._y = 1; self._y", "x.__dict__", "x._replace(y=1)", "super()._forward(batch)", "'x._y'"],
+)
+def test_own_names_and_hooks_are_none(code: str) -> None:
+    assert list(private_names(ast.parse(code))) == []

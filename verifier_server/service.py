@@ -3,13 +3,13 @@
 import asyncio
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 
 from starlette.types import Receive
 
 from backends.machine import machine_id
 from specpair.engines.backend import Backend
-from specpair.engines.vocabulary import Part
+from specpair.engines.vocabulary import Part, Vocabulary
 from specpair.http_service.draining import Draining
 from specpair.http_service.keys.access import ANYONE, VERIFIER, Caller
 from specpair.http_service.keys.gate import Gate
@@ -88,7 +88,6 @@ class Service:
         self.metrics.registry.register(gauges)
         self.verifying = Verifying(self.engine_client, self.sessions, self.accounting)
         self.texts = Generator(self.engine_client, self.sessions, self.accounting)
-        self._vocabulary_body: bytes | None = None
         self._identity: str | None = None
         self.bodies = RequestBodies(settings.max_body_bytes, settings.body_timeout, self._context)
         self.texts_full: Callable[[], bool] = lambda: False  # whether OpenAI's endpoints refuse further texts
@@ -201,17 +200,7 @@ class Service:
 
     def whole_vocabulary(self) -> bytes:
         """The body of the reply to `GET /vocabulary`."""
-        vocabulary = self.engine.info.vocabulary
-        if self._vocabulary_body is None:  # costly to build, and asked for by every drafter without a model
-            self._vocabulary_body = VocabularyResponse(
-                size=vocabulary.size,
-                begin=vocabulary.begin,
-                ends=sorted(vocabulary.ends),
-                end=vocabulary.end,
-                kinds="".join(str(int(kind)) for kind in vocabulary.kinds),
-                pieces=[piece.decode("latin-1") for piece in vocabulary.pieces],
-            ).body()
-        return self._vocabulary_body
+        return _body_of(self.engine.info.vocabulary)
 
     async def tokenize(self, request: messages.TokenizeRequest) -> list[int]:
         """Token ids of the text or the parts in `request`. Raises PromptTooLong and InvalidRequest."""
@@ -300,3 +289,15 @@ class Service:
         self.accounting.over(old)
         self.texts.cancel(old)
         self.engine.replace(old, new)
+
+
+@lru_cache(1)  # costly to build, and asked for by every drafter without a model
+def _body_of(vocabulary: Vocabulary) -> bytes:
+    return VocabularyResponse(
+        size=vocabulary.size,
+        begin=vocabulary.begin,
+        ends=sorted(vocabulary.ends),
+        end=vocabulary.end,
+        kinds="".join(str(int(kind)) for kind in vocabulary.kinds),
+        pieces=[piece.decode("latin-1") for piece in vocabulary.pieces],
+    ).body()

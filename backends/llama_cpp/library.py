@@ -25,7 +25,7 @@ __all__ = ["lib", "take_interrupts", "take_warnings"]
 
 _log = logging.getLogger("specpair.llama_cpp")
 _WARN, _ERROR, _CONT = 3, 4, 5
-_LEVELS = {_WARN: logging.DEBUG, _ERROR: logging.WARNING}
+LEVELS = {_WARN: logging.DEBUG, _ERROR: logging.WARNING}  # at which the library's messages are logged; others are not
 _recent: deque[str] = deque(maxlen=8)  # the library's last warnings and errors
 _interrupts: list[BaseException] = []
 _last_level = 0
@@ -38,11 +38,11 @@ def _keep(level: int, text: bytes, _user_data: ctypes.c_void_p) -> None:
     try:
         if level != _CONT:
             _last_level = level
-        if _last_level in _LEVELS:
+        if _last_level in LEVELS:
             line = text.decode(errors="replace").rstrip()
             if line:
                 _recent.append(line)
-                _log.log(_LEVELS[_last_level], "%s", line)
+                _log.log(LEVELS[_last_level], "%s", line)
     except KeyboardInterrupt as interrupt:  # ctypes drops exceptions of a callback
         _interrupts.append(interrupt)
 

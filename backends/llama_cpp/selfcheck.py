@@ -111,7 +111,7 @@ def _try_extra_buffers(model: Path, command: Command, timeout: float, processor:
 
     Raises EngineCrash if llama.cpp works neither with them nor without.
     """
-    first = _run(command(model, True), timeout)
+    first = run_child(command(model, True), timeout)
     if first is None:
         return None
     if first.status == 0:
@@ -119,7 +119,7 @@ def _try_extra_buffers(model: Path, command: Command, timeout: float, processor:
     if not first.crashed:
         _log.info("the self-check of llama.cpp %s, which shows nothing about the processor", first)
         return None
-    second = _run(command(model, False), timeout)
+    second = run_child(command(model, False), timeout)
     if second is not None and second.status == 0:
         return False
     within = f" within {timeout:g} s" if first.status is None else ""
@@ -129,7 +129,7 @@ def _try_extra_buffers(model: Path, command: Command, timeout: float, processor:
     )
 
 
-def _run(command: Sequence[str], timeout: float) -> ChildResult | None:
+def run_child(command: Sequence[str], timeout: float) -> ChildResult | None:
     """Run a child to its end; None if it cannot be started. Raises KeyboardInterrupt if Ctrl-C ended it."""
     python_path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     try:

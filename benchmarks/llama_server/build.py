@@ -52,8 +52,8 @@ def built() -> Path:
         switches = [f"-D{name}={value}" for name, value in _SWITCHES.items()]
         switches += [f"-DLLAMA_BUILD_COMMIT={commit(source)}", *_compiler_options()]
         switches += shlex.split(os.environ.get("CMAKE_ARGS", ""))  # the user's own come last, as in scripts/setup
-        _run(log, ["cmake", "-S", str(source / "vendor" / "llama.cpp"), "-B", str(folder / "build"), *switches])
-        _run(log, ["cmake", "--build", str(folder / "build"), "--target", "llama-server", "-j", str(cores())])
+        run_logged(log, ["cmake", "-S", str(source / "vendor" / "llama.cpp"), "-B", str(folder / "build"), *switches])
+        run_logged(log, ["cmake", "--build", str(folder / "build"), "--target", "llama-server", "-j", str(cores())])
         stamp.touch()
     return server
 
@@ -76,7 +76,7 @@ def _source(folder: Path, log: Path) -> Path:
     if not unpacked.exists():
         wanted = f"{_PACKAGE}=={version(_PACKAGE)}"
         download = [sys.executable, "-m", "pip", "download", "--no-binary", _PACKAGE, "--no-deps", "--dest"]
-        _run(log, [*download, str(folder), wanted])
+        run_logged(log, [*download, str(folder), wanted])
         [archive] = folder.glob("*.tar.gz")
         partly = folder / "unpacking"
         shutil.rmtree(partly, ignore_errors=True)
@@ -96,7 +96,7 @@ def _compiler_options() -> list[str]:
     return [word for line in lines if line.startswith("cmake ") for word in shlex.split(line)[1:]]
 
 
-def _run(log: Path, command: Sequence[str]) -> None:
+def run_logged(log: Path, command: Sequence[str]) -> None:
     """Run a command with its output in `log`. Raises NotBuilt with the last lines if it fails."""
     with open(log, "a", encoding="utf-8") as file:
         status = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL).returncode

@@ -99,7 +99,7 @@ class Life:
         self._truth = Truth(soak.model, prompt, Sampling(**how), most)  # type: ignore[arg-type]
         self._known = 0  # tokens received
         self._heard = float("-inf")  # when the last request was sent that has been answered
-        self._deleted = self._over = self._lost = False
+        self.deleted = self._over = self._lost = False
 
     async def live(self) -> None:
         await self._open()
@@ -121,7 +121,7 @@ class Life:
 
     def must_know(self, heard: float) -> bool:
         """Whether the verifier must still have the session, last `heard` of at that time."""
-        return not self._deleted and time.monotonic() - heard < self._soak.ttl
+        return not self.deleted and time.monotonic() - heard < self._soak.ttl
 
     async def _ask(self, method: str, path: str, body: Any = None) -> Any:
         """A success; None where the verifier is overloaded, or may have forgotten the session. Raises Fault."""
@@ -241,7 +241,7 @@ class Life:
 
     async def _delete(self) -> None:
         self._soak.happened["deleted in flight"] += 1
-        self._deleted = self._over = True
+        self.deleted = self._over = True
         await self._ask("DELETE", f"/sessions/{self._id}")
 
 

@@ -166,4 +166,4 @@ def test_without_cmake_it_says_what_to_install(tmp_path: Path, monkeypatch: pyte
 def test_a_command_that_fails_is_reported_with_its_last_lines(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with pytest.raises(build.NotBuilt, match=r"no compiler\nsh ended with status 3"):
-        build._run(log, ["sh", "-c", "echo no compiler; exit 3"])
+        build.run_logged(log, ["sh", "-c", "echo no compiler; exit 3"])

@@ -9,6 +9,7 @@ from benchmarks.soak.__main__ import soak
 from benchmarks.soak.drafters import Life, Sample, Soak
 from benchmarks.soak.verifier import Books, Fault, Truth, WholeContext
 from specpair.speculation.sampling.sampling import Sampling
+from verifier_server.engine.slots import SlotPool
 from verifier_server.service import Service
 from verifier_server.settings import Settings
 
@@ -77,7 +78,7 @@ def _life(seed: int, number: int) -> Life:
 def test_a_session_used_lately_must_be_known_until_it_is_deleted() -> None:
     life = _life(1, 5)
     assert life.must_know(1e9) and not life.must_know(-1e9)  # 1e9: a moment ahead of any clock's
-    life._deleted = True
+    life.deleted = True
     assert not life.must_know(1e9)
 
 
@@ -86,7 +87,7 @@ def test_what_a_drafter_chooses_depends_on_the_seed_alone() -> None:
     assert _life(1, 5).opening != _life(1, 6).opening and _life(1, 5).opening != _life(2, 5).opening
 
 
-def test_inconsistent_bookkeeping_is_reported() -> None:
+def test_inconsistent_bookkeeping_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     async def check() -> tuple[int, dict[str, object]]:
         service = Service(Settings(backend="scripted"), WholeContext())
         service.engine_client.attach(asyncio.get_running_loop())
@@ -96,7 +97,7 @@ def test_inconsistent_bookkeeping_is_reported() -> None:
             keeping = asyncio.create_task(books.keep())
             await asyncio.to_thread(service.loader.wait)
             assert (await books.show()).status_code == 200
-            service.loader.loaded().engine._scheduler.slots._free.append(0)
+            monkeypatch.setattr(SlotPool, "check", lambda _: ["the slots [3, 2, 1, 0, 0] are free"])
             async with asyncio.timeout(20):
                 await keeping
             shown = await books.show()

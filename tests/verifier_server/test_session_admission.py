@@ -29,10 +29,10 @@ CAPACITY, QUOTA, TTL = 6, 3, 30.0
 class Desk:
     """A table, a clock that the test sets, and the removed sessions."""
 
-    def __init__(self, capacity: int = CAPACITY, quota: int = QUOTA, ttl: float = TTL) -> None:
+    def __init__(self, capacity: int = CAPACITY, quota: int = QUOTA, ttl: float = TTL, **told: Any) -> None:
         self.now = 0.0
         self.removed: list[Session] = []
-        self.table = SessionTable(lambda: self.now, ttl, capacity, self.removed.append, quota=quota)
+        self.table = SessionTable(lambda: self.now, ttl, capacity, self.removed.append, quota=quota, **told)
         self._opened = 0
 
     def open(self, client: str = "me", *, self_continue: bool = False) -> Session:
@@ -373,17 +373,17 @@ def test_table_is_full_only_while_all_sessions_are_in_use() -> None:
 
 
 def test_changes_are_told_and_new_sessions_can_be_refused() -> None:
-    desk, changes = Desk(), list[int]()
-    refused = Overloaded("no")
+    changes, full = list[int](), False
 
-    def refuse() -> None:
-        raise refused
+    def check_new() -> None:
+        if full:
+            raise Overloaded("no")
 
-    desk.table._check_new, desk.table._on_change = lambda: None, lambda: changes.append(len(desk.table))
+    desk: Desk = Desk(check_new=check_new, on_change=lambda: changes.append(len(desk.table)))
     with desk.used():
         assert changes == []
     assert changes == [1]
-    desk.table._check_new = refuse
+    full = True
     with pytest.raises(Overloaded):
         desk.open()
     assert len(desk.table) == 1

@@ -36,8 +36,8 @@ def check_tiny(
 ) -> None:
     """Run all checks on a tiny Llama that is written to `folder`. `options`: those of serving. `beside_model`: this
     process has loaded another model, or has tried to."""
-    once = _splits_once(engine, options)
-    for dtype, changes in _variants(engine, options, once=once):
+    once = splits_once(engine, options)
+    for dtype, changes in variants(engine, options, once=once):
         report.section(f"a tiny random Llama in {dtype}, compared with NumPy in float64")
         if engine in TEST_ENGINES:
             report.check("load", _skip(f"the {engine} engine reads no model files"))
@@ -48,9 +48,9 @@ def check_tiny(
         loaded: list[tuple[Backend, TinyModel]] = []
 
         def load_it(dtype: str = dtype, changes: dict[str, Any] = changes, to: list[Any] = loaded) -> str:
-            model = _written(folder / f"tiny-{dtype}", options.tensor_parallel or 1)
+            model = written(folder / f"tiny-{dtype}", options.tensor_parallel or 1)
             path = _as_read(model, engine)
-            to.append((load(engine, _small(engine, replace(options, model=path, **changes))), model))
+            to.append((load(engine, small_options(engine, replace(options, model=path, **changes))), model))
             return _described(to[0][0])
 
         if report.check("load", load_it):
@@ -150,14 +150,14 @@ def _copies(backend: Backend, reference: _Reference, comparison: Comparison) -> 
     comparison.add(second, reference([*text[:33], *other])[33:], "the copy")
 
 
-def _splits_once(engine: str, options: LoadOptions) -> bool:
+def splits_once(engine: str, options: LoadOptions) -> bool:
     """Whether the engine splits the model over devices, and can do so once in a process: torch on NeuronCores."""
     if engine != "torch" or (options.tensor_parallel or 1) == 1:
         return False
     return options.device == "neuron" or (options.device is None and compiles(engine, replace(options, compile=False)))
 
 
-def _variants(engine: str, options: LoadOptions, *, once: bool) -> list[tuple[str, dict[str, Any]]]:
+def variants(engine: str, options: LoadOptions, *, once: bool) -> list[tuple[str, dict[str, Any]]]:
     """The number types to try, and the options that say so: float32, then what serving uses or 16 bits. `once`: only
     what serving uses."""
     if engine == "llama_cpp":  # the file is in float32, but flash attention computes in 16 bits
@@ -171,7 +171,7 @@ def _variants(engine: str, options: LoadOptions, *, once: bool) -> list[tuple[st
     return [(dtype, {"dtype": dtype}) for dtype in ("float32", second or "bfloat16")]
 
 
-def _small(engine: str, options: LoadOptions) -> LoadOptions:
+def small_options(engine: str, options: LoadOptions) -> LoadOptions:
     """The options of serving, for a tiny model: compiled shapes that are too large for it are left out."""
     # Wider ones would have to hold a whole batch.
     widths = tuple(width for width in options.compile_widths or () if width <= NARROW)
@@ -183,7 +183,7 @@ def _small(engine: str, options: LoadOptions) -> LoadOptions:
     return replace(sized, compile_widths=widths or None, compile_spans=spans or None)
 
 
-def _written(folder: Path, devices: int) -> TinyModel:
+def written(folder: Path, devices: int) -> TinyModel:
     """A tiny Llama with several key-value heads for each of `devices` devices, with weights exact in bfloat16."""
     kv_heads = math.ceil(_KV_HEADS / devices) * devices
     heads = 2 * kv_heads

@@ -166,14 +166,14 @@ def test_check_decides_nothing_if_no_child_starts(tmp_path: Path) -> None:
 def test_real_child_runs_its_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: bool) -> None:
     (tmp_path / "backends.py").write_text("raise SystemExit(7)", encoding="utf-8")  # a module of the user
     monkeypatch.chdir(tmp_path)
-    result = selfcheck._run(child_command(DEFAULT_DRAFT, extra), 60.0)
+    result = selfcheck.run_child(child_command(DEFAULT_DRAFT, extra), 60.0)
     assert result == selfcheck.ChildResult(0, "")
 
 
 def test_real_child_names_a_broken_model_in_one_line(tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + bytes(64))
-    result = selfcheck._run(child_command(broken, True), 60.0)
+    result = selfcheck.run_child(child_command(broken, True), 60.0)
     assert result is not None and result.status == 1 and str(broken) in result.last_line
 
 

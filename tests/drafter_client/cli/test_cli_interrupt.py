@@ -1,6 +1,7 @@
 """Ctrl-C and waiting: the generated text is kept, the session is released, and the exit status is 130."""
 
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -160,8 +161,8 @@ def test_an_interrupt_while_a_model_loads_is_not_lost(monkeypatch: pytest.Monkey
         raise KeyboardInterrupt
 
     if where == "log":
-        monkeypatch.setattr(library._log, "log", speak)
-        monkeypatch.setattr(library, "_LEVELS", dict.fromkeys(range(6), 10))
+        monkeypatch.setattr(logging.getLogger("specpair.llama_cpp"), "log", speak)
+        monkeypatch.setattr(library, "LEVELS", dict.fromkeys(range(6), 10))
     with pytest.raises(KeyboardInterrupt):
         load("llama_cpp", LoadOptions(model=DEFAULT_DRAFT), speak if where == "progress" else None).close()
     monkeypatch.undo()

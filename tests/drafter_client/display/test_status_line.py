@@ -1,6 +1,7 @@
 """The status line below a text: shown while it is written, and erased without a trace."""
 
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,7 +9,6 @@ from hypothesis import example, given
 from hypothesis import strategies as some
 from rich.console import Console
 
-from drafter_client.display import status_line
 from drafter_client.display.status_line import StatusLine, say
 from tests.drafter_client.support import Ticks
 from tests.terminal.screen import Screen
@@ -19,8 +19,9 @@ pieces = some.lists(some.text(characters, max_size=WIDTH + 3), max_size=30)
 
 
 @pytest.fixture(autouse=True)
-def _none_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status_line, "_shown", None)
+def _none_is_left_behind() -> Iterator[None]:
+    yield
+    StatusLine(_console(), below_text=False).end()
 
 
 def _console(width: int = WIDTH, **more: Any) -> Console:

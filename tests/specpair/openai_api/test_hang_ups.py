@@ -17,7 +17,7 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
 from specpair.http_service.connections import half_closed
-from specpair.openai_api import generation, running
+from specpair.openai_api import generation
 from specpair.openai_api.messages.formats import ChatFormat
 from specpair.openai_api.places import Places, QueuedEvents
 from specpair.openai_api.texts import End, Events, Piece
@@ -80,13 +80,13 @@ def test_a_silent_stream_sends_comments(kind: str, monkeypatch: pytest.MonkeyPat
         backend = live.service.loader.loaded().engine.backend
         assert isinstance(backend, ScriptedBackend)
         free = threading.Event()
-        forward = backend._forward
+        extend = backend.extend
 
         def held(*arguments: object) -> object:
             free.wait(20.0)
-            return forward(*arguments)  # type: ignore[arg-type]
+            return extend(*arguments)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(backend, "_forward", held)
+        monkeypatch.setattr(backend, "extend", held)
         body = BODY | {"stream": True, "max_tokens": 20}
         with httpx.stream("POST", f"{url}/v1/completions", json=body, trust_env=False) as reply:
             lines = reply.iter_lines()
@@ -139,7 +139,7 @@ def test_nothing_is_left_of_a_hundred_clients_that_hang_up_at_once(kind: str) ->
                 connection.sendall(head + body)
                 if number % 3 == 0:
                     assert connection.recv(12).startswith(b"HTTP/1.1 ")
-        assert _within(20.0, lambda: len(live.service.sessions) == 0 and not running._ENDING)
+        assert _within(20.0, lambda: len(live.service.sessions) == 0)
         short = BODY | {"max_tokens": 4}
         texts = [httpx.post(f"{url}/v1/completions", json=short, trust_env=False, timeout=60).json() for _ in "ab"]
         assert texts[0]["choices"] == texts[1]["choices"]
@@ -154,7 +154,7 @@ class _Text:
     prompt_progress = None
 
     def __init__(self, *events: Piece | End) -> None:
-        self.closed = False
+        self.closed = asyncio.Event()
         self._given = events
 
     def begin(self) -> None:
@@ -167,7 +167,7 @@ class _Text:
         raise AssertionError("it has no stop string")
 
     async def aclose(self) -> None:
-        self.closed = True
+        self.closed.set()
 
     async def _events(self) -> AsyncIterator[Piece | End]:
         for event in self._given:
@@ -194,8 +194,7 @@ def test_a_client_that_hangs_up_before_the_first_token_leaves_its_place() -> Non
         events = _chat_events(text)
         assert b'"role":"assistant"' in await anext(events)
         await events.aclose()  # type: ignore[attr-defined]  # it is a generator
-        await asyncio.gather(*running._ENDING)
-        assert text.closed
+        await asyncio.wait_for(text.closed.wait(), 20)
 
     asyncio.run(scenario())
 
@@ -209,7 +208,7 @@ def test_a_reader_that_reads_nothing_keeps_no_place() -> None:
         await anext(events)  # and no more
         async with asyncio.timeout(20):
             await second.turn(lambda _: None)
-        assert text.closed
+        assert text.closed.is_set()
         assert b'"content":"a"' in await anext(events), "the text is still there"
         await events.aclose()  # type: ignore[attr-defined]
 

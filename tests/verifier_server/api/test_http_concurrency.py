@@ -2,6 +2,8 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from inspect import signature
+from typing import Any
 
 import httpx
 import pytest
@@ -12,6 +14,7 @@ from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.support import Gated, drafting_client
 from verifier_server.app import create_app
 from verifier_server.engine.arrivals import LONGEST
+from verifier_server.engine.scheduler import Scheduler
 
 
 def test_concurrent_clients_get_their_own_texts(serve: Serve) -> None:
@@ -48,8 +51,18 @@ def test_prompts_are_prefilled_in_chunks_of_the_set_size(serve: Serve) -> None:
     assert backend.passes - passes == 4
 
 
-def test_served_engine_has_a_batching_window(serve: Serve) -> None:
-    assert serve().service.loader.loaded().engine._scheduler._batching_window == LONGEST
+def test_served_engine_has_a_batching_window(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    windows: list[float] = []
+
+    def noted(*given: Any, **how: Any) -> Scheduler:
+        bound = signature(Scheduler).bind(*given, **how)
+        bound.apply_defaults()
+        windows.append(bound.arguments["batching_window"])
+        return Scheduler(*given, **how)
+
+    monkeypatch.setattr("verifier_server.loading.Scheduler", noted)
+    serve()
+    assert windows == [LONGEST]
 
 
 def test_retry_after_a_lost_reply_is_answered_from_the_record(serve: Serve) -> None:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from specpair.http_service.keys import key_file
+from specpair.http_service.keys import key_file, key_store
 from specpair.http_service.keys.accounts import Usage
 from specpair.http_service.keys.stored_key import Limits, StoredKey, digest_of
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
@@ -189,15 +189,13 @@ def test_sessions_of_a_key_are_limited(serve: Serve, keys: Path) -> None:
         assert live.http.post("/generate", json=short, headers=bearer("two")).status_code == 200
 
 
-def test_keys_change_without_a_restart(serve: Serve, keys: Path) -> None:
+def test_keys_change_without_a_restart(serve: Serve, keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keyed = Keyed(serve, keys, old=Limits())
-    store, now = keyed.live.service.gate.access._keys, 0.0
-    store._clock = lambda: now
-    store._looked = 0.0
+    monkeypatch.setattr(key_store, "LOOK_EVERY", 1e9)
     key_file.add(keys, StoredKey("new", digest_of("new")))
     key_file.remove(keys, "old")
     assert keyed.live.http.get("/model", headers=bearer("new")).status_code == 401
-    now = 1.0
+    monkeypatch.setattr(key_store, "LOOK_EVERY", 0.0)
     assert keyed.live.http.get("/model", headers=bearer("new")).status_code == 200
     assert keyed.live.http.get("/model", headers=bearer("old")).status_code == 401
 

@@ -20,7 +20,7 @@ from tests.paths import ROOT
 from tests.terminal.pseudo import terminal
 from tests.verifier_server.processes import MODULE, environment, errors_of_ended
 from verifier_server.selftest.secrets import hider
-from verifier_server.selftest.tiny_checks import _small, _splits_once, _written
+from verifier_server.selftest.tiny_checks import small_options, splits_once, written
 
 SELFTEST = [*MODULE, "selftest"]
 SCRIPTED = ["--backend", "scripted", "--model", "7"]
@@ -39,13 +39,13 @@ sys.exit(main())
 # Only the model that is named is checked: the tiny one takes seconds with llama.cpp.
 NO_TINY_MODEL = """
 import verifier_server.selftest.tiny_checks as tiny
-tiny._splits_once = lambda *_: True
+tiny.splits_once = lambda *_: True
 """
 
 ONE_TINY_MODEL = """
 import verifier_server.selftest.tiny_checks as tiny
-variants = tiny._variants
-tiny._variants = lambda *given, **how: list(variants(*given, **how))[:1]
+variants = tiny.variants
+tiny.variants = lambda *given, **how: variants(*given, **how)[:1]
 """
 
 
@@ -113,14 +113,14 @@ def test_engine_that_corrupts_a_slot_fails(tmp_path: Path, run: Run) -> None:
         ONE_TINY_MODEL
         + """
 import backends.llama_cpp.backend as llama
-right = llama.LlamaBackend._forward
+right = llama.LlamaBackend.extend
 def wrong(self, batch):
     results = [np.array(rows) for rows in right(self, batch)]
     for entry, rows in zip(batch, results):
         if entry.slot == 1 and len(batch) > 1:
             rows += np.linspace(0, 1, rows.shape[1], dtype=np.float32)
     return results
-llama.LlamaBackend._forward = wrong
+llama.LlamaBackend.extend = wrong
 """
     )
     status, printed, _ = run(["--slots", "2", "--context", "256", "--report", "r.txt"], tmp_path, lines)
@@ -334,8 +334,8 @@ def test_path_that_is_no_text_is_reported(tmp_path: Path, run: Run) -> None:
 def test_tiny_model_takes_every_setting_of_serving(tmp_path: Path) -> None:
     """Any number of devices, and widths for larger batches than the tiny model's."""
     for devices, heads in ((1, 4), (2, 4), (3, 6), (8, 8)):
-        assert _written(tmp_path / str(devices), devices).config["num_key_value_heads"] == heads
-    small = _small("llama_cpp", LoadOptions(compile_widths=(1, 8, 48, 512), compile_spans=(128, 1024)))
+        assert written(tmp_path / str(devices), devices).config["num_key_value_heads"] == heads
+    small = small_options("llama_cpp", LoadOptions(compile_widths=(1, 8, 48, 512), compile_spans=(128, 1024)))
     assert (small.compile_widths, small.compile_spans) == ((1, 8), (128,))
 
 
@@ -430,7 +430,7 @@ def test_control_characters_do_not_reach_the_terminal(tmp_path: Path, run: Run) 
 def test_second_model_that_a_process_cannot_split_is_not_tried(tmp_path: Path, run: Run) -> None:
     lines = """
 import verifier_server.selftest.tiny_checks as checks
-checks._splits_once = lambda *_: True
+checks.splits_once = lambda *_: True
 checks.TEST_ENGINES = ()
 """
     status, _, _ = run([*SCRIPTED, "--report", "r.txt"], tmp_path, lines)
@@ -440,10 +440,10 @@ checks.TEST_ENGINES = ()
 
 def test_engine_that_splits_one_model_is_recognised() -> None:
     split = LoadOptions(tensor_parallel=2, device="neuron")
-    assert _splits_once("torch", split)
-    assert not _splits_once("neuron_legacy", split)
-    assert not _splits_once("torch", replace(split, tensor_parallel=None))
-    assert not _splits_once("torch", replace(split, device="cuda"))
+    assert splits_once("torch", split)
+    assert not splits_once("neuron_legacy", split)
+    assert not splits_once("torch", replace(split, tensor_parallel=None))
+    assert not splits_once("torch", replace(split, device="cuda"))
 
 
 def test_native_crash_leaves_a_report_with_the_stack(tmp_path: Path, run: Run) -> None:

@@ -72,7 +72,8 @@ class Bench:
             script, slots=slots, context_length=context, max_batch_tokens=batch, max_rollback=max_rollback
         )
         options = {"batching_window": 0.0, **options}
-        self.engine = Engine(Scheduler(self.backend, max_drafts=max_drafts, **options), clock)
+        self.scheduler = Scheduler(self.backend, max_drafts=max_drafts, **options)
+        self.engine = Engine(self.scheduler, clock)
         self._opened = 0
 
     def open(
@@ -104,7 +105,7 @@ class Bench:
 
     def slot(self, session: Session) -> int | None:
         """The number of the slot of `session`; None: it has none."""
-        slots = self.engine._scheduler.slots
+        slots = self.scheduler.slots
         return slots[session].number if session in slots else None
 
     def ask(

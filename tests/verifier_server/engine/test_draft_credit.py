@@ -123,14 +123,16 @@ def test_a_bonus_token_may_equal_an_unjudged_draft_token() -> None:
     world, seen = make_world(), list[Answer]()
     good, other = opened(world, [256, 1]), opened(world, [256, 2])
     world.ask(other)
-    truth = plain(SCRIPT, good.tokens, 30)
+    truth = plain(SCRIPT, good.tokens, 17 + 64)  # as many as a pass of 16 commits, and as a request may have
     world.ask(good, None, truth[:30], seen.append)
     world.run(world.now + 0.1)
     (answer,) = seen
     assert (answer.judged, answer.unjudged) == (INITIAL, 30 - INITIAL)
     assert answer.tokens == truth[: int(INITIAL) + 1] and answer.accepted == INITIAL + 1
-    earned = world.scheduler._queue[good].draft_credit.drafts(1.0)
-    assert earned == min(MAXIMUM, PER_ACCEPTED * INITIAL)
+    world.ask(other)
+    world.ask(good, None, truth[len(answer.tokens) :], seen.append)
+    world.run(world.now + 0.1)
+    assert seen[-1].judged == min(MAXIMUM, PER_ACCEPTED * INITIAL), "as many as the accepted ones have earned"
 
 
 def test_other_sessions_do_not_change_a_text_that_depends_on_what_is_judged() -> None:

@@ -9,9 +9,10 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import EngineFailure, EngineLost, OutOfRoom
-from specpair.protocol.errors import EngineError, ShuttingDown, UnknownSession
+from specpair.protocol.errors import EngineError, ShuttingDown, SpecPairError, UnknownSession
 from tests.verifier_server.engine.bench import Asked, Bench, plain
 from verifier_server.engine.engine import Engine
+from verifier_server.engine.requests import Answer
 
 SCRIPT = Script(seed=8)
 PROMPTS = [[256, number, 2, 3] for number in range(6)]
@@ -91,9 +92,9 @@ def test_an_overflow_behind_a_rejected_draft_token_ends_the_text_and_clears_its_
 def test_sessions_whose_slots_an_overflow_emptied_are_read_again() -> None:
     class Short(Faulty):
         def _clear(self, slot: int) -> None:
-            for each in range(self.slots):
-                self._release(each)
-                self._lengths[each] = 0
+            super()._clear(slot)
+            for each in set(range(self.slots)) - {slot}:
+                self.release(each)
 
     bench = Bench(backend=Short(nan_for=[1]))
     sessions = [bench.open(prompt) for prompt in PROMPTS[:3]]
@@ -225,7 +226,7 @@ def test_stopping_finishes_the_running_pass_and_fails_waiting_requests() -> None
     waiting = thread.ask(1)
     stopper = threading.Thread(target=thread.engine.stop)
     stopper.start()
-    while not thread.engine._stopping and stopper.is_alive():
+    while thread.engine.ended is None and stopper.is_alive():
         pass
     thread.gate.release()
     stopper.join(10)
@@ -249,9 +250,16 @@ def test_requests_to_the_engine_thread_are_all_answered() -> None:
 def test_a_bug_in_the_engine_fails_present_and_later_requests(caplog: pytest.LogCaptureFixture) -> None:
     backend = Faulty(RuntimeError("a bug"), passes=[1])
     bench = Bench(backend=backend)
-    asked = bench.ask(bench.open(PROMPTS[0]), 4)
+    asked, failed = bench.ask(bench.open(PROMPTS[0]), 4), threading.Event()
+    done = asked.request.done
+
+    def announce(result: Answer | SpecPairError) -> None:
+        done(result)
+        failed.set()
+
+    asked.request.done = announce
     bench.engine.start()
-    bench.engine._thread.join(10)
+    assert failed.wait(10)
     with pytest.raises(EngineError, match="the engine thread died: see the verifier's log"):
         _ = asked.answer
     assert bench.engine.failure is not None

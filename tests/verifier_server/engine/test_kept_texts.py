@@ -192,19 +192,27 @@ def test_engines_with_a_step_reuse_multiples_of_it_and_read_at_least_one() -> No
 
 
 class Overflowing(ScriptedBackend):
-    """Counts a slot as holding NaN once it was told to."""
+    """Counts the slots in `nan` as holding NaN."""
 
-    def overflow(self, slot: int) -> None:
-        self._overflowed.add(slot)
+    def __init__(self, slots: int) -> None:
+        super().__init__(SCRIPT, slots=slots, context_length=4096)
+        self.nan: set[int] = set()
+
+    def has_overflowed(self, slot: int) -> bool:
+        return slot in self.nan
+
+    def release(self, slot: int) -> None:
+        self.nan.discard(slot)
+        super().release(slot)
 
 
 def test_a_text_with_nan_in_its_slot_is_not_kept() -> None:
-    backend = Overflowing(SCRIPT, slots=2, context_length=4096)
+    backend = Overflowing(2)
     world = World(backend)
     session = opened(world, SYSTEM)
     slot = world.slot(session)
     assert slot is not None
-    backend.overflow(slot)
+    backend.nan.add(slot)
     world.scheduler.forget(session)
     assert read(world, SYSTEM) == 201
 
@@ -212,22 +220,19 @@ def test_a_text_with_nan_in_its_slot_is_not_kept() -> None:
 class Clearing(Overflowing):
     """Clearing a slot empties all others, as an engine short of memory may do."""
 
-    def _clear(self, slot: int) -> None:
-        super()._clear(slot)
-        for other in range(self.slots):
-            if other != slot:
-                self._release(other)
-                self._lengths[other] = 0
+    def release(self, slot: int) -> None:
+        for each in range(self.slots) if slot in self.nan else [slot]:
+            super().release(each)
 
 
 def test_texts_that_the_engine_has_lost_are_kept_no_longer() -> None:
-    backend = Clearing(SCRIPT, slots=3, context_length=4096)
+    backend = Clearing(3)
     world = World(backend)
     ended(world, SYSTEM)
     session = opened(world, [256, 9])
     slot = world.slot(session)
     assert slot is not None
-    backend.overflow(slot)
+    backend.nan.add(slot)
     world.scheduler.forget(session)
     world.scheduler.check_integrity()
     assert read(world, SYSTEM) == 201

@@ -222,7 +222,7 @@ def test_check_integrity_finds_inconsistencies(bench: Bench, session: Session) -
         with pytest.raises(Inconsistent, match=words):
             bench.engine.check_integrity()
 
-    slot = bench.engine._scheduler.slots[session]
+    slot = bench.scheduler.slots[session]
     slot.number = 1
     broken(r"the slots \[\] are free, \[\] are kept, and sessions have the slots \[1, 1\]")
     slot.number = 0

@@ -49,7 +49,7 @@ class World(virtual_time.World):
 
     def run(self, until: float = float("inf"), done: Callable[[], bool] = lambda: False) -> None:
         """Let time pass up to `until`."""
-        self._look()
+        self.look()
         super().run(until, done)
         self.now = until
 

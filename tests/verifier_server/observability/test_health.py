@@ -11,6 +11,7 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.health import Health
 from specpair.protocol.errors import ShuttingDown
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from verifier_server.engine.queue import Queue
 
 Change = Callable[[LiveServer, pytest.MonkeyPatch], None]
 
@@ -20,8 +21,8 @@ def loading(live: LiveServer, patch: pytest.MonkeyPatch) -> None:
     live.service.loader.progress = 0.5
 
 
-def queue_full(live: LiveServer, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(live.service.loader.loaded().engine._scheduler._queue, "_max_queue", 0)
+def queue_full(_: LiveServer, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Queue, "is_full", True)
 
 
 def sessions_in_use(live: LiveServer, _: pytest.MonkeyPatch) -> None:
