@@ -23,9 +23,8 @@ class Layer(NamedTuple):
 
     kind: Literal["flag", "variable", "key"]  # what gives a setting there; `key`: of the file
     values: Mapping[str, Any]  # by setting
-    key: Callable[
-        [str], str
-    ]  # the name of a setting there: --slots, VERIFIER_SLOTS, /path/specpair.toml [verifier] slots
+    # The name of a setting there: --slots, VERIFIER_SLOTS, /path/specpair.toml [verifier] slots.
+    key: Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
