@@ -39,6 +39,9 @@ class FairTurns(Generic[Item]):
 
     def order(self, waiting: Iterable[Item]) -> list[Item]:
         """Sort what waits: the first of each client, then the second of each, …, by the order in `waiting`."""
+        waiting = list(waiting)
+        if len(waiting) < 2:
+            return waiting
         before: Counter[Hashable] = Counter()
         places: list[tuple[int, int, Item]] = []
         for item in waiting:

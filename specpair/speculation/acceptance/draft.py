@@ -78,6 +78,8 @@ class Draft:
 
         Also None where the text goes beyond the draft: then it holds the whole answer to the draft.
         """
+        if not committed:
+            return self
         path = self._path(committed)
         if len(path) < len(committed):
             return None
