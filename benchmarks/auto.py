@@ -40,7 +40,7 @@ from specpair.drafters.base import Drafter
 from specpair.drafters.draft_model import model_drafter
 from specpair.engines.backend import Backend
 from specpair.protocol.service_responses import ModelInfo
-from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.text_options import TextSpec
 
 COLD, WARM = "auto cold", "auto warm"
 MODES = (Mode.TARGET, Mode.FUSED, Mode.REMOTE)

@@ -38,7 +38,7 @@ from drafter_client import DraftModel, LoadOptions, Options, Pair
 from drafter_client.serve.app import create_app
 from specpair.child_processes.children import child
 from specpair.child_processes.serving import Server, serve, verifier
-from specpair.speculation.sampling.processor_options import MOST_BIASES
+from specpair.speculation.sampling.processors import MOST_BIASES
 
 _SECONDS, _REST = 5.0, 2.0  # of a case without an end; after each case
 _EVERY = 0.01  # seconds between two pings

@@ -27,7 +27,7 @@ from simulation.paced import DRAFTER_8, TARGET_25, Cost
 from simulation.padded_target import padded_target
 from specpair.child_processes.children import child
 from specpair.child_processes.serving import verifier
-from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.draft import Draft
 
 TARGETS = {"25 ms": TARGET_25, "25 ms, dear drafts": Cost(25.0, 8.0, 2.0)}
 KINDS = {"plain": 0, "junk": DRAFTS}  # random drafts in a request

@@ -23,7 +23,7 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.quantile import quantile
 from specpair.child_processes.serving import serve, verifier
-from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.draft import Draft
 
 DRAFTS = [1, 2, 3, 4]
 REPLY = {

@@ -30,8 +30,8 @@ from specpair.engines.errors import ModelLoadError, first_line
 from specpair.engines.load_options import MOST_SLOTS, LoadOptions
 from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.service_responses import ModelInfo
-from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.text_options import TextSpec
 
 _log = logging.getLogger("specpair.drafter")
 

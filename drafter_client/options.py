@@ -12,8 +12,8 @@ from specpair.options.option import described, option, options_of
 from specpair.protocol.response_fields import SamplingReport
 from specpair.protocol.terminal_text import is_text
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
-from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.sampling import gumbel
+from specpair.speculation.text_options import TextSpec
 
 # Options that are named in results and traces whether or not they were given. Others are left out where they were not,
 # so that a result keeps its options when there are new ones.

@@ -28,8 +28,8 @@ from simulation.capacity_clients import (
 from simulation.capacity_model import KnownOutput, Metrics, Target, TextRange, percentile
 from simulation.paced import Cost
 from simulation.virtual_time import World
-from specpair.speculation.acceptance.draft import Draft
-from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.draft import Draft
+from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.arrivals import LONGEST
 from verifier_server.engine.composer import BatchPlan, Composer
 from verifier_server.engine.requests import Request

@@ -9,10 +9,10 @@ from simulation.capacity_model import Knowing, KnownOutput, pass_time
 from simulation.paced import Cost
 from simulation.virtual_drafter import VirtualDrafter
 from simulation.virtual_time import Network, World, or_raise
-from specpair.speculation.acceptance.draft import Draft
-from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.draft import Draft
 from specpair.speculation.policy.draft_length import MAX_AUTO
 from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 

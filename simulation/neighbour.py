@@ -22,8 +22,8 @@ from simulation.capacity_clients import Client, Setting
 from simulation.capacity_model import KnownOutput
 from simulation.virtual_time import World
 from specpair.protocol.errors import SpecPairError
-from specpair.speculation.acceptance.draft import Draft
-from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.draft import Draft
+from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 

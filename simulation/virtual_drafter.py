@@ -13,8 +13,7 @@ from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Answered, Committed, Completion, Drafted, RunEvent, Streamed
 from specpair.drafters.run.executors import React
 from specpair.drafters.run.reactor import PlainTranscript, Reactor
-from specpair.speculation.acceptance.draft import Draft
-from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.draft import Draft
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.policy.controller import SpeculationController
@@ -22,6 +21,7 @@ from specpair.speculation.policy.experience import Estimates
 from specpair.speculation.policy.schedule import Mechanisms
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 
@@ -88,7 +88,7 @@ class VirtualDrafter:
         self.session = Session(name, list(prompt), len(prompt), TextSpec.of(sampling), limit, ends)
         self.session.self_continue = mechanisms.self_continue
         self._latencies, self._acceptance = estimates or Estimates.untaught(pass_times)
-        self._lookups = Lookups(len(prompt), text=lookup, prediction=prediction)
+        self._lookups = Lookups(len(prompt), in_text=lookup, prediction=prediction)
         self._latencies.exchanged(network.rtt + overhead, 0.0, 0.0)
         self._heard = 0  # position up to which tokens were put on the stream
         self._streamed = 0.0  # when the last tokens on the stream arrive, in seconds
@@ -200,7 +200,7 @@ class VirtualDrafter:
     def _decide(self, *, acted: bool) -> None:
         """Have the reactor decide, and set a timer for the next time."""
         assert self._reactor is not None
-        wake = self._reactor.decide(acted=acted)
+        wake = self._reactor.run_due(acted=acted)
         if wake is not None and wake != self._wake:
             self._wake = wake
             self._world.at(wake, self._awake)

@@ -1,9 +1,9 @@
 """The words of this project as types, in the order in which one round uses them. To be read first.
 
-A user asks for a text. `TextSpec` holds its options, among them how its tokens are drawn (`Sampling`) and by which rule
-draft tokens are accepted (`Strategy`). The target, a big model, could write the text alone, in a pass (a run of the
-model) for each token. But a pass over a few tokens takes hardly longer than one over a single token. So a small model
-drafts the next few tokens, and the target says in one pass which of them it would have written. The result is the
+A user asks for a text. `TextSpec` holds its options, among them how its tokens are drawn (`Sampling`) and the
+`Strategy` by which draft tokens are accepted. The target, a big model, could write the text alone, in a pass (a run of
+the model) for each token. But a pass over a few tokens takes hardly longer than one over a single token. So a small
+model drafts the next few tokens, and the target says in one pass which of them it would have written. The result is the
 target's text.
 
 The text, prompt included, is a list of token ids. It only grows: a committed token never changes. A position says how
@@ -16,16 +16,18 @@ many tokens of the text come before a token.
    last token, which is *pending*: it is known, but was not fed yet. An `Entry` is what a pass does for one slot: it
    feeds the pending token and the draft. For k draft tokens the pass returns k + 1 rows of logits (`Logits`, or the
    greatest of them, `TopLogits`).
-3. Judge. Row i follows i draft tokens and judges the next one. `judge` returns a `Ruling` for each position, by a
-   `Rule` made of strategy and sampling. It stops at the first draft token that is rejected, and gives the target's own
-   token there: a recovered token. If all are accepted, the last row gives one token more: a bonus token.
+3. Judge. Row i follows i draft tokens, and the next one is judged by it. `judge` returns a `Ruling` for each position,
+   by a `Rule`: strategy, sampling and threshold. It stops at the first draft token that is rejected, and gives the
+   target's own token there: a recovered token. If all are accepted, the last row gives one token more: a bonus token.
+   It also stops behind an end token.
 4. Commit. The tokens of the rulings are appended to the text: at least one in every round. A `TokenSource` says where
-   each came from. `TokenDetails` holds that, and what else is told of committed tokens on request. What was rejected
-   need not be undone: whatever a slot holds from an entry's start on is forgotten.
+   each came from. `TokenDetails` holds that as a mark, the first letter of the source with an `x` for each draft token
+   that was judged in vain, and what else is told of committed tokens on request. What was rejected need not be undone:
+   the next entry begins at a `start`, and what the slot held from there on is overwritten.
 
 `one_round` below does these four steps on one machine. The two ends of a pair share them: the drafter sends the draft,
 the verifier answers with the committed tokens, and the drafter drafts on meanwhile.
-docs/architecture.md follows a draft token through both, and docs/glossary.md has all other words.
+docs/architecture.md follows a draft token through both, and docs/glossary.md has the other words.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,16 +35,16 @@ from collections.abc import Set as AbstractSet
 
 from specpair.drafters.base import Drafter, Expansion
 from specpair.engines.backend import Backend, Entry, Rows
-from specpair.speculation.acceptance.draft import Draft, DraftSource, DraftToken
 from specpair.speculation.acceptance.judge import Rule, Ruling, judge
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import TokenSource, marks_of
+from specpair.speculation.draft import Draft, DraftSource, DraftToken
 from specpair.speculation.drafts.tree import Prediction
 from specpair.speculation.sampling.rows import Logits
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.sampling.top_logits import TopLogits
+from specpair.speculation.text_options import TextSpec
 
 __all__ = [  # noqa: RUF022 in the order of the story
     "TextSpec",

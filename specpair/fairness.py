@@ -24,14 +24,17 @@ class FairTurns(Generic[Item]):
         self._numbers = count(1)
         self._latest: OrderedDict[Hashable, int] = OrderedDict()  # when each client had a turn or came, by `_numbers`
 
-    def came(self, item: Item) -> None:
+    def arrived(self, item: Item) -> None:
         """Note that `item` waits from now on."""
-        if self._client_of(item) not in self._latest:
-            self.took(item)
-
-    def took(self, item: Item) -> None:
-        """Note that `item` is served: its client has its turn."""
         client = self._client_of(item)
+        if client not in self._latest:
+            self._note(client)
+
+    def had_turn(self, item: Item) -> None:
+        """Note that `item` is served: its client has its turn."""
+        self._note(self._client_of(item))
+
+    def _note(self, client: Hashable) -> None:
         self._latest[client] = next(self._numbers)
         self._latest.move_to_end(client)
         if len(self._latest) > CLIENTS:
@@ -43,18 +46,20 @@ class FairTurns(Generic[Item]):
         if len(waiting) < 2:
             return waiting
         before: Counter[Hashable] = Counter()
-        places: list[tuple[int, int, Item]] = []
+        ranked: list[tuple[int, int, Item]] = []
         for item in waiting:
             client = self._client_of(item)
-            places.append((before[client], self._latest.get(client, 0), item))  # 0: forgotten, as it waits for so long
+            ranked.append(
+                (before[client], self._latest.get(client, 0), item)
+            )  # 0: of its client, `CLIENTS` others came since
             before[client] += 1
-        return [item for _, _, item in sorted(places, key=itemgetter(0, 1))]
+        return [item for _, _, item in sorted(ranked, key=itemgetter(0, 1))]
 
-    def take(self, waiting: list[Item]) -> Item:
+    def pop_next(self, waiting: list[Item]) -> Item:
         """Remove what comes first from `waiting`, and return it: its client has its turn."""
         item = min(waiting, key=lambda each: self._latest.get(self._client_of(each), 0))
         waiting.remove(item)
-        self.took(item)
+        self.had_turn(item)
         return item
 
 

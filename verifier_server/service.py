@@ -22,8 +22,8 @@ from specpair.protocol.errors import UnknownSession
 from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.identity import identity_of
 from specpair.protocol.service_responses import HealthResponse, ModelInfo, VocabularyResponse
-from specpair.speculation.acceptance.draft import Draft
 from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.draft import Draft
 from specpair.speculation.sampling import gumbel
 from verifier_server.engine.observer import EngineState
 from verifier_server.engine.port import TokenEngine

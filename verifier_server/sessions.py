@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from specpair.protocol.response_fields import FinishReason
 from specpair.speculation.acceptance.judge import Rule
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
-from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import SELF_CONTINUED, TokenSource
-from specpair.speculation.sampling.processors import LogitProcessor, ProcessorChain, following
+from specpair.speculation.sampling.row_changes import LogitProcessor, ProcessorChain, following
+from specpair.speculation.text_options import TextSpec
 
 _WATCHERS = Lock()  # guards the watchers of all sessions, which change seldom
 

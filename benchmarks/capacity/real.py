@@ -30,7 +30,7 @@ from simulation.paced import Cost, Paced
 from specpair.child_processes.serving import Server, verifier
 from specpair.engines.backend import Entry, Logits
 from specpair.protocol.responses import GenerateTokensEvent
-from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.draft import Draft
 from verifier_server.app import create_app
 from verifier_server.flags import from_environment
 

@@ -13,7 +13,7 @@ from drafter_client.options import Options
 from specpair.openai_api.messages.conversation import Message
 from specpair.options.option import options_of
 from specpair.protocol.terminal_text import is_text, one_line
-from specpair.speculation.sampling.processor_options import token_id
+from specpair.speculation.sampling.processors import token_id
 
 _OTHERS: dict[str, tuple[tuple[type, ...], str]] = {
     "prompt": ((str,), "text"),

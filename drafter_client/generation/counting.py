@@ -5,8 +5,8 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.metrics.statistics import SOLO, Stats, Turn
 from drafter_client.metrics.waits import DRAFTING, PREFILL, VERIFY, exchange
 from drafter_client.options import Mode
-from specpair.speculation.acceptance.draft import DraftSource
 from specpair.speculation.acceptance.round_counts import JudgedRound
+from specpair.speculation.draft import DraftSource
 
 _TIMED_MODES = (Mode.TARGET, Mode.FUSED, SOLO)  # in which the statistics have the time of each token
 

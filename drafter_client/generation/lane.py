@@ -8,7 +8,7 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import STREAM, ResponseBounds
 from specpair.drafters.run.events import Streamed
 from specpair.protocol.responses import StreamEnd, VerifyResponse
-from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.draft import Draft
 
 
 class RemoteLane:

@@ -8,7 +8,7 @@ from drafter_client.generation.text_session import TextSession
 from specpair.engines.backend import Backend, Entry, top_logits_spec
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.speculation.acceptance.token_source import TokenSource
-from specpair.speculation.sampling.processors import following
+from specpair.speculation.sampling.row_changes import following
 from specpair.speculation.sampling.sampling import Sampling, choose
 
 

@@ -134,7 +134,7 @@ def speculate(
             raise failure
         yield from text.news()
         ended = clock()
-        reactor.settle()
+        reactor.end()
     finally:
         ended = clock() if ended is None else ended
         sent, received = preparation.close()
@@ -193,7 +193,7 @@ class Preparation:
                 stack.callback(executor.close)
                 executor.read(self._known, self._text.read)
                 lookups = Lookups(
-                    len(self._text.prompt_ids), text=self._options.lookup, prediction=self._options.prediction_ids
+                    len(self._text.prompt_ids), in_text=self._options.lookup, prediction=self._options.prediction_ids
                 )
                 lookups.follow(self._known)
                 stack.pop_all()

@@ -38,7 +38,7 @@ from specpair.protocol.messages import GenerateRequest, PrefillRequest, VerifyRe
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.responses import PrefillResponse, StreamedTokens, StreamEnd, VerifyResponse
 from specpair.protocol.service_responses import ModelInfo, SessionInfo
-from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.draft import Draft
 
 # Seconds to wait for a response. A prefill may queue behind others and take long; a retry would only double the load.
 _TIMEOUTS = {"/health": 5.0, "/model": 30.0, "/verify": 120.0, "/prefill": 900.0}

@@ -22,9 +22,9 @@ from specpair.protocol.responses import (
     VerifyResponse,
 )
 from specpair.protocol.service_responses import ModelInfo
-from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.acceptance.token_details import HasDetails, TokenDetails
 from specpair.speculation.acceptance.token_source import ELSEWHERE
+from specpair.speculation.text_options import TextSpec
 
 STREAM = "/sessions/…/stream"  # in error texts, for every session
 GenerateEvent = GenerateOpenEvent | GenerateTokensEvent | GenerateResponse

@@ -8,10 +8,10 @@ from specpair.engines.backend import Backend, Entry, Rows, top_logits_spec
 from specpair.engines.errors import BackendError, OutOfRoom
 from specpair.speculation.acceptance.draft_probs import drawn_from, normalised, propose
 from specpair.speculation.acceptance.strategies import common_prefix
-from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.drafts.tree import Prediction
-from specpair.speculation.sampling.processors import following
+from specpair.speculation.sampling.row_changes import following
 from specpair.speculation.sampling.sampling import Row, Sampling, choose, choose_two, probability
+from specpair.speculation.text_options import TextSpec
 
 _CHOICES = 8  # top logits of a row for greedy decoding: enough for a second choice
 BRANCH_CELLS = 128  # KV cells that a continuation takes at most beyond the text that it shares

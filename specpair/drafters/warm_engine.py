@@ -10,7 +10,7 @@ from typing import TypeVar
 from specpair.drafters.draft_model import ModelDrafter, model_drafter
 from specpair.engines.backend import Backend
 from specpair.engines.kept_texts import can_cut, shared_length
-from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.text_options import TextSpec
 
 K = TypeVar("K")
 

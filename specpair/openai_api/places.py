@@ -56,7 +56,7 @@ class Places:
         self.check()
         entered = [Place(self, client) for _ in range(texts)]
         for place in entered:
-            self._turns.came(place)
+            self._turns.arrived(place)
         self._waiting += entered
         self._fill()
         return entered
@@ -75,7 +75,7 @@ class Places:
     def _fill(self) -> None:
         while self._waiting and self.taken < self._count():
             self.taken += 1
-            self._turns.take(self._waiting).begin(self.clock())
+            self._turns.pop_next(self._waiting).begin(self.clock())
 
 
 class Place:

@@ -12,8 +12,8 @@ from specpair.protocol.errors import SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import FinishReason
 from specpair.speculation.acceptance.round_counts import RoundCounts
-from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.sampling.logprobs import TokenLogprobs
+from specpair.speculation.text_options import TextSpec
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ import hashlib
 import json
 
 from specpair.protocol.service_responses import ModelInfo
-from specpair.speculation.sampling import processors
+from specpair.speculation.sampling import row_changes
 
 _OF_THE_TEXT = {"name", "noise", "vocabulary"}
 _MEASURED = {"pass_ms", "draft_pass_ms", "kv_bytes", "identity"}  # other values at each start of one verifier
@@ -19,7 +19,7 @@ def identity_of(info: ModelInfo, model: str) -> str:
     """The identity of a verifier. `info`: what it serves, over its whole vocabulary. `model`: the target's own name,
     which `info` may give another name."""
     told = json.loads(info.model_dump_json(by_alias=False))
-    text = [model, processors.NAME, *(told[name] for name in sorted(_OF_THE_TEXT))]
+    text = [model, row_changes.NAME, *(told[name] for name in sorted(_OF_THE_TEXT))]
     service = [told[name] for name in sorted(set(told) - _OF_THE_TEXT - _MEASURED)]
     return f"{_hash(text, 16)}-{_hash(service, 8)}"
 

@@ -20,11 +20,11 @@ from specpair.options.option import options_of
 from specpair.options.request_fields import request_fields
 from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.explain import Decision
-from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.acceptance.token_source import PATTERN, split
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.sampling.logprobs import TokenLogprobs
 from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.text_options import TextSpec
 
 Count = Annotated[int, Field(ge=0, le=2**53)]  # larger ones are not exact as floats
 Tokens = Annotated[list[Count], Field(fail_fast=True, description="Token ids.")]

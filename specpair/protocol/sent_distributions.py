@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.acceptance.draft_probs import MOST_IDS, Weights
-from specpair.speculation.sampling.processor_options import token_id
+from specpair.speculation.sampling.processors import token_id
 
 MOST_IN_A_REQUEST = 8192  # ids, unless `MOST_IDS` for each draft token are more
 _OFF = 1e-3  # tolerance of the weights' sum around 1; rounding stays far below it

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from specpair.speculation.acceptance.draft import Draft
-from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.draft import Draft
 from specpair.speculation.sampling.sampling import Sampling, choose
+from specpair.speculation.text_options import TextSpec
 from tests.conformance.conftest import Subject
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, Request

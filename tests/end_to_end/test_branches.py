@@ -16,10 +16,10 @@ from specpair.drafters.draft_model import BRANCH_CELLS, ModelDrafter
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.errors import OutOfRoom
 from specpair.engines.load_options import LoadOptions
-from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.text_options import TextSpec
 from tests.end_to_end.prompts import PROMPTS
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from models import DEFAULT_DRAFT
 from specpair.drafters.draft_model import ModelDrafter
-from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.draft import Draft
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, generate, options_of, running
 from tests.end_to_end.prompts import PROMPTS

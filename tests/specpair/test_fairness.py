@@ -25,7 +25,7 @@ class Line:
     def come(self, client: str) -> None:
         self._counts[client] += 1
         item = client, self._counts[client]
-        self.turns.came(item)
+        self.turns.arrived(item)
         self.waiting.append(item)
 
 
@@ -38,7 +38,7 @@ def test_who_waits_sees_each_other_client_once_at_most(steps: list[str | None]) 
         if step is not None:
             line.come(step)
         elif line.waiting:
-            client, number = line.turns.take(line.waiting)
+            client, number = line.turns.pop_next(line.waiting)
             served[client] += 1
             assert number == served[client], "a client's own items keep their order"
             passed.pop(client, None)
@@ -55,9 +55,9 @@ def test_the_order_is_that_in_which_the_items_are_taken(steps: list[str | None])
         if step is not None:
             line.come(step)
         elif line.waiting:
-            line.turns.take(line.waiting)
+            line.turns.pop_next(line.waiting)
     order = line.turns.order(line.waiting)
-    assert order == [line.turns.take(line.waiting) for _ in order]
+    assert order == [line.turns.pop_next(line.waiting) for _ in order]
     assert not line.waiting
 
 
@@ -65,11 +65,11 @@ def test_a_client_that_was_idle_comes_before_those_that_were_served_since() -> N
     line = Line()
     for client in "aab":
         line.come(client)
-    taken = [line.turns.take(line.waiting) for _ in range(3)]
+    taken = [line.turns.pop_next(line.waiting) for _ in range(3)]
     assert taken == [("a", 1), ("b", 1), ("a", 2)]
     for client in "acb":
         line.come(client)
-    assert [line.turns.take(line.waiting)[0] for _ in range(3)] == ["b", "a", "c"]
+    assert [line.turns.pop_next(line.waiting)[0] for _ in range(3)] == ["b", "a", "c"]
 
 
 def test_clients_that_wait_and_are_forgotten_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,11 +77,11 @@ def test_clients_that_wait_and_are_forgotten_come_first(monkeypatch: pytest.Monk
     line = Line()
     for client in "ab":
         line.come(client)
-    line.turns.take(line.waiting)
+    line.turns.pop_next(line.waiting)
     for client in "ca":
         line.come(client)
     assert [client for client, _ in line.turns.order(line.waiting)] == ["b", "a", "c"], "b is forgotten, a is not"
-    assert [line.turns.take(line.waiting)[0] for _ in "bac"] == ["b", "a", "c"]
+    assert [line.turns.pop_next(line.waiting)[0] for _ in "bac"] == ["b", "a", "c"]
 
 
 def test_clients_that_do_not_wait_and_are_forgotten_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_clients_that_do_not_wait_and_are_forgotten_are_new(monkeypatch: pytest.
     line = Line()
     for client in "abc":
         line.come(client)
-        line.turns.take(line.waiting)
+        line.turns.pop_next(line.waiting)
     for client in "ca":
         line.come(client)
     assert [client for client, _ in line.turns.order(line.waiting)] == ["c", "a"]

@@ -4,8 +4,8 @@ import pytest
 
 from specpair.http_service.keys.access import ANYONE, Caller
 from specpair.protocol.errors import Overloaded, SessionConflict, UnknownSession
-from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.acceptance.token_details import TokenDetails
+from specpair.speculation.text_options import TextSpec
 from verifier_server.session_table import CALLERS, SessionTable
 from verifier_server.sessions import Session
 

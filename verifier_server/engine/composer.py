@@ -11,8 +11,8 @@ from itertools import accumulate, islice
 from math import inf
 
 from specpair.engines.backend import Backend, Entry, TopLogitsSpec, top_logits_spec
-from specpair.speculation.acceptance.draft import NO_DRAFT, Draft
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
+from specpair.speculation.draft import NO_DRAFT, Draft
 from verifier_server.engine.queue import Queue
 from verifier_server.engine.requests import Request
 from verifier_server.engine.sequence_state import SequenceState

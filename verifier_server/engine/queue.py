@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from specpair.fairness import FairTurns, share_of_one_client
 from specpair.protocol.errors import OverlapRefused, SpecPairError, UnknownSession
-from specpair.speculation.acceptance.draft import Draft
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
+from specpair.speculation.draft import Draft
 from verifier_server.engine.draft_credit import ClientCredit
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.engine.sequence_state import SILENCE, SequenceState
@@ -78,7 +78,7 @@ class Queue:
 
     def served(self, sequence: SequenceState) -> None:
         """Note that a pass feeds tokens for a session: its client had its turn."""
-        self._turns.took(sequence)
+        self._turns.had_turn(sequence)
 
     def overload(self, session: Session) -> Overload | None:
         """Why no more requests of `session` may wait; None: another one may. Drops cancelled requests to make room."""
@@ -115,7 +115,7 @@ class Queue:
         if not sequence.requests:
             sequence.turn = next(self._numbers)
         sequence.add(request, now)
-        self._turns.came(sequence)
+        self._turns.arrived(sequence)
         self._waiting[sequence.client] += 1
         self._active[sequence] = None
         self._active.move_to_end(sequence)

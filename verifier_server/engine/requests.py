@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from specpair.protocol.errors import PositionBeyondCommitted, PositionInsidePrompt, SpecPairError, TooManyDrafts
 from specpair.protocol.response_fields import FinishReason, Timing
-from specpair.speculation.acceptance.draft import NO_DRAFT, Draft
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import Round, last_round
+from specpair.speculation.draft import NO_DRAFT, Draft
 from verifier_server.sessions import Session
 
 

@@ -21,7 +21,7 @@ from specpair.speculation.acceptance.judge import judge
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import SELF_CONTINUED, marks_of
 from specpair.speculation.sampling.logprobs import token_logprobs
-from specpair.speculation.sampling.processors import ProcessedRows
+from specpair.speculation.sampling.row_changes import ProcessedRows
 from specpair.speculation.sampling.sampling import Logits, Row
 from verifier_server.engine.arrivals import LONGEST, window_until
 from verifier_server.engine.composer import BatchItem, BatchPlan, Composer

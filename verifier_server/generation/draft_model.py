@@ -13,7 +13,7 @@ from specpair.drafters.warm_engine import WarmEngine, warmest
 from specpair.engines.backend import Backend, Progress
 from specpair.engines.errors import BackendError, ModelLoadError, OutOfRoom, first_line
 from specpair.engines.vocabulary import cannot_draft
-from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.port import EngineInfo
 from verifier_server.options import NGRAM
 from verifier_server.settings import Settings

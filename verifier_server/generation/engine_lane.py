@@ -6,7 +6,7 @@ from queue import SimpleQueue
 
 from specpair.drafters.run.events import Streamed
 from specpair.protocol.errors import SpecPairError, UnknownSession
-from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.draft import Draft
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.engine_client import disconnected

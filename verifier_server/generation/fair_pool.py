@@ -26,7 +26,7 @@ class FairPool:
         """Have a thread call `do` when it is the turn of `client`."""
         work = _Work(client, do)
         with self._lock:
-            self._turns.came(work)
+            self._turns.arrived(work)
             self._waiting.append(work)
         self._threads.submit(self._next)
 
@@ -36,5 +36,5 @@ class FairPool:
 
     def _next(self) -> None:
         with self._lock:
-            work = self._turns.take(self._waiting)
+            work = self._turns.pop_next(self._waiting)
         work.do()

@@ -12,7 +12,7 @@ from starlette.types import Receive
 from specpair.http_service.keys.access import Caller
 from specpair.protocol.errors import FusedUnavailable, InvalidRequest, SessionConflict, SpecPairError
 from specpair.protocol.messages import GenerateRequest
-from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.draft import Draft
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, OnAnswer, Request
 from verifier_server.generation.accounting import Accounting

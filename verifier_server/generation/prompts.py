@@ -10,8 +10,8 @@ from typing import TypeVar
 from specpair.engines.vocabulary import Part
 from specpair.protocol import messages
 from specpair.protocol.errors import EmptyPrompt, InvalidRequest, PromptTooLong, TokenOutOfRange
-from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.sampling import gumbel
+from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.port import EngineInfo
 from verifier_server.sessions import Session
 

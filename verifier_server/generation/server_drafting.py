@@ -16,10 +16,10 @@ from specpair.drafters.run.reactor import PlainTranscript, Reactor
 from specpair.engines.errors import BackendError
 from specpair.protocol.errors import InternalError, SpecPairError
 from specpair.protocol.responses import Speculation
-from specpair.speculation.acceptance.draft import Draft
 from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCounts
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_source import last_round, passes, rounds
+from specpair.speculation.draft import Draft
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.experience import Estimates, Experience
@@ -194,7 +194,7 @@ class _FusedRun:
             executor = executor_of(self._lane, drafter, mechanisms)
             stack.callback(executor.close)
             executor.read(known, 0)
-            lookups = Lookups(session.prompt_len, text=not self.draft.looks_up, prediction=self.prediction)
+            lookups = Lookups(session.prompt_len, in_text=not self.draft.looks_up, prediction=self.prediction)
             lookups.follow(known)
             answer = self._opened()
             yield answer
@@ -221,7 +221,7 @@ class _FusedRun:
                 finally:
                     while text.unread:
                         yield from self._reported(text.unread.popleft())
-            reactor.settle()
+            reactor.end()
 
     def _opened(self) -> Answer:
         """The answer to the prefill."""

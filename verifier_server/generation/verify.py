@@ -7,8 +7,8 @@ from starlette.types import Receive
 
 from specpair.protocol import messages, sent_distributions
 from specpair.protocol.errors import InvalidRequest, SelfContinueRefused, SpecPairError
-from specpair.speculation.acceptance.draft import Draft
 from specpair.speculation.acceptance.draft_probs import Weights
+from specpair.speculation.draft import Draft
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, Request, check_number
 from verifier_server.generation.accounting import Accounting

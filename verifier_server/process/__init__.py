@@ -1,1 +1,1 @@
-"""The process around the service: sockets, open files, signals, and mapped model files."""
+"""The process around the service: its limit of open files, mapped model files, and that it is the only worker."""

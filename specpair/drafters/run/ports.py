@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from specpair.drafters.run.events import Streamed
-from specpair.speculation.acceptance.draft import Draft
 from specpair.speculation.acceptance.token_details import TokenDetails
+from specpair.speculation.draft import Draft
 
 
 class Verified(Protocol):

@@ -26,7 +26,7 @@ class Transcript(Protocol):
 
 @dataclass(slots=True)
 class PlainTranscript:
-    """A transcript, and no more. `known`: as the run begins."""
+    """The transcript of a run that has no session with its verifier over a network. `known`: as the run begins."""
 
     known: list[int]
     finish_reason: str | None
@@ -36,7 +36,7 @@ class PlainTranscript:
 class Reactor:
     """Feeds the events of one text to the controller, and has the executor run what the controller decides.
 
-    Committed tokens go into `text`, and every event is told to the listener. `turn` and `settle` are for the thread
+    Committed tokens go into `text`, and every event is told to the listener. `turn` and `end` are for the thread
     that reads the text, the caller's; `react` is for any thread.
     """
 
@@ -75,12 +75,12 @@ class Reactor:
             raise
 
     def _turn(self) -> None:
-        wake = self.decide(acted=self._acted)
+        wake = self.run_due(acted=self._acted)
         now = self._clock()
         happened = self._executor.wait(None if wake is None else max(0.0, wake - now))
         self._acted = happened and self._executor.at_once
 
-    def decide(self, *, acted: bool) -> float | None:
+    def run_due(self, *, acted: bool) -> float | None:
         """Take in the outcomes, and run the due actions. Returns when to call again if no event comes before,
         on the clock; None: only after an event. Raises the error of any thread.
 
@@ -97,7 +97,7 @@ class Reactor:
             wake = self._wakes_at = self._controller.wake_at(self._clock())
         return wake
 
-    def settle(self) -> None:
+    def end(self) -> None:
         """Ignore later events: the text has ended. Raises an earlier error of one of the executor's threads."""
         with self._lock:
             self._over = True

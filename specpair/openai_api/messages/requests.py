@@ -11,9 +11,9 @@ from specpair.openai_api.messages.seeds import seed_of
 from specpair.options.option import options_of
 from specpair.options.request_fields import request_fields
 from specpair.protocol.errors import InvalidRequest
-from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.sampling import gumbel
-from specpair.speculation.sampling.processor_options import MOST_MIN_TOKENS
+from specpair.speculation.sampling.processors import MOST_MIN_TOKENS
+from specpair.speculation.text_options import TextSpec
 
 MOST_TEXTS = 128  # of one request
 MOST_STOPS = 16

@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from specpair.speculation.acceptance import probabilistic
-from specpair.speculation.acceptance.draft import DraftToken
 from specpair.speculation.acceptance.draft_probs import normalised
 from specpair.speculation.acceptance.judge import Odds, Rule, Ruling
 from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.draft import DraftToken
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.sampling.distribution import probabilities, reported_sampling
 from specpair.speculation.sampling.sampling import Logits, Row

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from specpair.speculation.acceptance import probabilistic
-from specpair.speculation.acceptance.draft import DraftToken
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
+from specpair.speculation.draft import DraftToken
 from specpair.speculation.sampling.distribution import probabilities, reported_sampling
 from specpair.speculation.sampling.sampling import Logits, Row, Sampling, choose
 

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from specpair.speculation.acceptance.draft import DraftSource, DraftToken
+from specpair.speculation.draft import DraftSource, DraftToken
 
 
 class JudgedRound(NamedTuple):

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, Self, TypeVar
 
 from specpair.speculation.acceptance.explain import Decision
-from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.acceptance.token_source import ELSEWHERE
 from specpair.speculation.sampling.logprobs import TokenLogprobs
+from specpair.speculation.text_options import TextSpec
 
 T = TypeVar("T")
 

@@ -1,4 +1,7 @@
-"""Where each committed token came from, as the verifier decides it and says it in every reply."""
+"""Where each committed token came from, as the verifier decides it and says it in every reply.
+
+`marks_of` decides for the tokens of a judged draft; the scheduler marks those that it decodes without a request.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -7,7 +7,7 @@ from math import exp, log
 import numpy as np
 from numpy.typing import NDArray
 
-from specpair.speculation.acceptance.draft import DraftSource
+from specpair.speculation.draft import DraftSource
 from specpair.speculation.drafts.tree import TreeNode
 
 _SURE = 30.0  # log-odds that are as good as certain

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from weakref import ref
 
-from specpair.speculation.acceptance.draft import DraftSource, DraftToken
 from specpair.speculation.acceptance.draft_probs import Weights
+from specpair.speculation.draft import DraftSource, DraftToken
 
 
 class Prediction(NamedTuple):

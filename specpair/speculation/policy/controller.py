@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from math import inf
 
-from specpair.speculation.acceptance.draft import Draft, DraftSource
+from specpair.speculation.draft import Draft, DraftSource
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.lookups import Lookups

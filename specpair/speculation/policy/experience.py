@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.policy.timing import LatencyModel
 from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.text_options import TextSpec
 
 _KINDS = 16  # most kinds of texts that are remembered
 

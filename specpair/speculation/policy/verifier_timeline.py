@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import ceil, inf
 from typing import NamedTuple
 
-from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.draft import Draft
 from specpair.speculation.policy.timing import LatencyModel
 
 _LONG_AGO = -1e9  # seconds; stands for "the verifier expects no draft"

@@ -1,259 +1,200 @@
-"""Logit processors: change a row of logits by the text so far, before temperature, top-k, top-p and the draw.
+"""The logit processors that a text can ask for: each is a dataclass with its options, which makes the processor.
 
-Order and formulas are those of vLLM. l is a logit, and n is how often its id occurs in the output so far:
-
-    masks                 processors of the caller's own, such as a grammar's, and:
-    min_tokens n          -inf for the end tokens while the output has fewer than n tokens
-    logit_bias b          l + b
-    repetition_penalty r  l / r where l > 0, else l * r, for ids in the prompt or the output (CTRL, arXiv 1909.05858)
-    frequency_penalty f,
-    presence_penalty p    l - f * n - p where n > 0
-    min_p                 -inf where the id's probability at the session's temperature, after all of the above, is less
-                          than min_p times the greatest one; left out where the session is greedy
-
-Logits are float32, and so is the arithmetic. A verifier and a drafter that process the same row get the same bits.
+To add one: write its class, and name it among the bases of `Processors`. Its options then are options of every request,
+command and program, at both ends, and its processor changes the rows of target and drafts alike.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from math import inf, log
-from typing import overload
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field
 
-from specpair.speculation.sampling.rows import Logits, Row
-from specpair.speculation.sampling.top_logits import TopLogits
+from specpair.options.option import option
+from specpair.speculation.sampling.row_changes import (
+    Biases,
+    EndsLater,
+    LogitProcessor,
+    LowerProbable,
+    LowerRepeated,
+    LowerWritten,
+)
 
-NAME = "processors-1"  # of this order and these formulas: other ones need another name
+PENALTY = 2.0  # the greatest frequency and presence penalty; the least is its negative
+REPETITION = (0.01, 100.0)  # range of the repetition penalty: beyond it, float32 logits could overflow
+MOST_MIN_TOKENS = 2**53  # so many that no end token ever comes
+BIAS = 100.0  # the greatest bias of an id; the least is its negative
+MOST_BIASES = 20_000  # of a request: each costs other requests microseconds
 
 
-class LogitProcessor(ABC):
-    """Changes rows of logits of one text, which it is told token by token. One thread at a time may use it.
+class ProcessorContext(NamedTuple):
+    """What a processor may know of the text whose rows it changes."""
 
-    `begin` comes first, once. Then the output grows by `push` and shrinks by `pop`, as draft tokens are tried and taken
-    back. A processor that does not depend on the text needs `process` only.
-    """
+    ends: Collection[int]  # ids of the model's end tokens
+    size: int | None  # ids of a row, where the text may hold others; None: it holds none
+    temperature: float  # 0: the argmax is taken
 
-    def begin(self, prompt: Sequence[int]) -> None:  # noqa: B027, as it is optional
-        """Take in the prompt."""
 
-    def push(self, token: int) -> None:  # noqa: B027
-        """Take in the next token of the output."""
-
-    def pop(self, token: int) -> None:  # noqa: B027
-        """Take back `token`, the last one that was pushed."""
+class ProcessorOptions(ABC):
+    """The options of one logit processor."""
 
     @abstractmethod
-    def process(self, row: Logits) -> None:
-        """Change `row`, writable float32 of shape (vocab,), which holds the logits of the next token.
-
-        An id at -inf cannot be drawn. At least one id must stay finite.
-        """
+    def make(self, text: ProcessorContext) -> LogitProcessor | None:
+        """A new processor; None where these options change no row."""
 
 
-class TokenCounts:
-    """How often each token id occurs. To add or remove a token takes the same time for any length of text."""
+@dataclass(frozen=True, kw_only=True)
+class MinTokens(ProcessorOptions):
+    min_tokens: int = option(
+        0,
+        "mask the end tokens until the text has so many tokens; a stop string ends it all the same",
+        ge=0,
+        le=MOST_MIN_TOKENS,
+        group="sampling",
+        placeholder="N",
+    )
 
-    def __init__(self, size: int | None) -> None:
-        """`size`: ids that count, those below it; None: all."""
-        self._size = size
-        self._indices: dict[int, int] = {}  # where each id is in the arrays
-        self._ids, self._counts = np.zeros(64, np.int64), np.zeros(64, np.float32)
-
-    def add(self, token: int) -> None:
-        if self._size is not None and token >= self._size:
-            return
-        index = self._indices.setdefault(token, len(self._indices))
-        if index == len(self._ids):
-            self._ids = np.concatenate((self._ids, np.zeros_like(self._ids)))
-            self._counts = np.concatenate((self._counts, np.zeros_like(self._counts)))
-        self._ids[index] = token
-        self._counts[index] += 1
-
-    def remove(self, token: int) -> None:
-        """Remove the token that was added last, of those that were not removed."""
-        if self._size is not None and token >= self._size:
-            return
-        index = self._indices[token]
-        self._counts[index] -= 1
-        if not self._counts[index]:  # it was added last, so its index is the last one
-            del self._indices[token]
-
-    @property
-    def ids(self) -> NDArray[np.int64]:
-        """The ids that occur, shape (n,), in the order in which they came."""
-        return self._ids[: len(self._indices)]
-
-    @property
-    def counts(self) -> Logits:
-        """How often each of `ids` occurs, float32 of shape (n,)."""
-        return self._counts[: len(self._indices)]
+    def make(self, text: ProcessorContext) -> LogitProcessor | None:
+        return EndsLater(text.ends, self.min_tokens) if self.min_tokens else None
 
 
-class EndsLater(LogitProcessor):
-    """Masks the end tokens while the output has fewer than `least` tokens."""
-
-    def __init__(self, ends: Iterable[int], least: int) -> None:
-        self._ends, self._least, self._length = np.array(sorted(ends), np.int64), least, 0
-
-    def push(self, token: int) -> None:
-        self._length += 1
-
-    def pop(self, token: int) -> None:
-        self._length -= 1
-
-    def process(self, row: Logits) -> None:
-        if self._length < self._least:
-            row[self._ends] = -inf
+def token_id(key: str) -> int | None:
+    """The token id that a key of a JSON object names: a decimal number of at most nine digits; None: it names none."""
+    plain = key.isascii() and key.isdigit() and len(key) < 10
+    return int(key) if plain and str(int(key)) == key else None
 
 
-class Biases(LogitProcessor):
-    """Adds a bias to the logits of some ids."""
-
-    def __init__(self, biases: Mapping[int, float], size: int | None = None) -> None:
-        """`biases`: of each id. `size`: ids of a row; those beyond are left out."""
-        kept = [(token, bias) for token, bias in sorted(biases.items()) if size is None or token < size]
-        self._ids = np.array([token for token, _ in kept], np.int64)
-        self._biases = np.array([bias for _, bias in kept], np.float32)
-
-    def process(self, row: Logits) -> None:
-        row[self._ids] += self._biases
-
-
-class LowerRepeated(LogitProcessor):
-    """Divides the positive logits of ids in prompt or output by a penalty, and multiplies the negative ones by it."""
-
-    def __init__(self, penalty: float, size: int | None = None) -> None:
-        """`size`: ids of a row; those beyond are left out."""
-        self._penalty, self._seen = penalty, TokenCounts(size)
-
-    def begin(self, prompt: Sequence[int]) -> None:
-        for token in dict.fromkeys(prompt):
-            self._seen.add(token)
-
-    def push(self, token: int) -> None:
-        self._seen.add(token)
-
-    def pop(self, token: int) -> None:
-        self._seen.remove(token)
-
-    def process(self, row: Logits) -> None:
-        ids = self._seen.ids
-        logits = row[ids]
-        row[ids] = np.where(logits > 0, logits / self._penalty, logits * self._penalty)
+def _first_wrong(biases: Any) -> Any:
+    """The first wrong bias alone, if there is one: to name every wrong one of hundreds of thousands takes seconds."""
+    if isinstance(biases, dict) and len(biases) > MOST_BIASES:
+        raise ValueError(f"there are {len(biases)} biases, at most {MOST_BIASES} are taken")
+    for token, bias in biases.items() if isinstance(biases, dict) else ():
+        if token_id(token) is None:
+            raise ValueError(f"{token[:20]!r} is no token id: write it as a decimal number")
+        if isinstance(bias, bool) or not isinstance(bias, int | float) or not -BIAS <= bias <= BIAS:
+            return {token: bias}
+    return biases
 
 
-class LowerWritten(LogitProcessor):
-    """Lowers the logits of ids in the output: by `presence`, and by `frequency` for each time that they occur."""
-
-    def __init__(self, frequency: float, presence: float, size: int | None = None) -> None:
-        """`size`: ids of a row; those beyond are left out."""
-        self._frequency, self._presence, self._output = frequency, presence, TokenCounts(size)
-
-    def push(self, token: int) -> None:
-        self._output.add(token)
-
-    def pop(self, token: int) -> None:
-        self._output.remove(token)
-
-    def process(self, row: Logits) -> None:
-        row[self._output.ids] -= self._frequency * self._output.counts + self._presence
+_JSON = Annotated[
+    dict[str, Annotated[float, Field(ge=-BIAS, le=BIAS)]],
+    BeforeValidator(_first_wrong),
+    Field(json_schema_extra={"propertyNames": {"pattern": "^(0|[1-9][0-9]{0,8})$"}}),  # what `token_id` takes
+]
 
 
-class LowerProbable(LogitProcessor):
-    """Masks ids whose probability at `temperature` is less than `min_p` (above 0) times the greatest one."""
-
-    def __init__(self, min_p: float, temperature: float) -> None:
-        self._reach = temperature * log(min_p)  # p_i / p_max = exp((l_i - l_max) / temperature)
-
-    def process(self, row: Logits) -> None:
-        least = float(row.max()) + self._reach
-        floor = np.float32(least)
-        if floor < least:  # so that comparing in float32 decides as float64 would
-            floor = np.nextafter(floor, np.float32(inf))
-        row[row < floor] = -inf
-
-
-class ProcessorChain:
-    """The logit processors of one text. They follow its tokens. One thread at a time may use them."""
-
-    def __init__(self, processors: Sequence[LogitProcessor], prompt_len: int) -> None:
-        """`processors`: new ones, applied in this order. `prompt_len`: tokens of the prompt."""
-        self.prompt_len = prompt_len
-        self._processors = list(processors)
-        self._followed = 0  # committed tokens that they were told of, prompt included
-        self._drafts: list[int] = []  # draft tokens behind these that they were told of, too
-
-    def commit(self, text: Sequence[int]) -> None:
-        """Follow the committed `text`, prompt included, which only grows from call to call."""
-        if len(text) == self._followed:
-            return
-        self._try([])
-        if not self._followed:
-            for processor in self._processors:
-                processor.begin(text[: self.prompt_len])
-            self._followed = self.prompt_len
-        for token in text[self._followed :]:
-            self._push(token)
-        self._followed = len(text)
-
-    def process(self, row: Row, drafts: Sequence[int] = ()) -> Logits:
-        """The processed `row`, which follows the committed text and `drafts`: a new array, float32 of shape (vocab,).
-
-        Nothing is computed for `drafts` that begin with those of the call before, but for their new tokens.
-        """
-        self._try(list(drafts))
-        processed = np.array(row.whole() if isinstance(row, TopLogits) else row, np.float32)
-        for processor in self._processors:
-            processor.process(processed)
-        return processed
-
-    def _try(self, drafts: list[int]) -> None:
-        """Follow `drafts` behind the committed text, in place of the draft tokens before."""
-        tried = self._drafts
-        while tried != drafts[: len(tried)]:
-            token = tried.pop()
-            for processor in self._processors:
-                processor.pop(token)
-        for token in drafts[len(tried) :]:
-            self._push(token)
-            tried.append(token)
-
-    def _push(self, token: int) -> None:
-        for processor in self._processors:
-            processor.push(token)
+def _wrong_biases(biases: Any) -> str | None:
+    """What is wrong with biases that a program gave; None: nothing."""
+    if not isinstance(biases, Mapping):
+        return f"logit_bias must map token ids to numbers, got {biases!r}"
+    for token, bias in biases.items():
+        if type(token) is not int or type(bias) not in (float, int):
+            return f"logit_bias must map token ids to numbers, got {token!r}: {bias!r}"
+        if token < 0:
+            return f"logit_bias names {token}, which is no token id: ids are 0 or greater"
+        if not -BIAS <= bias <= BIAS:
+            return f"logit_bias of token {token} must be in [{-BIAS:g}, {BIAS:g}], got {bias}"
+    return None
 
 
-class ProcessedRows(Sequence[Logits]):
-    """The processed rows of a verify pass: row i follows the committed text and drafts[:i].
-
-    A row is processed when it is first asked for, so a row that no rule looks at costs nothing.
-    """
-
-    def __init__(self, processors: ProcessorChain, rows: Sequence[Row] | Logits, drafts: Sequence[int]) -> None:
-        """`processors`: they have followed the committed text. `rows`: as for `judge`."""
-        self._processors, self._rows, self._drafts = processors, rows, drafts
-        self._done: list[Logits] = []
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @overload
-    def __getitem__(self, at: int) -> Logits: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> list[Logits]: ...
-
-    def __getitem__(self, at: int | slice) -> Logits | list[Logits]:
-        if isinstance(at, slice):
-            return [self[each] for each in range(len(self))[at]]
-        at = range(len(self))[at]  # raises IndexError for a row that is not there
-        for each in range(len(self._done), at + 1):
-            self._done.append(self._processors.process(self._rows[each], self._drafts[:each]))
-        return self._done[at]
+def _bias(text: str) -> tuple[int, float]:
+    """A token id and its bias, written ID=BIAS. Raises ValueError."""
+    token, _, value = text.partition("=")
+    if token_id(token) is None:
+        raise ValueError(f"{text!r} is not of the form ID=BIAS, such as 15=-100")
+    try:
+        bias = float(value)
+    except ValueError:
+        raise ValueError(f"{text!r} is not of the form ID=BIAS, such as 15=-100") from None
+    if not -BIAS <= bias <= BIAS:
+        raise ValueError(f"must be in [{-BIAS:g}, {BIAS:g}], got {value}")
+    return int(token), bias
 
 
-def following(processors: Sequence[LogitProcessor], prompt_len: int) -> ProcessorChain | None:
-    """The processors of one text, which has a prompt of `prompt_len` tokens; None if there are none."""
-    return ProcessorChain(processors, prompt_len) if processors else None
+@dataclass(frozen=True, kw_only=True)
+class LogitBias(ProcessorOptions):
+    logit_bias: Mapping[int, float] = option(
+        factory=dict,
+        hash=False,
+        words="for token ids, what is added to their logits, -100 to 100",
+        group="sampling",
+        placeholder="ID=BIAS",
+        json=_JSON,
+        to_json=lambda biases: {str(token): float(bias) for token, bias in sorted(biases.items())},
+        of_json=lambda biases: {int(token): bias for token, bias in biases.items()},
+        item=_bias,
+        items=dict,
+        wrong=_wrong_biases,
+    )
+
+    def make(self, text: ProcessorContext) -> LogitProcessor | None:
+        return Biases(self.logit_bias, text.size) if self.logit_bias else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepetitionPenalty(ProcessorOptions):
+    repetition_penalty: float = option(
+        1.0,
+        "divide positive logits, and multiply negative ones, of tokens in prompt or text by this; 1: off",
+        ge=REPETITION[0],
+        le=REPETITION[1],
+        group="sampling",
+        placeholder="X",
+    )
+
+    def make(self, text: ProcessorContext) -> LogitProcessor | None:
+        return LowerRepeated(self.repetition_penalty, text.size) if self.repetition_penalty != 1.0 else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputPenalties(ProcessorOptions):
+    presence_penalty: float = option(
+        0.0,
+        "subtract this from the logits of tokens that the text has, the prompt excluded; 0: off",
+        ge=-PENALTY,
+        le=PENALTY,
+        group="sampling",
+        placeholder="X",
+    )
+    frequency_penalty: float = option(
+        0.0,
+        "subtract this from the logits of tokens for each time that the text has them; 0: off",
+        ge=-PENALTY,
+        le=PENALTY,
+        group="sampling",
+        placeholder="X",
+    )
+
+    def make(self, text: ProcessorContext) -> LogitProcessor | None:
+        if not (self.frequency_penalty or self.presence_penalty):
+            return None
+        return LowerWritten(self.frequency_penalty, self.presence_penalty, text.size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinP(ProcessorOptions):
+    min_p: float = option(
+        0.0,
+        "mask tokens of less than this share of the greatest probability; 0: off",
+        ge=0.0,
+        le=1.0,
+        group="sampling",
+        placeholder="P",
+    )
+
+    def make(self, text: ProcessorContext) -> LogitProcessor | None:
+        return LowerProbable(self.min_p, text.temperature) if self.min_p and text.temperature else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processors(MinTokens, LogitBias, RepetitionPenalty, OutputPenalties, MinP):
+    """The options of all processors. They change a row in the order of the bases."""
+
+    def make(self, text: ProcessorContext) -> None:
+        """There is no processor of all of them: see `made`."""
+
+    def made(self, text: ProcessorContext) -> list[LogitProcessor]:
+        """New processors, in their order; none where no row changes."""
+        made = (each.make(self, text) for each in Processors.__bases__ if issubclass(each, ProcessorOptions))
+        return [each for each in made if each is not None]

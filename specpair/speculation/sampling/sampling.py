@@ -14,8 +14,8 @@ import numpy as np
 
 from specpair.options.option import complaint, option, options_of
 from specpair.speculation.sampling import full_logits, gumbel, nucleus, top_logits_choice
-from specpair.speculation.sampling.processor_options import ProcessorContext, Processors
-from specpair.speculation.sampling.processors import LogitProcessor
+from specpair.speculation.sampling.processors import ProcessorContext, Processors
+from specpair.speculation.sampling.row_changes import LogitProcessor
 from specpair.speculation.sampling.rows import Logits as Logits
 from specpair.speculation.sampling.rows import Row as Row
 from specpair.speculation.sampling.top_logits import TopLogits

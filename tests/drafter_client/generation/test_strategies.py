@@ -15,12 +15,12 @@ from specpair.drafters.base import Drafter
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.drafters.lookup import NgramDrafter
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
-from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.distribution import probabilities
 from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.text_options import TextSpec
 from tests.drafter_client.http.fake_transports import Canned, Every, Faulty, over
 from tests.drafter_client.support import (
     ALL,

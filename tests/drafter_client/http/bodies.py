@@ -10,8 +10,8 @@ from specpair.protocol.response_fields import FinishReason, Response, SamplingRe
 from specpair.protocol.responses import PrefillResponse, VerifyResponse
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.acceptance.token_source import marks_of
+from specpair.speculation.text_options import TextSpec
 
 TIMING = Timing(queue_ms=0.5, forward_ms=1.5, sessions=1)
 SAMPLING = SamplingReport.of(TextSpec(seed=0))

@@ -29,7 +29,7 @@ from specpair.protocol.responses import (
     StreamedTokens,
     StreamEnd,
 )
-from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.draft import Draft
 from tests.drafter_client.http.bodies import body, verified
 from tests.drafter_client.http.fake_transports import Canned, Sleeper, reply, streamed
 from tests.drafter_client.support import Verifier, serving

@@ -9,7 +9,7 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client.errors import ConnectionLost
 from drafter_client.generation.text_session import TextSession
 from specpair.drafters.draft_model import ModelDrafter
-from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.draft import Draft
 from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.http.fake_transports import LOST, Every, Faulty, over
 from tests.drafter_client.support import PROMPT, Verifier, generate, options_of, plain

@@ -18,10 +18,10 @@ from drafter_client.metrics.statistics import Stats
 from drafter_client.trace.recorder import Recorder
 from specpair.drafters.base import Expansion
 from specpair.protocol.responses import VerifyResponse
-from specpair.speculation.acceptance.draft import Draft, DraftSource, DraftToken
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import TokenSource
+from specpair.speculation.draft import Draft, DraftSource, DraftToken
 from specpair.speculation.drafts.tree import Prediction
 from specpair.speculation.policy.schedule import Schedule
 from specpair.speculation.policy.verifier_timeline import InFlightDraft

@@ -11,8 +11,8 @@ from specpair.drafters.shared_engine import SharedEngine
 from specpair.drafters.translation import TranslatingDrafter
 from specpair.speculation.acceptance.draft_probs import drawn_from, propose
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.sampling.sampling import Logits, Sampling, choose_reference
+from specpair.speculation.text_options import TextSpec
 from tests.drafter_client.support import drafts_of
 from tests.specpair.speculation import processed
 

@@ -1,9 +1,9 @@
 """Rounds find the draft that they judged, whichever answer brings their tokens."""
 
 from specpair.drafters.run.judged_rounds import JudgedRounds
-from specpair.speculation.acceptance.draft import Draft
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.acceptance.token_source import split
+from specpair.speculation.draft import Draft
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
 TEXT = [*range(10, 20), 1, 2, 3, 4, 5, 6]

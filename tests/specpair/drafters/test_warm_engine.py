@@ -8,7 +8,7 @@ from backends.scripted import Script, ScriptedBackend
 from specpair.drafters.draft_model import ModelDrafter, model_drafter
 from specpair.drafters.warm_engine import WarmEngine, warmest
 from specpair.engines.errors import EngineFailure
-from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.text_options import TextSpec
 
 SCRIPT = Script(seed=5)
 PROMPT = [256, *range(60)]

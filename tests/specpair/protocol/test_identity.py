@@ -7,7 +7,7 @@ import pytest
 
 from specpair.protocol.identity import continues, identity_of
 from specpair.protocol.service_responses import ModelInfo
-from specpair.speculation.sampling import processors
+from specpair.speculation.sampling import row_changes
 from tests.drafter_client.http.bodies import model_info
 
 MODEL, VOCABULARY = "honest", model_info().vocabulary
@@ -52,5 +52,5 @@ def test_another_model_behind_an_alias_and_other_processors_are_another_identity
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert not continues(BEGAN, identity_of(model_info(), "another model of that alias"))
-    monkeypatch.setattr(processors, "NAME", "processors-2")
+    monkeypatch.setattr(row_changes, "NAME", "processors-2")
     assert not continues(BEGAN, identity_of(model_info(), MODEL))

@@ -8,8 +8,8 @@ import pytest
 from specpair.protocol import messages
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.text_options import TextSpec
 
 PROMPTED = [messages.PrefillRequest, messages.GenerateRequest]
 

@@ -10,10 +10,10 @@ from itertools import product
 
 import numpy as np
 
-from specpair.speculation.acceptance.draft import chain
 from specpair.speculation.acceptance.draft_probs import Weights, drawn_from, propose
 from specpair.speculation.acceptance.judge import Rule, judge
 from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.draft import chain
 from specpair.speculation.sampling.distribution import probabilities
 from specpair.speculation.sampling.sampling import Logits, Sampling, choose
 from tests.specpair.speculation import chi_square

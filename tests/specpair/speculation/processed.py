@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from specpair.speculation.sampling.processors import LogitProcessor, ProcessorChain, following
+from specpair.speculation.sampling.row_changes import LogitProcessor, ProcessorChain, following
 from specpair.speculation.sampling.sampling import Logits, Sampling, choose_reference
 
 SETTINGS = {

@@ -7,7 +7,7 @@ import pytest
 
 from backends.scripted import ScriptedBackend
 from specpair.speculation.sampling.logprobs import token_logprobs
-from specpair.speculation.sampling.processor_options import MOST_BIASES
+from specpair.speculation.sampling.processors import MOST_BIASES
 from tests.specpair.speculation import processed
 from tests.verifier_server.conftest import SCRIPT, LiveServer
 from tests.verifier_server.support import events

@@ -7,12 +7,12 @@ from typing import Any
 
 from backends.scripted import END, Script, ScriptedBackend
 from specpair.protocol.errors import SpecPairError
-from specpair.speculation.acceptance.draft import Draft
 from specpair.speculation.acceptance.draft_probs import Weights
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.acceptance.text_spec import TextSpec
-from specpair.speculation.sampling.processors import LogitProcessor
+from specpair.speculation.draft import Draft
+from specpair.speculation.sampling.row_changes import LogitProcessor
 from specpair.speculation.sampling.sampling import Sampling, choose_reference
+from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.engine.scheduler import Scheduler

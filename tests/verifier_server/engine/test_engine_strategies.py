@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Entry
 from specpair.protocol.errors import OverlapRefused, PositionBeyondCommitted
-from specpair.speculation.acceptance.draft import Draft, chain
 from specpair.speculation.acceptance.draft_probs import Weights, drawn_from, propose
 from specpair.speculation.acceptance.explain import explain
 from specpair.speculation.acceptance.judge import Rule, judge
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
+from specpair.speculation.draft import Draft, chain
 from specpair.speculation.sampling.distribution import probabilities
 from specpair.speculation.sampling.sampling import Logits, Row, Sampling
 from tests.verifier_server.engine.bench import Asked, Bench, plain

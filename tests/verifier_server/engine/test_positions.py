@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpair.protocol.errors import PositionBeyondCommitted, PositionInsidePrompt
-from specpair.speculation.acceptance.draft import Draft
 from specpair.speculation.acceptance.judge import Rule, judge
 from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.draft import Draft
 from specpair.speculation.sampling.sampling import Logits, Sampling
 from tests.examples import examples
 from verifier_server.engine.requests import check_position, fresh_draft

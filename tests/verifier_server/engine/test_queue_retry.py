@@ -6,7 +6,7 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.protocol.errors import Overloaded
-from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.text_options import TextSpec
 from tests.verifier_server.engine.virtual import World, opened
 from verifier_server.engine.composer import BatchPlan
 from verifier_server.engine.draft_credit import DraftCredit

@@ -11,8 +11,8 @@ from backends.scripted import Script, ScriptedBackend
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import EngineFailure
 from specpair.protocol.errors import EngineError, Overloaded, SpecPairError, TooManyDrafts, UnknownSession
-from specpair.speculation.acceptance.draft import Draft
 from specpair.speculation.acceptance.strategies import common_prefix
+from specpair.speculation.draft import Draft
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.virtual import World

@@ -6,10 +6,10 @@ from typing import Any
 from backends.scripted import Script, ScriptedBackend
 from simulation import virtual_time
 from specpair.protocol.errors import SpecPairError
-from specpair.speculation.acceptance.draft import Draft
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.draft import Draft
 from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.composer import BatchPlan
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session

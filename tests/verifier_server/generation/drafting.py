@@ -6,8 +6,8 @@ from typing import Any
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.engines.errors import OutOfRoom
-from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.text_options import TextSpec
 from tests.verifier_server.conftest import SCRIPT, LiveServer
 from tests.verifier_server.support import PROMPT_IDS
 

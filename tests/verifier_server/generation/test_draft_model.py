@@ -15,7 +15,7 @@ from specpair.engines.errors import EngineFailure, ModelLoadError, OutOfRoom
 from specpair.engines.load_options import LoadOptions
 from specpair.engines.vocabulary import Kind
 from specpair.protocol.service_responses import HealthResponse
-from specpair.speculation.acceptance.text_spec import TextSpec
+from specpair.speculation.text_options import TextSpec
 from tests.verifier_server.conftest import SCRIPT, Serve
 from verifier_server.generation.draft_model import DraftModel, load_draft_model
 from verifier_server.service import Service

@@ -19,9 +19,9 @@ from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.errors import BackendError, EngineFailure, EngineLost
 from specpair.protocol import messages
 from specpair.protocol.errors import Overloaded, ShuttingDown, SpecPairError
-from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.sampling.distribution import probabilities
 from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.text_options import TextSpec
 from tests.specpair.speculation import chi_square
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain

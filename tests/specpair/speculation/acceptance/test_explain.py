@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from specpair.speculation.acceptance.draft import chain
 from specpair.speculation.acceptance.explain import Decision, explain
 from specpair.speculation.acceptance.judge import Rule, judge
 from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
+from specpair.speculation.draft import chain
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.sampling.distribution import probabilities
 from specpair.speculation.sampling.gumbel import Purpose

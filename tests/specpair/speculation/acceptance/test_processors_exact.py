@@ -7,13 +7,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from specpair.speculation.acceptance.draft import chain
 from specpair.speculation.acceptance.draft_probs import Weights, drawn_from, propose
 from specpair.speculation.acceptance.explain import explain
 from specpair.speculation.acceptance.judge import Rule, judge
 from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
+from specpair.speculation.draft import chain
 from specpair.speculation.sampling.distribution import probabilities
-from specpair.speculation.sampling.processors import LogitProcessor, ProcessedRows, ProcessorChain
+from specpair.speculation.sampling.row_changes import LogitProcessor, ProcessedRows, ProcessorChain
 from specpair.speculation.sampling.sampling import Logits, Row, Sampling, choose
 from tests.specpair.speculation import chi_square, processed
 from tests.specpair.speculation.drafted_decoding import IDS, drafter_row, target_row

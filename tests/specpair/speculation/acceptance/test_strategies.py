@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpair.speculation.acceptance import probabilistic
-from specpair.speculation.acceptance.draft import chain
 from specpair.speculation.acceptance.judge import Rule, Ruling
 from specpair.speculation.acceptance.judge import judge as judge_by_rule
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, common_prefix, effective_sampling
+from specpair.speculation.draft import chain
 from specpair.speculation.sampling.distribution import probabilities
 from specpair.speculation.sampling.sampling import Logits, Row, Sampling, choose
 from specpair.speculation.sampling.top_logits import top_logits_of

@@ -12,7 +12,7 @@ REPEATED = [*range(10, 30)] * 3  # 10 comes next, by lookup
 
 
 def _text(lookup: bool = True) -> CommittedText:
-    return CommittedText(list(REPEATED), frozenset(), Lookups(text=lookup))
+    return CommittedText(list(REPEATED), frozenset(), Lookups(in_text=lookup))
 
 
 def _grown(prediction: Prediction, lookup: bool = True) -> CommittedText:

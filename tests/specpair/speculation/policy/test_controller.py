@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.draft import Draft
 from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.drafts.tree import Prediction
 from specpair.speculation.policy.controller import SpeculationController

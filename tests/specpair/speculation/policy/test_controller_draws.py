@@ -76,7 +76,7 @@ def generate(world: World, always_send: bool = True) -> Course:
         max_drafts=world.max_drafts,
         length=world.length,
         mechanisms=LOCKSTEP,
-        lookups=Lookups(text=world.lookup),
+        lookups=Lookups(in_text=world.lookup),
         always_send=always_send,
     )
     course, now, waiting = Course([], [], []), 0.0, 0

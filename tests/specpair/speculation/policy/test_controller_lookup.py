@@ -58,7 +58,7 @@ def _controller(tokens: list[int], *, lookup: bool = True) -> SpeculationControl
     times = LatencyModel([0.04, 0.0405, 0.041])
     times.exchanged(0.01, 0.0, 0.0)
     times.drafted(1, 0.001)
-    return SpeculationController(tokens, 1000, frozenset(), times, max_drafts=64, lookups=Lookups(text=lookup))
+    return SpeculationController(tokens, 1000, frozenset(), times, max_drafts=64, lookups=Lookups(in_text=lookup))
 
 
 def test_in_flight_draft_marks_looked_up_tokens() -> None:
@@ -118,7 +118,7 @@ def test_rejections_lower_the_optimistic_chance_of_the_model() -> None:
 
 
 def test_second_look_up_in_the_same_state_adds_nothing() -> None:
-    text = CommittedText([*range(10, 30)] * 3, frozenset(), Lookups(text=True))
+    text = CommittedText([*range(10, 30)] * 3, frozenset(), Lookups(in_text=True))
     for _ in range(8):  # rejections lower the chances, so that the path ends before its greatest depth
         text.look_up(1, (), always=True)
         text.commit([99])

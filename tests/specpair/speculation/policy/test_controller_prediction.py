@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.acceptance.draft import DraftSource
+from specpair.speculation.draft import DraftSource
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.tree import TreeNode
@@ -87,7 +87,7 @@ def test_text_is_finished_under_any_times(mechanisms: Mechanisms, right: float, 
 def _controller(prediction: list[int], known: list[int], *, lookup: bool = True) -> SpeculationController:
     times = LatencyModel([0.04, 0.0401, 0.0402])
     times.exchanged(0.01, 0.0, 0.0)
-    lookups = Lookups(2, text=lookup, prediction=prediction)
+    lookups = Lookups(2, in_text=lookup, prediction=prediction)
     return SpeculationController(known, 1000, frozenset(), times, max_drafts=64, lookups=lookups, mechanisms=LOCKSTEP)
 
 

@@ -4,10 +4,10 @@ import pytest
 
 from simulation.virtual_drafter import VirtualDrafter
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.acceptance.text_spec import TextSpec
 from specpair.speculation.drafts.tree import TreeNode
 from specpair.speculation.policy.experience import Estimates, Experience
 from specpair.speculation.policy.schedule import LOCKSTEP
+from specpair.speculation.text_options import TextSpec
 from tests.specpair.speculation.policy.virtual_pair import Knowing, run
 
 GREEDY = TextSpec(seed=1)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.acceptance.draft import Draft
+from specpair.speculation.draft import Draft
 from specpair.speculation.policy.verifier_timeline import InFlightDraft, PassStart, VerifierTimeline
 
 

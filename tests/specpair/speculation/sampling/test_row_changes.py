@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.sampling.processors import (
+from specpair.speculation.sampling.row_changes import (
     LogitProcessor,
     LowerProbable,
     ProcessedRows,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.acceptance.draft import NO_DRAFT, Draft, DraftSource, DraftToken
+from specpair.speculation.draft import NO_DRAFT, Draft, DraftSource, DraftToken
 
 IDS = st.lists(st.integers(0, 2), max_size=6)
 

@@ -1,0 +1,261 @@
+"""What logit processors do to a row of logits, by the text so far, before temperature, top-k, top-p and the draw.
+
+`processors` has their options, and says how one is added.
+
+Order and formulas are those of vLLM. l is a logit, and n is how often its id occurs in the output so far:
+
+    masks                 processors of the caller's own, such as a grammar's, and:
+    min_tokens n          -inf for the end tokens while the output has fewer than n tokens
+    logit_bias b          l + b
+    repetition_penalty r  l / r where l > 0, else l * r, for ids in the prompt or the output (CTRL, arXiv 1909.05858)
+    frequency_penalty f,
+    presence_penalty p    l - f * n - p where n > 0
+    min_p                 -inf where the id's probability at the session's temperature, after all of the above, is less
+                          than min_p times the greatest one; left out where the session is greedy
+
+Logits are float32, and so is the arithmetic. A verifier and a drafter that process the same row get the same bits.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf, log
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specpair.speculation.sampling.rows import Logits, Row
+from specpair.speculation.sampling.top_logits import TopLogits
+
+NAME = "processors-1"  # of this order and these formulas: other ones need another name
+
+
+class LogitProcessor(ABC):
+    """Changes rows of logits of one text, which it is told token by token. One thread at a time may use it.
+
+    `begin` comes first, once. Then the output grows by `push` and shrinks by `pop`, as draft tokens are tried and taken
+    back. A processor that does not depend on the text needs `process` only.
+    """
+
+    def begin(self, prompt: Sequence[int]) -> None:  # noqa: B027, as it is optional
+        """Take in the prompt."""
+
+    def push(self, token: int) -> None:  # noqa: B027
+        """Take in the next token of the output."""
+
+    def pop(self, token: int) -> None:  # noqa: B027
+        """Take back `token`, the last one that was pushed."""
+
+    @abstractmethod
+    def process(self, row: Logits) -> None:
+        """Change `row`, writable float32 of shape (vocab,), which holds the logits of the next token.
+
+        An id at -inf cannot be drawn. At least one id must stay finite.
+        """
+
+
+class TokenCounts:
+    """How often each token id occurs. To add or remove a token takes the same time for any length of text."""
+
+    def __init__(self, size: int | None) -> None:
+        """`size`: ids that count, those below it; None: all."""
+        self._size = size
+        self._indices: dict[int, int] = {}  # where each id is in the arrays
+        self._ids, self._counts = np.zeros(64, np.int64), np.zeros(64, np.float32)
+
+    def add(self, token: int) -> None:
+        if self._size is not None and token >= self._size:
+            return
+        index = self._indices.setdefault(token, len(self._indices))
+        if index == len(self._ids):
+            self._ids = np.concatenate((self._ids, np.zeros_like(self._ids)))
+            self._counts = np.concatenate((self._counts, np.zeros_like(self._counts)))
+        self._ids[index] = token
+        self._counts[index] += 1
+
+    def remove(self, token: int) -> None:
+        """Remove the token that was added last, of those that were not removed."""
+        if self._size is not None and token >= self._size:
+            return
+        index = self._indices[token]
+        self._counts[index] -= 1
+        if not self._counts[index]:  # it was added last, so its index is the last one
+            del self._indices[token]
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """The ids that occur, shape (n,), in the order in which they came."""
+        return self._ids[: len(self._indices)]
+
+    @property
+    def counts(self) -> Logits:
+        """How often each of `ids` occurs, float32 of shape (n,)."""
+        return self._counts[: len(self._indices)]
+
+
+class EndsLater(LogitProcessor):
+    """Masks the end tokens while the output has fewer than `least` tokens."""
+
+    def __init__(self, ends: Iterable[int], least: int) -> None:
+        self._ends, self._least, self._length = np.array(sorted(ends), np.int64), least, 0
+
+    def push(self, token: int) -> None:
+        self._length += 1
+
+    def pop(self, token: int) -> None:
+        self._length -= 1
+
+    def process(self, row: Logits) -> None:
+        if self._length < self._least:
+            row[self._ends] = -inf
+
+
+class Biases(LogitProcessor):
+    """Adds a bias to the logits of some ids."""
+
+    def __init__(self, biases: Mapping[int, float], size: int | None = None) -> None:
+        """`biases`: of each id. `size`: ids of a row; those beyond are left out."""
+        kept = [(token, bias) for token, bias in sorted(biases.items()) if size is None or token < size]
+        self._ids = np.array([token for token, _ in kept], np.int64)
+        self._biases = np.array([bias for _, bias in kept], np.float32)
+
+    def process(self, row: Logits) -> None:
+        row[self._ids] += self._biases
+
+
+class LowerRepeated(LogitProcessor):
+    """Divides the positive logits of ids in prompt or output by a penalty, and multiplies the negative ones by it."""
+
+    def __init__(self, penalty: float, size: int | None = None) -> None:
+        """`size`: ids of a row; those beyond are left out."""
+        self._penalty, self._seen = penalty, TokenCounts(size)
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        for token in dict.fromkeys(prompt):
+            self._seen.add(token)
+
+    def push(self, token: int) -> None:
+        self._seen.add(token)
+
+    def pop(self, token: int) -> None:
+        self._seen.remove(token)
+
+    def process(self, row: Logits) -> None:
+        ids = self._seen.ids
+        logits = row[ids]
+        row[ids] = np.where(logits > 0, logits / self._penalty, logits * self._penalty)
+
+
+class LowerWritten(LogitProcessor):
+    """Lowers the logits of ids in the output: by `presence`, and by `frequency` for each time that they occur."""
+
+    def __init__(self, frequency: float, presence: float, size: int | None = None) -> None:
+        """`size`: ids of a row; those beyond are left out."""
+        self._frequency, self._presence, self._output = frequency, presence, TokenCounts(size)
+
+    def push(self, token: int) -> None:
+        self._output.add(token)
+
+    def pop(self, token: int) -> None:
+        self._output.remove(token)
+
+    def process(self, row: Logits) -> None:
+        row[self._output.ids] -= self._frequency * self._output.counts + self._presence
+
+
+class LowerProbable(LogitProcessor):
+    """Masks ids whose probability at `temperature` is less than `min_p` (above 0) times the greatest one."""
+
+    def __init__(self, min_p: float, temperature: float) -> None:
+        self._reach = temperature * log(min_p)  # p_i / p_max = exp((l_i - l_max) / temperature)
+
+    def process(self, row: Logits) -> None:
+        least = float(row.max()) + self._reach
+        floor = np.float32(least)
+        if floor < least:  # so that comparing in float32 decides as float64 would
+            floor = np.nextafter(floor, np.float32(inf))
+        row[row < floor] = -inf
+
+
+class ProcessorChain:
+    """The logit processors of one text. They follow its tokens. One thread at a time may use them."""
+
+    def __init__(self, processors: Sequence[LogitProcessor], prompt_len: int) -> None:
+        """`processors`: new ones, applied in this order. `prompt_len`: tokens of the prompt."""
+        self.prompt_len = prompt_len
+        self._processors = list(processors)
+        self._followed = 0  # committed tokens that they were told of, prompt included
+        self._drafts: list[int] = []  # draft tokens behind these that they were told of, too
+
+    def commit(self, text: Sequence[int]) -> None:
+        """Follow the committed `text`, prompt included, which only grows from call to call."""
+        if len(text) == self._followed:
+            return
+        self._try([])
+        if not self._followed:
+            for processor in self._processors:
+                processor.begin(text[: self.prompt_len])
+            self._followed = self.prompt_len
+        for token in text[self._followed :]:
+            self._push(token)
+        self._followed = len(text)
+
+    def process(self, row: Row, drafts: Sequence[int] = ()) -> Logits:
+        """The processed `row`, which follows the committed text and `drafts`: a new array, float32 of shape (vocab,).
+
+        Nothing is computed for `drafts` that begin with those of the call before, but for their new tokens.
+        """
+        self._try(list(drafts))
+        processed = np.array(row.whole() if isinstance(row, TopLogits) else row, np.float32)
+        for processor in self._processors:
+            processor.process(processed)
+        return processed
+
+    def _try(self, drafts: list[int]) -> None:
+        """Follow `drafts` behind the committed text, in place of the draft tokens before."""
+        tried = self._drafts
+        while tried != drafts[: len(tried)]:
+            token = tried.pop()
+            for processor in self._processors:
+                processor.pop(token)
+        for token in drafts[len(tried) :]:
+            self._push(token)
+            tried.append(token)
+
+    def _push(self, token: int) -> None:
+        for processor in self._processors:
+            processor.push(token)
+
+
+class ProcessedRows(Sequence[Logits]):
+    """The processed rows of a verify pass: row i follows the committed text and drafts[:i].
+
+    A row is processed when it is first asked for, so a row that no rule looks at costs nothing.
+    """
+
+    def __init__(self, processors: ProcessorChain, rows: Sequence[Row] | Logits, drafts: Sequence[int]) -> None:
+        """`processors`: they have followed the committed text. `rows`: as for `judge`."""
+        self._processors, self._rows, self._drafts = processors, rows, drafts
+        self._done: list[Logits] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, at: int) -> Logits: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Logits]: ...
+
+    def __getitem__(self, at: int | slice) -> Logits | list[Logits]:
+        if isinstance(at, slice):
+            return [self[each] for each in range(len(self))[at]]
+        at = range(len(self))[at]  # raises IndexError for a row that is not there
+        for each in range(len(self._done), at + 1):
+            self._done.append(self._processors.process(self._rows[each], self._drafts[:each]))
+        return self._done[at]
+
+
+def following(processors: Sequence[LogitProcessor], prompt_len: int) -> ProcessorChain | None:
+    """The processors of one text, which has a prompt of `prompt_len` tokens; None if there are none."""
+    return ProcessorChain(processors, prompt_len) if processors else None
