@@ -21,9 +21,9 @@ many tokens of the text come before a token.
    target's own token there: a recovered token. If all are accepted, the last row gives one token more: a bonus token.
    It also stops behind an end token.
 4. Commit. The tokens of the rulings are appended to the text: at least one in every round. A `TokenSource` says where
-   each came from. `TokenDetails` holds that as a mark, the first letter of the source with an `x` for each draft token
+   each came from. `TokenDetails` holds that as a mark, the first letter of the source with an x for each draft token
    that was judged in vain, and what else is told of committed tokens on request. What was rejected need not be undone:
-   the next entry begins at a `start`, and what the slot held from there on is overwritten.
+   what the slot held from the next entry's start on is overwritten.
 
 `one_round` below does these four steps on one machine. The two ends of a pair share them: the drafter sends the draft,
 the verifier answers with the committed tokens, and the drafter drafts on meanwhile.

@@ -49,9 +49,7 @@ class FairTurns(Generic[Item]):
         ranked: list[tuple[int, int, Item]] = []
         for item in waiting:
             client = self._client_of(item)
-            ranked.append(
-                (before[client], self._latest.get(client, 0), item)
-            )  # 0: of its client, `CLIENTS` others came since
+            ranked.append((before[client], self._latest.get(client, 0), item))  # 0: it is forgotten, so it comes first
             before[client] += 1
         return [item for _, _, item in sorted(ranked, key=itemgetter(0, 1))]
 
