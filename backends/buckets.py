@@ -49,7 +49,7 @@ class Buckets:
     `compiled`: launches are padded to one of `shapes`; else any shape is used.
     `widths`: tokens per slot in a launch that slots share, ascending, at most NARROW. A wider entry has its own launch.
     `wide`: tokens in a launch of one wide entry, ascending, above NARROW, the last at least `batch_tokens`; may be
-    empty where no batch exceeds the last of `widths`; None: powers of two, up to a whole batch.
+        empty where no batch exceeds the last of `widths`; None: powers of two, up to a whole batch.
     """
 
     slots: int

@@ -12,8 +12,10 @@ Messages = Sequence[Mapping[str, Any]]  # in OpenAI's form: `role` and `content`
 
 
 def conversation(said: str | Messages, system: str | None = None) -> list[dict[str, Any]]:
-    """The messages: those of `said`, or one of the user. `system`: a system message before them; None: there is
-    none."""
+    """The messages: those of `said`, or one of the user.
+
+    `system`: a system message before them; None: there is none.
+    """
     messages = [{"role": "user", "content": said}] if isinstance(said, str) else [dict(each) for each in said]
     return messages if system is None else [{"role": "system", "content": system}, *messages]
 
@@ -21,8 +23,9 @@ def conversation(said: str | Messages, system: str | None = None) -> list[dict[s
 def chat_ids(template: str | None, vocabulary: Vocabulary, messages: Messages) -> list[int]:
     """The token ids of a conversation, up to where the assistant's answer begins.
 
-    `template`: the model's, in Jinja; None: it has none. Raises NoChatTemplate, and InvalidRequest for messages that
-    the template refuses.
+    `template`: the model's, in Jinja; None: it has none.
+
+    Raises NoChatTemplate, and InvalidRequest for messages that the template refuses.
     """
     if not template:
         raise NoChatTemplate("the target model has no chat template: leave --chat away, or serve an instruct model")

@@ -53,7 +53,8 @@ class Observer(Protocol):
     def run(self, stats: Stats, settings: Mapping[str, Any]) -> AbstractContextManager[Listener]:
         """A context around the run of one text, which yields the listener that takes the text's events.
 
-        `stats`: the statistics of the text, complete when the context is left. `settings`: the options of the text.
+        `stats`: the statistics of the text, complete when the context is left.
+        `settings`: the options of the text.
         """
 
 
@@ -90,16 +91,22 @@ class Pair:
     ) -> None:
         """Wait until the verifier is ready, load the draft model, and check that both use the same vocabulary.
 
-        `verifier`: its URL. `draft`: the source of drafts; None: nothing is drafted on this machine. `api_key`: the
-        verifier's key, if it needs one. `branches`: continuations of a text that are drafted at once, so that drafts
-        are ready for likely recovered tokens. `texts`: texts that can be generated at a time. `observer`: takes
-        the events of each text, for example a `TraceFolder` (docs/traces.md). `memory`: a file in which mode `auto`
-        keeps its measurements of each mode (the command line's is `memory_file()`); None: nothing is kept. `patience`:
-        seconds to wait for a lost verifier; a text resumes when the verifier is back, and otherwise raises the error
-        that showed the loss. `start_patience`: the same for a text that has not begun; None: as long. `on_wait`: called
-        while the verifier loads its model, with the progress from 0 to 1, or None if it is unknown. `on_outage`: called
-        about once a second during an outage, and when it is over. `on_prompt`: called every few seconds while the
-        verifier reads a long prompt. `clock`: returns seconds.
+        `verifier`: its URL.
+        `draft`: the source of drafts; None: nothing is drafted on this machine.
+        `api_key`: the verifier's key, if it needs one.
+        `branches`: continuations of a text that are drafted at once, so that drafts are ready for likely recovered
+            tokens.
+        `texts`: texts that can be generated at a time.
+        `observer`: takes the events of each text, for example a `TraceFolder` (docs/traces.md).
+        `memory`: a file in which mode `auto` keeps its measurements of each mode (the command line's is
+            `memory_file()`); None: nothing is kept.
+        `patience`: seconds to wait for a lost verifier; a text resumes when the verifier is back, and otherwise raises
+            the error that showed the loss.
+        `start_patience`: the same for a text that has not begun; None: as long.
+        `on_wait`: called while the verifier loads its model, with the progress from 0 to 1, or None if it is unknown.
+        `on_outage`: called about once a second during an outage, and when it is over.
+        `on_prompt`: called every few seconds while the verifier reads a long prompt.
+        `clock`: returns seconds.
 
         Raises SpecPairError, DrafterError or BackendError if the verifier or the draft model cannot be used.
         """
@@ -230,9 +237,10 @@ class Pair:
     def chat(self, message: str | Messages, system: str | None = None) -> list[int]:
         """Return the token ids of a conversation in the target's chat template.
 
-        `message`: what the user says, or several messages in OpenAI's form. `system`: a system message before them;
-        None: there is none. May be called from any thread. Raises NoChatTemplate, and InvalidRequest for messages that
-        the template refuses.
+        `message`: what the user says, or several messages in OpenAI's form.
+        `system`: a system message before them; None: there is none.
+
+        May be called from any thread. Raises NoChatTemplate, and InvalidRequest for messages that the template refuses.
         """
         return chat_ids(self.target.chat_template, self.vocabulary, conversation(message, system))
 

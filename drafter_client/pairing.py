@@ -54,8 +54,11 @@ class Pairing:
         memory: ModeMemory | None,
         clock: Callable[[], float],
     ) -> None:
-        """`client`: further connections are made from it. `link`: the round trip (s). `memory`: that of earlier runs.
-        `clock`: returns seconds."""
+        """`client`: further connections are made from it.
+        `link`: the round trip (s).
+        `memory`: that of earlier runs.
+        `clock`: returns seconds.
+        """
         self._client, self._memory, self._clock = client, memory, clock
         self._open = ExitStack()
         self._taking_over = threading.Lock()

@@ -19,8 +19,9 @@ if sys.platform != "win32":
 def lock(descriptor: int, *, wait: bool) -> bool:
     """Lock an open file until its descriptor is closed or the process ends. Returns whether it was locked.
 
-    `wait`: if another process holds the lock, wait until it is released; otherwise return False. Raises OSError if the
-    file system has no locks. On Windows the result is always True, without a lock.
+    `wait`: if another process holds the lock, wait until it is released; otherwise return False.
+
+    Raises OSError if the file system has no locks. On Windows the result is always True, without a lock.
     """
     if sys.platform != "win32":
         try:

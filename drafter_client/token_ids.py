@@ -21,7 +21,9 @@ def foreign_id(tokens: Sequence[int], size: int) -> str | None:
 def with_prediction_ids(options: Options, target: ModelInfo, vocabulary: Vocabulary) -> Options:
     """These options with the token ids of their prediction, if they have one.
 
-    `vocabulary`: the target's. Raises BadOption, and what encoding a text raises.
+    `vocabulary`: the target's.
+
+    Raises BadOption, and what encoding a text raises.
     """
     given = options.prediction
     if isinstance(given, str):

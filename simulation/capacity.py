@@ -139,7 +139,8 @@ class Intrusion:
 def intrude(clients: int, tokens: int, setting: Setting, chunk: int) -> Intrusion:
     """Simulate `clients` clients in lockstep twice: undisturbed, and with another client's prompt of `tokens` tokens.
 
-    Their drafts, and what is accepted of them, are the same in both. `chunk`: most prompt tokens in a verifier pass.
+    Their drafts, and what is accepted of them, are the same in both.
+    `chunk`: most prompt tokens in a verifier pass.
     """
     without, _ = _intruded(clients, 0, setting, chunk)
     rounds, (began, ended) = _intruded(clients, tokens, setting, chunk)

@@ -162,7 +162,9 @@ def lockstep(cost: Cost, clients: int, tokens: float, k: int, thinking: float) -
 
 
 def server_drafting(target: Cost, drafter: Cost, clients: int, tokens: float, k: int) -> float:
-    """Tokens per second of each of `clients` clients with server-side drafting. `tokens`: E(k).
+    """Tokens per second of each of `clients` clients with server-side drafting.
+
+    `tokens`: E(k).
 
     Optimistic: the draft steps of all clients share passes of the draft model, as their drafts share passes of the
     target, every pass serves all clients, and there is no link.

@@ -70,12 +70,14 @@ class VirtualDrafter:
         seed: int = 0,
         name: str = "session",
     ) -> None:
-        """`draft_time`: seconds of a draft step by its number of branches. `pass_times`: as for `LatencyModel`.
-
-        `overhead`: seconds that an exchange takes beside the network. `length`: fixed draft length; None: automatic.
-        `lookup`: whether draft tokens are looked up in the text. `estimates`: what earlier texts have taught; None:
-        nothing. `prediction`: of the output, as token ids; None: there is none. `seed`: of the network's random
-        numbers.
+        """`draft_time`: seconds of a draft step by its number of branches.
+        `pass_times`: as for `LatencyModel`.
+        `overhead`: seconds that an exchange takes beside the network.
+        `length`: fixed draft length; None: automatic.
+        `lookup`: whether draft tokens are looked up in the text.
+        `estimates`: what earlier texts have taught; None: nothing.
+        `prediction`: of the output, as token ids; None: there is none.
+        `seed`: of the network's random numbers.
         """
         self.course = Course()
         self.controller: SpeculationController | None = None

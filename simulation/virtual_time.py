@@ -41,8 +41,8 @@ class World:
     def __init__(
         self, backend: Backend, cost: Callable[[BatchPlan], float], *, check: bool = False, **options: object
     ) -> None:
-        """`cost`: seconds of a verifier pass by its plan. `check`: whether to check the scheduler after every event.
-
+        """`cost`: seconds of a verifier pass by its plan.
+        `check`: whether to check the scheduler after every event.
         `options`: further arguments of the `Scheduler`.
         """
         self.backend = backend

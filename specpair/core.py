@@ -80,8 +80,10 @@ def one_round(
     """Draft `length` tokens behind `text`, have them judged in one pass, and append what is committed to `text`.
 
     `spec`: by its seed, filters, strategy and threshold; logit processors are left out here.
-    `extend`: `Backend.extend` of the target, whose slot 0 holds the text but for the pending token. `ends`: ids of the
-    end tokens. Returns where each committed token came from.
+    `extend`: `Backend.extend` of the target, whose slot 0 holds the text but for the pending token.
+    `ends`: ids of the end tokens.
+
+    Returns where each committed token came from.
 
     Two models that count. The target goes back to 0 after 9, the drafter after 5:
 

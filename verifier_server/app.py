@@ -50,11 +50,13 @@ def create_app(
 ) -> FastAPI:
     """The application of a verifier with these `settings`.
 
-    `backend`: a target model that is loaded already; None: the settings' model is loaded in the background. `draft`:
-    the same for the draft model of server-side drafting. `clock`: the scheduler's, in seconds. If the model cannot be
-    loaded, `on_failure` is called from the loader's thread and should tell the process to stop; `after_failure` is
-    called at the end of the application's shutdown. If it is loaded, `on_success` is called from that thread. Raises
-    SettingsError for a file of keys that cannot be read.
+    `backend`: a target model that is loaded already; None: the settings' model is loaded in the background.
+    `draft`: the same for the draft model of server-side drafting.
+    `clock`: the scheduler's, in seconds. If the model cannot be loaded, `on_failure` is called from the loader's thread
+        and should tell the process to stop; `after_failure` is called at the end of the application's shutdown. If it
+        is loaded, `on_success` is called from that thread.
+
+    Raises SettingsError for a file of keys that cannot be read.
     """
 
     @asynccontextmanager

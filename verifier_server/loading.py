@@ -58,8 +58,10 @@ class Loader:
         draft: Backend | None = None,
         observer: Callable[[str], EngineObserver] = lambda _model_name: EngineObserver(),
     ) -> None:
-        """`clock`, `deliver`: the engine's. `backend`, `draft`: target and draft model, if loaded already. `observer`:
-        makes the engine's observer, for a model of this name."""
+        """`clock`, `deliver`: the engine's.
+        `backend`, `draft`: target and draft model, if loaded already.
+        `observer`: makes the engine's observer, for a model of this name.
+        """
         self.progress = 0.0  # 0 to 1
         self.failure: str | None = None  # why the models could not be loaded
         self.models: Models | None = None  # None: not loaded yet, or failed
@@ -198,7 +200,8 @@ class ProgressLog:
 def loading_wait(seconds: float, progress: float) -> int:
     """Retry-After while the model loads: the whole seconds that loading is expected to take on, 1 to 60.
 
-    `seconds`: how long loading has taken so far. `progress`: 0 to 1.
+    `seconds`: how long loading has taken so far.
+    `progress`: 0 to 1.
     """
     left = seconds * (1.0 - progress) / progress if progress > 0.0 else seconds
     return min(retry_after(left), 60)

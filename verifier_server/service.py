@@ -54,7 +54,8 @@ class Service:
         clock: Callable[[], float] = time.perf_counter,
         draft: Backend | None = None,
     ) -> None:
-        """`clock`: the engine's clock, in seconds. `backend`, `draft`: target and draft model, if loaded already.
+        """`clock`: the engine's clock, in seconds.
+        `backend`, `draft`: target and draft model, if loaded already.
 
         Raises SettingsError for a file of keys that cannot be read.
         """

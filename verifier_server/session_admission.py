@@ -51,8 +51,9 @@ class SessionAdmission:
     """Keeps every session of a table in one of four states: in use, lingering, finished, idle. Times are in seconds."""
 
     def __init__(self, capacity: int, quota: int) -> None:
-        """`capacity`: sessions in the table, at most. `quota`: sessions that one client may have in use at once, unless
-        its key says otherwise."""
+        """`capacity`: sessions in the table, at most.
+        `quota`: sessions that one client may have in use at once, unless its key says otherwise.
+        """
         self._capacity, self._quota = capacity, quota
         self._all = Group()
         self._clients: dict[Hashable, Group] = {}
@@ -64,8 +65,9 @@ class SessionAdmission:
     def choose(self, name: Hashable, now: float, quota: int | None = None) -> Session | None:
         """Which session a new one of the client `name` displaces; None: a place is free.
 
-        `quota`: sessions that the client may have in use at once, if its key says so. Raises Overloaded and
-        RateLimited, with `retry_after`.
+        `quota`: sessions that the client may have in use at once, if its key says so.
+
+        Raises Overloaded and RateLimited, with `retry_after`.
         """
         self.settle(now)
         client = self._client(name)

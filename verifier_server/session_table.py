@@ -35,11 +35,13 @@ class SessionTable:
         check_new: Callable[[], object] = lambda: None,
         on_change: Callable[[], object] = lambda: None,
     ) -> None:
-        """`clock`: in seconds. `ttl`: seconds for which a session at rest is kept. `capacity`: the most sessions in the
-        table. `quota`: sessions that one client may have in use at once, and keep when other clients need places
-        (default: `capacity`). `on_removed(session)` and `on_replaced(old, new)` are called after a session left.
-        `check_new` is called before a session is made, and raises an error if none may be. `on_change` is called after
-        the last request on a session has ended, and after a session left.
+        """`clock`: in seconds.
+        `ttl`: seconds for which a session at rest is kept.
+        `capacity`: the most sessions in the table.
+        `quota`: sessions that one client may have in use at once, and keep when other clients need places (default:
+            `capacity`). `on_removed(session)` and `on_replaced(old, new)` are called after a session left. `check_new`
+            is called before a session is made, and raises an error if none may be. `on_change` is called after the last
+            request on a session has ended, and after a session left.
         """
         self.clock, self.ttl = clock, ttl
         self._on_removed, self._on_replaced = on_removed, on_replaced
@@ -104,10 +106,12 @@ class SessionTable:
     ) -> Session:
         """The session of `request`: the one that it opened before, else one made by `make`.
 
-        If an earlier request has opened a session of this id for the same text, the result is that session, or the
-        made one in its place. A new session may displace one at rest. `latest`: whether it becomes the latest
-        of `caller`. `grace`: seconds that it is kept at rest, if less than `ttl`. Raises SessionConflict, and
-        Overloaded or RateLimited with `retry_after`, and what `check_new` raises.
+        If an earlier request has opened a session of this id for the same text, the result is that session, or the made
+        one in its place. A new session may displace one at rest.
+        `latest`: whether it becomes the latest of `caller`.
+        `grace`: seconds that it is kept at rest, if less than `ttl`.
+
+        Raises SessionConflict, and Overloaded or RateLimited with `retry_after`, and what `check_new` raises.
         """
         self.expire()
         session_id = session_id or secrets.token_hex(16)

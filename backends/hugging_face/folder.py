@@ -22,7 +22,8 @@ def check_folder(
 ) -> Path:
     """Return `path` if it is a model folder. Raises ModelLoadError, since libraries' own errors say little.
 
-    `reads`: what the engine can read, in words. `weights`: patterns, one of which a file in the folder must match.
+    `reads`: what the engine can read, in words.
+    `weights`: patterns, one of which a file in the folder must match.
     """
     if path is None:
         raise ModelLoadError(f"the {engine} backend needs a model: {reads}")

@@ -34,11 +34,15 @@ class HfVocabulary(Vocabulary):
         end: int | None = None,
         adds_begin: bool | None = None,
     ) -> None:
-        """`text`: contents of a tokenizer.json. `size`: ids in the embedding table; those without a token are unused.
+        """`text`: contents of a tokenizer.json.
+        `size`: ids in the embedding table; those without a token are unused.
+        `begin`: id of the begin token.
+        `ends`: ids of end tokens that the model states; the names of tokens can add others.
+        `end`: the one of them that chat templates write.
+        `adds_begin`: whether a prompt starts with the begin token; None: as the tokenizer does it, or always if it does
+            not say.
 
-        `begin`: id of the begin token. `ends`: ids of end tokens that the model states; the names of tokens can add
-        others. `end`: the one of them that chat templates write. `adds_begin`: whether a prompt starts with the begin
-        token; None: as the tokenizer does it, or always if it does not say. Raises ModelLoadError.
+        Raises ModelLoadError.
         """
         content = json.loads(text)
         added = {each["id"]: each for each in content.get("added_tokens", ())}
@@ -138,7 +142,11 @@ def _added(text: str, named: object) -> int | None:
 
 
 def _kinds(ids: Mapping[str, int], added: Mapping[int, Mapping[str, Any]], size: int) -> list[Kind]:
-    """The class of each of `size` ids. `ids`: ids by name. `added`: the tokenizer's added tokens, by id."""
+    """The class of each of `size` ids.
+
+    `ids`: ids by name.
+    `added`: the tokenizer's added tokens, by id.
+    """
     kinds = [Kind.UNUSED] * size
     control, shown = token_names.controls(ids), token_names.shown(ids)
     for name, token in ids.items():

@@ -38,8 +38,8 @@ class LlamaBackend(Backend):
     def __init__(self, options: LoadOptions, progress: Progress | None = None, *, extra_buffers: bool = True) -> None:
         """Load the model in `options.model`. Raises ModelLoadError.
 
-        `progress` is called with the share loaded, 0 to 1. `extra_buffers`: whether weights may be repacked for the
-        processor (AMX, wider vectors), which is faster.
+        `progress` is called with the share loaded, 0 to 1.
+        `extra_buffers`: whether weights may be repacked for the processor (AMX, wider vectors), which is faster.
         """
         path = check_gguf(options.model)
         if options.kv_type not in KV_TYPES:
@@ -196,7 +196,9 @@ class LlamaBackend(Backend):
     def _agreeing_rows(self, tokens: int) -> int:
         """Where `deterministic`, ask for two rows at least: the last layer computes no more tokens than rows wanted.
 
-        `tokens`: of the pass. Returns how many rows come before the first one that the caller wants.
+        `tokens`: of the pass.
+
+        Returns how many rows come before the first one that the caller wants.
         """
         wanted = self._wanted[:tokens]
         if not self._deterministic or np.count_nonzero(wanted) != 1:

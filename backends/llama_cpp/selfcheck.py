@@ -80,8 +80,10 @@ def extra_buffers(
     """Whether llama.cpp may use its extra buffer types on this machine. Raises EngineCrash if it cannot run at all.
 
     True where nothing is known: `model` does not exist, no child can be started, or the child fails without a crash.
-    `folder`: where results are stored; None: the user's cache folder. `command`: makes the command that starts a child.
-    `timeout`: seconds for each child. `cpuinfo`: the system's file that describes the processor.
+    `folder`: where results are stored; None: the user's cache folder.
+    `command`: makes the command that starts a child.
+    `timeout`: seconds for each child.
+    `cpuinfo`: the system's file that describes the processor.
     """
     wheel, processor = _wheel(), _processor(cpuinfo)
     digest = hashlib.sha256(f"{wheel}\0{processor}".encode()).hexdigest()

@@ -21,7 +21,8 @@ def equal_up_to(run: Callable[[int, int], Logits], widest: int) -> int:
     """How many tokens a pass may have to compute the bits that passes of 2 do: ONE_PATH where no trial differs.
 
     `run(start, end)`: runs one pass over the tokens `start` to `end` of a text, on top of those before them, and
-    returns a copy of their logits. `widest`: most tokens of a trial, 2 or more.
+        returns a copy of their logits.
+    `widest`: most tokens of a trial, 2 or more.
     """
     compared = min(_COMPARED, widest) // 2 * 2
     narrow = np.concatenate([run(at, at + 2) for at in range(0, compared, 2)])

@@ -52,8 +52,10 @@ class Artefacts:
     """The saved programs of one model with one set of settings."""
 
     def __init__(self, folder: Path | None, model_name: str, *settings: Any) -> None:
-        """`folder`: where those of all models are; None: nothing is kept. `settings`: all that programs depend on,
-        beside the versions of the libraries and the compiler's flags; JSON, or with a `repr`."""
+        """`folder`: where those of all models are; None: nothing is kept.
+        `settings`: all that programs depend on, beside the versions of the libraries and the compiler's flags; JSON, or
+            with a `repr`.
+        """
         flags = [flag for flag in os.environ.get(FLAGS, "").split() if not flag.startswith(_OF_THE_CACHE)]
         key = json.dumps([settings, [*map(_version, _MAKERS), flags]], default=repr, sort_keys=True)
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]

@@ -20,7 +20,11 @@ _SHARE: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What a model takes. `config`: its config.json. `number_bytes`: of a weight and of a cached number."""
+    """What a model takes.
+
+    `config`: its config.json.
+    `number_bytes`: of a weight and of a cached number.
+    """
 
     config: Mapping[str, Any]
     number_bytes: int

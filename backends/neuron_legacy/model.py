@@ -82,7 +82,10 @@ def read_checkpoint(path: Path | None) -> Checkpoint:
 def made(neuron: Any, checkpoint: Checkpoint, programs: Programs, dtype: str, degree: int, workers: int) -> Any:
     """Make the model with the library `neuron`, but do not compile it: its `to_neuron` does, which takes long.
 
-    `dtype`: a key of TYPES. `degree`: the cores that the model is split over. `workers`: programs to compile at a time.
+    `dtype`: a key of TYPES.
+    `degree`: the cores that the model is split over.
+    `workers`: programs to compile at a time.
+
     Raises ModelLoadError if the library did not take a setting.
     """
     batching = neuron.ContinuousBatchingConfig(max_num_seqs=programs.slots)

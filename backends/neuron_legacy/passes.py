@@ -66,8 +66,9 @@ class Passes:
     def verify(self, work: Mapping[int, Work], held: Sequence[int]) -> dict[int, Logits]:
         """Run the verify passes of the slots in `work`: one for all slots, where that pays, else one for each.
 
-        `held`: how many tokens each slot holds; what a slot outside of `work` holds stays. Returns the logits
-        (tokens, vocab) of each slot in `work`.
+        `held`: how many tokens each slot holds; what a slot outside of `work` holds stays.
+
+        Returns the logits (tokens, vocab) of each slot in `work`.
         """
         width = self._programs.verify_width(max(len(tokens) for _, tokens in work.values()))
         if len(work) >= self._pays_from.get(width, 2):

@@ -38,7 +38,8 @@ class Piece(NamedTuple):
 class Programs:
     """The widths, in tokens, and the spans, in cells, that programs are compiled for. All are in ascending order.
 
-    `slots`: of the cache. `spans`: how many cells of each slot a program attends to; the last one is all cells.
+    `slots`: of the cache.
+    `spans`: how many cells of each slot a program attends to; the last one is all cells.
     """
 
     slots: int

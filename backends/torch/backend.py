@@ -45,9 +45,9 @@ _LOADED = 0.3  # share of the loading that is done before compilation
 class TorchBackend(Backend):
     """A model of transformers on one device.
 
-    `compiler`: torch.compile's backend; None: nothing is compiled. `has_top_logits`: whether top logits are selected on
-    the device; None: on every device but a CPU. `read` loads the model's weights; the vocabulary is always that of the
-    folder or file in the options.
+    `compiler`: torch.compile's backend; None: nothing is compiled.
+    `has_top_logits`: whether top logits are selected on the device; None: on every device but a CPU. `read` loads the
+        model's weights; the vocabulary is always that of the folder or file in the options.
     """
 
     name = "torch"

@@ -15,8 +15,11 @@ class Masks:
     """Makes the masks of one model: which positions a token attends to, in each type of layer."""
 
     def __init__(self, config: Any, name: str, dtype: torch.dtype) -> None:
-        """`config`: of the text model. `name`: of the model, for errors. Raises ModelLoadError for a layer without
-        attention."""
+        """`config`: of the text model.
+        `name`: of the model, for errors.
+
+        Raises ModelLoadError for a layer without attention.
+        """
         # "eager" attention adds the mask's numbers to the scores; other implementations take booleans.
         self._added = dtype if config._attn_implementation == "eager" else None
         self._types = set(getattr(config, "layer_types", None) or ())
@@ -59,10 +62,11 @@ class LaunchModule(torch.nn.Module):  # type: ignore[misc]
     def forward(
         self, tokens: Tensor, slots: Tensor, starts: Tensor, kept: Tensor | int, span: int, whole: bool
     ) -> Tensor:
-        """`tokens`: int64 (slots, tokens). `slots`, `starts`: int64 (slots,), the slot and first position of each line.
-
-        `kept`: indices of the tokens of each slot that get logits; 0: all tokens. `span`: how many positions of each
-        slot's cache attention covers. `whole`: `slots` are all slots, in order.
+        """`tokens`: int64 (slots, tokens).
+        `slots`, `starts`: int64 (slots,), the slot and first position of each line.
+        `kept`: indices of the tokens of each slot that get logits; 0: all tokens.
+        `span`: how many positions of each slot's cache attention covers.
+        `whole`: `slots` are all slots, in order.
         """
         positions = starts[:, None] + torch.arange(tokens.shape[1], device=tokens.device)
         mask = self._masks.of(positions, span)

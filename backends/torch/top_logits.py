@@ -22,8 +22,9 @@ def select_top_logits(
     """The top logits `wanted[i]` of each token at `regions[i]` in `logits` (slots, kept, vocabulary), or whole rows.
 
     Tensor shapes depend only on the shape of `logits` and a few sizes, so that a device that compiles for each shape
-    meets no new one. `chunk`: the most ids that the device can select from at once; None: any number. With `chunk`,
-    whole rows are given where more than TOP_LOGITS_COUNT are wanted: no selection of that size was compiled ahead.
+    meets no new one.
+    `chunk`: the most ids that the device can select from at once; None: any number. With `chunk`, whole rows are given
+        where more than TOP_LOGITS_COUNT are wanted: no selection of that size was compiled ahead.
     """
     if all(part.start >= part.stop for _, part in regions):  # no token, as in all but the last piece of a prompt
         return [[] for _ in regions]
@@ -69,7 +70,8 @@ def select_top_logits(
 def warm(logits: Tensor, below: int, chunk: int | None = None) -> None:
     """Run `select_top_logits` in the usual sizes for logits of this shape, so that the device compiles for them now.
 
-    `below`: ids in the vocabulary. `chunk`: as in `select_top_logits`.
+    `below`: ids in the vocabulary.
+    `chunk`: as in `select_top_logits`.
     """
     for size in (1, 2, TOP_LOGITS_COUNT):
         select_top_logits(logits, [TopLogitsSpec(min(size, below), 1.0, below)], [(0, slice(0, 1))], chunk)

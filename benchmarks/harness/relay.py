@@ -98,7 +98,9 @@ async def _serve(target: tuple[str, int], rtt: float, port: int) -> None:
 def relay(to: str, rtt_ms: float, port: int = 0) -> Iterator[str]:
     """Run a relay to a URL while the block lasts; yields the URL that leads through it.
 
-    `port`: where it listens; 0: on a free one. Raises RuntimeError if the relay does not start.
+    `port`: where it listens; 0: on a free one.
+
+    Raises RuntimeError if the relay does not start.
     """
     there = urlsplit(to)
     command = ["-m", "benchmarks.harness.relay", there.netloc, str(rtt_ms), str(port)]

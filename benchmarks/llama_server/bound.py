@@ -19,7 +19,8 @@ def bound(
     """Times the target alone that no chain verification can exceed, if it had the right one of both at every place.
 
     As for `upper_bound`, nothing but passes takes time; there is one for each place where neither the draft model nor
-    lookup has the target's token. `texts`: prompts, and what the target wrote behind each, with its number as the seed.
+    lookup has the target's token.
+    `texts`: prompts, and what the target wrote behind each, with its number as the seed.
     `passes`: seconds of a pass of the target over 1, 2, … tokens.
     """
     times = MeasuredLatencies(0.0, pass_times(passes), 0.0)

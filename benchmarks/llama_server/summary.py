@@ -39,7 +39,9 @@ def cell(
     ours: Mapping[str, str],
     bound: float,
 ) -> Cell:
-    """`ours`: the name of our way with this draft model, by mode. `bound`: times our target alone."""
+    """`ours`: the name of our way with this draft model, by mode.
+    `bound`: times our target alone.
+    """
     alone = rate(texts[ALONE])
     ratios = {each: rate(texts[each.name]) / alone for each in settings if each.drafter in (None, drafter)}
     kinds = {kind: max(ratios[each] for each in ratios if each.kind == kind) for kind in ("n-gram", "draft model")}

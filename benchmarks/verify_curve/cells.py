@@ -85,7 +85,9 @@ class Passes:
 def measure(
     seconds: Callable[[Cell], float], cells: Sequence[Cell], more: Callable[[int], bool]
 ) -> dict[Cell, list[Sample]]:
-    """Rounds of all cells, each time in another order, and each cell between two decode steps; `more`: after so many.
+    """Rounds of all cells, each time in another order, and each cell between two decode steps;
+
+    `more`: after so many.
 
     A machine that changes its pace from one second to the next does so for a cell and for the steps beside it.
     """

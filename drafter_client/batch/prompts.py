@@ -45,8 +45,10 @@ _MESSAGES = TypeAdapter(list[Message])
 class Prompt:
     """A prompt of a file, with its settings.
 
-    `index`: its place among the file's prompts, from 0. `id`: the name given there, if any. `messages`: those of a
-    conversation, in place of `text`. `chat`: whether a chat template is applied.
+    `index`: its place among the file's prompts, from 0.
+    `id`: the name given there, if any.
+    `messages`: those of a conversation, in place of `text`.
+    `chat`: whether a chat template is applied.
     """
 
     index: int

@@ -54,7 +54,11 @@ class Models(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a prompt. `line`: the parsed line of the file. `index`: of the prompt, from 0."""
+    """The result of a prompt.
+
+    `line`: the parsed line of the file.
+    `index`: of the prompt, from 0.
+    """
 
     index: int
     line: dict[str, Any]

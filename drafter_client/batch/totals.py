@@ -22,8 +22,9 @@ _LISTED = 10  # resumed texts that are named, at most; each line of the results 
 def show_totals(prompts: int, found: Sequence[Result], new: Sequence[Result], seconds: float, console: Console) -> None:
     """Print the table over a file with `prompts` prompts.
 
-    `found`: the finished results of earlier runs; `new`: the results of this run, which took `seconds`. The rate of all
-    texts together is that of this run. Rates are in tokens per second, with the time of the prompt included.
+    `found`: the finished results of earlier runs;
+    `new`: the results of this run, which took `seconds`. The rate of all texts together is that of this run. Rates are
+        in tokens per second, with the time of the prompt included.
     """
     written = [result for result in new if not result.failed]
     texts = sorted([*found, *written], key=lambda result: result.index)

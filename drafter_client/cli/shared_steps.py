@@ -50,9 +50,13 @@ def pair_of(
     on_outage: Callable[[Outage], None] | None = None,
     log: Callable[[str], object] | None = None,
 ) -> Pair:
-    """The pair that the flags describe. `texts`: how many texts it generates at a time. `observer`: takes the events of
-    each text, in place of a trace. `on_outage`: called with each outage, too. `log`: takes what would be shown of waits
-    for the verifier; None: it is shown."""
+    """The pair that the flags describe.
+
+    `texts`: how many texts it generates at a time.
+    `observer`: takes the events of each text, in place of a trace.
+    `on_outage`: called with each outage, too.
+    `log`: takes what would be shown of waits for the verifier; None: it is shown.
+    """
     say = say_outage(log)
 
     def told(outage: Outage) -> None:
@@ -201,8 +205,10 @@ def read_prompts(path: Path, defaults: Options, *, chat: bool = False, system: s
 
 
 def prompt_ids(pair: Pair, said: str | Messages, chat: bool, system: str | None) -> list[int]:
-    """The token ids of a prompt. `chat`: whether `said`, and the system message, go into the target's chat template,
-    as several messages always do."""
+    """The token ids of a prompt.
+
+    `chat`: whether `said`, and the system message, go into the target's chat template, as several messages always do.
+    """
     return pair.chat(said, system) if chat or not isinstance(said, str) else pair.encode(said)
 
 
@@ -224,8 +230,8 @@ def check_encoding(what: str, text: str) -> None:
 def said_of_loading(log: Callable[[str], object] | None = None) -> Iterator[Callable[[float | None], None]]:
     """A context that yields a callback for the progress of the verifier's loading, 0 to 1; None: unknown.
 
-    On a terminal it shows one row, which is gone when the context is left; elsewhere, a line for each tenth. `log`:
-    takes these lines in place of standard error.
+    On a terminal it shows one row, which is gone when the context is left; elsewhere, a line for each tenth.
+    `log`: takes these lines in place of standard error.
     """
     in_place = log is None and sys.stderr.isatty()
     last = -1
@@ -269,7 +275,10 @@ def say_prompt(clock: Callable[[], float] = time.monotonic) -> Callable[[PromptP
 
 def say_outage(log: Callable[[str], object] | None = None) -> Callable[[Outage], None]:
     """A callback that shows a wait for the verifier in the status line below a text. Where there is none, it prints a
-    line on standard error when an outage begins, and one when it is over. `log`: takes these lines in place of that."""
+    line on standard error when an outage begins, and one when it is over.
+
+    `log`: takes these lines in place of that.
+    """
     said = False
 
     def say(outage: Outage) -> None:

@@ -13,8 +13,11 @@ _FLAG_LETTERS = range(0x1F1E6, 0x1F200)
 
 
 class Piece(NamedTuple):
-    """What to write next. `erased`: cells of the present row that stay, before the rest is erased and another row
-    begins; None: nothing is erased."""
+    """What to write next.
+
+    `erased`: cells of the present row that stay, before the rest is erased and another row begins; None: nothing is
+        erased.
+    """
 
     text: str
     style: str

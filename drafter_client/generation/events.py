@@ -86,9 +86,11 @@ class DraftingFailed(RunEvent):
 
 @dataclass(frozen=True, slots=True)
 class Ended(RunEvent):
-    """An attempt at the text, or a wait for a lost verifier, is over. `finish_reason`: None if the text has not ended.
+    """An attempt at the text, or a wait for a lost verifier, is over.
 
-    `bytes_sent`, `bytes_received`: of the attempt. `why`: in mode `auto`, what the mode selection was based on.
+    `finish_reason`: None if the text has not ended.
+    `bytes_sent`, `bytes_received`: of the attempt.
+    `why`: in mode `auto`, what the mode selection was based on.
     """
 
     finish_reason: str | None

@@ -20,11 +20,12 @@ from specpair.speculation.sampling.logprobs import TokenLogprobs
 
 
 class Token(NamedTuple):
-    """A committed token. `text`: the characters that it completes, which may be none.
+    """A committed token.
 
+    `text`: the characters that it completes, which may be none.
     `source`: where it came from.
-    `decision`: why the token was committed; None without `Options.explain`. `logprobs`: its log probability, and those
-    of the likeliest tokens; None without `Options.logprobs`.
+    `decision`: why the token was committed; None without `Options.explain`.
+    `logprobs`: its log probability, and those of the likeliest tokens; None without `Options.logprobs`.
     """
 
     id: int
@@ -49,8 +50,11 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The last event of a text. `finish_reason`: "stop" (the target or a stop string ended the text) or "length" (a
-    limit did). `token_ids`: those of the text, to the one that completed a stop string."""
+    """The last event of a text.
+
+    `finish_reason`: "stop" (the target or a stop string ended the text) or "length" (a limit did).
+    `token_ids`: those of the text, to the one that completed a stop string.
+    """
 
     text: str
     token_ids: list[int]
@@ -106,8 +110,9 @@ class Generation:
         options: Options,
         stats: Stats,
     ) -> None:
-        """`run`: generates `text`, whose `stop` ends it if `run` waits for a lost verifier. `stats`: filled by those
-        who listen to `run`."""
+        """`run`: generates `text`, whose `stop` ends it if `run` waits for a lost verifier.
+        `stats`: filled by those who listen to `run`.
+        """
         self._stop, self._vocabulary = text.stop, vocabulary
         self.options, self.prompt_ids, self.stats = options, text.prompt_ids, stats
         self._characters = CharacterStream(vocabulary, options.stop)

@@ -26,10 +26,12 @@ def resuming(
 ) -> Run:
     """Yield the tokens of an attempt at a text; after an outage, those of a new attempt once the verifier is ready.
 
-    `attempt()` begins to generate what follows `text.known`. `bounds`: show whether the text was complete before the
-    outage. `tell`: takes the events of the waiting. `client`: a connection to the verifier; further ones for health
-    checks are made from it. `outages`: does the waiting. `clock`: returns seconds. If `text.stop` ends the waiting, the
-    run ends without a finish reason.
+    `attempt()` begins to generate what follows `text.known`.
+    `bounds`: show whether the text was complete before the outage.
+    `tell`: takes the events of the waiting.
+    `client`: a connection to the verifier; further ones for health checks are made from it.
+    `outages`: does the waiting.
+    `clock`: returns seconds. If `text.stop` ends the waiting, the run ends without a finish reason.
 
     Raises the error of an attempt if that is no outage, or if the outage lasts longer than the patience. All committed
     tokens that the drafter knows have been yielded by then.

@@ -29,9 +29,12 @@ def served(
     The verifier reports its own times and its looked-up draft tokens in a summary at the end. If the request breaks,
     they are unknown.
 
-    `request`: the fields of `/generate` other than those of the text. `bounds`: checked for all tokens. `tell`: takes
-    the events of the run; the drafter sees no others. `clock`: returns seconds. Raises BadReply for an inconsistent
-    stream, and what the client raises.
+    `request`: the fields of `/generate` other than those of the text.
+    `bounds`: checked for all tokens.
+    `tell`: takes the events of the run; the drafter sees no others.
+    `clock`: returns seconds.
+
+    Raises BadReply for an inconsistent stream, and what the client raises.
     """
     where = client.url + _PATH
     traffic = client.connection.traffic

@@ -20,7 +20,10 @@ def run_solo(
     tell: Listener,
     clock: Callable[[], float],
 ) -> Generator[Committed, None, None]:
-    """Yield each token as it is sampled, at most `max_tokens`. `tell`: takes the events. `clock`: returns seconds.
+    """Yield each token as it is sampled, at most `max_tokens`.
+
+    `tell`: takes the events.
+    `clock`: returns seconds.
 
     Raises BadPrompt if the prompt leaves no room in the context, and BadOption for a biased id that the model lacks.
     """

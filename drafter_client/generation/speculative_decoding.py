@@ -55,10 +55,14 @@ def speculate(
     If the caller closes the generator early, committed tokens that were not yielded stay in `text.unread`. If something
     fails, they are yielded before the error is raised.
 
-    `options`: of the text, a prediction as token ids. `info`: the verifier's `/model`. `tell`: takes the events of the
-    run. `clock`: returns seconds. `round_trip`: seconds, of the link; None: not known. The exchanges of this text
-    then correct the estimate that begins with it (`LatencyModel.link`). `mechanisms`: what the pair may use, for
-    example self-continuation. `estimates`: what earlier texts have taught, to which this text adds; None: nothing.
+    `options`: of the text, a prediction as token ids.
+    `info`: the verifier's `/model`.
+    `tell`: takes the events of the run.
+    `clock`: returns seconds.
+    `round_trip`: seconds, of the link; None: not known. The exchanges of this text then correct the estimate that
+        begins with it (`LatencyModel.link`).
+    `mechanisms`: what the pair may use, for example self-continuation.
+    `estimates`: what earlier texts have taught, to which this text adds; None: nothing.
 
     For the strategy `probabilistic` the drafter has to sample its draft tokens from the probabilities that it sends
     (`ModelDrafter(…, draws=True)`); draft tokens without probabilities count as drafted with probability 1. Raises

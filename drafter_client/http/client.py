@@ -66,9 +66,11 @@ class VerifierClient:
     """One connection to a verifier; used by one thread at a time.
 
     `outages` waits for a verifier that went away, before a request without a session is repeated; None: such a request
-    is not repeated. `transport`: sends the requests, and is closed by whoever made it; None: the client makes its own.
-    `sleep` and `clock` (seconds) are arguments so that tests need no waiting. Raises BadUrl, and BadKey for an API key
-    that no HTTP header can carry. An empty key counts as none.
+    is not repeated.
+    `transport`: sends the requests, and is closed by whoever made it; None: the client makes its own. `sleep` and
+        `clock` (seconds) are arguments so that tests need no waiting.
+
+    Raises BadUrl, and BadKey for an API key that no HTTP header can carry. An empty key counts as none.
     """
 
     def __init__(
@@ -147,8 +149,10 @@ class VerifierClient:
     ) -> PrefillResponse:
         """Open the session of a text, or continue it after the tokens that are known. Safe to repeat.
 
-        The client makes the session id, so that a retry finds the session that the first attempt opened. `options`:
-        other fields of the request. `on_read`: called now and then while that takes long."""
+        The client makes the session id, so that a retry finds the session that the first attempt opened.
+        `options`: other fields of the request.
+        `on_read`: called now and then while that takes long.
+        """
         body = build(PrefillRequest, text.request() | options).body()
         path = f"/sessions/{text.session_id}"
 
@@ -172,7 +176,7 @@ class VerifierClient:
 
         `next_in`: seconds from the response until the next verify request is expected to be sent.
         `self_continue`: whether the verifier may self-continue from now on, in a session that was opened with
-        `self_continue`; None: as before.
+            `self_continue`; None: as before.
         """
         probs = [{str(token): p for token, p in each.probs.items()} for each in draft if each.probs is not None]
         request = VerifyRequest(
@@ -199,7 +203,10 @@ class VerifierClient:
 
     def generate(self, text: SessionToOpen, options: dict[str, Any]) -> Iterator[GenerateEvent | PromptProgress]:
         """Have the verifier generate a text; yield its events: the session, then the new tokens of each pass, then the
-        summary; while a long prompt is read, how much of it is. `options`: the other fields of the request."""
+        summary; while a long prompt is read, how much of it is.
+
+        `options`: the other fields of the request.
+        """
         body = build(GenerateRequest, {"stream": True} | text.request() | options).body()
         for name, data in self._events("/generate", body, self._headers_of(text.session_id)):
             if name != COMMENT:

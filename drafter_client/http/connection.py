@@ -48,7 +48,9 @@ class HttpConnection:
 
     def __init__(self, url: str, transport: httpx.BaseTransport | None = None, *, checks_health: bool = True) -> None:
         """`transport`: sends the requests, is shared with others and not closed; none of its responses is probed for.
-        None: a connection of its own. `checks_health`: whether to ask that."""
+            None: a connection of its own.
+        `checks_health`: whether to ask that.
+        """
         in_full = _with_scheme(url)
         address = _parsed(in_full)
         self.url = in_full.rstrip("/")

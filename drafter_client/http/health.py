@@ -20,8 +20,12 @@ from specpair.protocol.service_responses import HealthResponse
 
 
 class Health(NamedTuple):
-    """The health of a verifier. `why`: the reason if it is not `ready`. `progress`: how much of its model it has
-    loaded, 0 to 1; None: unknown. `identity`: its identity if it is ready, and tells it to this caller."""
+    """The health of a verifier.
+
+    `why`: the reason if it is not `ready`.
+    `progress`: how much of its model it has loaded, 0 to 1; None: unknown.
+    `identity`: its identity if it is ready, and tells it to this caller.
+    """
 
     ready: bool
     why: str = ""

@@ -19,8 +19,10 @@ T = TypeVar("T")
 
 class Outage(NamedTuple):
     """A wait for a verifier, as the user is told of it: `seconds` waited so far, `patience` seconds at most, `why` the
-    verifier is not ready, and the `progress` of loading its model (0 to 1; None: unknown). `over`: whether the verifier
-    answers again, which is told last, and once."""
+    verifier is not ready, and the `progress` of loading its model (0 to 1; None: unknown).
+
+    `over`: whether the verifier answers again, which is told last, and once.
+    """
 
     seconds: float
     patience: float
@@ -39,9 +41,11 @@ class Outages:
         clock: Callable[[], float] = time.monotonic,
         start_patience: float | None = None,
     ) -> None:
-        """`patience`: seconds that a wait lasts at most. `on_outage`: called about once a second of waiting, and when
-        an outage is over, by one thread at a time. `clock`: returns seconds. `start_patience`: seconds that a wait
-        lasts at most before a text has begun; None: as others."""
+        """`patience`: seconds that a wait lasts at most.
+        `on_outage`: called about once a second of waiting, and when an outage is over, by one thread at a time.
+        `clock`: returns seconds.
+        `start_patience`: seconds that a wait lasts at most before a text has begun; None: as others.
+        """
         self.patience = patience
         self.start_patience = patience if start_patience is None else min(start_patience, patience)
         self.present: Outage | None = None  # None: no outage is known
@@ -78,8 +82,11 @@ class Outages:
                 outage.end(answered)
 
     def begin(self, stop: Stop, failure: Exception, *, begun: bool) -> "OutageWait":
-        """Begin a wait after `failure`, which has to be ended. `stop`: ends the waiting. `begun`: whether a token of
-        the text has been generated; where there is no text, False."""
+        """Begin a wait after `failure`, which has to be ended.
+
+        `stop`: ends the waiting.
+        `begun`: whether a token of the text has been generated; where there is no text, False.
+        """
         with self._telling:
             self._waiting += 1
         patience = self.patience if begun else self.start_patience
@@ -138,6 +145,7 @@ class OutageWait:
         """Wait until `check_health` finds the verifier ready. Returns False if the wait was stopped.
 
         `failure`: the error of the last request. If requests fail although the verifier is ready, each pause is longer.
+
         Raises `failure` when the patience is over, after too many such failures, or if it is no outage; and whatever
         `check_health` raises.
         """

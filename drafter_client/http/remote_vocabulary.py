@@ -19,8 +19,10 @@ def check_vocabulary(client: VerifierClient, ours: Vocabulary, name: str, info: 
     """The handshake: check that a model with the vocabulary `ours` can draft for the target (see `cannot_draft`).
     Return what the verifier serves.
 
-    `name`: of the draft model, for errors. `info`: the result of `client.model`, if it was called before. Raises
-    VocabularyMismatch, which names the difference.
+    `name`: of the draft model, for errors.
+    `info`: the result of `client.model`, if it was called before.
+
+    Raises VocabularyMismatch, which names the difference.
     """
     info = info or client.model()
     below = min(ours.size, info.vocabulary.size)
@@ -41,7 +43,8 @@ def texts_vocabulary(client: VerifierClient, ours: Vocabulary, info: ModelInfo) 
     """Yield the vocabulary that texts are read and written in, which is the target's.
 
     It is `ours`, of the draft model, if that reads and writes all texts as the target's does, as far as their
-    `text_digest` can tell, and else a `RemoteVocabulary`. `info`: the result of `client.model`.
+    `text_digest` can tell, and else a `RemoteVocabulary`.
+    `info`: the result of `client.model`.
     """
     told = info.vocabulary
     if told.text != ours.text_digest:
@@ -59,7 +62,9 @@ class RemoteVocabulary(Vocabulary):
     """
 
     def __init__(self, client: VerifierClient, info: ModelInfo) -> None:
-        """`client`: used by nobody else while a text is encoded. `info`: the result of `client.model`."""
+        """`client`: used by nobody else while a text is encoded.
+        `info`: the result of `client.model`.
+        """
         self._client, self._text_digest = client, info.vocabulary.text
         self._idle: SimpleQueue[VerifierClient] = SimpleQueue()  # clients that no text is encoded with
         self._idle.put(client)

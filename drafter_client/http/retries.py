@@ -101,7 +101,8 @@ def after_broken_connection(
 ) -> Pause:
     """The pause after a failed attempt, if `error` is a broken connection; the first arguments are those in `repeat`.
 
-    `reached`: whether a connection was ever made. `outage_follows`: whether an outage is waited for afterwards.
+    `reached`: whether a connection was ever made.
+    `outage_follows`: whether an outage is waited for afterwards.
     """
     if not isinstance(error, (ConnectionLost, VerifierUnreachable)) or not reached:
         return None
@@ -153,8 +154,12 @@ def is_checked_at_once(error: Exception, failures: int) -> bool:
 
 
 def before_health_check(error: Exception, failures: int, seconds: float, patience: float) -> Pause:
-    """The pause after `error` in an outage, unless `is_checked_at_once`. `failures`: as there. `seconds`: how many the
-    outage has lasted. `patience`: how many it may last."""
+    """The pause after `error` in an outage, unless `is_checked_at_once`.
+
+    `failures`: as there.
+    `seconds`: how many the outage has lasted.
+    `patience`: how many it may last.
+    """
     if isinstance(error, REFUSED_FOR_NOW):
         pause = float(error.details.get("retry_after", 1))
         return None if seconds + pause > patience else _at_most(pause, seconds, patience)

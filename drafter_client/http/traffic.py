@@ -42,8 +42,12 @@ class Traffic:
         self._deadline = self._clock() + seconds
 
     def head(self, status: int, length: int | None) -> None:
-        """Bound the body that follows a head. `length`: bytes that the head announces; None: it announces none. Raises
-        BadReply if that is too long."""
+        """Bound the body that follows a head.
+
+        `length`: bytes that the head announces; None: it announces none.
+
+        Raises BadReply if that is too long.
+        """
         most = self._most_of_path if status == 200 else MOST_OF_AN_ERROR
         if length is not None and length > most:
             raise self.refused(f"announces {length} bytes, at most {most} are read")

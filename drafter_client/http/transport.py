@@ -32,8 +32,9 @@ class VerifierTransport(httpx.BaseTransport, httpcore.NetworkBackend):
     """
 
     def __init__(self, url: httpx.URL, on_read: Callable[[], None], on_silence: Callable[[float], None] | None) -> None:
-        """`on_read`: called before each read. `on_silence`: called with the seconds waited, again and again while a
-        response takes long."""
+        """`on_read`: called before each read.
+        `on_silence`: called with the seconds waited, again and again while a response takes long.
+        """
         self.on_read, self.on_silence = on_read, on_silence
         self.proxy = proxy_for(url)
         self.secure = url.scheme == "https"
@@ -101,8 +102,10 @@ class VerifierTransport(httpx.BaseTransport, httpcore.NetworkBackend):
 
 
 class _Stream(httpcore.NetworkStream):
-    """A stream of httpcore. What is written is sent by the next `read`: head and body in one packet. `connecting`:
-    whether a proxy is read, before TLS begins."""
+    """A stream of httpcore. What is written is sent by the next `read`: head and body in one packet.
+
+    `connecting`: whether a proxy is read, before TLS begins.
+    """
 
     def __init__(self, inner: httpcore.NetworkStream, transport: VerifierTransport, *, connecting: bool) -> None:
         self._inner, self._transport, self._connecting = inner, transport, connecting

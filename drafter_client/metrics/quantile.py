@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which a `share` (0 to 1) of `values` lies. `values`: at least one, in any order.
+    """The value below which a `share` (0 to 1) of `values` lies.
+
+    `values`: at least one, in any order.
 
     Interpolates linearly between two values, like `statistics.quantiles` with method "inclusive" (type 7 of Hyndman and
     Fan, "Sample quantiles in statistical packages", 1996).

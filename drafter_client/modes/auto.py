@@ -43,8 +43,10 @@ def automatic(
 ) -> Run:
     """Generate a text. `begin(client, options)` begins a stretch of `text` in `options.mode`, and tells that mode.
 
-    `probe`: called between tokens to measure the link when that is due; it must not wait. `bounds`: show whether the
-    text is complete. `tell`: takes the events of the text. `clock`: returns seconds.
+    `probe`: called between tokens to measure the link when that is due; it must not wait.
+    `bounds`: show whether the text is complete.
+    `tell`: takes the events of the text.
+    `clock`: returns seconds.
     """
     tell(Began(len(text.prompt_ids)), clock())
     with ExitStack() as stack:

@@ -16,7 +16,9 @@ class LatencyProbe:
     """Calling this object measures the link if that is due. May be called from any thread; does not wait."""
 
     def __init__(self, client: VerifierClient, selection: ModeSelection, clock: Callable[[], float]) -> None:
-        """`client`: a connection for the probes alone, which `close` closes. `clock`: returns seconds."""
+        """`client`: a connection for the probes alone, which `close` closes.
+        `clock`: returns seconds.
+        """
         self._client, self._selection, self._clock = client, selection, clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="latency-probe")
 

@@ -39,11 +39,15 @@ class ModeSelection:
         times: PassTimes | None = None,
         shares_cores: bool = False,
     ) -> None:
-        """`modes`: the available ones. `info`: the verifier's `/model`. `draft`: name of the drafter on this machine.
-        `link`: the present round trip in seconds. `memory`: measurements of earlier runs; None: nothing is remembered.
+        """`modes`: the available ones.
+        `info`: the verifier's `/model`.
+        `draft`: name of the drafter on this machine.
+        `link`: the present round trip in seconds.
+        `memory`: measurements of earlier runs; None: nothing is remembered.
         `predicted`: whether the texts have predictions, from which the verifier drafts without a draft model, too.
-        `times`: of the draft model's passes; None: not known. `shares_cores`: whether the drafter and the verifier need
-        the same cores of this machine."""
+        `times`: of the draft model's passes; None: not known.
+        `shares_cores`: whether the drafter and the verifier need the same cores of this machine.
+        """
         self._lock = threading.Lock()
         first = info.pass_ms[0] if info.pass_ms else 0.0
         self._setting = Setting(info.name, info.engine, first, draft, info.draft_model)
@@ -79,8 +83,10 @@ class ModeSelection:
     def time_draft_steps(self, drafter: Drafter, text: Sequence[int], clock: Callable[[], float]) -> None:
         """Time a few draft steps; only the first call does, for all texts.
 
-        `text`: the beginning of the text that the drafter will draft for. `clock`: returns seconds. Raises what the
-        drafter raises.
+        `text`: the beginning of the text that the drafter will draft for.
+        `clock`: returns seconds.
+
+        Raises what the drafter raises.
         """
         if self._timed.acquire(blocking=False):
             seconds = _step_time(drafter, text, clock)
@@ -91,8 +97,8 @@ class ModeSelection:
     def next(self, left: int, mode: Mode | None = None, written: int = 0, unread: int = 0) -> Mode:
         """The mode of the next stretch of a text that may have `left` more tokens.
 
-        `mode`: the mode of its last `written` tokens; None: the text begins. `unread`: tokens of the text and its
-        prompt that the drafter on this machine has not read.
+        `mode`: the mode of its last `written` tokens; None: the text begins.
+        `unread`: tokens of the text and its prompt that the drafter on this machine has not read.
         """
         with self._lock:
             return Mode(self._selector.next(left, mode, written, unread))

@@ -48,13 +48,16 @@ def create_app(
     hosts: Hosts | None = None,
     look_every: float = PAUSE,
 ) -> FastAPI:
-    """The application in front of `pair`, which generates `texts` texts at a time. `queue`: how many may wait.
+    """The application in front of `pair`, which generates `texts` texts at a time.
 
-    `options`: how texts are drafted; a request says how they are sampled. `metrics`: those that the pair's observer
-    counts texts in. `drain`: seconds that texts under way have to end after SIGTERM. `gate`: without one, there are no
-    keys, and this machine and private networks are served. `origins`: whose web pages may use it. `hosts`: the names
-    that it answers to without a key, beside its machine's own. `look_every`: seconds between looks at the verifier. The
-    pair is closed with the application.
+    `queue`: how many may wait.
+    `options`: how texts are drafted; a request says how they are sampled.
+    `metrics`: those that the pair's observer counts texts in.
+    `drain`: seconds that texts under way have to end after SIGTERM.
+    `gate`: without one, there are no keys, and this machine and private networks are served.
+    `origins`: whose web pages may use it.
+    `hosts`: the names that it answers to without a key, beside its machine's own.
+    `look_every`: seconds between looks at the verifier. The pair is closed with the application.
     """
     passed = gate or Gate.of(None, None, False, DRAFTER)
     counted = metrics or ServiceMetrics(lambda: pair.target.name)

@@ -71,7 +71,9 @@ class PairSource:
         draining: Draining,
         gate: Gate,
     ) -> None:
-        """`texts`: how many are generated at a time, not more than the pair can. `queue`: how many may wait."""
+        """`texts`: how many are generated at a time, not more than the pair can.
+        `queue`: how many may wait.
+        """
         self._texts, self._queue = texts, queue
         self._secret = token_bytes(32)  # so that no other client of the verifier can guess the salts
         self._pair, self._options = pair, options
@@ -119,7 +121,10 @@ class PairSource:
 
     def _salt(self, caller: Caller, given: str) -> str:
         """The salt of a text at the verifier, for which all callers have the key of this service: callers with other
-        keys have other salts. `given`: the caller's own."""
+        keys have other salts.
+
+        `given`: the caller's own.
+        """
         if not caller.owner:
             return given
         return sha256(b"\0".join((self._secret, caller.owner.encode(), given.encode()))).hexdigest()

@@ -13,7 +13,11 @@ MOST = 2.0**53  # the largest absolute value of a number; seeds are below it, to
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table. `kind`: type of its values. `needed`: its cells are never empty."""
+    """One column of a table.
+
+    `kind`: type of its values.
+    `needed`: its cells are never empty.
+    """
 
     name: str
     kind: type[str] | type[int] | type[float]

@@ -25,7 +25,9 @@ class TraceFolder:
     processes."""
 
     def __init__(self, folder: Path | str, today: Callable[[], datetime] = lambda: datetime.now(tz=UTC)) -> None:
-        """`today`: returns the present time with its zone. Raises TraceError if the folder cannot be written.
+        """`today`: returns the present time with its zone.
+
+        Raises TraceError if the folder cannot be written.
 
         This is checked here, so that a long run does not fail at its end.
         """
@@ -43,7 +45,9 @@ class TraceFolder:
         """A context that yields the listener for one text. At its end, in any way, the trace is written, with `stats`
         as of then.
 
-        `settings`: the options of the text, as JSON values. Raises TraceError if the trace cannot be written.
+        `settings`: the options of the text, as JSON values.
+
+        Raises TraceError if the trace cannot be written.
         """
         started, recorder, broken_by = self._today(), Recorder(), None
         try:

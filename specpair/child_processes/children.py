@@ -22,9 +22,10 @@ def child(
 ) -> Iterator["subprocess.Popen[str]"]:
     """Run `python ARGUMENTS` (`-m` and a module, or `-c` and code) while the block lasts, then end it.
 
-    With `-x` and a path, another program. `environment`: the whole environment; this process's own by default.
-    `descriptors`: open files that the child inherits under their numbers. `in_foreground`: Ctrl-C in the terminal
-    reaches the child, and it may read from there.
+    With `-x` and a path, another program.
+    `environment`: the whole environment; this process's own by default.
+    `descriptors`: open files that the child inherits under their numbers.
+    `in_foreground`: Ctrl-C in the terminal reaches the child, and it may read from there.
     """
     watched, held = os.pipe()
     try:

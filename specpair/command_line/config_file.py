@@ -30,7 +30,10 @@ class ConfigFile(NamedTuple):
 def read(
     table: str, keys: Collection[str], paths: Collection[str], named: Path | None, environment: Mapping[str, str]
 ) -> ConfigFile | None:
-    """The settings in `table`, one of `TABLES`. `keys`: those that it may hold. `paths`: those that name a file.
+    """The settings in `table`, one of `TABLES`.
+
+    `keys`: those that it may hold.
+    `paths`: those that name a file.
 
     Reads the file `named`, else the one that the variable SPECPAIR_CONFIG names, else `specpair.toml` in the working
     folder; returns None where there is none. Raises SettingsError if a file that was named is missing, and for a file

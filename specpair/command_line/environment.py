@@ -22,7 +22,9 @@ class Variables(NamedTuple):
 
 
 def variables(prefix: str, known: Collection[str], environment: Mapping[str, str]) -> Variables:
-    """The variables that begin with `prefix`. `known`: names that the program reads, without the prefix, in capitals.
+    """The variables that begin with `prefix`.
+
+    `known`: names that the program reads, without the prefix, in capitals.
 
     Raises SettingsError for a name that is close to a known one, as it is most likely misspelt. Ignores the variables
     that Kubernetes and Docker set for a service of the program's name.

@@ -64,7 +64,9 @@ def lasting_layers(
     """The layers below the flags: the variables of `environment`, and the file, if there is one.
 
     `config`: a file to read instead of the one that is found; see `config_file.read`. `warn` gets a line about each
-    variable that nothing reads, and about a secret in a file that everybody can read. Raises SettingsError.
+        variable that nothing reads, and about a secret in a file that everybody can read.
+
+    Raises SettingsError.
     """
     found = variables(names.variable(""), [name.upper() for name in names.taken], environment)
     for name in found.unknown:

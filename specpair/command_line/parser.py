@@ -51,7 +51,9 @@ class Parser(argparse.ArgumentParser):
     def __init__(
         self, prog: str, *, usage: str, description: str, examples: Sequence[str], commands: Sequence[str] = ()
     ) -> None:
-        """`usage`: lines to print after the program's name. `commands`: words that select another parser."""
+        """`usage`: lines to print after the program's name.
+        `commands`: words that select another parser.
+        """
         first, *others = usage.splitlines()
         super().__init__(
             prog=prog,
@@ -190,7 +192,9 @@ class Switch(argparse.Action):
 
 
 def _written_out(flags: Mapping[str, argparse.Action], given: Sequence[str]) -> list[str]:
-    """The arguments `given`, where a switch with its word is one argument without a word. `flags`: all that there are.
+    """The arguments `given`, where a switch with its word is one argument without a word.
+
+    `flags`: all that there are.
 
     Raises ValueError for `--name=word` with a word that is neither yes nor no.
     """

@@ -24,6 +24,7 @@ class Drafter(Protocol):
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
         """Predict the next token behind `text` + tail for each of `tails`, in one draft step.
 
-        `text`: the committed tokens, prompt included; from call to call it only grows. `tails`: 1 to `width`
-        continuations of the text, likeliest first. `runners_up`: predict second choices, too.
+        `text`: the committed tokens, prompt included; from call to call it only grows.
+        `tails`: 1 to `width` continuations of the text, likeliest first.
+        `runners_up`: predict second choices, too.
         """

@@ -46,7 +46,6 @@ class ModelDrafter:
     ) -> None:
         """`vocabulary_size`: the target's; ids beyond the smaller of the two vocabularies are never drafted.
         `prompt_len`: tokens of the prompt, which some logit processors treat in another way than the rest of the text.
-
         `begun`: a slot that holds the first tokens of the text, and how many; None: all slots are empty.
 
         `draws`: draw draft tokens with separate noise, from the distribution that is sent along with them, as the
@@ -231,7 +230,11 @@ class ModelDrafter:
 def model_drafter(
     backend: Backend, spec: TextSpec, vocabulary_size: int, prompt_len: int, begun: tuple[int, int] | None = None
 ) -> ModelDrafter:
-    """The drafter of a text. `vocabulary_size`: the target's. `prompt_len`: tokens of the prompt. `begun`: as for
-    `ModelDrafter`."""
+    """The drafter of a text.
+
+    `vocabulary_size`: the target's.
+    `prompt_len`: tokens of the prompt.
+    `begun`: as for `ModelDrafter`.
+    """
     draws = spec.strategy.draws
     return ModelDrafter(backend, spec.drawn, vocabulary_size, draws=draws, prompt_len=prompt_len, begun=begun)

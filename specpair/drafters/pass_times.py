@@ -19,7 +19,11 @@ class PassTimes:
 
 
 def pass_times(backend: Backend, clock: Callable[[], float]) -> PassTimes:
-    """Measure in slot 0, which is released afterwards. `clock`: returns seconds. Raises what the engine raises.
+    """Measure in slot 0, which is released afterwards.
+
+    `clock`: returns seconds.
+
+    Raises what the engine raises.
 
     The shortest of several passes counts, since the first ones may also prepare what later ones use.
     """

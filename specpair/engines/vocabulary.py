@@ -41,8 +41,8 @@ class Vocabulary(ABC):
         ends: frozenset[int],
         end: int | None = None,
     ) -> None:
-        """`pieces[id]` and `kinds[id]`: bytes and class of a token. `begin`, `ends`: ids of the begin and end tokens.
-
+        """`pieces[id]` and `kinds[id]`: bytes and class of a token.
+        `begin`, `ends`: ids of the begin and end tokens.
         `end`: the one of `ends` that the model's files name, which chat templates write; the only one if there is one.
         `begin` and `end` are ignored unless they are control tokens: llama.cpp reports a default id where a file names
         none.

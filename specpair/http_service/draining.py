@@ -14,8 +14,10 @@ class Draining:
     """Whether a service drains, and when it has drained. Used in the event loop."""
 
     def __init__(self, seconds: float, under_way: Callable[[], float]) -> None:
-        """`seconds`: the grace of the texts under way; 0: none. `under_way()`: seconds until no text is under way if
-        nothing happens until then; 0: none is now; infinity: one is until `changed` is called."""
+        """`seconds`: the grace of the texts under way; 0: none.
+        `under_way()`: seconds until no text is under way if nothing happens until then; 0: none is now; infinity: one
+            is until `changed` is called.
+        """
         self.seconds, self._under_way = seconds, under_way
         self.begun = False
         self._then: Callable[[], object] | None = None  # None: not draining, or it is over

@@ -40,7 +40,9 @@ class Hosts:
     """The names that a service answers to. Used in the event loop."""
 
     def __init__(self, allowed: Sequence[str] = (), setting: str = "allowed_hosts") -> None:
-        """`allowed`: from `read_hosts`. `setting`: the name of the setting, for errors."""
+        """`allowed`: from `read_hosts`.
+        `setting`: the name of the setting, for errors.
+        """
         self._setting = setting
         self._any = tuple(allowed) == (ANY,)
         self._names = {name for name in allowed if not name.startswith("*.")} | _own_names()
@@ -48,7 +50,9 @@ class Hosts:
         self._looked_up: asyncio.Task[str] | None = None
 
     async def check(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Raise ForeignHost for a request to a name that is not known. `headers`: raw.
+        """Raise ForeignHost for a request to a name that is not known.
+
+        `headers`: raw.
 
         A request without a Host is of a program: browsers always send it.
         """

@@ -30,8 +30,11 @@ class RequestBodies:
     """Reads the requests of one service. Used in the event loop."""
 
     def __init__(self, limit: int, patience: float, context: Callable[[], int], wait: float = WAIT) -> None:
-        """`limit`: bytes of a body. `patience`: seconds, as for `read_body`. `context`: tokens that the target's
-        context holds. `wait`: seconds for which a long body may wait for others."""
+        """`limit`: bytes of a body.
+        `patience`: seconds, as for `read_body`.
+        `context`: tokens that the target's context holds.
+        `wait`: seconds for which a long body may wait for others.
+        """
         self._limit, self._patience, self._context, self._wait = limit, patience, context, wait
         self._room = Room(max(limit, MOST_BYTES))
         self._reader = ThreadPoolExecutor(1, "bodies")

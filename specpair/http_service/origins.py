@@ -43,7 +43,9 @@ class Origins:
     """The origins whose pages may use a service."""
 
     def __init__(self, allowed: Sequence[str], setting: str) -> None:
-        """`allowed`: from `read_origins`. `setting`: the name of the setting, for errors."""
+        """`allowed`: from `read_origins`.
+        `setting`: the name of the setting, for errors.
+        """
         self.any = ANY in allowed
         self.allowed, self._setting = frozenset(allowed), setting
 

@@ -49,7 +49,9 @@ class Choices:
     """Generates the texts of one request, and makes its reply or its chunks."""
 
     def __init__(self, order: Order, texts: Sequence[Events], began: float, created: int) -> None:
-        """`began`: when the request came, of `time.monotonic`. `created`: the time in seconds since 1970."""
+        """`began`: when the request came, of `time.monotonic`.
+        `created`: the time in seconds since 1970.
+        """
         self._order, self._texts, self._began = order, texts, began
         self._outputs = [Output(order.vocabulary, order.stops) for _ in texts]
         self._common = {
@@ -61,7 +63,9 @@ class Choices:
         self._open = len(texts)  # texts that have not ended
 
     async def whole(self, again: "MakeTexts") -> Reply:
-        """The reply, when all texts have ended. `again`: makes the texts anew, should the target change before.
+        """The reply, when all texts have ended.
+
+        `again`: makes the texts anew, should the target change before.
 
         Raises the SpecPairError of a text.
         """

@@ -19,7 +19,10 @@ class Places:
     """The places. Used in the event loop."""
 
     def __init__(self, count: Callable[[], int], queue: Callable[[], int], clock: Callable[[], float]) -> None:
-        """`count`: how many texts are generated at a time. `queue`: how many may wait. `clock`: in seconds."""
+        """`count`: how many texts are generated at a time.
+        `queue`: how many may wait.
+        `clock`: in seconds.
+        """
         self._count, self._queue, self.clock = count, queue, clock
         self.taken = 0
         self.on_leave: Callable[[], object] = lambda: None  # called when a text has left
@@ -88,8 +91,12 @@ class Place:
         self._left = False
 
     async def turn(self, wait_over: Callable[[float], SpecPairError | None]) -> None:
-        """Wait until the text may begin. `wait_over`: asked again and again; see `TextSource.wait_over`. Raises what
-        that returns."""
+        """Wait until the text may begin.
+
+        `wait_over`: asked again and again; see `TextSource.wait_over`.
+
+        Raises what that returns.
+        """
         entered = self._places.clock()
         while not self._turn.is_set():
             with suppress(TimeoutError):

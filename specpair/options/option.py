@@ -43,7 +43,11 @@ class About:
 
 
 def option(default: Any = MISSING, words: str = "", *, factory: Any = MISSING, hash: bool = True, **about: Any) -> Any:
-    """The field of an option. `about`: fields of `About`. `factory`: makes the default, in place of `default`."""
+    """The field of an option.
+
+    `about`: fields of `About`.
+    `factory`: makes the default, in place of `default`.
+    """
     given: dict[str, Any] = {"default": default} if factory is MISSING else {"default_factory": factory}
     metadata = {_ABOUT: About(words=words, **about)}
     return field(**given, hash=None if hash else False, metadata=metadata)

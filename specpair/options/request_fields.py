@@ -18,8 +18,10 @@ def request_fields(
 ) -> dict[str, tuple[Any, Any]]:
     """The fields for `create_model` of the options of `cls`, by name: annotation and default.
 
-    `names`: of which options; None: of all. `optional`: each may be null, which is the default. `required`: those
-    without a default. `others`: by name, what a field says in another way than its option: keys of `About`.
+    `names`: of which options; None: of all.
+    `optional`: each may be null, which is the default.
+    `required`: those without a default.
+    `others`: by name, what a field says in another way than its option: keys of `About`.
     """
     found = {name: each for name, each in options_of(cls).items() if names is None or name in names}
     made = {name: _field(each, optional, others.get(name, {})) for name, each in found.items()}

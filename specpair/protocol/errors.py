@@ -21,8 +21,11 @@ from specpair.protocol.terminal_text import one_line
 
 
 class SpecPairError(Exception):
-    """Base class. `code`: stable name on the wire. `status`: HTTP status. `type`: kind of error, as OpenAI names it.
+    """Base class.
 
+    `code`: stable name on the wire.
+    `status`: HTTP status.
+    `type`: kind of error, as OpenAI names it.
     `details`: further fields of the error's JSON object, for programs.
     """
 

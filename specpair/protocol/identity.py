@@ -16,8 +16,11 @@ _MEASURED = {"pass_ms", "draft_pass_ms", "kv_bytes", "identity"}  # other values
 
 
 def identity_of(info: ModelInfo, model: str) -> str:
-    """The identity of a verifier. `info`: what it serves, over its whole vocabulary. `model`: the target's own name,
-    which `info` may give another name."""
+    """The identity of a verifier.
+
+    `info`: what it serves, over its whole vocabulary.
+    `model`: the target's own name, which `info` may give another name.
+    """
     told = json.loads(info.model_dump_json(by_alias=False))
     text = [model, row_changes.NAME, *(told[name] for name in sorted(_OF_THE_TEXT))]
     service = [told[name] for name in sorted(set(told) - _OF_THE_TEXT - _MEASURED)]

@@ -23,9 +23,10 @@ class DraftSource(Enum):
 class DraftToken(NamedTuple):
     """A token of a draft.
 
-    `confidence`: the drafter's probability of it, 0 to 1. `probs`: the distribution that it was drawn from, where that
-    is sent; None: it was chosen. `parent`: how many tokens before it in the draft its parent stands, the token that it
-    follows. In a chain that is the one before it; the first token of a draft follows the committed text.
+    `confidence`: the drafter's probability of it, 0 to 1.
+    `probs`: the distribution that it was drawn from, where that is sent; None: it was chosen.
+    `parent`: how many tokens before it in the draft its parent stands, the token that it follows. In a chain that is
+        the one before it; the first token of a draft follows the committed text.
     """
 
     token: int

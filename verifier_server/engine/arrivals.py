@@ -80,9 +80,11 @@ class ArrivalEstimator:
 def window_until(now: float, last: float, pass_time: float, ready: int, expected: Iterable[float]) -> float | None:
     """The time, at most `last`, until which waiting saves most; None: start the pass now. Times in seconds.
 
-    `pass_time`: the estimated time of the pass. `ready`: how many sessions wait for it. `expected`: the times by which
-    other sessions should have sent a request; past ones are ignored. Waiting for the first j of these saves each of the
-    j sessions the rest of a pass that it would otherwise wait for, and costs each ready session the wait.
+    `pass_time`: the estimated time of the pass.
+    `ready`: how many sessions wait for it.
+    `expected`: the times by which other sessions should have sent a request; past ones are ignored. Waiting for the
+        first j of these saves each of the j sessions the rest of a pass that it would otherwise wait for, and costs
+        each ready session the wait.
     """
     best, until = 0.0, None
     for count, moment in enumerate(sorted(moment for moment in expected if now < moment <= last), 1):

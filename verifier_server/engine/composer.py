@@ -35,8 +35,9 @@ class BatchItem:
 
 @dataclass(slots=True)
 class BatchPlan:
-    """The next pass: `parts[i]` says what `batch[i]` is for. `room`: tokens that may still be added.
+    """The next pass: `parts[i]` says what `batch[i]` is for.
 
+    `room`: tokens that may still be added.
     `even_width`: the backend's, in tokens, or None. If given, generated tokens that a slot lacks are fed in pieces no
     wider than this, and apart from the prompt. So the slot holds the same KV entries as when these tokens were decoded,
     and the text continues as it would have.
@@ -86,7 +87,8 @@ class BatchPlan:
     def _piece(self, session: Session, held: int, unjudged: int) -> int | None:
         """How many tokens of a session may be fed at once under `even_width`; None: any number.
 
-        `held`: tokens in its slot. `unjudged`: uncached tokens before the one that is judged.
+        `held`: tokens in its slot.
+        `unjudged`: uncached tokens before the one that is judged.
         """
         if self.even_width is None or not unjudged:
             return None
@@ -108,8 +110,10 @@ class Composer:
         max_drafts: int,
         price: float,
     ) -> None:
-        """`chunk`: prompt tokens in a pass, at most, while other sessions are active. `max_drafts`: draft tokens of a
-        session in a pass, at most. `price`: draft credit that a judged draft token costs, from `draft_credit.price`."""
+        """`chunk`: prompt tokens in a pass, at most, while other sessions are active.
+        `max_drafts`: draft tokens of a session in a pass, at most.
+        `price`: draft credit that a judged draft token costs, from `draft_credit.price`.
+        """
         self._backend, self._slots, self._queue, self._price = backend, slots, queue, price
         self._chunk, self._max_drafts = min(chunk, backend.max_batch_tokens), max_drafts
         self._left_out = 0  # passes in a row that fed none of the waiting prompts

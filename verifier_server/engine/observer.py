@@ -15,8 +15,10 @@ class EngineObserver:
         """A request had its first pass so long after it was queued."""
 
     def passed(self, sessions: int, tokens: int, prefilled: int, seconds: float) -> None:
-        """A pass over `tokens` tokens of `sessions` sessions ended. `prefilled`: how many tokens were fed without being
-        judged, as those of a prompt."""
+        """A pass over `tokens` tokens of `sessions` sessions ended.
+
+        `prefilled`: how many tokens were fed without being judged, as those of a prompt.
+        """
 
     def committed(self, session: Session, tokens: int, judged: int, accepted: int, since: float, first: bool) -> None:
         """A pass committed `tokens` tokens, and judged `judged` draft tokens.

@@ -130,9 +130,10 @@ def check_number(fresh: int, max_drafts: int) -> None:
 def fresh_draft(tokens: Sequence[int], prompt_len: int, finished: bool, draft: Draft) -> Draft | None:
     """The part of a draft that goes beyond the committed `tokens` (prompt included).
 
-    An empty draft: the target decodes one token. None: the committed tokens already hold the whole answer. `finished`:
-    whether the text has ended. Raises PositionInsidePrompt and PositionBeyondCommitted, both with the number of
-    committed tokens.
+    An empty draft: the target decodes one token. None: the committed tokens already hold the whole answer.
+    `finished`: whether the text has ended.
+
+    Raises PositionInsidePrompt and PositionBeyondCommitted, both with the number of committed tokens.
     """
     check_position(len(tokens), prompt_len, draft.position)
     return None if finished else draft.fresh(tokens[draft.position :])

@@ -57,10 +57,14 @@ class Scheduler:
         one_scope: bool = False,
         observer: EngineObserver = EngineObserver(),
     ) -> None:
-        """`max_drafts`: draft tokens in one verify request, at most. `prefill_chunk`: prompt tokens in a pass, at most,
-        while other sessions are active. `max_queue`: requests that may wait. `batching_window`: the longest one, as a
-        multiple of the time of the pass. `pass_times`: seconds of passes over 1, 2, … tokens; empty if unknown.
-        `most_kept`, `one_scope`: as for `SlotPool`. `observer`: is told of every pass."""
+        """`max_drafts`: draft tokens in one verify request, at most.
+        `prefill_chunk`: prompt tokens in a pass, at most, while other sessions are active.
+        `max_queue`: requests that may wait.
+        `batching_window`: the longest one, as a multiple of the time of the pass.
+        `pass_times`: seconds of passes over 1, 2, … tokens; empty if unknown.
+        `most_kept`, `one_scope`: as for `SlotPool`.
+        `observer`: is told of every pass.
+        """
         self.max_drafts = min(max_drafts, backend.max_batch_tokens - 1)  # a draft is judged in one pass
         self.wake_at: float | None = None  # when to plan again at the latest, even if nothing was submitted
         self.backend = backend

@@ -31,8 +31,9 @@ class SlotPool:
     """The slots of one backend. Used by the engine's thread only, except what is said to be thread-safe."""
 
     def __init__(self, backend: Backend, most_kept: int | None = None, *, one_scope: bool = False) -> None:
-        """`most_kept`: tokens of ended texts that are kept; None: as many as the slots hold. `one_scope`: whether
-        sessions share prefixes across keys and salts."""
+        """`most_kept`: tokens of ended texts that are kept; None: as many as the slots hold.
+        `one_scope`: whether sessions share prefixes across keys and salts.
+        """
         self._backend, self._one_scope = backend, one_scope
         self._kept = KeptTexts(backend, most_kept)
         self._free = list(reversed(range(backend.slots)))

@@ -36,9 +36,10 @@ class DraftModel:
         one_scope: bool = False,
     ) -> None:
         """`backend`: a model with the target's vocabulary of `vocabulary_size` ids; None: drafts are looked up.
-
-        `slots`: how many texts it drafts for at once. `clock`: in seconds. `most_kept`: tokens of texts that have ended
-        that are kept; None: as many as the slots hold. `one_scope`: whether texts of all scopes share what was read.
+        `slots`: how many texts it drafts for at once.
+        `clock`: in seconds.
+        `most_kept`: tokens of texts that have ended that are kept; None: as many as the slots hold.
+        `one_scope`: whether texts of all scopes share what was read.
         """
         self.slots, self._most_kept, self._one_scope = slots, most_kept, one_scope
         self._shared = SharedEngine(backend) if backend is not None else None
@@ -131,7 +132,9 @@ def load_draft_model(
 ) -> DraftModel | None:
     """The draft model that `settings` name, or the one `given`; None if there is none.
 
-    `clock`: in seconds. Raises ModelLoadError, also for a model that cannot draft for this target.
+    `clock`: in seconds.
+
+    Raises ModelLoadError, also for a model that cannot draft for this target.
     """
     if given is None and not settings.drafts:
         return None

@@ -62,9 +62,11 @@ class Generator:
     ) -> GenerationTask:
         """Make a text for `request`, and end the text that an earlier request generates in the same session.
 
-        The text counts as a request of its session until it is generated, or dropped. `drafting`: server-side drafting
-        for this request. Raises FusedUnavailable in mode fused without `drafting`, InvalidRequest, Overloaded,
-        SessionConflict, and what `make_session` and `prediction_of` do.
+        The text counts as a request of its session until it is generated, or dropped.
+        `drafting`: server-side drafting for this request.
+
+        Raises FusedUnavailable in mode fused without `drafting`, InvalidRequest, Overloaded, SessionConflict, and what
+        `make_session` and `prediction_of` do.
         """
         if request.mode == "fused" and drafting is None:
             raise FusedUnavailable(

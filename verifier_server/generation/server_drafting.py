@@ -68,7 +68,8 @@ class ServerDrafting:
     def __init__(
         self, draft: DraftModel, pass_times: Sequence[float], clock: Callable[[], float], deliver: Callable[[], None]
     ) -> None:
-        """`pass_times`: seconds of the target's passes over 1, 2, … tokens. `clock`: in seconds.
+        """`pass_times`: seconds of the target's passes over 1, 2, … tokens.
+        `clock`: in seconds.
 
         `deliver` is called after each answer of a text.
         """
@@ -90,7 +91,8 @@ class ServerDrafting:
         """Generate a text when its turn comes; `on_answer` gets each answer. Returns a function that cancels
         the text for good: then another request can generate in the session.
 
-        `length`: the draft length; None: the controller chooses it. `position`: where the first answer begins.
+        `length`: the draft length; None: the controller chooses it.
+        `position`: where the first answer begins.
         `prediction`: token ids that the text may have; None: there is none.
         """
         text = _FusedRun(engine, self.draft, session, length, prediction, self._clock, counts, self._clock(), position)

@@ -39,7 +39,9 @@ class Report:
     def __init__(
         self, path: Path, console: Console, hide: Callable[[str], str], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`path`: a file that does not exist yet; raises OSError otherwise. `hide`: takes secrets out of a text."""
+        """`path`: a file that does not exist yet; raises OSError otherwise.
+        `hide`: takes secrets out of a text.
+        """
         self.path = path
         # Several processes append to it. A path in a line may hold bytes that are no text.
         self.file = open(path, "x", encoding="utf-8", errors="backslashreplace", opener=_appending)  # noqa: SIM115

@@ -34,8 +34,11 @@ _KV_HEADS = 4  # at least, and a multiple of the devices
 def check_tiny(
     report: Report, engine: str, options: LoadOptions, folder: Path, load: Load, *, beside_model: bool
 ) -> None:
-    """Run all checks on a tiny Llama that is written to `folder`. `options`: those of serving. `beside_model`: this
-    process has loaded another model, or has tried to."""
+    """Run all checks on a tiny Llama that is written to `folder`.
+
+    `options`: those of serving.
+    `beside_model`: this process has loaded another model, or has tried to.
+    """
     once = splits_once(engine, options)
     for dtype, changes in variants(engine, options, once=once):
         report.section(f"a tiny random Llama in {dtype}, compared with NumPy in float64")
@@ -158,8 +161,10 @@ def splits_once(engine: str, options: LoadOptions) -> bool:
 
 
 def variants(engine: str, options: LoadOptions, *, once: bool) -> list[tuple[str, dict[str, Any]]]:
-    """The number types to try, and the options that say so: float32, then what serving uses or 16 bits. `once`: only
-    what serving uses."""
+    """The number types to try, and the options that say so: float32, then what serving uses or 16 bits.
+
+    `once`: only what serving uses.
+    """
     if engine == "llama_cpp":  # the file is in float32, but flash attention computes in 16 bits
         return [("float32", {"kv_type": "f32", "flash_attention": False}), ("float16", {"kv_type": "f16"})]
     if engine in TEST_ENGINES:

@@ -12,8 +12,8 @@ from specpair.options.option import Option, options_of
 def add_options(group: Any, cls: type, names: Collection[str] | None = None, **others: Mapping[str, Any]) -> None:
     """Add the flags of options of `cls` to an argument group: those in `names`, or of the group's title if it is None.
 
-    Flags that are settings, too, give the text that was given: what makes the settings reads it. `others`: by name,
-    what a flag says in another way than its option: keys of `About`, and `default`.
+    Flags that are settings, too, give the text that was given: what makes the settings reads it.
+    `others`: by name, what a flag says in another way than its option: keys of `About`, and `default`.
     """
     for name, option in options_of(cls).items():
         if name in names if names is not None else option.about.group == group.title:

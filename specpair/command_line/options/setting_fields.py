@@ -20,7 +20,11 @@ def settings_model(base: type[S], options: Mapping[str, Option]) -> type[S]:
 
 
 def names_of(table: str, options: dict[str, Option]) -> Names:
-    """The names of an end's settings. `table`: in the file. `options`: by setting."""
+    """The names of an end's settings.
+
+    `table`: in the file.
+    `options`: by setting.
+    """
     former = {each.about.formerly: name for name, each in options.items() if each.about.formerly}
     by_any_name = options | {old: options[name] for old, name in former.items()}
     of_kind = {kind: {name for name, each in by_any_name.items() if each.kind is kind} for kind in (Path, SecretStr)}

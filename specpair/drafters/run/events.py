@@ -31,8 +31,9 @@ class Sent(RunEvent):
 
 @dataclass(frozen=True, slots=True)
 class Drafted(RunEvent):
-    """A draft step ended. `onward`: whether the executor began the next one by itself, as `DraftStep.onward` allows.
+    """A draft step ended.
 
+    `onward`: whether the executor began the next one by itself, as `DraftStep.onward` allows.
     `took`: seconds, which the reactor fills in, since an executor has no clock.
     """
 
@@ -76,10 +77,11 @@ class Failed:
 class Committed(RunEvent):
     """Committed tokens in order from `position` on, each id with its token source.
 
-    `details`: what else is told of them; None: nothing. `schedule`: that of the pair, where a verify request or
-    the event stream brought them. `mispredicted`: whether one of them is another than the drafter had predicted, and
-    `next_draft_ready`, whether the next draft was ready all the same. `rounds`: those that committed the tokens, but
-    for the prefill's pass and self-continuation.
+    `details`: what else is told of them; None: nothing.
+    `schedule`: that of the pair, where a verify request or the event stream brought them.
+    `mispredicted`: whether one of them is another than the drafter had predicted, and `next_draft_ready`, whether the
+        next draft was ready all the same.
+    `rounds`: those that committed the tokens, but for the prefill's pass and self-continuation.
     """
 
     position: int

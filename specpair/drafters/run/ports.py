@@ -53,8 +53,8 @@ class Lane(Protocol):
     def verify(self, draft: Draft, *, next_in: float | None = None, self_continue: bool | None = None) -> Verified:
         """Have a draft judged.
 
-        `next_in`: seconds from the answer until the next draft is expected to be sent. `self_continue`: whether
-        the verifier may self-continue from now on; None: as before.
+        `next_in`: seconds from the answer until the next draft is expected to be sent.
+        `self_continue`: whether the verifier may self-continue from now on; None: as before.
         """
 
     def listen(self, position: int, report: Callable[[Streamed], None]) -> None:

@@ -50,8 +50,10 @@ class Reactor:
         *,
         explained: bool = False,
     ) -> None:
-        """`controller`: appends to `text.known`. `clock`: returns seconds. `explained`: whether the decision on each
-        token is told."""
+        """`controller`: appends to `text.known`.
+        `clock`: returns seconds.
+        `explained`: whether the decision on each token is told.
+        """
         self._text, self._controller, self._executor = text, controller, executor
         self._tell, self._clock, self._explained = tell, clock, explained
         # The drafter's probability of each draft token that was sent, by position and token; empty unless explained.
@@ -191,8 +193,10 @@ class Reactor:
     def _commit(
         self, position: int, brought: Verified | events.Streamed, now: float, answered: InFlightDraft | None = None
     ) -> None:
-        """Add those of the committed tokens from `position` on that are new to the text. `answered`: the draft whose
-        answer brought them; None: the event stream did."""
+        """Add those of the committed tokens from `position` on that are new to the text.
+
+        `answered`: the draft whose answer brought them; None: the event stream did.
+        """
         start, learnt = len(self._text.known), self._controller.text
         mispredicted, ready = learnt.mispredicted, learnt.next_draft_ready
         ended = brought.finish_reason is not None

@@ -77,9 +77,10 @@ class Access:
     ) -> Caller:
         """The caller of a request, if it may use the service.
 
-        `address`: the other end of the connection; None on a UNIX socket. `authorization`: the value of this header; ""
-        if it is missing. `forwarded`: the values of X-Forwarded-For and Forwarded headers. `server`: this end of the
-        connection.
+        `address`: the other end of the connection; None on a UNIX socket.
+        `authorization`: the value of this header; "" if it is missing.
+        `forwarded`: the values of X-Forwarded-For and Forwarded headers.
+        `server`: this end of the connection.
 
         Raises Unauthorized for a missing or wrong key. Without a key, raises Forbidden for a public address.
         """

@@ -31,8 +31,12 @@ class Gate:
     def of(
         cls, key: SecretStr | None, file: Path | None, insecure: bool, names: ServiceNames, setting: str = "keys_file"
     ) -> "Gate":
-        """The gate of a service with these settings. `setting`: the name of the setting `file`, for errors. Raises
-        SettingsError for a file of keys that cannot be read."""
+        """The gate of a service with these settings.
+
+        `setting`: the name of the setting `file`, for errors.
+
+        Raises SettingsError for a file of keys that cannot be read.
+        """
         try:
             keys = KeyStore(None if key is None else key.get_secret_value(), file)
         except KeyFileError as error:

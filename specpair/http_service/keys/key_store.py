@@ -23,7 +23,11 @@ class KeyStore:
     def __init__(
         self, single: str | None = None, file: Path | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`single`: the key that a setting gives. `clock`: in seconds. Raises KeyFileError."""
+        """`single`: the key that a setting gives.
+        `clock`: in seconds.
+
+        Raises KeyFileError.
+        """
         self._file, self._clock = file, clock
         self._single = [] if single is None else [StoredKey(DEFAULT, digest_of(single))]
         self._stamp: Stamp | None = None if file is None else _stamp(file)

@@ -37,8 +37,9 @@ class StateEndpoints:
         health: Callable[[], tuple[HealthResponse, dict[str, str]]],
         metrics_open: bool = False,
     ) -> None:
-        """`health`: the body of the reply to `/health`, and its headers. `metrics_open`: serve `/metrics` without the
-        key."""
+        """`health`: the body of the reply to `/health`, and its headers.
+        `metrics_open`: serve `/metrics` without the key.
+        """
         self._gate, self._registry, self._condition, self._health = gate, registry, condition, health
         self._metrics_open = metrics_open
 

@@ -19,7 +19,9 @@ class ServiceMetrics:
     """
 
     def __init__(self, model_name: Callable[[], str], *, by_key: bool = False) -> None:
-        """`model_name`: the served model; "" while there is none. `by_key`: whether to count each key apart."""
+        """`model_name`: the served model; "" while there is none.
+        `by_key`: whether to count each key apart.
+        """
         self.registry = CollectorRegistry()
         self.model_name = model_name
         self._by_key = by_key

@@ -31,7 +31,9 @@ class ObservedRequests:
         access_log: bool,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`access_log`: whether to write access lines. `clock`: in seconds."""
+        """`access_log`: whether to write access lines.
+        `clock`: in seconds.
+        """
         self._app, self._metrics, self._routes = app, metrics, routes
         self._access_log, self._clock = access_log, clock
 

@@ -13,7 +13,11 @@ INTERRUPT = "interrupt"  # what a text was ended by whose client left
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """The line of a text that ended. `seconds`: from its request to its last token. `mode`: which machine drafted."""
+    """The line of a text that ended.
+
+    `seconds`: from its request to its last token.
+    `mode`: which machine drafted.
+    """
 
     prompt_tokens: int
     generated_tokens: int

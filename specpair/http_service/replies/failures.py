@@ -18,7 +18,9 @@ class Failures:
     """The replies of one service."""
 
     def __init__(self, service: str, form_of: Callable[[str], ErrorForm]) -> None:
-        """`service`: its name in errors. `form_of`: how errors are reported at a path."""
+        """`service`: its name in errors.
+        `form_of`: how errors are reported at a path.
+        """
         self._service, self._form_of = service, form_of
 
     def add_to(self, app: FastAPI) -> None:

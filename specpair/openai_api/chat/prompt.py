@@ -22,9 +22,12 @@ def chat_parts(
     """Return a conversation as text, up to where the assistant's answer begins. Nothing is encoded yet.
 
     Control tokens that messages spell out stand in parts that are plain text, so that they cannot forge one.
-    `template`: the target's, in Jinja. `vocabulary`: the target's. `variables`: others for the template. Raises
-    NoChatTemplate if the template cannot be rendered, and InvalidRequest if it refuses the messages or does not show
-    the content of one.
+    `template`: the target's, in Jinja.
+    `vocabulary`: the target's.
+    `variables`: others for the template.
+
+    Raises NoChatTemplate if the template cannot be rendered, and InvalidRequest if it refuses the messages or does not
+    show the content of one.
     """
     ours = {
         "add_generation_prompt": True,

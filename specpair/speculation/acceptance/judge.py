@@ -63,8 +63,9 @@ def judge(
     """The rulings from absolute `position` on: the accepted draft tokens, then a recovered or bonus token.
 
     `rows`: len(drafts) + 1 rows of logits, each of shape (vocab,) or a TopLogits; row i follows drafts[:i]. Rows behind
-    the first rejected draft token are ignored, because they continue a text that does not exist. Stops after an end
-    token. `ends`: ids of the end tokens.
+        the first rejected draft token are ignored, because they continue a text that does not exist. Stops after an end
+        token.
+    `ends`: ids of the end tokens.
     """
     sampling = rule.sampling
     weighs, accepts = rule.strategy not in DRAFTER_INVARIANT, rule.strategy is not Strategy.GREEDY

@@ -25,7 +25,8 @@ def coin(seed: int, position: int) -> float:
 def decide(p: NDArray[np.float64], draft: int, proposal: Weights, seed: int, position: int) -> int:
     """The token at absolute `position`: the draft token if accepted, else one drawn from the residual.
 
-    `p`: the target's distribution, float64 of shape (vocab,). `proposal`: the distribution that `draft` was drawn from.
+    `p`: the target's distribution, float64 of shape (vocab,).
+    `proposal`: the distribution that `draft` was drawn from.
     """
     q = normalised(proposal)
     if coin(seed, position) * q[draft] < p[draft]:

@@ -10,7 +10,8 @@ from specpair.speculation.draft import DraftSource, DraftToken
 class JudgedRound(NamedTuple):
     """A round: how many draft tokens were judged, the first `accepted` of which were accepted.
 
-    `tokens`: the judged draft tokens; empty: not known. `request`: what they were sent with; None: not known.
+    `tokens`: the judged draft tokens; empty: not known.
+    `request`: what they were sent with; None: not known.
     """
 
     judged: int

@@ -81,8 +81,10 @@ def last_round(marks: Sequence[str]) -> Round | None:
 
 
 def marks_of(accepted: Iterable[bool], judged: int) -> list[str]:
-    """The marks of the tokens of a pass over a draft of `judged` tokens. `accepted`: for each of them, whether it is
-    an accepted draft token."""
+    """The marks of the tokens of a pass over a draft of `judged` tokens.
+
+    `accepted`: for each of them, whether it is an accepted draft token.
+    """
     sources = [
         TokenSource.ACCEPTED if each else TokenSource.RECOVERED if at < judged else TokenSource.BONUS
         for at, each in enumerate(accepted)

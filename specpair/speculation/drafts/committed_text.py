@@ -20,8 +20,8 @@ class CommittedText:
         acceptance: AcceptanceModel | None = None,
     ) -> None:
         """`tokens`: ids of the committed text, prompt included: the caller's list, to which committed tokens are
-        appended. `ends`: ids of the end tokens.
-
+            appended.
+        `ends`: ids of the end tokens.
         `lookups`: where draft tokens are looked up, having taken in a beginning of the text; None: nowhere.
         `acceptance`: what earlier texts have taught, which is changed; None: nothing.
         """
@@ -93,9 +93,10 @@ class CommittedText:
     def look_up(self, deepest: int, asked: Sequence[TreeNode], *, always: bool, worth: float = 0.0) -> bool:
         """Lengthen the likeliest path by looked-up draft tokens, to `deepest` tokens. Return whether it grew.
 
-        `asked`: nodes behind which the draft model is drafting; the path is not lengthened there. `always`: also add
-        tokens that are less likely to be accepted than the draft model's next token. Otherwise they may be less likely
-        by `worth` (0 to 1), which the time of a draft step is worth. A second call in the same state adds nothing.
+        `asked`: nodes behind which the draft model is drafting; the path is not lengthened there.
+        `always`: also add tokens that are less likely to be accepted than the draft model's next token. Otherwise they
+            may be less likely by `worth` (0 to 1), which the time of a draft step is worth. A second call in the same
+            state adds nothing.
         """
         if not self.lookups:
             return False

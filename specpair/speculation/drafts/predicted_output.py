@@ -47,7 +47,9 @@ class PredictedOutput:
     """A prediction, followed by the output. A token takes some microseconds."""
 
     def __init__(self, tokens: Sequence[int], prompt_len: int) -> None:
-        """`tokens`: ids of the prediction. `prompt_len`: tokens of the text before the output."""
+        """`tokens`: ids of the prediction.
+        `prompt_len`: tokens of the text before the output.
+        """
         self._tokens = list(tokens)
         self._prompt_len = prompt_len
         self._output: list[int] = []

@@ -62,16 +62,20 @@ class SpeculationController:
         now: float = 0.0,
     ) -> None:
         """`tokens`: ids of the committed text, prompt included: the caller's list, to which committed tokens are
-        appended. `limit`: most tokens of the text, prompt included.
-
-        `ends`: ids of the end tokens. `latencies`: running estimates, which the controller updates. `max_drafts`: most
-        draft tokens that the verifier judges in one request. `width`: most tree nodes that one draft step can expand.
-        `length`: fixed draft length, None for automatic. `next_in`: seconds until the first draft, as the prefill
-        request stated. `lookups`: as for `CommittedText`. `acceptance`: what earlier texts have taught about draft
-        tokens, which the controller updates; None: nothing.
+            appended.
+        `limit`: most tokens of the text, prompt included.
+        `ends`: ids of the end tokens.
+        `latencies`: running estimates, which the controller updates.
+        `max_drafts`: most draft tokens that the verifier judges in one request.
+        `width`: most tree nodes that one draft step can expand.
+        `length`: fixed draft length, None for automatic.
+        `next_in`: seconds until the first draft, as the prefill request stated.
+        `lookups`: as for `CommittedText`.
+        `acceptance`: what earlier texts have taught about draft tokens, which the controller updates; None: nothing.
         `always_send`: every drawn draft token goes into the next verify request, with the distribution it was drawn
-        from. Dropping a drawn token for its value would bias the output. Raises ValueError for `always_send` outside
-        lockstep.
+            from. Dropping a drawn token for its value would bias the output.
+
+        Raises ValueError for `always_send` outside lockstep.
         """
         if always_send and mechanisms != LOCKSTEP:
             raise ValueError("always_send works in lockstep only: turn overlap and self-continuation off")
@@ -104,8 +108,8 @@ class SpeculationController:
     def drafted(self, predictions: Sequence[Prediction], read: int, now: float, onward: bool = False) -> float:
         """Take in the predictions of the draft step that ended, one for each node; return the seconds it took.
 
-        `read`: tokens that the draft model read in it. `onward`: the executor has begun the next draft step, behind the
-        first prediction (`DraftStep.onward`).
+        `read`: tokens that the draft model read in it.
+        `onward`: the executor has begun the next draft step, behind the first prediction (`DraftStep.onward`).
         """
         step, self._step, self._cached_plan = self._step, None, None
         assert step is not None
@@ -133,8 +137,9 @@ class SpeculationController:
     ) -> None:
         """Take in a response to a verify request; the caller passes its tokens to `committed` next.
 
-        `judged`: draft tokens that the target model ran over; 0: none. `queue`, `forward`: seconds that the request
-        waited for a verifier pass, and that the pass took. `sessions`: how many sessions shared the pass.
+        `judged`: draft tokens that the target model ran over; 0: none.
+        `queue`, `forward`: seconds that the request waited for a verifier pass, and that the pass took.
+        `sessions`: how many sessions shared the pass.
         """
         waited = in_flight_draft is self.drafts_in_flight[0] and not self._timeline.self_continue
         self._timeline.arrived(in_flight_draft)
@@ -260,8 +265,8 @@ class SpeculationController:
     def _expect_next(self, in_flight_draft: InFlightDraft, judged: bool, now: float) -> None:
         """Tell the timeline when the verifier expects the next draft.
 
-        After a fully accepted draft that is at once; after a rejection it is the time stated in the request. `judged`:
-        whether the target model ran over any draft token of `in_flight_draft`.
+        After a fully accepted draft that is at once; after a rejection it is the time stated in the request.
+        `judged`: whether the target model ran over any draft token of `in_flight_draft`.
         """
         draft = in_flight_draft.draft
         if draft.accepted(self.known[draft.position : draft.end]) == len(draft):

@@ -54,7 +54,9 @@ class DraftLength:
     """The draft length of one text: fixed by the user, or chosen again whenever the estimates change."""
 
     def __init__(self, fixed: int | None, max_drafts: int) -> None:
-        """`fixed`: the user's draft length; None: automatic. `max_drafts`: most draft tokens in one request."""
+        """`fixed`: the user's draft length; None: automatic.
+        `max_drafts`: most draft tokens in one request.
+        """
         self.fixed, self._max_drafts, self._auto_cap = fixed, max_drafts, _FIRST_CAP
 
     def update(
@@ -140,9 +142,12 @@ class DraftLength:
         """The plan for the next verify request; None where no draft pays.
 
         `starts[n]`: when the verifier pass would start for a request that leaves with n draft tokens more than the
-        `made` ones of the path. `chances[k]`: chance that the first k draft tokens of the path are accepted. `known`:
-        tokens of the committed text. `room`: most draft tokens in the request. `waited_for`: the verifier idles until a
-        draft comes. `predicted`: as for `price`.
+            `made` ones of the path.
+        `chances[k]`: chance that the first k draft tokens of the path are accepted.
+        `known`: tokens of the committed text.
+        `room`: most draft tokens in the request.
+        `waited_for`: the verifier idles until a draft comes.
+        `predicted`: as for `price`.
         """
         if self.fixed is None:
             most, since = (self.cap, self.reach), starts[0].position - known
@@ -218,8 +223,8 @@ def worth_sending(latencies: LatencyModel, chances: Sequence[float], since: int,
     """The number of draft tokens of a path that is most worth sending.
 
     `chances[k]`: chance that the first k draft tokens of the path are accepted. The first `since` of them will be
-    committed when the verifier pass starts; those beyond are fresh, and at most `most` of them are judged. `price`:
-    tokens that a second of the verifier's time is worth.
+        committed when the verifier pass starts; those beyond are fresh, and at most `most` of them are judged.
+    `price`: tokens that a second of the verifier's time is worth.
     """
     each = worths(latencies, chances, since, most, price)
     return since + each.index(each[-1])
@@ -238,7 +243,8 @@ def _best_plan(
     """The plan of the greatest value; None where no draft pays. Arguments as for `DraftLength.plan`.
 
     A draft token gains its chance of acceptance, less the cost of verifying it. Waiting for it costs the tokens that
-    the verifier would have produced meanwhile. `most`: draft tokens judged at once, `DraftLength.cap` and `reach`.
+    the verifier would have produced meanwhile.
+    `most`: draft tokens judged at once, `DraftLength.cap` and `reach`.
     """
     cap, reach = most
     # Share of its gain that a draft token loses if it is left out of this request. It goes into the next one, unless

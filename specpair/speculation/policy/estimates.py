@@ -81,7 +81,9 @@ class Line:
     _TRUST = 2.0  # spread of x (sum of squared deviations) that the prior counts for
 
     def __init__(self, keep: float, steepness: float | None = None) -> None:
-        """`keep`: 0 to 1. `steepness`: prior slope as a share of the height at 0; None: a default."""
+        """`keep`: 0 to 1.
+        `steepness`: prior slope as a share of the height at 0; None: a default.
+        """
         self._keep, self._steepness = keep, steepness
         self._n = self._x = self._y = self._xx = self._xy = 0.0
 

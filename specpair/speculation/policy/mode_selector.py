@@ -80,8 +80,9 @@ class ModeSelector:
     def next(self, left: int, mode: str | None = None, written: int = 0, unread: int = 0) -> str:
         """The mode for the next stretch of a text that may have `left` more tokens.
 
-        `mode`: the mode of its last `written` tokens; None: the text begins. `unread`: tokens of the text, its prompt
-        included, that the draft model on the drafter's machine would have to read in mode `remote`.
+        `mode`: the mode of its last `written` tokens; None: the text begins.
+        `unread`: tokens of the text, its prompt included, that the draft model on the drafter's machine would have to
+            read in mode `remote`.
         """
         if len(self.modes) == 1:
             return self.modes[0]
@@ -103,8 +104,9 @@ class ModeSelector:
     def add_measurement(self, mode: str, tokens: int, seconds: float, accepted: int = 0, compared: int = 0) -> None:
         """Add a stretch of text in which `mode` committed `tokens` tokens in `seconds`.
 
-        Where `seconds` is 0, the stretch was not timed, and only the acceptance rate is learnt from it. `compared`: how
-        many of its draft tokens were compared with the target's choice; `accepted`: how many of those were accepted.
+        Where `seconds` is 0, the stretch was not timed, and only the acceptance rate is learnt from it.
+        `compared`: how many of its draft tokens were compared with the target's choice;
+        `accepted`: how many of those were accepted.
         """
         self._cached_estimates = None
         self.written += tokens

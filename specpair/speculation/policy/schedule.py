@@ -23,9 +23,10 @@ IN_TURNS = Mechanisms(overlap=False, in_flight=1, after_recovered=False, same_co
 def mechanisms_of(*, shares_cores: bool, self_continue: bool, may_change_mode: bool) -> Mechanisms:
     """What drafter and verifier use in mode `remote`.
 
-    `shares_cores`: both compute on the same cores. `self_continue`: the verifier offers it. `may_change_mode`: where
-    drafts do not pay, mode `auto` takes mode `target`. So on shared cores it needs no self-continuation, which would
-    run beside a draft step and make that take twice as long.
+    `shares_cores`: both compute on the same cores.
+    `self_continue`: the verifier offers it.
+    `may_change_mode`: where drafts do not pay, mode `auto` takes mode `target`. So on shared cores it needs no
+        self-continuation, which would run beside a draft step and make that take twice as long.
     """
     if not shares_cores:
         return Mechanisms(self_continue=self_continue)

@@ -46,8 +46,8 @@ class VerifierTimeline:
     """Follows the verifier from its last known state through the drafts in flight."""
 
     def __init__(self, latencies: LatencyModel, self_continue: bool, position: int, next_in: float, now: float) -> None:
-        """`self_continue`: whether the verifier self-continues. `position`: committed tokens.
-
+        """`self_continue`: whether the verifier self-continues.
+        `position`: committed tokens.
         `next_in`: stated in the prefill request: from the departure of its response until the first draft arrives.
         """
         self.drafts_in_flight: list[InFlightDraft] = []  # in the order in which they were sent

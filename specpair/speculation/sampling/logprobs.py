@@ -37,8 +37,9 @@ class TokenLogprobs:
 def token_logprobs(row: Row, token: int, top: int) -> TokenLogprobs:
     """The log probability of `token`, and of the `top` likeliest ids (ties: the smaller id first), by `row`.
 
-    `row`: as the engine gave it. Ids that cannot be drawn are left out. Raises ValueError where the row holds a NaN or
-    no finite value.
+    `row`: as the engine gave it. Ids that cannot be drawn are left out.
+
+    Raises ValueError where the row holds a NaN or no finite value.
     """
     logits = row.whole() if isinstance(row, TopLogits) else row
     best = float(logits[full_logits.likeliest(logits)])

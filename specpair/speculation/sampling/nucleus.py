@@ -12,8 +12,9 @@ from specpair.speculation.sampling import gumbel
 def nucleus_size(ordered: NDArray[np.float64], top_p: float, total: float | None = None) -> int:
     """Length of the smallest prefix of descending scaled logits, shape (n,), whose renormalised mass reaches `top_p`.
 
-    `total`: the mass of all ids, in units of the first one's mass, where `ordered` holds only the first ids. Returns
-    n + 1 where `ordered` does not reach `top_p` of it.
+    `total`: the mass of all ids, in units of the first one's mass, where `ordered` holds only the first ids.
+
+    Returns n + 1 where `ordered` does not reach `top_p` of it.
     """
     if top_p >= 1.0:
         return len(ordered)

@@ -114,7 +114,9 @@ class Biases(LogitProcessor):
     """Adds a bias to the logits of some ids."""
 
     def __init__(self, biases: Mapping[int, float], size: int | None = None) -> None:
-        """`biases`: of each id. `size`: ids of a row; those beyond are left out."""
+        """`biases`: of each id.
+        `size`: ids of a row; those beyond are left out.
+        """
         kept = [(token, bias) for token, bias in sorted(biases.items()) if size is None or token < size]
         self._ids = np.array([token for token, _ in kept], np.int64)
         self._biases = np.array([bias for _, bias in kept], np.float32)
@@ -181,7 +183,9 @@ class ProcessorChain:
     """The logit processors of one text. They follow its tokens. One thread at a time may use them."""
 
     def __init__(self, processors: Sequence[LogitProcessor], prompt_len: int) -> None:
-        """`processors`: new ones, applied in this order. `prompt_len`: tokens of the prompt."""
+        """`processors`: new ones, applied in this order.
+        `prompt_len`: tokens of the prompt.
+        """
         self.prompt_len = prompt_len
         self._processors = list(processors)
         self._followed = 0  # committed tokens that they were told of, prompt included
@@ -234,7 +238,9 @@ class ProcessedRows(Sequence[Logits]):
     """
 
     def __init__(self, processors: ProcessorChain, rows: Sequence[Row] | Logits, drafts: Sequence[int]) -> None:
-        """`processors`: they have followed the committed text. `rows`: as for `judge`."""
+        """`processors`: they have followed the committed text.
+        `rows`: as for `judge`.
+        """
         self._processors, self._rows, self._drafts = processors, rows, drafts
         self._done: list[Logits] = []
 

@@ -79,8 +79,11 @@ class Sampling(SamplingOptions):
         return self.temperature < GREEDY_BELOW
 
     def processors(self, ends: Collection[int], size: int | None = None) -> list[LogitProcessor]:
-        """New logit processors, those that change a row. `ends`: ids of the model's end tokens. `size`: ids of a row,
-        where the text may hold others; None: it holds none."""
+        """New logit processors, those that change a row.
+
+        `ends`: ids of the model's end tokens.
+        `size`: ids of a row, where the text may hold others; None: it holds none.
+        """
         return self.made(ProcessorContext(ends, size, 0.0 if self.greedy else self.temperature))
 
     @property
