@@ -18,6 +18,7 @@ from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.experience import Estimates
+from specpair.speculation.policy.rejection_policy import RejectionPolicy
 from specpair.speculation.policy.schedule import Mechanisms
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 from specpair.speculation.sampling.sampling import Sampling
@@ -98,7 +99,7 @@ class VirtualDrafter:
 
     def start(self) -> None:
         """Send the prefill request."""
-        self._request(Draft(len(self.session.tokens)), self._latencies.link, self._opened)
+        self._request(Draft(len(self.session.tokens)), RejectionPolicy(next_in=self._latencies.link), self._opened)
 
     @property
     def finished(self) -> bool:
@@ -119,9 +120,8 @@ class VirtualDrafter:
         self.course.drafts_sent += 1
         self._request(
             in_flight_draft.draft,
-            in_flight_draft.next_in,
+            in_flight_draft.policy,
             lambda answer: self._react(Answered(in_flight_draft, answer)),
-            in_flight_draft.self_continue,
         )
 
     def wait(self, timeout: float | None) -> bool:
@@ -149,12 +149,11 @@ class VirtualDrafter:
     def _request(
         self,
         draft: Draft,
-        next_in: float,
+        policy: RejectionPolicy,
         then: Callable[[Answer], None],
-        self_continue: bool | None = None,
     ) -> None:
         done = or_raise(lambda answer: self._carry(lambda: then(answer)))
-        request = Request(self.session, draft, done, next_in=next_in, self_continue=self_continue)
+        request = Request(self.session, draft, done, policy=policy)
 
         def arrive() -> None:
             self._world.scheduler.submit(request, self._world.now)

@@ -24,6 +24,7 @@ from specpair.protocol.identity import identity_of
 from specpair.protocol.service_responses import HealthResponse, ModelInfo, VocabularyResponse
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft
+from specpair.speculation.policy.rejection_policy import RejectionPolicy
 from specpair.speculation.sampling import gumbel
 from verifier_server.engine.observer import EngineState
 from verifier_server.engine.port import TokenEngine
@@ -231,8 +232,8 @@ class Service:
         session.self_continue = request.self_continue
         position = session.prompt_len + len(request.committed_ids)
         with self.sessions.in_use(session):
-            next_in, self_continue = seconds(request.next_in_ms), request.self_continue or None
-            first = Request(session, Draft(position), next_in=next_in, self_continue=self_continue)
+            policy = RejectionPolicy(request.self_continue or None, seconds(request.next_in_ms))
+            first = Request(session, Draft(position), policy=policy)
             answer = await self.engine_client.answer(engine, first, receive)
             self.accounting.answered(session, answer)
             return session, answer

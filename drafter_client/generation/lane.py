@@ -9,6 +9,7 @@ from drafter_client.http.responses import STREAM, ResponseBounds
 from specpair.drafters.run.events import Streamed
 from specpair.protocol.responses import StreamEnd, VerifyResponse
 from specpair.speculation.draft import Draft
+from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
 
 
 class RemoteLane:
@@ -26,11 +27,9 @@ class RemoteLane:
         with suppress(DrafterError):  # the first request raises the same error
             self._client.connection.connect()
 
-    def verify(
-        self, draft: Draft, *, next_in: float | None = None, self_continue: bool | None = None
-    ) -> VerifyResponse:
+    def verify(self, draft: Draft, policy: RejectionPolicy = UNSAID) -> VerifyResponse:
         """Raises BadReply, and what the client raises."""
-        response = self._client.verify(self._session_id, draft, next_in=next_in, self_continue=self_continue)
+        response = self._client.verify(self._session_id, draft, policy)
         self._bounds.check("/verify", draft.position, response.tokens)
         self._bounds.details("/verify", response.tokens, response)
         return response

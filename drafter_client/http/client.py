@@ -39,6 +39,7 @@ from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.responses import PrefillResponse, StreamedTokens, StreamEnd, VerifyResponse
 from specpair.protocol.service_responses import ModelInfo, SessionInfo
 from specpair.speculation.draft import Draft
+from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
 
 # Seconds to wait for a response. A prefill may queue behind others and take long; a retry would only double the load.
 _TIMEOUTS = {"/health": 5.0, "/model": 30.0, "/verify": 120.0, "/prefill": 900.0}
@@ -164,27 +165,18 @@ class VerifierClient:
             content = self._answered("POST", "/prefill", body, text.session_id)  # not `call`: `resuming` waits
         return read_prefill(self.url + "/prefill", content, text.prompt_ids, text.tokens)
 
-    def verify(
-        self,
-        session_id: str,
-        draft: Draft,
-        *,
-        next_in: float | None = None,
-        self_continue: bool | None = None,
-    ) -> VerifyResponse:
+    def verify(self, session_id: str, draft: Draft, policy: RejectionPolicy = UNSAID) -> VerifyResponse:
         """Have a draft judged. Its position makes the request safe to repeat.
 
-        `next_in`: seconds from the response until the next verify request is expected to be sent.
-        `self_continue`: whether the verifier may self-continue from now on, in a session that was opened with
-            `self_continue`; None: as before.
+        `policy`: what the verifier does after a rejection; it self-continues only in a session that was opened for it.
         """
         probs = [{str(token): p for token, p in each.probs.items()} for each in draft if each.probs is not None]
         request = VerifyRequest(
             position=draft.position,
             draft_tokens=draft.ids,
             draft_probs=probs or None,
-            next_in_ms=next_in and round(1e3 * next_in, 1),
-            self_continue=self_continue,
+            next_in_ms=policy.next_in and round(1e3 * policy.next_in, 1),
+            self_continue=policy.self_continue,
         )
         content = self.call("POST", "/verify", request.body(), session_id)
         return read_verify(self.url + "/verify", content, draft.position, len(draft))

@@ -237,8 +237,8 @@ def _expect_next(sequence: SequenceState, request: Request, answer: Answer, now:
     rejected = answer.accepted < len(request.draft)
     if rejected and not (answer.judged or answer.unjudged):
         sequence.arrivals.overtaken()
-    elif rejected or not len(request.draft) or request.next_in is None:
-        sequence.arrivals.answered(now, request.next_in)
+    elif rejected or not len(request.draft) or request.policy.next_in is None:
+        sequence.arrivals.answered(now, request.policy.next_in)
     elif answer.judged:  # fully accepted: a client that drafts ahead has already sent the next request
         sequence.arrivals.answered(now, 0.0)
     else:  # all of it was committed before it was judged: when the next request will be in time is unknown

@@ -14,6 +14,7 @@ from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import Round, last_round
 from specpair.speculation.draft import NO_DRAFT, Draft
+from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
 from verifier_server.sessions import Session
 
 
@@ -61,8 +62,7 @@ class Request:
     draft: Draft
     done: OnAnswer = lambda _: None  # set by who hands the request to the engine
     until_end: bool = False
-    next_in: float | None = None  # time from the answer to the next request of the session, as its client states
-    self_continue: bool | None = None  # whether the session may self-continue from here on; None: as before
+    policy: RejectionPolicy = UNSAID  # what happens to its session after a rejection
     admitted: bool = False  # whether its text was admitted before: it then may wait in a full queue, too
     cancelled: bool = False  # the answer is no longer wanted; set from any thread
     submitted: float = 0.0  # when it was queued

@@ -39,8 +39,8 @@ class SequenceState:
         self.heard = now
         if self.queued is None:
             self.queued = now
-        if request.self_continue is not None and request.position >= self.acknowledged:
-            self.waits = not request.self_continue
+        if (may := request.policy.self_continue) is not None and request.position >= self.acknowledged:
+            self.waits = not may
         self.acknowledged = max(self.acknowledged, min(request.position, len(self.session.tokens)))
         self.requests.append(request)
 

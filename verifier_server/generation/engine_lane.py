@@ -7,6 +7,7 @@ from queue import SimpleQueue
 from specpair.drafters.run.events import Streamed
 from specpair.protocol.errors import SpecPairError, UnknownSession
 from specpair.speculation.draft import Draft
+from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.engine_client import disconnected
@@ -34,18 +35,11 @@ class EngineLane:
     def connect(self) -> None:
         pass
 
-    def verify(self, draft: Draft, *, next_in: float | None = None, self_continue: bool | None = None) -> Answer:
+    def verify(self, draft: Draft, policy: RejectionPolicy = UNSAID) -> Answer:
         """Raises InvalidRequest after `abort`, and the error that the engine answers with."""
-        return self.begin(draft, next_in=next_in, self_continue=self_continue, admitted=True)()
+        return self.begin(draft, policy, admitted=True)()
 
-    def begin(
-        self,
-        draft: Draft,
-        *,
-        next_in: float | None = None,
-        self_continue: bool | None = None,
-        admitted: bool = False,
-    ) -> Callable[[], Answer]:
+    def begin(self, draft: Draft, policy: RejectionPolicy = UNSAID, *, admitted: bool = False) -> Callable[[], Answer]:
         """Begin to have a draft judged; returns a function that waits for the answer. Both raise what `verify` does.
 
         `admitted`: whether the engine has answered a request of this text.
@@ -54,8 +48,7 @@ class EngineLane:
             self._session,
             draft,
             self._answers.put,
-            next_in=next_in,
-            self_continue=self_continue,
+            policy=policy,
             admitted=admitted,
         )
         self._request = request

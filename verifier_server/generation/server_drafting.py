@@ -23,6 +23,7 @@ from specpair.speculation.draft import Draft
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.experience import Estimates, Experience
+from specpair.speculation.policy.rejection_policy import RejectionPolicy
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, mechanisms_of
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, OnAnswer
@@ -171,7 +172,7 @@ class _FusedRun:
         """Prefill the prompt, then draft and verify to the end of the text; without drafts once drafting has failed."""
         if self.cancelled:  # while the text waited for its turn
             return
-        self._prefill = self._lane.begin(Draft(self.position), next_in=estimates.latencies.link)
+        self._prefill = self._lane.begin(Draft(self.position), RejectionPolicy(next_in=estimates.latencies.link))
         try:
             yield from self._drafted(estimates)
         except SpecPairError:  # the target's engine, or the session is gone

@@ -9,6 +9,7 @@ from specpair.protocol import messages, sent_distributions
 from specpair.protocol.errors import InvalidRequest, SelfContinueRefused, SpecPairError
 from specpair.speculation.acceptance.draft_probs import Weights
 from specpair.speculation.draft import Draft
+from specpair.speculation.policy.rejection_policy import RejectionPolicy
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, Request, check_number
 from verifier_server.generation.accounting import Accounting
@@ -99,8 +100,7 @@ def _engine_request(engine: TokenEngine, request: messages.VerifyRequest, sessio
     return Request(
         session,
         Draft.chain(position, request.draft_tokens, _probs(engine, request, session)),
-        next_in=seconds(request.next_in_ms),
-        self_continue=request.self_continue,
+        policy=RejectionPolicy(request.self_continue, seconds(request.next_in_ms)),
     )
 
 

@@ -242,7 +242,7 @@ class ThreadedExecutor:
             lane.connect()
             draft = self._take()
             while draft is not None:
-                response = lane.verify(draft.draft, next_in=draft.next_in, self_continue=draft.self_continue)
+                response = lane.verify(draft.draft, draft.policy)
                 carried.keeps = True
                 self._report(Answered(draft, response))
                 carried.keeps = False

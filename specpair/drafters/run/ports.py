@@ -6,6 +6,7 @@ from typing import Protocol
 from specpair.drafters.run.events import Streamed
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.draft import Draft
+from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
 
 
 class Verified(Protocol):
@@ -50,11 +51,10 @@ class Lane(Protocol):
     def connect(self) -> None:
         """Prepare for the first exchange. An error is raised by that exchange, not here."""
 
-    def verify(self, draft: Draft, *, next_in: float | None = None, self_continue: bool | None = None) -> Verified:
+    def verify(self, draft: Draft, policy: RejectionPolicy = UNSAID) -> Verified:
         """Have a draft judged.
 
-        `next_in`: seconds from the answer until the next draft is expected to be sent.
-        `self_continue`: whether the verifier may self-continue from now on; None: as before.
+        `policy`: what the verifier does after a rejection.
         """
 
     def listen(self, position: int, report: Callable[[Streamed], None]) -> None:

@@ -25,7 +25,7 @@ from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.node_selection import FLOOR, DraftStep, select_nodes
 from specpair.speculation.drafts.tree import Prediction, TreeNode
 from specpair.speculation.policy.draft_length import MAX_AUTO, DraftLength, DraftPlan, Prospects
-from specpair.speculation.policy.rejection_policy import NOT_SOON
+from specpair.speculation.policy.rejection_policy import NOT_SOON, RejectionPolicy
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule
 from specpair.speculation.policy.timing import LatencyModel
 from specpair.speculation.policy.verifier_timeline import InFlightDraft, VerifierTimeline
@@ -200,17 +200,19 @@ class SpeculationController:
         if self._always_send and self._step is not None:
             return None
         self._look_up(now)
-        self_continue, next_in = self._prospects.rejection_policy
-        path = self._path_to_send(now)
+        policy, path = self._prospects.rejection_policy, self._path_to_send(now)
         if path is None and self._report_is_due(now):
-            path, self_continue = [], True  # the verifier self-continues, since the time of the next draft is unknown
+            path, policy = [], RejectionPolicy(self_continue=True)  # since the time of the next draft is unknown
         if path is None:
             return None
+        if not path:
+            policy = policy._replace(next_in=NOT_SOON)
+        if not self.mechanisms.self_continue:
+            policy = policy._replace(self_continue=None)
         in_flight_draft = InFlightDraft(
             Draft(len(self.known), tuple(node.drafted(self._always_send) for node in path)),
             now,
-            next_in if path else NOT_SOON,
-            self_continue if self.mechanisms.self_continue else None,
+            policy,
         )
         self._cached_plan = None
         self._timeline.sent(in_flight_draft)
@@ -272,7 +274,7 @@ class SpeculationController:
         if draft.accepted(self.known[draft.position : draft.end]) == len(draft):
             self._timeline.expects(0.0 if judged else None, now)
         elif judged:  # else the rejected draft was an earlier one, whose response set this
-            self._timeline.expects(in_flight_draft.next_in, now)
+            self._timeline.expects(in_flight_draft.policy.next_in, now)
 
     def _report_is_due(self, now: float) -> bool:
         """Whether an empty verify request is due, to acknowledge target-decoded tokens or resume self-continuation."""

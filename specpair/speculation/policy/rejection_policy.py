@@ -26,8 +26,11 @@ _INSTANT = 1e-6  # seconds; least time of a draft step or a wait
 class RejectionPolicy(NamedTuple):
     """What a verify request tells the verifier to do after a rejection."""
 
-    self_continue: bool  # whether it may self-continue
-    next_in: float  # seconds from a rejection until the draft that it should wait for; NOT_SOON: it should not wait
+    self_continue: bool | None = None  # whether it may self-continue from here on; None: as before
+    next_in: float | None = None  # seconds until the draft to wait for; NOT_SOON: it should not wait; None: not said
+
+
+UNSAID = RejectionPolicy()  # of a request that says nothing of the time after it
 
 
 def best_rejection_policy(

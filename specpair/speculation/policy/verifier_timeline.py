@@ -10,6 +10,7 @@ from math import ceil, inf
 from typing import NamedTuple
 
 from specpair.speculation.draft import Draft
+from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
 from specpair.speculation.policy.timing import LatencyModel
 
 _LONG_AGO = -1e9  # seconds; stands for "the verifier expects no draft"
@@ -21,8 +22,7 @@ class InFlightDraft:
 
     draft: Draft  # from the position on that was known to be committed when it was sent
     sent_at: float
-    next_in: float  # stated in the request: from the response until the next draft arrives, after a rejection
-    self_continue: bool | None = None  # stated in the request: whether the verifier self-continues; None: it never does
+    policy: RejectionPolicy = UNSAID  # what the request states
     stale: bool = False  # a token committed since differs from the draft
 
 
@@ -80,9 +80,9 @@ class VerifierTimeline:
         """Take in that the response to a draft has come."""
         index = self.drafts_in_flight.index(in_flight_draft)
         for earlier in self.drafts_in_flight[:index]:  # their responses were overtaken on the way back
-            earlier.self_continue = in_flight_draft.self_continue
+            earlier.policy = earlier.policy._replace(self_continue=in_flight_draft.policy.self_continue)
         del self.drafts_in_flight[index]
-        self.self_continue = bool(in_flight_draft.self_continue)
+        self.self_continue = bool(in_flight_draft.policy.self_continue)
         self._end_of_all = None
 
     def committed(self, position: int, token: int) -> None:
@@ -131,7 +131,7 @@ class VerifierTimeline:
         """
         end = _PassEnd(self._heard_at - half, self._position, self._draft_due, self.self_continue)
         for in_flight_draft in self.drafts_in_flight:
-            self_continue = bool(in_flight_draft.self_continue)
+            self_continue = bool(in_flight_draft.policy.self_continue)
             if in_flight_draft.stale:
                 end = end._replace(self_continue=self_continue)
                 continue
@@ -140,7 +140,7 @@ class VerifierTimeline:
             if draft.end >= position:
                 free = max(max(free, arrival) + self._latencies.verify(draft.end - position), known_until)
                 position = draft.end + 1
-            due = free + (0.0 if len(draft) else in_flight_draft.next_in)
+            due = free + (0.0 if len(draft) else in_flight_draft.policy.next_in or 0.0)
             end = _PassEnd(free, position, due, self_continue)
         return end
 

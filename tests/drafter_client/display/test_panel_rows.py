@@ -100,7 +100,7 @@ def _round(
     stats: Stats, judged: int, accepted: int, forward_ms: float = 40.0, found: Sequence[DraftSource] = ()
 ) -> Stats:
     """Count the response at 160 ms to a draft sent at 100 ms, and the round of its tokens."""
-    count, draft = StatsCounter(stats).take, InFlightDraft(Draft.chain(10, [0] * judged), 0.1, 0.0)
+    count, draft = StatsCounter(stats).take, InFlightDraft(Draft.chain(10, [0] * judged), 0.1)
     response = verified([0] * (accepted + 1), accepted, judged, queue_ms=5.0, forward_ms=forward_ms)
     count(Sent(draft, Schedule.LOCKSTEP), 0.1)
     count(Answered(draft, response), 0.16)

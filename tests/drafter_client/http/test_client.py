@@ -30,6 +30,7 @@ from specpair.protocol.responses import (
     StreamEnd,
 )
 from specpair.speculation.draft import Draft
+from specpair.speculation.policy.rejection_policy import RejectionPolicy
 from tests.drafter_client.http.bodies import body, verified
 from tests.drafter_client.http.fake_transports import Canned, Sleeper, reply, streamed
 from tests.drafter_client.support import Verifier, serving
@@ -231,9 +232,9 @@ def test_the_client_makes_a_long_session_id_and_sends_it_from_the_first_request(
 def test_a_verify_request_has_next_in_ms_and_self_continue_where_given() -> None:
     client, transport, _ = _client(*(reply(200, body(verified([5], position=position))) for position in (3, 4, 4, 4)))
     client.verify("s", Draft.chain(3, [5, 7]))
-    client.verify("s", Draft.chain(4, []), next_in=0.012345)
-    client.verify("s", Draft.chain(4, [6]), next_in=0.012345, self_continue=False)
-    client.verify("s", Draft.chain(4, [6]), self_continue=True)
+    client.verify("s", Draft.chain(4, []), RejectionPolicy(next_in=0.012345))
+    client.verify("s", Draft.chain(4, [6]), RejectionPolicy(False, 0.012345))
+    client.verify("s", Draft.chain(4, [6]), RejectionPolicy(True))
     first, second, third, last = map(json.loads, transport.bodies)
     assert first == {"position": 3, "draft_tokens": [5, 7]}
     assert second == {"position": 4, "draft_tokens": [], "next_in_ms": 12.3}

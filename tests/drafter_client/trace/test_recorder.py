@@ -47,7 +47,7 @@ def rounds(draw: st.DrawFn) -> list[tuple[InFlightDraft, VerifyResponse, float]]
         judged = draw(st.integers(0, count))
         accepted = draw(st.integers(0, judged))
         sent = draw(SECONDS)
-        in_flight_draft = InFlightDraft(_draft(found), sent, 0.0)
+        in_flight_draft = InFlightDraft(_draft(found), sent)
         response = verified(
             [7] * (accepted + 1), accepted, judged, queue_ms=draw(MS), forward_ms=draw(st.just(0.0) | MS)
         )
@@ -96,7 +96,7 @@ def test_times_count_from_the_begin_of_the_run() -> None:
     tell(Committed(9, [(4, TokenSource.BONUS)]), 1.005)
     tell(Drafted(Expansion([Prediction(5, 0.5), Prediction(6, 0.2)], 4), took=0.003), 1.008)
     draft = Draft(10, (DraftToken(5, 0.5), DraftToken(6, 0.25, DraftSource.LOOKUP)))
-    in_flight_draft = InFlightDraft(draft, 1.01, 0.0)
+    in_flight_draft = InFlightDraft(draft, 1.01)
     tell(Sent(in_flight_draft, Schedule.LOCKSTEP), 1.01)
     tell(Answered(in_flight_draft, verified([5, 9], 1, 2, queue_ms=4.0, forward_ms=6.0)), 1.03)
     judged = JudgedRound(2, 1, draft.tokens, in_flight_draft)

@@ -10,7 +10,7 @@ TEXT = [*range(10, 20), 1, 2, 3, 4, 5, 6]
 
 
 def sent(at: float, position: int, *ids: int) -> InFlightDraft:
-    return InFlightDraft(Draft.chain(position, ids), at, 0.0)
+    return InFlightDraft(Draft.chain(position, ids), at)
 
 
 def test_an_answer_that_overtook_another_leaves_it_its_round() -> None:

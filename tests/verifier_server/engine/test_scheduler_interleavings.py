@@ -13,6 +13,7 @@ from specpair.engines.errors import EngineFailure
 from specpair.protocol.errors import EngineError, Overloaded, SpecPairError, TooManyDrafts, UnknownSession
 from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.draft import Draft
+from specpair.speculation.policy.rejection_policy import RejectionPolicy
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.virtual import World
@@ -107,7 +108,7 @@ class Client:
         next_in = self.chance.choice([None, None, 0.0, 0.01, 0.1])
         self_continue = self.chance.choice([None, True, False])
         request = Request(
-            self.session, Draft.chain(position, drafts), done, next_in=next_in, self_continue=self_continue
+            self.session, Draft.chain(position, drafts), done, policy=RejectionPolicy(self_continue, next_in)
         )
         self.waiting.append(request)
         try:

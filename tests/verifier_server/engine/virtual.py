@@ -8,6 +8,7 @@ from simulation import virtual_time
 from specpair.protocol.errors import SpecPairError
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft
+from specpair.speculation.policy.rejection_policy import RejectionPolicy
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.composer import BatchPlan
@@ -104,7 +105,8 @@ class World(virtual_time.World):
                 then(result)
 
         draft = Draft.chain(len(session.tokens) if position is None else position, drafts)
-        request = Request(session, draft, done, **options)
+        policy = RejectionPolicy(options.pop("self_continue", None), options.pop("next_in", None))
+        request = Request(session, draft, done, policy=policy, **options)
         self.scheduler.submit(request, self.now)
         return request
 

@@ -9,6 +9,7 @@ from specpair.speculation.draft import Draft
 from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.drafts.tree import Prediction
 from specpair.speculation.policy.controller import SpeculationController
+from specpair.speculation.policy.rejection_policy import RejectionPolicy
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule
 from specpair.speculation.policy.timing import LatencyModel
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
@@ -332,7 +333,7 @@ def test_verifier_that_waits_in_vain_is_told_to_self_continue() -> None:
         _draft(controller, now)  # always rejected
         controller.reflect()
         now += 0.05
-    in_flight_draft = InFlightDraft(Draft.chain(len(controller.known), [1, 2]), now, 0.005)
+    in_flight_draft = InFlightDraft(Draft.chain(len(controller.known), [1, 2]), now, RejectionPolicy(next_in=0.005))
     controller.drafts_in_flight.append(in_flight_draft)
     _answer(controller, in_flight_draft, [0], now + 0.052)
     report = _sent(controller, now + 0.052)
@@ -441,7 +442,7 @@ def test_report_does_not_stop_self_continuation() -> None:
     assert controller.next_step(0.0) is not None
     assert controller.committed(4, list(range(14, 40)), False, 0.4)
     in_flight_draft = controller.next_draft(0.4)
-    assert in_flight_draft is not None and in_flight_draft.draft.ids == [] and in_flight_draft.self_continue
+    assert in_flight_draft is not None and in_flight_draft.draft.ids == [] and in_flight_draft.policy.self_continue
 
 
 def test_verifier_that_waits_for_a_slow_draft_step_is_told_to_self_continue() -> None:
@@ -454,7 +455,7 @@ def test_verifier_that_waits_for_a_slow_draft_step_is_told_to_self_continue() ->
         if in_flight_draft is None:
             assert _draft(controller, now) is not None
             now += 0.002
-    in_flight_draft.self_continue = False
+    in_flight_draft.policy = RejectionPolicy(False, in_flight_draft.policy.next_in)
     _answer(controller, in_flight_draft, [77], now + 0.07)
     now += 0.07
     assert controller.next_draft(now) is None and controller.next_step(now) is not None
@@ -462,4 +463,4 @@ def test_verifier_that_waits_for_a_slow_draft_step_is_told_to_self_continue() ->
     assert wake is not None and now + 0.05 <= wake < now + 0.06
     assert controller.next_draft(wake - 0.01) is None
     report = controller.next_draft(wake)
-    assert report is not None and report.draft.ids == [] and report.self_continue
+    assert report is not None and report.draft.ids == [] and report.policy.self_continue

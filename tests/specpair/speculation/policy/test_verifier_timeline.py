@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpair.speculation.draft import Draft
+from specpair.speculation.policy.rejection_policy import RejectionPolicy
 from specpair.speculation.policy.verifier_timeline import InFlightDraft, PassStart, VerifierTimeline
 
 
@@ -29,7 +30,7 @@ def _timeline(self_continue: bool = False, next_in: float | None = None) -> Veri
 
 def _sent(timeline: VerifierTimeline, at: float, position: int, drafts: int, next_in: float = 0.0) -> InFlightDraft:
     in_flight_draft = InFlightDraft(
-        Draft.chain(position, range(position, position + drafts)), at, next_in, timeline.self_continue
+        Draft.chain(position, range(position, position + drafts)), at, RejectionPolicy(timeline.self_continue, next_in)
     )
     timeline.sent(in_flight_draft)
     return in_flight_draft
@@ -149,10 +150,10 @@ def test_draft_states_whether_the_verifier_self_continues() -> None:
     """One draft makes the verifier wait, the next lets it self-continue. A step that has begun is not undone."""
     timeline = _timeline(self_continue=True)
     waits = _sent(timeline, 100.0, 7, 3)
-    waits.self_continue = False
+    waits.policy = waits.policy._replace(self_continue=False)
     assert timeline.starts([110.0, 400.0], 110.0) == [(194.0, 11), (410.0, 11)]
     on = _sent(timeline, 110.0, 7, 4)
-    on.self_continue = True
+    on.policy = on.policy._replace(self_continue=True)
     assert timeline.starts([400.0], 110.0) == [(419.0, 15)]  # 244 + 25, and three steps
     timeline.arrived(on)  # overtakes the response to the first on the way back
     timeline.arrived(waits)
