@@ -33,7 +33,7 @@ class About:
     group: str = ""  # under which a command's help lists it; empty: it is no flag
     placeholder: str = ""  # of its value in a command's help
     auto: bool = False  # whether its setting has the word auto for None, which is its default there
-    json: Any = None  # the annotation of its value in JSON, where that is not the field's
+    json: Callable[[], Any] | None = None  # makes the annotation of its value in JSON, where that is not the field's
     of_json: Callable[[Any], Any] | None = None  # the value of one in JSON, where they differ
     to_json: Callable[[Any], Any] | None = None  # and the other way
     item: Callable[[str], Any] | None = None  # reads an item of a flag that may be given several times

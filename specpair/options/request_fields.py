@@ -34,7 +34,7 @@ def _field(option: Option, optional: bool, others: Mapping[str, Any]) -> tuple[A
         name: others.get(name, getattr(about, name))
         for name in ("words", "usually", "ge", "gt", "le", "lt", "longest", "json")
     }
-    annotation = option.annotation if said["json"] is None else said["json"]
+    annotation = option.annotation if said["json"] is None else said["json"]()
     bounds = {name: said[name] for name in ("ge", "gt", "le", "lt") if said[name] is not None}
     if said["longest"] is not None:
         bounds["max_length"] = said["longest"]

@@ -9,8 +9,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BeforeValidator, Field
-
 from specpair.options.option import option
 from specpair.speculation.sampling.row_changes import (
     Biases,
@@ -77,11 +75,14 @@ def _first_wrong(biases: Any) -> Any:
     return biases
 
 
-_JSON = Annotated[
-    dict[str, Annotated[float, Field(ge=-BIAS, le=BIAS)]],
-    BeforeValidator(_first_wrong),
-    Field(json_schema_extra={"propertyNames": {"pattern": "^(0|[1-9][0-9]{0,8})$"}}),  # what `token_id` takes
-]
+def _json() -> Any:
+    from pydantic import BeforeValidator, Field  # only here: an engine can be measured without
+
+    return Annotated[
+        dict[str, Annotated[float, Field(ge=-BIAS, le=BIAS)]],
+        BeforeValidator(_first_wrong),
+        Field(json_schema_extra={"propertyNames": {"pattern": "^(0|[1-9][0-9]{0,8})$"}}),  # what `token_id` takes
+    ]
 
 
 def _wrong_biases(biases: Any) -> str | None:
@@ -120,7 +121,7 @@ class LogitBias(ProcessorOptions):
         words="for token ids, what is added to their logits, -100 to 100",
         group="sampling",
         placeholder="ID=BIAS",
-        json=_JSON,
+        json=_json,
         to_json=lambda biases: {str(token): float(bias) for token, bias in sorted(biases.items())},
         of_json=lambda biases: {int(token): bias for token, bias in biases.items()},
         item=_bias,

@@ -141,7 +141,7 @@ def test_inductor_reads_the_folder_after_all_imports(tmp_path: Path, given: str 
     """It writes its own default to the variable as it is imported. A variable of the user's counts more than ours."""
     code = (
         "import backends.torch.load, torch._inductor.compile_fx, pathlib, sys\n"
-        "from specpair.engines.backend import LoadOptions\n"
+        "from specpair.engines.load_options import LoadOptions\n"
         "from torch._inductor.runtime.cache_dir_utils import cache_dir\n"
         "backends.torch.load.keep_programs(LoadOptions(compile_cache=pathlib.Path(sys.argv[1])), 'inductor')\n"
         "print(cache_dir())"

@@ -465,7 +465,8 @@ def test_engines_that_need_torch_pass(tmp_path: Path, engine: str, run: Run) -> 
     model = TinyModel(tmp_path / "tiny").folder
     given = ["--backend", engine, "--model", str(model), "--slots", "2", "--context", "127", "--batch-tokens", "128"]
     device = ["--device", "cpu"] if engine == "torch" else []
-    lines = "from tests.stand_ins.neuron import standing_in; kept = standing_in(); kept.__enter__()"
+    lines = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"  # where this package of tests is
+    lines += "from tests.stand_ins.neuron import standing_in; kept = standing_in(); kept.__enter__()"
     status, printed, errors = run([*given, *device, "--report", "r.txt"], tmp_path, lines)
     report = (tmp_path / "r.txt").read_text()
     assert status == 0 and "Traceback" not in errors, report
