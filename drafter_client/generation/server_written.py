@@ -11,7 +11,7 @@ from drafter_client.http.responses import ResponseBounds, broken_promise, expect
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.responses import GenerateOpenEvent, GenerateResponse
 from specpair.speculation.acceptance.round_counts import JudgedRound
-from specpair.speculation.acceptance.token_source import TokenSource, rounds
+from specpair.speculation.acceptance.token_source import rounds
 
 _PATH = "/generate"
 
@@ -69,7 +69,7 @@ def served(
             fused = event.judged is not None and position > prefilled
             committed = Committed(
                 position,
-                list(zip(new, map(TokenSource.of, details.sources), strict=True)),
+                details.sourced(new),
                 details,
                 rounds=[JudgedRound(each.judged, each.accepted) for each in rounds(details.sources)] if fused else (),
             )

@@ -22,7 +22,6 @@ from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.responses import PrefillResponse
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
-from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.experience import Estimates
@@ -117,9 +116,7 @@ def speculate(
             always_send=options.strategy.draws,
             now=now,
         )
-        sources = map(TokenSource.of, details.sources)
-        tokens = list(zip(opened.tokens, sources, strict=True))
-        first = Committed(len(known), tokens, details)
+        first = Committed(len(known), details.sourced(opened.tokens), details)
         tell(Opened(opened, asked), now)
         tell(PromptCached(opened.cached_tokens), now)
         tell(first, now)

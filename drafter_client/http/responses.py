@@ -146,9 +146,9 @@ class ResponseBounds:
         sources = response.sources
         if len(sources) != len(tokens) or ELSEWHERE in sources:
             raise broken_promise(self.url + path, "sources is not one letter for each token, of this session")
-        details, asked = TokenDetails.of(response), TokenDetails.asked_by(self.spec)
+        details, asked = TokenDetails.of(response), TokenDetails.asked_by(self.spec).named()
         for name, given in details.named().items():
-            if given is None and asked.named()[name] is not None:
+            if given is None and asked[name] is not None:
                 raise broken_promise(self.url + path, f"{name} are missing, and were asked for")
             if given is not None and [each.token for each in given if each is not None] != tokens:
                 raise broken_promise(self.url + path, f"{name} are not on the tokens")

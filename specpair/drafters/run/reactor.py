@@ -11,7 +11,6 @@ from specpair.drafters.run.executors import Executor
 from specpair.drafters.run.judged_rounds import JudgedRounds
 from specpair.drafters.run.ports import Verified
 from specpair.speculation.acceptance.explain import Decision
-from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
@@ -209,7 +208,7 @@ class Reactor:
             may_be_judged = in_flight if answered is None else [answered, *in_flight]
             committed = events.Committed(
                 start,
-                [(token, TokenSource.of(mark)) for token, mark in zip(new, details.sources, strict=True)],
+                details.sourced(new),
                 details,
                 self._controller.schedule,
                 mispredicted=learnt.mispredicted > mispredicted,

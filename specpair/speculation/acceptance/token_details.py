@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, Self, TypeVar
 
 from specpair.speculation.acceptance.explain import Decision
-from specpair.speculation.acceptance.token_source import ELSEWHERE
+from specpair.speculation.acceptance.token_source import ELSEWHERE, TokenSource
 from specpair.speculation.sampling.logprobs import TokenLogprobs
 from specpair.speculation.text_options import TextSpec
 
@@ -54,6 +54,10 @@ class TokenDetails(NamedTuple):
     def named(self) -> dict[str, list[Decision | None] | list[TokenLogprobs | None] | None]:
         """What is told only where it is asked for, by its name in responses."""
         return {"decisions": self.decisions, "logprobs": self.logprobs}
+
+    def sourced(self, tokens: Sequence[int]) -> list[tuple[int, TokenSource]]:
+        """These tokens, each with where it came from."""
+        return list(zip(tokens, map(TokenSource.of, self.sources), strict=True))
 
     def last(self, count: int) -> "TokenDetails":
         """The last `count` entries."""
