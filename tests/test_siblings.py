@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts.release_check import packages
-from specpair.siblings import SHARED
+from specpair.siblings import ENGINES
 from tests.paths import ROOT
 
 
@@ -16,7 +16,7 @@ from tests.paths import ROOT
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working folder with a module, or a package, of each name, which cannot be imported."""
     made = tmp_path_factory.mktemp("users")
-    for number, name in enumerate([*SHARED, "models"]):
+    for number, name in enumerate([ENGINES, "models"]):
         path = made / f"{name}.py" if number % 2 else made / name / "__init__.py"
         path.parent.mkdir(exist_ok=True)
         path.write_text('raise ImportError(f"{__name__} is the user\'s own")\n')
@@ -31,7 +31,7 @@ def _ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_all_packages_that_ship_are_known() -> None:
-    assert {*SHARED, "models", "verifier_server", "drafter_client", "specpair"} == set(packages())
+    assert {ENGINES, "models", "verifier_server", "drafter_client", "specpair"} == set(packages())
 
 
 @pytest.mark.parametrize(
