@@ -22,6 +22,7 @@ from specpair.protocol.errors import UnknownSession
 from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.identity import identity_of
 from specpair.protocol.service_responses import HealthResponse, ModelInfo, VocabularyResponse
+from specpair.protocol.times import milliseconds, seconds
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.rejection_policy import RejectionPolicy
@@ -33,7 +34,7 @@ from verifier_server.generation.accounting import Accounting
 from verifier_server.generation.engine_client import EngineClient
 from verifier_server.generation.generator import GenerationTask, Generator
 from verifier_server.generation.prompts import P, aside, encode_parts, encode_text, make_session, with_ids
-from verifier_server.generation.verify import Verifying, implicit, seconds
+from verifier_server.generation.verify import Verifying, implicit
 from verifier_server.loading import Loader
 from verifier_server.observability.engine_metrics import EngineMetrics
 from verifier_server.observability.gauges import VerifierGauges
@@ -181,13 +182,13 @@ class Service:
             rows=backend.slots,
             kv_bytes=backend.kv_bytes,
             max_drafts=models.engine.info.max_drafts,
-            pass_ms=[round(1e3 * each, 3) for each in models.pass_times],
+            pass_ms=[milliseconds(each) for each in models.pass_times],
             strategies=[str(strategy) for strategy in Strategy],
             self_continue=True,
             modes=["target"] if draft is None else ["target", "fused"],
             predictions=True,
             draft_model=None if draft is None else draft.name,
-            draft_pass_ms=None if draft is None else round(1e3 * draft.step_time, 3),
+            draft_pass_ms=None if draft is None else milliseconds(draft.step_time),
             threads=backend.threads,
             machine=machine_id(),
             noise=gumbel.NAME,

@@ -27,6 +27,7 @@ from specpair.openai_api.running import Running
 from specpair.openai_api.texts import End, Events
 from specpair.protocol.errors import SpecPairError, TargetChanged
 from specpair.protocol.prompt_progress import PromptProgress
+from specpair.protocol.times import milliseconds
 
 DONE = b"data: [DONE]\n\n"
 
@@ -193,11 +194,11 @@ class Choices:
         return Timings(
             cache_n=cached,
             prompt_n=read,
-            prompt_ms=round(1e3 * prompt, 3),
+            prompt_ms=milliseconds(prompt),
             prompt_per_second=rate(read, prompt),
             predicted_n=generated,
-            predicted_ms=round(1e3 * predicted, 3),
-            predicted_per_token_ms=round(1e3 * predicted / generated, 3) if generated else None,
+            predicted_ms=milliseconds(predicted),
+            predicted_per_token_ms=milliseconds(predicted / generated) if generated else None,
             predicted_per_second=rate(generated, predicted),
             draft_n=sum(each.drafted for each in counts),
             draft_n_accepted=sum(each.accepted for each in counts),

@@ -19,6 +19,7 @@ from pydantic_core import CoreSchema
 from specpair.options.option import options_of
 from specpair.options.request_fields import request_fields
 from specpair.protocol.terminal_text import one_line
+from specpair.protocol.times import seconds
 from specpair.speculation.acceptance.explain import Decision
 from specpair.speculation.acceptance.token_source import PATTERN, split
 from specpair.speculation.sampling import gumbel
@@ -122,12 +123,12 @@ class TimedResponse(Response):
     @property
     def queue(self: _HasTiming) -> float:
         """Seconds that the request waited for a forward pass."""
-        return self.timing.queue_ms / 1e3
+        return seconds(self.timing.queue_ms)
 
     @property
     def forward(self: _HasTiming) -> float:
         """Seconds of the passes that ran the request."""
-        return self.timing.forward_ms / 1e3
+        return seconds(self.timing.forward_ms)
 
 
 _REPORTED = (*options_of(Sampling), "strategy", "threshold")

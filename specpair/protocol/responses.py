@@ -34,6 +34,7 @@ from specpair.protocol.response_fields import (
     Tokens,
     TotalTokens,
 )
+from specpair.protocol.times import seconds
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import Round, last_round
 
@@ -192,7 +193,7 @@ class GenerateResponse(TimedResponse):
     @property
     def drafting(self) -> float:
         """Seconds that drafting took."""
-        return self.speculation.drafting_ms / 1e3 if self.speculation else 0.0
+        return seconds(self.speculation.drafting_ms) if self.speculation else 0.0
 
 
 class GenerateOpenEvent(Response):
@@ -238,7 +239,7 @@ class StreamedTokens(Response):
     @property
     def forward(self) -> float | None:
         """Seconds of the pass that decoded the last of them, if they are target-decoded."""
-        return None if self.forward_ms is None else self.forward_ms / 1e3
+        return seconds(self.forward_ms)
 
 
 class StreamEnd(Response):

@@ -20,6 +20,7 @@ from specpair.protocol.response_fields import (
     Tokens,
     TotalTokens,
 )
+from specpair.protocol.times import seconds
 
 ServiceStatus = Literal["loading", "ready", "overloaded", "draining", "failed", "verifier_away", "model_mismatch"]
 
@@ -109,12 +110,12 @@ class ModelInfo(Response):
     @property
     def pass_times(self) -> list[float]:
         """Seconds of a pass over 1, 2, … tokens."""
-        return [each / 1e3 for each in self.pass_ms]
+        return [seconds(each) for each in self.pass_ms]
 
     @property
     def draft_pass_time(self) -> float | None:
         """Seconds of the draft model's pass over one token; None: not measured."""
-        return None if self.draft_pass_ms is None else self.draft_pass_ms / 1e3
+        return seconds(self.draft_pass_ms)
 
 
 class VocabularyResponse(Response):

@@ -11,6 +11,7 @@ from specpair.http_service.replies.event_stream import HEADERS, HEARTBEAT, MEDIA
 from specpair.protocol.errors import SpecPairError, UnknownSession
 from specpair.protocol.response_fields import Response
 from specpair.protocol.responses import ErrorResponse, StreamedTokens, StreamEnd
+from specpair.protocol.times import milliseconds
 from verifier_server.service import Service
 from verifier_server.sessions import Session
 
@@ -104,7 +105,7 @@ class CommittedStream(responses.Response):
                 position=run.position,
                 tokens=run.tokens,
                 target_decoded=run.target_decoded,
-                forward_ms=None if run.forward is None else round(1e3 * run.forward, 3),
+                forward_ms=milliseconds(run.forward),
                 **run.details._asdict(),
             )
             yield event("tokens", data)

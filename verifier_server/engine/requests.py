@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from specpair.protocol.errors import PositionBeyondCommitted, PositionInsidePrompt, SpecPairError, TooManyDrafts
 from specpair.protocol.response_fields import FinishReason, Timing
+from specpair.protocol.times import milliseconds
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import Round, last_round
@@ -42,9 +43,7 @@ class Answer:
     @property
     def timing(self) -> Timing:
         """The times, as in replies."""
-        return Timing(
-            queue_ms=round(1e3 * self.queue, 3), forward_ms=round(1e3 * self.forward, 3), sessions=self.sessions
-        )
+        return Timing(queue_ms=milliseconds(self.queue), forward_ms=milliseconds(self.forward), sessions=self.sessions)
 
 
 OnAnswer = Callable[[Answer | SpecPairError], None]  # called with each answer, from any thread

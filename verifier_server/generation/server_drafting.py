@@ -16,6 +16,7 @@ from specpair.drafters.run.reactor import PlainTranscript, Reactor
 from specpair.engines.errors import BackendError
 from specpair.protocol.errors import InternalError, SpecPairError
 from specpair.protocol.responses import Speculation
+from specpair.protocol.times import milliseconds
 from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCounts
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_source import last_round, passes, rounds
@@ -58,7 +59,7 @@ class DraftCounts(RoundCounts):
             looked_up_accepted=self.looked_up_accepted,
             prediction_accepted=self.prediction_accepted if self.predicted else None,
             prediction_rejected=self.prediction_rejected if self.predicted else None,
-            drafting_ms=round(1e3 * self.drafting, 3),
+            drafting_ms=milliseconds(self.drafting),
             draft_failure=self.failure,
         )
 

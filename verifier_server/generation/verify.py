@@ -7,6 +7,7 @@ from starlette.types import Receive
 
 from specpair.protocol import messages, sent_distributions
 from specpair.protocol.errors import InvalidRequest, SelfContinueRefused, SpecPairError
+from specpair.protocol.times import seconds
 from specpair.speculation.acceptance.draft_probs import Weights
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.rejection_policy import RejectionPolicy
@@ -79,11 +80,6 @@ class Verifying:
 def implicit(field: str) -> SelfContinueRefused:
     """The error for a request that leaves out `field`, which a session with self-continuation needs."""
     return SelfContinueRefused(f"{field} is missing: with self_continue every verify request must give it", param=field)
-
-
-def seconds(milliseconds: float | None) -> float | None:
-    """Convert milliseconds, as in messages, to seconds, as in the engine."""
-    return None if milliseconds is None else milliseconds / 1e3
 
 
 def _engine_request(engine: TokenEngine, request: messages.VerifyRequest, session: Session) -> Request:
