@@ -57,7 +57,9 @@ def create_app(
     `gate`: without one, there are no keys, and this machine and private networks are served.
     `origins`: whose web pages may use it.
     `hosts`: the names that it answers to without a key, beside its machine's own.
-    `look_every`: seconds between looks at the verifier. The pair is closed with the application.
+    `look_every`: seconds between looks at the verifier.
+
+    The pair is closed with the application.
     """
     passed = gate or Gate.of(None, None, False, DRAFTER)
     counted = metrics or ServiceMetrics(lambda: pair.target.name)

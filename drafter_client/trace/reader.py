@@ -29,8 +29,9 @@ class RunTrace:
     """One run: its record in `runs.csv` (`metrics`), its records in the other tables, and more from the JSON file.
 
     `steps`: begin and end of each draft step.
-    `self_continuation_passes`: the duration of each verifier pass, and when the drafter heard of it. Times are
-        milliseconds, points in time count from the begin of the run.
+    `self_continuation_passes`: the duration of each verifier pass, and when the drafter heard of it.
+
+    Times are milliseconds, points in time count from the begin of the run.
     """
 
     of: int  # number of runs in the folder

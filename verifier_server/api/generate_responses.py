@@ -43,8 +43,9 @@ async def text_events(
     """The events of a stream: `open` (the session), `tokens` (with their text), then `end` (the summary) or `error`.
 
     A None among `answers` becomes a comment, which keeps proxies from closing the connection, and says how much of a
-    prompt is read.
-    `identity`: the verifier's. Closes `answers`.
+    prompt is read. Closes `answers`.
+
+    `identity`: the verifier's.
     """
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     session, vocabulary = text.session, text.engine.info.vocabulary
