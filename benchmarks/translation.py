@@ -76,7 +76,7 @@ def _line(name: str, backend: Backend, target: Backend, texts: list[Text]) -> st
         if backend.vocabulary.fingerprint != target.vocabulary.fingerprint:
             drafter = TranslatingDrafter(backend, target.vocabulary, sampling)
         for at in range(start, len(tokens)):
-            right += drafter.expand(tokens[:at], [[]], False).predictions[0].token == tokens[at]
+            right += drafter.expand(tokens[:at], [[]], False).proposals[0].token == tokens[at]
             asked += 1
     took = 1e3 * (time.perf_counter() - began)
     return f"{name:30} {right / asked:9.3f} {passes / asked:7.2f} {took / asked:6.2f}"

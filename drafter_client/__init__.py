@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from specpair.protocol.service_responses import ModelInfo
     from specpair.speculation.acceptance.strategies import Strategy
     from specpair.speculation.acceptance.token_source import TokenSource
-    from specpair.speculation.drafts.tree import Prediction
+    from specpair.speculation.drafts.tree import Proposal
     from specpair.speculation.sampling.sampling import Sampling
 
 __all__ = [
@@ -63,7 +63,7 @@ __all__ = [
     "Options",
     "Outage",
     "Pair",
-    "Prediction",
+    "Proposal",
     "Sampling",
     "Source",
     "SpecPairError",
@@ -99,7 +99,7 @@ _HOMES = {
     "Observer": "drafter_client.pair",
     "Outage": "drafter_client.http.outages",
     "Pair": "drafter_client.pair",
-    "Prediction": "specpair.speculation.drafts.tree",
+    "Proposal": "specpair.speculation.drafts.tree",
     "Sampling": "specpair.speculation.sampling.sampling",
     "Source": "drafter_client.draft_sources",
     "SpecPairError": "specpair.protocol.errors",

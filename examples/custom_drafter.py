@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from drafter_client import Custom, DrafterError, Expansion, Options, Pair, Prediction, SpecPairError
+from drafter_client import Custom, DrafterError, Expansion, Options, Pair, Proposal, SpecPairError
 
 CONTEXT = 3  # tokens from which the next one is predicted
 
@@ -32,9 +32,9 @@ class Memory:
         """Predict the token after `text` plus each of `tails`, with its probability."""
         return Expansion([self._predict([*text[-CONTEXT:], *tail]) for tail in tails], len(tails))
 
-    def _predict(self, tokens: Sequence[int]) -> Prediction:
+    def _predict(self, tokens: Sequence[int]) -> Proposal:
         token = self._followed.get(tuple(tokens[-CONTEXT:]))
-        return Prediction(0, 0.0) if token is None else Prediction(token, 0.9)  # at 0.0, it is hardly ever sent
+        return Proposal(0, 0.0) if token is None else Proposal(token, 0.9)  # at 0.0, it is hardly ever sent
 
 
 def main(url: str, prompt: str) -> int:

@@ -2,7 +2,7 @@
 
 Texts. Every client has a prompt of its own, and its text is the toy model's greedy continuation. Agreement is the
 chance that the drafter's first choice at a position is the target's token, the text before it being known. It is 0.8,
-and so is the confidence of every prediction; a runner-up is the target's token in 0.4 of the other cases. Behind a
+and so is the confidence of every proposal; a runner-up is the target's token in 0.4 of the other cases. Behind a
 wrong draft token, all further ones are wrong. So good draft tokens cannot be told from bad ones, and no choice of draft
 lengths beats the best fixed k. (An acceptance rate is less than the agreement: it counts the draft tokens behind a
 rejected one.)
@@ -36,7 +36,7 @@ from backends.scripted import BEGIN, ORDER, Script, ScriptedBackend
 from simulation.paced import Cost
 from specpair.drafters.base import Expansion
 from specpair.engines.backend import Logits
-from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.draft_length import MAX_AUTO
 
 AGREEMENT, SECOND = 0.8, 0.4  # as the module says: of the first choice, and of the runner-up where that is wrong
@@ -113,12 +113,12 @@ class Knowing:
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
         return Expansion([self._behind(len(text), tail, runners_up) for tail in tails], len(tails))
 
-    def _behind(self, length: int, tail: Sequence[int], runners_up: bool) -> Prediction:
+    def _behind(self, length: int, tail: Sequence[int], runners_up: bool) -> Proposal:
         at = length + len(tail)
         if list(tail) != self._text.tokens(length, at):
-            return Prediction(_JUNK, AGREEMENT, _JUNK + 1 if runners_up else None)
+            return Proposal(_JUNK, AGREEMENT, _JUNK + 1 if runners_up else None)
         first, second = self._text.drafts(at)
-        return Prediction(first, AGREEMENT, second if runners_up else None)
+        return Proposal(first, AGREEMENT, second if runners_up else None)
 
 
 TextRange = tuple[KnownOutput, int, int]  # a text, and the positions from and up to which it counts

@@ -235,7 +235,7 @@ class VirtualDrafter:
     def _drafted(self, step: DraftStep, tails: list[list[int]]) -> None:
         assert self.controller is not None
         expansion = self._drafter.expand(self.controller.known[: step.length], tails, step.runners_up)
-        onward = step.onward(tails[0], expansion.predictions[0].token)
+        onward = step.onward(tails[0], expansion.proposals[0].token)
         if onward is not None:
             self._draft(step, [onward])
         self._react(Drafted(expansion._replace(read=len(tails)), onward is not None))

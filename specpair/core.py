@@ -9,7 +9,7 @@ target's text.
 The text, prompt included, is a list of token ids. It only grows: a committed token never changes. A position says how
 many tokens of the text come before a token.
 
-1. Draft. A `Drafter` is given the text and a tail, draft tokens behind it. Its `Expansion` holds a `Prediction`: the
+1. Draft. A `Drafter` is given the text and a tail, draft tokens behind it. Its `Expansion` holds a `Proposal`: the
    next token, with the drafter's confidence. Step by step this makes a `Draft`, which begins at a position and has a
    `DraftToken` for each token. A `DraftSource` says who proposed it: a model, or a lookup in the text.
 2. Verify. A `Backend` runs the target. Each of its slots is the KV cache of one text, and holds that text but for the
@@ -40,7 +40,7 @@ from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import TokenSource, marks_of
 from specpair.speculation.draft import Draft, DraftSource, DraftToken
-from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.sampling.rows import Logits
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.sampling.top_logits import TopLogits
@@ -52,7 +52,7 @@ __all__ = [  # noqa: RUF022 in the order of the story
     "Strategy",
     "Drafter",
     "Expansion",
-    "Prediction",
+    "Proposal",
     "Draft",
     "DraftToken",
     "DraftSource",
@@ -93,7 +93,7 @@ def one_round(
     >>> class CountsToFive:
     ...     width = 1
     ...     def expand(self, text, tails, runners_up):
-    ...         return Expansion([Prediction(([*text, *tail][-1] + 1) % 6, 0.9) for tail in tails], read=1)
+    ...         return Expansion([Proposal(([*text, *tail][-1] + 1) % 6, 0.9) for tail in tails], read=1)
     >>> text = [1, 2, 3]
     >>> details = one_round(text, TextSpec(), CountsToFive(), target, length=4)  # it drafts 4 5 0 1
     >>> text, [TokenSource.of(mark).value for mark in details.sources]
@@ -105,8 +105,8 @@ def one_round(
     """
     draft = Draft(len(text))
     for _ in range(length):
-        [prediction] = drafter.expand(text, [draft.ids], False).predictions
-        token = DraftToken(prediction.token, prediction.confidence, DraftSource.MODEL, prediction.probs)
+        [proposal] = drafter.expand(text, [draft.ids], False).proposals
+        token = DraftToken(proposal.token, proposal.confidence, DraftSource.MODEL, proposal.probs)
         draft = Draft(draft.position, (*draft.tokens, token))
 
     pending = len(text) - 1

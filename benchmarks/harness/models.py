@@ -37,7 +37,7 @@ def agreement(drafter: Drafter, text: Sequence[int], prompt_len: int) -> list[bo
 
     A choice of confidence 0 is none: it is never sent.
     """
-    choices = (drafter.expand(text[:at], [[]], False).predictions[0] for at in range(prompt_len, len(text)))
+    choices = (drafter.expand(text[:at], [[]], False).proposals[0] for at in range(prompt_len, len(text)))
     return [
         choice.token == token and choice.confidence > 0.0
         for choice, token in zip(choices, text[prompt_len:], strict=True)

@@ -23,7 +23,7 @@ from simulation.padded_target import CACHE
 from specpair.drafters.base import Drafter, Expansion
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.backend import Backend, Entry
-from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.sampling.sampling import Sampling
 
 NAMES = ("twin", "noisy", "small", "junk")
@@ -59,11 +59,11 @@ class Junk:
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
         time.sleep(self._cost.of([Entry(slot, 0, [0], 0) for slot in range(len(tails))]))
-        predictions = []
+        proposals = []
         for tail in tails:
             last, place = [*text[-1:], *tail][-1], len(text) + len(tail)
-            predictions.append(Prediction((31 * last + place) % 4096, 0.3, (31 * last + place + 1) % 4096))
-        return Expansion(predictions, len(tails))
+            proposals.append(Proposal((31 * last + place) % 4096, 0.3, (31 * last + place + 1) % 4096))
+        return Expansion(proposals, len(tails))
 
 
 class Loaded:

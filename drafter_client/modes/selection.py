@@ -177,5 +177,5 @@ def _step_time(drafter: Drafter, text: Sequence[int], clock: Callable[[], float]
         expansion = drafter.expand(prompt, [tail], False)
         if expansion.read <= 1:
             took.append(clock() - began)
-        tail = [*tail, expansion.predictions[0].token]
+        tail = [*tail, expansion.proposals[0].token]
     return min(took, default=None)

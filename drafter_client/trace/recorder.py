@@ -116,8 +116,8 @@ class Recorder:
                 "began_ms": self._since_began(now - drafted.took),
                 "ended_ms": self._since_began(now),
                 "read": drafted.expansion.read,
-                "width": len(drafted.expansion.predictions),
-                "drafts": [prediction.token for prediction in drafted.expansion.predictions],
+                "width": len(drafted.expansion.proposals),
+                "drafts": [proposal.token for proposal in drafted.expansion.proposals],
             }
             for drafted, now in self._all(events.Drafted)
         ]

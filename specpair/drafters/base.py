@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.drafts.tree import Proposal
 
 
 class Expansion(NamedTuple):
-    """The result of a draft step: a prediction for each tail, in their order.
+    """The result of a draft step: a proposal for each tail, in their order.
 
     `read`: how many tokens the model read for them. Step times are learnt only where that is at most one a tail.
     """
 
-    predictions: list[Prediction]
+    proposals: list[Proposal]
     read: int
 
 

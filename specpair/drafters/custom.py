@@ -5,7 +5,7 @@ from typing import Any
 
 from specpair.drafters.base import Drafter, Expansion
 from specpair.drafters.errors import BadDrafter
-from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.drafts.tree import Proposal
 
 
 class CheckedDrafter:
@@ -22,26 +22,26 @@ class CheckedDrafter:
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
         """The drafter's own expansion. Raises BadDrafter if it breaks the contract (`base`)."""
         result: Any = self._drafter.expand(text, tails, runners_up)
-        predictions, read = result if isinstance(result, tuple) and len(result) == 2 else (None, None)
-        if not isinstance(predictions, Sequence) or len(predictions) != len(tails):
+        proposals, read = result if isinstance(result, tuple) and len(result) == 2 else (None, None)
+        if not isinstance(proposals, Sequence) or len(proposals) != len(tails):
             raise self._wrong(
-                f"must return an Expansion with a prediction for each of {len(tails)} tails, not {result!r}"
+                f"must return an Expansion with a proposal for each of {len(tails)} tails, not {result!r}"
             )
         if type(read) is not int or read < 0:
             raise self._wrong(f"must say how many tokens it read, not {read!r}")
-        return Expansion([self._checked(each) for each in predictions], read)
+        return Expansion([self._checked(each) for each in proposals], read)
 
-    def _checked(self, prediction: Any) -> Prediction:
-        if not isinstance(prediction, Prediction):
-            raise self._wrong(f"must predict with a Prediction, not {prediction!r}")
-        for token in (prediction.token, *([] if prediction.runner_up is None else [prediction.runner_up])):
+    def _checked(self, proposal: Any) -> Proposal:
+        if not isinstance(proposal, Proposal):
+            raise self._wrong(f"must predict with a Proposal, not {proposal!r}")
+        for token in (proposal.token, *([] if proposal.runner_up is None else [proposal.runner_up])):
             if type(token) is not int or not 0 <= token < self._ids:
                 raise self._wrong(f"must name token ids from 0 to {self._ids - 1}, not {token!r}")
-        if not isinstance(prediction.confidence, float | int) or not 0 <= prediction.confidence <= 1:
-            raise self._wrong(f"must give a confidence from 0 to 1, not {prediction.confidence!r}")
-        if prediction.probs is not None and prediction.token not in prediction.probs:
-            raise self._wrong(f"draws {prediction.token} from {prediction.probs!r}, which does not contain it")
-        return prediction
+        if not isinstance(proposal.confidence, float | int) or not 0 <= proposal.confidence <= 1:
+            raise self._wrong(f"must give a confidence from 0 to 1, not {proposal.confidence!r}")
+        if proposal.probs is not None and proposal.token not in proposal.probs:
+            raise self._wrong(f"draws {proposal.token} from {proposal.probs!r}, which does not contain it")
+        return proposal
 
     def _wrong(self, what: str) -> BadDrafter:
         return BadDrafter(f"{self._name} {what[:300]}")

@@ -8,7 +8,7 @@ from specpair.engines.backend import Backend, Entry, Rows, top_logits_spec
 from specpair.engines.errors import BackendError, OutOfRoom
 from specpair.speculation.acceptance.draft_probs import drawn_from, normalised, propose
 from specpair.speculation.acceptance.strategies import common_prefix
-from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.sampling.row_changes import following
 from specpair.speculation.sampling.sampling import Row, Sampling, choose, choose_two, probability
 from specpair.speculation.text_options import TextSpec
@@ -94,14 +94,14 @@ class ModelDrafter:
         read = self._catch_up(text, limit // 2 if len(tails) == 1 else 0)
         chosen: list[_Slot] = []
         batch: list[Entry] = []
-        predictions: list[Prediction] = []
+        proposals: list[Proposal] = []
 
         def run() -> None:
             for rows, entry in zip(self._forward(batch), batch, strict=True):
-                slot, tail = chosen[len(predictions)], tails[len(predictions)]
+                slot, tail = chosen[len(proposals)], tails[len(proposals)]
                 slot.stem, slot.tail, slot.used = self._length, list(tail), self._calls
                 position = self._base + entry.start + len(entry.tokens)
-                predictions.append(self._predict(self._processed(rows[0], tail), position, runners_up))
+                proposals.append(self._predict(self._processed(rows[0], tail), position, runners_up))
             batch.clear()
 
         for tail in tails:
@@ -118,7 +118,7 @@ class ModelDrafter:
             chosen.append(slot)
             batch.append(Entry(slot.number, start - self._base, feed, len(feed) - 1))
         run()
-        return Expansion(predictions, read)
+        return Expansion(proposals, read)
 
     def _follow(self, text: Sequence[int]) -> None:
         """Take in the grown text: the accepted part of each tail now counts as text."""
@@ -142,13 +142,13 @@ class ModelDrafter:
     def _far_ahead(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
         """Predict behind tails that fill the whole context: from the last tokens of each alone. No slot keeps them."""
         window = min(self._backend.context_length, self._backend.max_batch_tokens + 1) // 2
-        predictions = []
+        proposals = []
         for tail in tails:
             feed = self._readable([*text, *tail][-window:])
             row = self._forward([Entry(0, 0, feed, len(feed) - 1)])[0][0]
-            predictions.append(self._predict(self._processed(row, tail), len(text) + len(tail), runners_up))
+            proposals.append(self._predict(self._processed(row, tail), len(text) + len(tail), runners_up))
         self._forget()
-        return Expansion(predictions, window * len(tails))
+        return Expansion(proposals, window * len(tails))
 
     def _forget(self) -> None:
         """Release all slots, so that the engine frees their KV cells, too."""
@@ -214,17 +214,17 @@ class ModelDrafter:
             return row
         return self._processors.process(row, tail)
 
-    def _predict(self, logits: Row, position: int, runner_up: bool) -> Prediction:
+    def _predict(self, logits: Row, position: int, runner_up: bool) -> Proposal:
         if self._draws:
             weights = propose(logits, self._sampling)
             token = drawn_from(weights, self._sampling.seed, position)
-            return Prediction(token, normalised(weights)[token], probs=weights)
+            return Proposal(token, normalised(weights)[token], probs=weights)
         second = None
         if runner_up:
             token, second = choose_two(logits, self._sampling, position)
         else:
             token = choose(logits, self._sampling, position)
-        return Prediction(token, probability(logits, token, self._sampling), second)
+        return Proposal(token, probability(logits, token, self._sampling), second)
 
 
 def model_drafter(

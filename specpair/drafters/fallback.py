@@ -6,11 +6,11 @@ from specpair.drafters.base import Drafter, Expansion
 from specpair.drafters.errors import DrafterError
 from specpair.engines.errors import first_line
 from specpair.protocol.errors import SpecPairError
-from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.drafts.tree import Proposal
 
 
 class FallbackDrafter:
-    """A drafter for one text. Once its engine has failed, for any reason, all its predictions have confidence 0.
+    """A drafter for one text. Once its engine has failed, for any reason, all its proposals have confidence 0.
 
     Such drafts are not worth sending. If one were sent all the same, the target would reject it.
     """
@@ -33,7 +33,7 @@ class FallbackDrafter:
                 return self._drafter.expand(text, tails, runners_up)
             except Exception as error:
                 self._fail(error)
-        unknown = [Prediction(0, 0.0, 1 if runners_up else None) for _ in tails]
+        unknown = [Proposal(0, 0.0, 1 if runners_up else None) for _ in tails]
         return Expansion(unknown, len(tails) + 1)  # `read` is above one a tail: no step time is learnt
 
     def _fail(self, error: Exception) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from specpair.drafters.base import Expansion
 from specpair.speculation.drafts.ngram import NgramIndex
-from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.drafts.tree import Proposal
 
 NAME = "n-gram lookup"
 
@@ -20,8 +20,8 @@ class NgramDrafter:
         self._index.extend(text[len(self._index) :])
         return Expansion([self._predict(text, tail) for tail in tails], len(tails))
 
-    def _predict(self, text: Sequence[int], tail: Sequence[int]) -> Prediction:
+    def _predict(self, text: Sequence[int], tail: Sequence[int]) -> Proposal:
         found = self._index.predict(tail)
-        if found is None:  # a prediction needs a token; one of confidence 0 is never sent
-            return Prediction(tail[-1] if tail else text[-1], 0.0)
+        if found is None:  # a proposal needs a token; one of confidence 0 is never sent
+            return Proposal(tail[-1] if tail else text[-1], 0.0)
         return found

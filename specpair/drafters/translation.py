@@ -21,7 +21,7 @@ from specpair.drafters.draft_model import ModelDrafter
 from specpair.drafters.errors import StrategyRefused
 from specpair.engines.backend import Backend
 from specpair.engines.vocabulary import Kind, Vocabulary
-from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.sampling.sampling import Row, Sampling, choose, probability
 from specpair.speculation.sampling.top_logits import TopLogits
 
@@ -70,15 +70,15 @@ class TranslatingDrafter:
             self._commit(token)
         self._known = len(text)
         self._settle()
-        predictions, read = [], 0
+        proposals, read = [], 0
         for tail in tails:
-            prediction, more = self._predict_after(tail)
-            predictions.append(prediction or Prediction(text[-1], 0.0))
+            proposal, more = self._predict_after(tail)
+            proposals.append(proposal or Proposal(text[-1], 0.0))
             read += more
-        return Expansion(predictions, read)
+        return Expansion(proposals, read)
 
-    def _predict_after(self, tail: Sequence[int]) -> tuple[Prediction | None, int]:
-        """The prediction behind `tail`, or None; and the number of tokens read for it (`Expansion.read`)."""
+    def _predict_after(self, tail: Sequence[int]) -> tuple[Proposal | None, int]:
+        """The proposal behind `tail`, or None; and the number of tokens read for it (`Expansion.read`)."""
         if any(self._target.kinds[token] != Kind.ORDINARY for token in tail):
             return None, 1
         given = b"".join(self._target.pieces[token] for token in tail)
@@ -97,7 +97,7 @@ class TranslatingDrafter:
         begins = [0, *(at for at, _ in self._chances)]
         written = zip(begins, self._chances, strict=False)
         chance = prod(chance for begin, (over, chance) in written if begin < end and over > len(given))
-        return Prediction(token, chance), read
+        return Proposal(token, chance), read
 
     def _first(self, skip: int, final: bool = True) -> int | None:
         """The target's first token behind the first `skip` bytes of `_ahead`; None if there is none (yet)."""
@@ -128,15 +128,15 @@ class TranslatingDrafter:
     def _write(self) -> int:
         """Let the model write one more token. Returns the number of tokens that it read."""
         self._model.position = self._known + len(self._target_tokens(0, final=False))
-        (prediction,), read = self._model.expand(self._fixed, [self._ids], runners_up=False)
-        piece = self._ours.pieces[prediction.token]
-        if self._ours.kinds[prediction.token] != Kind.ORDINARY or not piece.startswith(self._partial):
+        (proposal,), read = self._model.expand(self._fixed, [self._ids], runners_up=False)
+        piece = self._ours.pieces[proposal.token]
+        if self._ours.kinds[proposal.token] != Kind.ORDINARY or not piece.startswith(self._partial):
             self._ended = True
             return read
-        self._ids.append(prediction.token)
+        self._ids.append(proposal.token)
         self._ahead += piece[len(self._partial) :]
         self._partial = b""
-        self._chances.append((len(self._ahead), prediction.confidence))
+        self._chances.append((len(self._ahead), proposal.confidence))
         return read
 
     def _commit(self, token: int) -> None:
@@ -204,13 +204,13 @@ class _Coupled(ModelDrafter):
         self._logits = np.full(target.size + backend.vocabulary.size, -np.inf, np.float32)
         self._our_ids = {their_id: token for token, their_id in enumerate(ids)}
 
-    def _predict(self, row: Row, position: int, runner_up: bool) -> Prediction:
+    def _predict(self, row: Row, position: int, runner_up: bool) -> Proposal:
         if self._sampling.greedy:
             return super()._predict(row, position, runner_up)
         whole = row.whole() if isinstance(row, TopLogits) else row
         self._logits[self._their_ids] = whole
         token = self._our_ids[choose(self._logits, self._sampling, self.position)]
-        return Prediction(token, probability(whole, token, self._sampling))
+        return Proposal(token, probability(whole, token, self._sampling))
 
 
 def _ordinary(vocabulary: Vocabulary) -> dict[int, bytes]:

@@ -27,7 +27,7 @@ from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.backend import Backend, Entry
 from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.service_responses import ModelInfo
-from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.sampling import Sampling, choose
 from tests.drafter_client.http import bodies
@@ -113,7 +113,7 @@ class Scenario:
         self._next_token, self._confidence = next_token, confidence
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
-        return Expansion([Prediction(self._next_token([*text, *tail]), self._confidence) for tail in tails], len(tails))
+        return Expansion([Proposal(self._next_token([*text, *tail]), self._confidence) for tail in tails], len(tails))
 
 
 class InterruptedAfter(ModelDrafter):
@@ -133,11 +133,11 @@ def toy_drafter(agreement: float = 0.6, sampling: Sampling = GREEDY) -> ModelDra
     return ModelDrafter(ScriptedBackend(Script(seed=1, agreement=agreement)), sampling)
 
 
-def drafts_of(drafter: Drafter, text: Sequence[int], count: int) -> list[Prediction]:
+def drafts_of(drafter: Drafter, text: Sequence[int], count: int) -> list[Proposal]:
     """The predictions of a drafter after a text, one after the other along its own choices."""
-    made: list[Prediction] = []
+    made: list[Proposal] = []
     for _ in range(count):
-        made += drafter.expand(text, [[each.token for each in made]], False).predictions
+        made += drafter.expand(text, [[each.token for each in made]], False).proposals
     return made
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from drafter_client import Custom, Expansion, Options, Pair, Prediction
+from drafter_client import Custom, Expansion, Options, Pair, Proposal
 from drafter_client.errors import BadDrafter
 from tests.drafter_client.support import Verifier
 
-GOOD = Prediction(5, 0.5)
+GOOD = Proposal(5, 0.5)
 
 
 class Constant:
@@ -33,18 +33,18 @@ def _run(verifier: Verifier, drafter: Any, **options: Any) -> None:
     [
         (None, "must return an Expansion"),
         ([], "must return an Expansion"),
-        (Expansion([], 1), "a prediction for each of 1 tails"),
-        (Expansion([GOOD, GOOD], 1), "a prediction for each of 1 tails"),
+        (Expansion([], 1), "a proposal for each of 1 tails"),
+        (Expansion([GOOD, GOOD], 1), "a proposal for each of 1 tails"),
         (Expansion([GOOD], -1), "how many tokens it read, not -1"),
         (Expansion([GOOD], None), "how many tokens it read, not None"),  # type: ignore[arg-type]
-        (Expansion([5], 1), "with a Prediction, not 5"),  # type: ignore[list-item]
-        (Expansion([Prediction(-1, 0.5)], 1), "token ids from 0 to 257, not -1"),
-        (Expansion([Prediction(258, 0.5)], 1), "token ids from 0 to 257, not 258"),
-        (Expansion([Prediction(True, 0.5)], 1), "token ids from 0 to 257, not True"),
-        (Expansion([Prediction(5, 0.5, 999)], 1), "token ids from 0 to 257, not 999"),
-        (Expansion([Prediction(5, float("nan"))], 1), "give a confidence from 0 to 1, not nan"),
-        (Expansion([Prediction(5, 1.5)], 1), "give a confidence from 0 to 1, not 1.5"),
-        (Expansion([Prediction(5, 0.5, None, {6: 1.0})], 1), "draws 5 from {6: 1.0}, which does not contain it"),
+        (Expansion([5], 1), "with a Proposal, not 5"),  # type: ignore[list-item]
+        (Expansion([Proposal(-1, 0.5)], 1), "token ids from 0 to 257, not -1"),
+        (Expansion([Proposal(258, 0.5)], 1), "token ids from 0 to 257, not 258"),
+        (Expansion([Proposal(True, 0.5)], 1), "token ids from 0 to 257, not True"),
+        (Expansion([Proposal(5, 0.5, 999)], 1), "token ids from 0 to 257, not 999"),
+        (Expansion([Proposal(5, float("nan"))], 1), "give a confidence from 0 to 1, not nan"),
+        (Expansion([Proposal(5, 1.5)], 1), "give a confidence from 0 to 1, not 1.5"),
+        (Expansion([Proposal(5, 0.5, None, {6: 1.0})], 1), "draws 5 from {6: 1.0}, which does not contain it"),
     ],
 )
 def test_invalid_expansions_are_refused(verifier: Verifier, returned: Any, complaint: str, lockstep: bool) -> None:
@@ -62,4 +62,4 @@ def test_objects_that_are_no_drafter_are_refused(verifier: Verifier, drafter: An
 
 
 def test_valid_custom_drafter_is_accepted(verifier: Verifier) -> None:
-    _run(verifier, Constant(Expansion([Prediction(5, 0, 6)], 1)))
+    _run(verifier, Constant(Expansion([Proposal(5, 0, 6)], 1)))

@@ -33,11 +33,11 @@ def verifier() -> Iterator[Verifier]:
 def test_drafts_are_what_followed_earlier_occurrences() -> None:
     drafter = NgramDrafter(width=3)
     expansion = drafter.expand([1, 2, 3, 1, 2], [[], [3], [9]], runners_up=True)
-    assert [prediction.token for prediction in expansion.predictions] == [3, 1, 9]
+    assert [proposal.token for proposal in expansion.proposals] == [3, 1, 9]
     assert expansion.read == 3
-    assert expansion.predictions[2].confidence == 0.0, "an unknown continuation has no confidence"
+    assert expansion.proposals[2].confidence == 0.0, "an unknown continuation has no confidence"
     grown = drafter.expand([1, 2, 3, 1, 2, 3, 1, 7], [[1]], runners_up=False)
-    assert (grown.predictions[0].token, grown.read) == (7, 1)
+    assert (grown.proposals[0].token, grown.read) == (7, 1)
 
 
 @pytest.mark.parametrize("mechanisms", [LOCKSTEP, Mechanisms()], ids=["lockstep", "overlapped"])

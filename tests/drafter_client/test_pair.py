@@ -28,7 +28,7 @@ from drafter_client import (
     Mode,
     Options,
     Pair,
-    Prediction,
+    Proposal,
     Source,
     SpecPairError,
     Stats,
@@ -439,7 +439,7 @@ class TableDrafter:
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
         at = len(text) + len(tails[0])
         token = self._table[at] if at < len(self._table) else 0
-        return Expansion([Prediction(token, 0.99)], 1)
+        return Expansion([Proposal(token, 0.99)], 1)
 
 
 def test_custom_drafter_is_used(verifier: Verifier) -> None:
@@ -486,7 +486,7 @@ import asyncio
 from collections.abc import Sequence
 
 from drafter_client import (
-    AsyncPair, Custom, Drafter, Event, Expansion, Finished, Options, Pair, Prediction, Sampling, Tokens, Vocabulary,
+    AsyncPair, Custom, Drafter, Event, Expansion, Finished, Options, Pair, Proposal, Sampling, Tokens, Vocabulary,
 )
 
 
@@ -494,7 +494,7 @@ class Mine:
     width = 1
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
-        return Expansion([Prediction(0, 0.5)], 1)
+        return Expansion([Proposal(0, 0.5)], 1)
 
 
 def make(vocabulary: Vocabulary, sampling: Sampling) -> Drafter:

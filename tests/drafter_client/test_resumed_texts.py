@@ -29,7 +29,7 @@ from drafter_client import (
     Options,
     Outage,
     Pair,
-    Prediction,
+    Proposal,
     Sampling,
     Strategy,
     Vocabulary,
@@ -284,7 +284,7 @@ class GrowingText:
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
         assert list(text[: len(self.text)]) == self.text, "the text may only grow"
         self.text = list(text)
-        return Expansion([Prediction(int(TARGET.logits_after([*text, *tail]).argmax()), 0.9) for tail in tails], 1)
+        return Expansion([Proposal(int(TARGET.logits_after([*text, *tail]).argmax()), 0.9) for tail in tails], 1)
 
 
 @pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.AUTO])

@@ -1,4 +1,4 @@
-"""The small draft model expands several continuations in one shared cache, with equal predictions and less memory."""
+"""The small draft model expands several continuations in one shared cache, with equal proposals and less memory."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -96,15 +96,15 @@ def test_predictions_behind_a_branch_equal_those_behind_its_text(
     for turn in range(12):
         branches: list[list[int]] = [[]]
         for _ in range(7):
-            found = drafter.expand(text, branches, True).predictions
+            found = drafter.expand(text, branches, True).proposals
             longest = max(longest, len(text) + len(branches[0]))
-            for tail, prediction in zip(branches, found, strict=True):
+            for tail, proposal in zip(branches, found, strict=True):
                 if longest <= CONTEXT:  # later, the window has slid, and the drafter holds only a part of the text
                     full = [*text, *tail]
                     alone.release(0)
                     logits = alone.extend([Entry(0, 0, full, len(full) - 1)])[0][0]
                     scores = _scores(logits, sampling, len(full))
-                    assert scores.max() - scores[prediction.token] < TOLERANCE
+                    assert scores.max() - scores[proposal.token] < TOLERANCE
                     compared += 1
             first, *others = [[*tail, each.token] for tail, each in zip(branches, found, strict=True)]
             if len(branches) < SLOTS and found[0].runner_up is not None:

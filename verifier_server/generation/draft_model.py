@@ -122,7 +122,7 @@ class DraftModel:
         with self.drafter(TextSpec()) as drafter:
             for _ in range(_TIMED):
                 began = clock()
-                text += [each.token for each in drafter.expand(text, [[]], False).predictions]
+                text += [each.token for each in drafter.expand(text, [[]], False).proposals]
                 times.append(clock() - began)
         return min(times)
 

@@ -212,7 +212,7 @@ class ThreadedExecutor:
             while tails:
                 expansion = self._drafter.expand(text, tails, step.runners_up)
                 expansion, before = expansion._replace(read=before + expansion.read), 0
-                onward = step.onward(tails[0], expansion.predictions[0].token)
+                onward = step.onward(tails[0], expansion.proposals[0].token)
                 self._drafted.append(Drafted(expansion, onward is not None))
                 tails = [onward] if onward is not None and not self._closed else []
                 if tails:

@@ -159,7 +159,7 @@ class Reactor:
     def _handle(self, event: events.Completion, now: float) -> None:
         match event:
             case events.Drafted(expansion, onward):
-                took = self._controller.drafted(expansion.predictions, expansion.read, now, onward)
+                took = self._controller.drafted(expansion.proposals, expansion.read, now, onward)
                 self._untold.append((events.Drafted(expansion, onward, took), now))
             case events.Answered(in_flight_draft, response):
                 self._count(event, now)

@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.node_selection import FLOOR, expandable_nodes
-from specpair.speculation.drafts.tree import DraftTree, Prediction, TreeNode
+from specpair.speculation.drafts.tree import DraftTree, Proposal, TreeNode
 
 
 class CommittedText:
@@ -45,18 +45,18 @@ class CommittedText:
             self.next_draft_ready += ready
             self.ready_share += 0.1 * (ready - self.ready_share)
 
-    def grow(self, node: TreeNode, prediction: Prediction) -> None:
-        """Add the draft model's prediction behind `node`, as `DraftTree.grow` does, and compare it with the lookup's.
+    def grow(self, node: TreeNode, proposal: Proposal) -> None:
+        """Add the draft model's proposal behind `node`, as `DraftTree.grow` does, and compare it with the lookup's.
 
         If the lookup has another token, which is likelier to be accepted, that one becomes the first choice.
         """
         looked_up, tail = node.children, self.tree.tail(node)
-        self.tree.grow(node, prediction)
-        if not node.children or prediction.probs:  # to choose by its value whether to keep a drawn token is a bias
+        self.tree.grow(node, proposal)
+        if not node.children or proposal.probs:  # to choose by its value whether to keep a drawn token is a bias
             return
         first = node.children[0]
         if looked_up:  # meanwhile; it may have been sent
-            first.second_opinion = prediction.confidence if first.token == prediction.token else -prediction.confidence
+            first.second_opinion = proposal.confidence if first.token == proposal.token else -proposal.confidence
             return
         other = None if tail is None else self._found(node, tail)
         if other is None:

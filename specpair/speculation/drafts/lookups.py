@@ -7,7 +7,7 @@ from weakref import ref
 from specpair.speculation.draft import DraftSource
 from specpair.speculation.drafts.ngram import NgramIndex
 from specpair.speculation.drafts.predicted_output import PredictedOutput
-from specpair.speculation.drafts.tree import Prediction, TreeNode
+from specpair.speculation.drafts.tree import Proposal, TreeNode
 
 
 class _Lookup(Protocol):
@@ -16,7 +16,7 @@ class _Lookup(Protocol):
         ...
 
     def extend(self, tokens: Sequence[int]) -> None: ...
-    def predict(self, tail: Sequence[int]) -> Prediction | tuple[int, float] | None: ...
+    def predict(self, tail: Sequence[int]) -> Proposal | tuple[int, float] | None: ...
 
 
 class Lookups:

@@ -10,7 +10,7 @@ token that is added to it, those of the prompt too, and counts how often it was 
 
 from collections.abc import Sequence
 
-from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.drafts.tree import Proposal
 
 _SIZES = (4, 3, 2, 1)  # lengths of the indexed n-grams, the longest first
 _LONGEST = 32  # most tokens of a match that count
@@ -44,7 +44,7 @@ class NgramIndex:
                 if size <= end:
                     self._positions.setdefault(tuple(self._text[-size:]), []).append(end)
 
-    def predict(self, tail: Sequence[int] = ()) -> Prediction | None:
+    def predict(self, tail: Sequence[int] = ()) -> Proposal | None:
         """The likeliest token behind the text and `tail`, its chance as confidence, and a runner-up; None: no match."""
         found = self._found(tail, choices=2)
         if not found:
@@ -52,7 +52,7 @@ class NgramIndex:
         length, token = found[0]
         level = self._level(length)
         second = next((other for _, other in found if other != token), None)
-        return Prediction(token, self._right[level] / self._tried[level], second)
+        return Proposal(token, self._right[level] / self._tried[level], second)
 
     def _found(self, tail: Sequence[int], choices: int) -> list[tuple[int, int]]:
         """(length of the match, token behind it) of the latest matches, the longest first, then the latest.

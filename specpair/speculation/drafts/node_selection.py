@@ -11,10 +11,10 @@ FLOOR = 0.02  # chance, that the text passes through a node, below which it is n
 
 @dataclass(slots=True)
 class DraftStep:
-    """A draft step: one prediction behind each of `nodes`.
+    """A draft step: one proposal behind each of `nodes`.
 
     Most often the next step continues along the path, and asking the controller for it takes a good part of the time of
-    a step. So the executor may start the next step by itself, behind the prediction for the first node, while the tail
+    a step. So the executor may start the next step by itself, behind the proposal for the first node, while the tail
     of that node has fewer than `until` tokens.
 
     The controller may write `until` in one thread while the executor reads it in another. Either value is right: a step

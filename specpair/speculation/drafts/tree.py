@@ -14,7 +14,7 @@ from specpair.speculation.acceptance.draft_probs import Weights
 from specpair.speculation.draft import DraftSource, DraftToken
 
 
-class Prediction(NamedTuple):
+class Proposal(NamedTuple):
     """The drafter's next token, its probability of that token (`confidence`, 0 to 1), and the runner-up.
 
     `probs`: the distribution that the token was drawn from, where it was drawn; None where it was chosen.
@@ -60,20 +60,20 @@ class DraftTree:
         """Whether `node` can be expanded and has not been expanded yet."""
         return node.children is None and (node is self.root or node.token not in self._ends)
 
-    def grow(self, node: TreeNode, prediction: Prediction) -> None:
-        """Add `prediction` behind `node`. For a node that the root has passed this has no effect on the tree.
+    def grow(self, node: TreeNode, proposal: Proposal) -> None:
+        """Add `proposal` behind `node`. For a node that the root has passed this has no effect on the tree.
 
         Nothing is added behind an end token. A token that was looked up there meanwhile stays the first choice.
         """
         if node is not self.root and node.token in self._ends:
             return
         if node.children:
-            if all(child.token != prediction.token for child in node.children):
-                node.children.append(TreeNode(prediction.token, prediction.confidence, ref(node)))
+            if all(child.token != proposal.token for child in node.children):
+                node.children.append(TreeNode(proposal.token, proposal.confidence, ref(node)))
             return
-        node.children = [TreeNode(prediction.token, prediction.confidence, ref(node), probs=prediction.probs)]
-        if prediction.runner_up is not None:
-            node.children.append(TreeNode(prediction.runner_up, 1.0 - prediction.confidence, ref(node)))
+        node.children = [TreeNode(proposal.token, proposal.confidence, ref(node), probs=proposal.probs)]
+        if proposal.runner_up is not None:
+            node.children.append(TreeNode(proposal.runner_up, 1.0 - proposal.confidence, ref(node)))
 
     def main(self) -> list[TreeNode]:
         """The likeliest path, which takes the first child of each node; without the root."""

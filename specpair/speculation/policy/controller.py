@@ -23,7 +23,7 @@ from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.node_selection import FLOOR, DraftStep, select_nodes
-from specpair.speculation.drafts.tree import Prediction, TreeNode
+from specpair.speculation.drafts.tree import Proposal, TreeNode
 from specpair.speculation.policy.draft_length import MAX_AUTO, DraftLength, DraftPlan, Prospects
 from specpair.speculation.policy.rejection_policy import NOT_SOON, RejectionPolicy
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule
@@ -105,21 +105,21 @@ class SpeculationController:
 
     # Events.
 
-    def drafted(self, predictions: Sequence[Prediction], read: int, now: float, onward: bool = False) -> float:
-        """Take in the predictions of the draft step that ended, one for each node; return the seconds it took.
+    def drafted(self, proposals: Sequence[Proposal], read: int, now: float, onward: bool = False) -> float:
+        """Take in the proposals of the draft step that ended, one for each node; return the seconds it took.
 
         `read`: tokens that the draft model read in it.
-        `onward`: the executor has begun the next draft step, behind the first prediction (`DraftStep.onward`).
+        `onward`: the executor has begun the next draft step, behind the first proposal (`DraftStep.onward`).
         """
         step, self._step, self._cached_plan = self._step, None, None
         assert step is not None
         took = now - step.began
         if read <= len(step.nodes):
             self._latencies.drafted(len(step.nodes), took)
-        for node, prediction in zip(step.nodes, predictions, strict=True):
-            self.text.grow(node, prediction)
+        for node, proposal in zip(step.nodes, proposals, strict=True):
+            self.text.grow(node, proposal)
         if onward:
-            first = predictions[0]
+            first = proposals[0]
             behind = [child for child in step.nodes[0].children or () if child.token == first.token]
             behind = behind or [TreeNode(first.token, first.confidence, None)]
             step.nodes, step.tails, step.began = behind, [[*step.tails[0], first.token]], now

@@ -14,7 +14,7 @@ from tests.drafter_client.support import Verifier
 
 DRAFTER = """
 from backends.scripted import load
-from drafter_client import Expansion, Prediction
+from drafter_client import Expansion, Proposal
 
 class Repeating:
     width = 1
@@ -23,7 +23,7 @@ class Repeating:
         self.size = vocabulary.size
 
     def expand(self, text, tails, runners_up):
-        return Expansion([Prediction(text[-1], 0.9) for _ in tails], 1)
+        return Expansion([Proposal(text[-1], 0.9) for _ in tails], 1)
 
 class Failing(Repeating):
     def expand(self, text, tails, runners_up):
@@ -73,7 +73,7 @@ def test_engine_of_another_distribution_runs_a_draft_model(drafter: Command, ver
     ("backend", "message"),
     [
         ("failing", "failing of toy-drafter 0.3 failed: LookupError: no such word"),
-        ("wrong", "wrong of toy-drafter 0.3 must return an Expansion with a prediction for each of 1 tails, not []"),
+        ("wrong", "wrong of toy-drafter 0.3 must return an Expansion with a proposal for each of 1 tails, not []"),
         ("unmade", "unmade of toy-drafter 0.3 failed: ValueError: no vocabulary for me"),
         ("lost", "lost of toy-drafter 0.3 cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
     ],

@@ -294,7 +294,7 @@ def test_draft_steps_continue_as_allowed_and_are_reported_in_order(
 
     def react(event: Completion) -> bool:
         assert isinstance(event, Drafted) and third.wait(20)
-        reported.append((event.expansion.predictions[0].token, event.onward))
+        reported.append((event.expansion.proposals[0].token, event.onward))
         if not event.onward:
             over.set()
         return False

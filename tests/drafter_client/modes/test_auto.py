@@ -26,7 +26,7 @@ from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.acceptance.token_source import TokenSource
-from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.mode_selector import ModeSelector
 from tests.drafter_client.http.bodies import model_info
 from tests.drafter_client.http.fake_transports import Canned
@@ -460,7 +460,7 @@ def test_draft_model_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
         def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
             drafted_after.append([*text, *tails[0]])
             now.now += 0.5 if len(drafted_after) == 1 else 0.02
-            return Expansion([Prediction(7, 0.5)], 1)
+            return Expansion([Proposal(7, 0.5)], 1)
 
     told: list[float] = []
     monkeypatch.setattr(ModeSelector, "drafts_in", lambda _, seconds: told.append(seconds))

@@ -22,7 +22,7 @@ from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.draft import Draft, DraftSource, DraftToken
-from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.schedule import Schedule
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 from tests.drafter_client.http.bodies import verified
@@ -61,7 +61,7 @@ def test_records_add_up_with_the_statistics(answers: list, random: object, steps
     tell = to_all(StatsCounter(stats).take, recorder.take)
     tell(Began(10), 0.0)
     for took in steps:
-        tell(Drafted(Expansion([Prediction(7, 0.5)], 1), took=took), 2 * took)
+        tell(Drafted(Expansion([Proposal(7, 0.5)], 1), took=took), 2 * took)
     for in_flight_draft, _, _ in answers:
         tell(Sent(in_flight_draft, Schedule.OVERLAPPED), in_flight_draft.sent_at)
     random.shuffle(answers)  # type: ignore[attr-defined]
@@ -94,7 +94,7 @@ def test_times_count_from_the_begin_of_the_run() -> None:
     tell(Began(9), 1.0)
     tell(Began(9), 1.015)  # another stretch of the text
     tell(Committed(9, [(4, TokenSource.BONUS)]), 1.005)
-    tell(Drafted(Expansion([Prediction(5, 0.5), Prediction(6, 0.2)], 4), took=0.003), 1.008)
+    tell(Drafted(Expansion([Proposal(5, 0.5), Proposal(6, 0.2)], 4), took=0.003), 1.008)
     draft = Draft(10, (DraftToken(5, 0.5), DraftToken(6, 0.25, DraftSource.LOOKUP)))
     in_flight_draft = InFlightDraft(draft, 1.01)
     tell(Sent(in_flight_draft, Schedule.LOCKSTEP), 1.01)

@@ -13,7 +13,7 @@ from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import EngineFailure, OutOfRoom
 from specpair.speculation.acceptance.draft_probs import drawn_from, normalised, propose
-from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.sampling.sampling import Sampling, choose
 from tests.drafter_client.support import PROMPT, drafts_of, plain
 from tests.examples import examples
@@ -28,20 +28,20 @@ def _tokens(drafter: ModelDrafter, text: Sequence[int], count: int) -> list[int]
     return [draft.token for draft in drafts_of(drafter, text, count)]
 
 
-def _predict(drafter: ModelDrafter, text: Sequence[int], *tails: Sequence[int]) -> list[Prediction]:
-    return drafter.expand(text, tails, True).predictions
+def _predict(drafter: ModelDrafter, text: Sequence[int], *tails: Sequence[int]) -> list[Proposal]:
+    return drafter.expand(text, tails, True).proposals
 
 
-def _expected(text: Sequence[int], sampling: Sampling = GREEDY, script: Script = Script()) -> Prediction:
-    """The model's prediction behind a text, computed without slots."""
+def _expected(text: Sequence[int], sampling: Sampling = GREEDY, script: Script = Script()) -> Proposal:
+    """The model's proposal behind a text, computed without slots."""
     logits = ScriptedBackend(script).logits_after(text)
     token = choose(logits, sampling, len(text))
     odds = np.exp((logits.astype(np.float64)) / (1.0 if sampling.greedy else sampling.temperature))
     logits[token] = -np.inf
-    return Prediction(token, float(odds[token] / odds.sum()), choose(logits, sampling, len(text)))
+    return Proposal(token, float(odds[token] / odds.sum()), choose(logits, sampling, len(text)))
 
 
-def _same(found: Prediction, expected: Prediction) -> bool:
+def _same(found: Proposal, expected: Proposal) -> bool:
     confident = found.confidence == pytest.approx(expected.confidence, rel=1e-4)
     return (found.token, found.runner_up) == (expected.token, expected.runner_up) and confident
 
@@ -65,7 +65,7 @@ def test_prediction_has_choice_probability_and_second_choice(sampling: Sampling)
 
 def test_second_choices_are_predicted_only_on_request() -> None:
     drafter = ModelDrafter(ScriptedBackend(), GREEDY)
-    (found,) = drafter.expand(PROMPT, [[]], False).predictions
+    (found,) = drafter.expand(PROMPT, [[]], False).proposals
     assert found == (*_predict(drafter, PROMPT, [])[0][:2], None, None)
 
 
@@ -75,7 +75,7 @@ def test_drawn_draft_token_comes_from_its_reported_distribution(sampling: Sampli
     drafter = ModelDrafter(ScriptedBackend(has_top_logits=has_top_logits), sampling, draws=True)
     text = list(PROMPT)
     for _ in range(20):
-        (found,) = drafter.expand(text, [[]], False).predictions
+        (found,) = drafter.expand(text, [[]], False).proposals
         assert found.probs == propose(ScriptedBackend().logits_after(text), sampling)
         assert found.token == drawn_from(found.probs, sampling.seed, len(text))
         assert found.confidence == normalised(found.probs)[found.token]
@@ -102,7 +102,7 @@ def test_several_continuations_take_one_pass() -> None:
     passes, fed = backend.passes, backend.fed
     tails = [[first.token], [first.runner_up], [7], [8]]
     expansion = drafter.expand(PROMPT, tails, True)
-    assert [_same(*pair) for pair in zip(expansion.predictions, [_expected(PROMPT + t) for t in tails], strict=True)]
+    assert [_same(*pair) for pair in zip(expansion.proposals, [_expected(PROMPT + t) for t in tails], strict=True)]
     assert (backend.passes - passes, backend.fed - fed, expansion.read) == (1, 4, 4)
 
 
@@ -407,9 +407,9 @@ def test_predictions_do_not_depend_on_earlier_calls(least: int, most: int, data:
             if tail not in tails:
                 tails.append(tail)
         found = _predict(drafter, text, *tails)
-        for tail, prediction in zip(tails, found, strict=True):
+        for tail, proposal in zip(tails, found, strict=True):
             # The toy model depends on four tokens, which a slid window still holds.
-            assert _same(prediction, _expected(text + tail, sampling))
+            assert _same(proposal, _expected(text + tail, sampling))
         seen = [[], *tails, *([*tail, each.token] for tail, each in zip(tails, found, strict=True))]
         followed = data.draw(st.sampled_from(seen))
         grown = [*followed[: data.draw(st.integers(0, 5))], *data.draw(st.lists(_FEW, max_size=3))]

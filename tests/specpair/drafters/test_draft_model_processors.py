@@ -55,16 +55,16 @@ def test_each_continuation_has_its_own_processed_row(sampling: Sampling) -> None
     output = [7, 3]
     for round_ in range(3):
         tails = [[], [7], [7, 7, round_], [3, 5]]
-        found = drafter.expand([*PROMPT, *output], tails, True).predictions
-        for tail, prediction in zip(tails, found, strict=True):
+        found = drafter.expand([*PROMPT, *output], tails, True).proposals
+        for tail, proposal in zip(tails, found, strict=True):
             row = row_after(sampling, output + tail)
             position = len(PROMPT) + len(output) + len(tail)
-            assert prediction.token == choose_reference(row, sampling, position)
+            assert proposal.token == choose_reference(row, sampling, position)
             mass = np.exp((row.astype(np.float64) - row.max()) / sampling.softmax_temperature)
-            assert prediction.confidence == pytest.approx(mass[prediction.token] / mass.sum(), rel=1e-4)
-            row[prediction.token] = -np.inf
+            assert proposal.confidence == pytest.approx(mass[proposal.token] / mass.sum(), rel=1e-4)
+            row[proposal.token] = -np.inf
             if np.isfinite(row.max()):
-                assert prediction.runner_up == choose_reference(row, sampling, position)
+                assert proposal.runner_up == choose_reference(row, sampling, position)
         output += [found[0].token, 7]
 
 
@@ -74,11 +74,11 @@ def test_processors_see_the_text_before_the_window(context: int) -> None:
     drafter = drafter_of(ScriptedBackend(SCRIPT, context_length=context), sampling)
     output: list[int] = []
     for _ in range(25):
-        (found,) = drafter.expand([*PROMPT, *output], [[]], False).predictions
+        (found,) = drafter.expand([*PROMPT, *output], [[]], False).proposals
         assert found.token == choose_reference(row_after(sampling, output), sampling, len(PROMPT) + len(output))
         output.append(found.token)
     long = [int(each) for each in np.random.default_rng(1).integers(0, 256, context + 3)]  # a tail beyond the context
-    (found,) = drafter.expand([*PROMPT, *output], [long], False).predictions
+    (found,) = drafter.expand([*PROMPT, *output], [long], False).proposals
     row = row_after(sampling, output + long)
     assert found.token == choose_reference(row, sampling, len(PROMPT) + len(output) + len(long))
 
@@ -88,7 +88,7 @@ def test_a_prompt_may_be_read_in_pieces() -> None:
     drafter = drafter_of(ScriptedBackend(SCRIPT), sampling)
     for end in (3, 6, len(PROMPT)):
         drafter.expand(PROMPT[:end], [[]], False)
-    (found,) = drafter.expand([*PROMPT, 7], [[]], False).predictions
+    (found,) = drafter.expand([*PROMPT, 7], [[]], False).proposals
     assert found.token == choose_reference(row_after(sampling, [7]), sampling, len(PROMPT) + 1)
 
 
@@ -97,7 +97,7 @@ def test_drawn_draft_tokens_come_from_the_processed_distribution(sampling: Sampl
     drafter = drafter_of(ScriptedBackend(SCRIPT, has_top_logits=True), sampling, draws=True)
     output: list[int] = []
     for _ in range(10):
-        (found,) = drafter.expand([*PROMPT, *output], [[]], False).predictions
+        (found,) = drafter.expand([*PROMPT, *output], [[]], False).proposals
         weights = propose(row_after(sampling, output), sampling)
         assert found.probs is not None and dict(found.probs) == pytest.approx(dict(weights), rel=1e-4)
         assert found.token == drawn_from(found.probs, sampling.seed, len(PROMPT) + len(output))
@@ -126,7 +126,7 @@ def test_the_strategy_decides_what_is_processed() -> None:
 def test_a_smaller_vocabulary_of_the_draft_model_leaves_out_other_ids() -> None:
     sampling = Sampling(3, 0.0, presence_penalty=1.0, logit_bias={299: 50.0})
     drafter = ModelDrafter(ScriptedBackend(SCRIPT), sampling, 300, prompt_len=len(PROMPT))
-    (found,) = drafter.expand([*PROMPT, 299, 7], [[290]], False).predictions
+    (found,) = drafter.expand([*PROMPT, 299, 7], [[290]], False).proposals
     assert 0 <= found.token < 258
 
 
@@ -136,5 +136,5 @@ def test_a_translated_draft_is_not_processed() -> None:
     for sampling in (Sampling(5, 0.9), Sampling(5, 0.9, presence_penalty=2.0, logit_bias={101: 100.0})):
         backend = ScriptedBackend(Script(seed=4, support=128), slots=1)
         drafter = TranslatingDrafter(backend, MODEL.vocabulary, sampling)
-        texts.append(drafter.expand(PROMPT, [[]], False).predictions)
+        texts.append(drafter.expand(PROMPT, [[]], False).proposals)
     assert texts[0] == texts[1]

@@ -48,7 +48,7 @@ def drafts(drafter: TranslatingDrafter, text: list[int], count: int) -> list[int
     """The draft behind `text`, token by token as the controller expands it."""
     tail: list[int] = []
     for _ in range(count):
-        tail.append(drafter.expand(text, [tail], False).predictions[0].token)
+        tail.append(drafter.expand(text, [tail], False).proposals[0].token)
     return tail
 
 
@@ -71,15 +71,15 @@ def test_text_may_differ_from_the_draft() -> None:
     assert drafts(drafter, ids[:6], 1) == ids[6:7]
     assert model.passes == passes, "accepted draft tokens are not drafted again"
     other = [*ids[:6], *TARGET.encode(" and", add_begin=False)]
-    assert drafter.expand(other, [[]], False).predictions[0].confidence == 0.0, "the model would end the text there"
+    assert drafter.expand(other, [[]], False).proposals[0].confidence == 0.0, "the model would end the text there"
     assert model.read.startswith(TARGET.decode(other))
 
 
 def test_prediction_behind_the_end_has_confidence_0() -> None:
     ids = TARGET.encode("a b")
     drafter = TranslatingDrafter(Parrot(b"a b"), TARGET, Sampling())
-    assert drafter.expand(ids, [[]], False).predictions[0].confidence == 0.0
-    assert drafter.expand(ids, [[min(TARGET.ends)]], False).predictions[0].confidence == 0.0
+    assert drafter.expand(ids, [[]], False).proposals[0].confidence == 0.0
+    assert drafter.expand(ids, [[min(TARGET.ends)]], False).proposals[0].confidence == 0.0
 
 
 def test_control_tokens_are_translated_by_name() -> None:
@@ -112,11 +112,11 @@ def test_model_without_begin_token_waits_for_a_whole_character() -> None:
     char = [*"日".encode()]
     for text in ([BEGIN], [BEGIN, *char[:1]], [BEGIN, *char[:2]]):
         expansion = drafter.expand(text, [[]], False)
-        assert (expansion.predictions[0].confidence, expansion.read) == (0.0, 1)
+        assert (expansion.proposals[0].confidence, expansion.read) == (0.0, 1)
     assert model.passes == 0
     assert drafts(drafter, [BEGIN, *char], 6) == [*"本 it".encode()]
     drafter = TranslatingDrafter(model, ByteVocabulary(), Sampling())
-    assert drafter.expand([BEGIN], [char], False).predictions[0].token == "本".encode()[0], "a tail is read, too"
+    assert drafter.expand([BEGIN], [char], False).proposals[0].token == "本".encode()[0], "a tail is read, too"
 
 
 @given(
@@ -167,6 +167,6 @@ def test_equal_vocabularies_give_the_predictions_of_the_model_itself() -> None:
     plain = ModelDrafter(ScriptedBackend(Script(seed=4, support=128), slots=1), sampling)
     drafter = TranslatingDrafter(same, ByteVocabulary(), sampling)
     for length in range(3, len(prompt)):
-        ours = drafter.expand(prompt[:length], [[]], False).predictions[0]
-        theirs = plain.expand(prompt[:length], [[]], False).predictions[0]
+        ours = drafter.expand(prompt[:length], [[]], False).proposals[0]
+        theirs = plain.expand(prompt[:length], [[]], False).proposals[0]
         assert ours.token == theirs.token and ours.confidence == pytest.approx(theirs.confidence)

@@ -111,6 +111,6 @@ def test_predictions_are_those_of_an_empty_engine(texts: list[tuple[int, int, in
         fresh = model_drafter(engine(2, context_length=64), TextSpec(), 258, len(text))
         for step in range(grows):
             tails = [[], [step, step]]
-            expected = fresh.expand(text, tails, False).predictions
-            assert mine.expand(text, tails, False).predictions == expected
+            expected = fresh.expand(text, tails, False).proposals
+            assert mine.expand(text, tails, False).proposals == expected
             text = [*text, step]

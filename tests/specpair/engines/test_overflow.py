@@ -108,6 +108,6 @@ def test_a_draft_model_that_overflows_only_ends_the_drafting(value: float, has_t
     backend = Overflows(Script(), has_top_logits=has_top_logits)
     drafter = FallbackDrafter(lambda: ModelDrafter(backend, Sampling()))
     for _ in range(2):
-        assert [each.confidence for each in drafter.expand([1, 2, 3], [[]], False).predictions] == [0.0]
+        assert [each.confidence for each in drafter.expand([1, 2, 3], [[]], False).proposals] == [0.0]
     assert drafter.failure is not None
     assert "NaN or infinity" in drafter.failure

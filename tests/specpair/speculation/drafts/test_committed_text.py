@@ -6,7 +6,7 @@ import pytest
 
 from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.lookups import Lookups
-from specpair.speculation.drafts.tree import Prediction, TreeNode
+from specpair.speculation.drafts.tree import Proposal, TreeNode
 
 REPEATED = [*range(10, 30)] * 3  # 10 comes next, by lookup
 
@@ -15,9 +15,9 @@ def _text(lookup: bool = True) -> CommittedText:
     return CommittedText(list(REPEATED), frozenset(), Lookups(in_text=lookup))
 
 
-def _grown(prediction: Prediction, lookup: bool = True) -> CommittedText:
+def _grown(proposal: Proposal, lookup: bool = True) -> CommittedText:
     text = _text(lookup)
-    text.grow(text.tree.root, prediction)
+    text.grow(text.tree.root, proposal)
     return text
 
 
@@ -26,7 +26,7 @@ def _chance(text: CommittedText) -> float:
 
 
 def test_a_token_that_the_lookup_has_too_is_likelier_accepted() -> None:
-    alone, agreed = _grown(Prediction(10, 0.6), lookup=False), _grown(Prediction(10, 0.6))
+    alone, agreed = _grown(Proposal(10, 0.6), lookup=False), _grown(Proposal(10, 0.6))
     [node] = agreed.tree.main()
     assert (node.token, node.source.looked_up) == (10, False)
     assert 0.0 < node.second_opinion < 1.0
@@ -34,7 +34,7 @@ def test_a_token_that_the_lookup_has_too_is_likelier_accepted() -> None:
 
 
 def test_a_sure_token_stays_the_first_choice_and_is_less_likely_accepted() -> None:
-    alone, other = _grown(Prediction(77, 0.99, 78), lookup=False), _grown(Prediction(77, 0.99, 78))
+    alone, other = _grown(Proposal(77, 0.99, 78), lookup=False), _grown(Proposal(77, 0.99, 78))
     [node] = other.tree.main()
     assert (node.token, node.source.looked_up) == (77, False)
     assert node.second_opinion < 0.0
@@ -42,7 +42,7 @@ def test_a_sure_token_stays_the_first_choice_and_is_less_likely_accepted() -> No
 
 
 def test_a_likelier_looked_up_token_becomes_the_first_choice() -> None:
-    text = _grown(Prediction(77, 0.02, 78))
+    text = _grown(Proposal(77, 0.02, 78))
     first, second = text.tree.root.children or []
     assert (first.token, first.source.looked_up) == (10, True)
     assert first.second_opinion == pytest.approx(-0.02)
@@ -51,7 +51,7 @@ def test_a_likelier_looked_up_token_becomes_the_first_choice() -> None:
 
 
 def test_a_drawn_token_is_never_replaced() -> None:
-    text = _grown(Prediction(77, 0.02, None, {77: 0.02, 5: 0.98}))
+    text = _grown(Proposal(77, 0.02, None, {77: 0.02, 5: 0.98}))
     [only] = text.tree.root.children or []
     assert (only.token, only.second_opinion) == (77, 0.0)
 
@@ -60,16 +60,16 @@ def test_a_drawn_token_is_never_replaced() -> None:
 def test_the_model_is_the_second_opinion_of_a_looked_up_token(token: int, opinion: float) -> None:
     text = _text()
     assert text.look_up(1, (), always=True)
-    text.grow(text.tree.root, Prediction(token, 0.7))
+    text.grow(text.tree.root, Proposal(token, 0.7))
     [node] = text.tree.main()
     assert (node.token, node.source.looked_up, node.second_opinion) == (10, True, opinion)
 
 
 def test_a_prediction_behind_a_node_that_the_text_has_left_changes_nothing() -> None:
-    text = _grown(Prediction(10, 0.9))
+    text = _grown(Proposal(10, 0.9))
     [node] = text.tree.main()
     text.commit([99])
-    text.grow(node, Prediction(11, 0.9))
+    text.grow(node, Proposal(11, 0.9))
     assert text.tree.main() == []
 
 
@@ -79,7 +79,7 @@ def test_outcomes_teach_how_far_to_trust_the_second_opinion() -> None:
     for turn in range(30):
         right = turn % 2 == 0
         upcoming = REPEATED[(len(text.known) - len(REPEATED)) % 20]
-        text.grow(text.tree.root, Prediction(upcoming if right else 77, 0.9))
+        text.grow(text.tree.root, Proposal(upcoming if right else 77, 0.9))
         text.tree.root.children = [child for child in text.tree.root.children or [] if not child.source.looked_up]
         text.commit([upcoming])
         text.learn()
@@ -87,7 +87,7 @@ def test_outcomes_teach_how_far_to_trust_the_second_opinion() -> None:
     taught = {}
     for token in (upcoming, 77):
         text.tree.root.children = None
-        text.grow(text.tree.root, Prediction(token, 0.9))
+        text.grow(text.tree.root, Proposal(token, 0.9))
         children: list[TreeNode] = text.tree.root.children or []
         [node] = [child for child in children if child.token == token]
         taught[token] = text.chances([node])[1]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel, recent_after
 from specpair.speculation.drafts.node_selection import FLOOR, expandable_nodes
-from specpair.speculation.drafts.tree import DraftTree, Prediction, TreeNode
+from specpair.speculation.drafts.tree import DraftTree, Proposal, TreeNode
 
 RUNNER_UP = AcceptanceModel().runner_up
 END = 9
@@ -19,7 +19,7 @@ def _tree(*confidences: float) -> DraftTree:
     tree = DraftTree({END})
     node = tree.root
     for confidence in confidences:
-        tree.grow(node, Prediction(0, confidence, 1))
+        tree.grow(node, Proposal(0, confidence, 1))
         node = (node.children or [])[0]
     return tree
 
@@ -62,7 +62,7 @@ def test_branch_that_leaves_the_path_is_limited() -> None:
     for depth in range(3):
         assert [1] + [0] * depth in [tail for _, tail in _found(tree, beyond_fork=depth + 1)]
         assert [1] + [0] * depth not in [tail for _, tail in _found(tree, beyond_fork=depth)]
-        tree.grow(node, Prediction(0, 0.9))
+        tree.grow(node, Proposal(0, 0.9))
         node = (node.children or [])[0]
 
 
@@ -75,7 +75,7 @@ def test_each_leaf_has_the_chance_of_its_branch(data: st.DataObject) -> None:
             break
         confidence, token = data.draw(st.floats(0.01, 0.99)), data.draw(st.sampled_from([0, 0, 0, END]))
         tree.grow(
-            data.draw(st.sampled_from(open_nodes)), Prediction(token, confidence, data.draw(st.sampled_from([None, 1])))
+            data.draw(st.sampled_from(open_nodes)), Proposal(token, confidence, data.draw(st.sampled_from([None, 1])))
         )
     expected = [each for each in _expected(tree.root, 1.0, 0.0, []) if each[0] >= FLOOR]
     found = _found(tree)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.speculation.drafts.tree import DraftTree, Prediction, TreeNode
+from specpair.speculation.drafts.tree import DraftTree, Proposal, TreeNode
 from tests.examples import examples
 
 END = 9
@@ -15,12 +15,12 @@ END = 9
 def _tree() -> tuple[DraftTree, dict[str, TreeNode]]:
     """1 (or 2), then 3 (or 4) behind 1, then 5 behind 3; 6 behind 2."""
     tree = DraftTree({END})
-    tree.grow(tree.root, Prediction(1, 0.9, 2))
+    tree.grow(tree.root, Proposal(1, 0.9, 2))
     one, two = tree.root.children or []
-    tree.grow(one, Prediction(3, 0.8, 4))
-    tree.grow(two, Prediction(6, 0.7))
+    tree.grow(one, Proposal(3, 0.8, 4))
+    tree.grow(two, Proposal(6, 0.7))
     three, four = one.children or []
-    tree.grow(three, Prediction(5, 0.6))
+    tree.grow(three, Proposal(5, 0.6))
     (six,), (five,) = two.children or [], three.children or []
     return tree, {"1": one, "2": two, "13": three, "14": four, "26": six, "135": five}
 
@@ -96,13 +96,13 @@ def test_late_prediction_has_no_effect() -> None:
     tree, nodes = _tree()
     tree.advance(1)
     before = _open(tree)
-    tree.grow(nodes["26"], Prediction(1, 0.5, 2))
+    tree.grow(nodes["26"], Proposal(1, 0.5, 2))
     assert _open(tree) == before
 
 
 def test_nothing_is_drafted_behind_an_end_token() -> None:
     tree = DraftTree({END})
-    tree.grow(tree.root, Prediction(END, 0.9, 2))
+    tree.grow(tree.root, Proposal(END, 0.9, 2))
     end, two = tree.root.children or []
     assert not tree.is_open(end) and tree.is_open(two)
     assert _open(tree) == {(2,): [1]}
@@ -129,7 +129,7 @@ def test_tree_equals_a_dictionary_of_tails_to_choices(data: st.DataObject) -> No
                 continue
             node = data.draw(st.sampled_from(open_nodes))
             known[tuple(tree.tail(node) or ())] = choices
-            tree.grow(node, Prediction(choices[0], 0.5, choices[1] if len(choices) > 1 else None))
+            tree.grow(node, Proposal(choices[0], 0.5, choices[1] if len(choices) > 1 else None))
         else:
             taken = data.draw(token)
             assert [node.token for node in tree.advance(taken)] == known.get((), [])

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.schedule import LOCKSTEP
 from specpair.speculation.policy.timing import LatencyModel
@@ -112,7 +112,7 @@ def generate(
             (tail,) = step.tails
             at = place + len(tail)
             now += world.draft + world.reading * unread
-            controller.drafted([Prediction(RIGHT if text.right[at] else WRONG, text.confidence[at])], 1 + unread, now)
+            controller.drafted([Proposal(RIGHT if text.right[at] else WRONG, text.confidence[at])], 1 + unread, now)
             unread, made = 0, made + 1
             continue
         sent = len(in_flight_draft.draft)

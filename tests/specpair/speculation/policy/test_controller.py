@@ -7,7 +7,7 @@ import pytest
 
 from specpair.speculation.draft import Draft
 from specpair.speculation.drafts.node_selection import DraftStep
-from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.rejection_policy import RejectionPolicy
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule
@@ -46,8 +46,8 @@ def _draft(
     step = controller.next_step(now)
     if step is not None:
         before = [[*controller.known[: step.length], *tail][-1] for tail in step.tails]
-        predictions = [Prediction(last + 1, confidence, last + 2 if step.runners_up else None) for last in before]
-        controller.drafted(predictions, len(step.nodes), now + took)
+        proposals = [Proposal(last + 1, confidence, last + 2 if step.runners_up else None) for last in before]
+        controller.drafted(proposals, len(step.nodes), now + took)
     return step
 
 
@@ -189,7 +189,7 @@ def test_nothing_is_drafted_behind_an_end_token() -> None:
     for token in (14, END):
         step = controller.next_step(now)
         assert step is not None
-        controller.drafted([Prediction(token, 0.9)], 1, now + 0.002)
+        controller.drafted([Proposal(token, 0.9)], 1, now + 0.002)
         now += 0.002
     assert controller.next_step(now) is None
     assert _sent(controller, now).draft.ids == [14, END]
@@ -201,7 +201,7 @@ def test_draft_step_on_a_rejected_path_has_no_effect() -> None:
     late = controller.next_step(0.002)
     assert late is not None and [14] in late.tails
     assert controller.committed(4, [77], False, 0.003) == [77]
-    assert controller.drafted([Prediction(1, 0.9)] * len(late.nodes), len(late.nodes), 0.004) == 0.002
+    assert controller.drafted([Proposal(1, 0.9)] * len(late.nodes), len(late.nodes), 0.004) == 0.002
     step = controller.next_step(0.004)
     assert step is not None and (step.tails, step.length) == ([[]], 5)
 
@@ -210,10 +210,10 @@ def test_draft_step_that_reads_a_prompt_does_not_change_the_draft_time() -> None
     latencies = _latencies(draft=0.002)
     controller = _controller(LOCKSTEP, latencies)
     assert controller.next_step(0.0) is not None
-    assert controller.drafted([Prediction(14, 0.9)], 1000, 0.8) == 0.8
+    assert controller.drafted([Proposal(14, 0.9)], 1000, 0.8) == 0.8
     assert latencies.draft() == 0.002
     assert controller.next_step(0.8) is not None
-    controller.drafted([Prediction(15, 0.9)], 1, 0.806)
+    controller.drafted([Proposal(15, 0.9)], 1, 0.806)
     assert latencies.draft() > 0.002
 
 
@@ -281,11 +281,11 @@ def test_executor_may_continue_along_the_path() -> None:
         tail = step.tails[0]
         assert step.onward(tail, token) == [*tail, token]
         now += 0.002
-        assert controller.drafted([Prediction(token, 0.9, token + 1)], 1, now, onward=True) == 0.002
+        assert controller.drafted([Proposal(token, 0.9, token + 1)], 1, now, onward=True) == 0.002
         assert controller.next_step(now) is None, "the step is under way already"
         assert step.tails == [[*tail, token]]
     assert step.onward(step.tails[0], 17) is None, "four draft tokens are the fixed length"
-    controller.drafted([Prediction(17, 0.9, 18)], 1, 0.008)
+    controller.drafted([Proposal(17, 0.9, 18)], 1, 0.008)
     assert _sent(controller, 0.008).draft.ids == [14, 15, 16, 17]
 
 
@@ -293,14 +293,14 @@ def test_executor_stops_continuing_after_a_rejection() -> None:
     controller = _controller(ALL, _latencies(step=0.1))
     step = controller.next_step(0.0)
     assert step is not None
-    controller.drafted([Prediction(14, 0.99)], 1, 0.002, onward=True)
+    controller.drafted([Proposal(14, 0.99)], 1, 0.002, onward=True)
     controller.next_step(0.002)
     assert step.onward([14], 15) == [14, 15]
     controller.committed(4, [99], False, 0.003)
     assert controller.next_step(0.003) is None and step.onward([14], 15) is None
-    controller.drafted([Prediction(15, 0.99)], 1, 0.004, onward=True)  # the executor had just continued
+    controller.drafted([Proposal(15, 0.99)], 1, 0.004, onward=True)  # the executor had just continued
     assert controller.next_step(0.004) is None and step.onward([14, 15], 16) is None
-    controller.drafted([Prediction(16, 0.99)], 1, 0.006)
+    controller.drafted([Proposal(16, 0.99)], 1, 0.006)
     after = controller.next_step(0.006)
     assert after is not None and (after.tails, after.length) == ([[]], 5)
 
@@ -309,18 +309,18 @@ def test_tokens_drafted_behind_an_end_token_are_dropped() -> None:
     """The executor does not know the end tokens, and may have continued behind one."""
     controller = _controller(ALL, _latencies(step=0.1))
     assert controller.next_step(0.0) is not None
-    controller.drafted([Prediction(14, 0.99)], 1, 0.002, onward=True)
-    controller.drafted([Prediction(END, 0.99)], 1, 0.004, onward=True)
+    controller.drafted([Proposal(14, 0.99)], 1, 0.002, onward=True)
+    controller.drafted([Proposal(END, 0.99)], 1, 0.004, onward=True)
     assert controller.next_step(0.004) is None
-    controller.drafted([Prediction(7, 0.99)], 1, 0.006, onward=True)
+    controller.drafted([Proposal(7, 0.99)], 1, 0.006, onward=True)
     assert controller.next_step(0.006) is None
-    controller.drafted([Prediction(8, 0.99)], 1, 0.008)
+    controller.drafted([Proposal(8, 0.99)], 1, 0.008)
     now, in_flight_draft = 0.008, None
     while in_flight_draft is None:
         in_flight_draft, step = controller.next_draft(now), controller.next_step(now)
         assert step is None or step.tails != [[14, END]]
         if step is not None:
-            controller.drafted([Prediction(6, 0.9)] * len(step.nodes), len(step.nodes), now + 0.002)
+            controller.drafted([Proposal(6, 0.9)] * len(step.nodes), len(step.nodes), now + 0.002)
         now += 0.002
     assert in_flight_draft.draft.ids == [14, END]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from specpair.speculation.acceptance.draft_probs import Weights
 from specpair.speculation.drafts.lookups import Lookups
-from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.policy.timing import LatencyModel
@@ -81,7 +81,7 @@ def generate(world: World, always_send: bool = True) -> Course:
     )
     course, now, waiting = Course([], [], []), 0.0, 0
     while not controller.finished:
-        drafts_in_flight, predictions = [], []
+        drafts_in_flight, proposals = [], []
         for _ in range(2):  # the second time after `reflect`, when the draft step has taken its time
             while (in_flight_draft := controller.next_draft(now)) is not None:
                 drafts_in_flight.append(in_flight_draft)
@@ -93,11 +93,11 @@ def generate(world: World, always_send: bool = True) -> Course:
                 token = int(rng.integers(0, world.ids))
                 weights: Weights = {token: 0.5, 8: 0.5}
                 course.drawn.append(weights)
-                predictions.append(Prediction(token, float(rng.random()), probs=weights))
+                proposals.append(Proposal(token, float(rng.random()), probs=weights))
                 now += world.draft
                 waiting += 1
             controller.reflect()
-        course.at_once += bool(drafts_in_flight and predictions)
+        course.at_once += bool(drafts_in_flight and proposals)
         for in_flight_draft in drafts_in_flight:
             accepted = 0
             while accepted < len(in_flight_draft.draft) and rng.random() < world.right:
@@ -112,8 +112,8 @@ def generate(world: World, always_send: bool = True) -> Course:
             controller.answered(in_flight_draft, len(in_flight_draft.draft), 0.0, world.step, now)
             over = in_flight_draft.draft.position + len(text) >= world.limit or END in text
             controller.committed(in_flight_draft.draft.position, text, over, now)
-        if predictions:
-            controller.drafted(predictions, 1, now)
+        if proposals:
+            controller.drafted(proposals, 1, now)
     return course
 
 
@@ -144,7 +144,7 @@ def test_chosen_tokens_may_be_left_out() -> None:
         in_flight_draft = controller.next_draft(0.0)
         if in_flight_draft is None:
             assert controller.next_step(0.0) is not None
-            controller.drafted([Prediction(5, 0.0)], 1, 0.0)
+            controller.drafted([Proposal(5, 0.0)], 1, 0.0)
             continue
         times += len(in_flight_draft.draft)
         controller.answered(in_flight_draft, len(in_flight_draft.draft), 0.0, 0.01, 0.0)

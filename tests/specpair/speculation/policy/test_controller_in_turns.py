@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specpair.speculation.drafts.node_selection import DraftStep
-from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.schedule import IN_TURNS, LOCKSTEP, Mechanisms, mechanisms_of
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
@@ -38,7 +38,7 @@ def test_a_draft_step_and_the_verification_of_a_draft_never_run_at_once(
         return step
 
     def ended(
-        self: SpeculationController, found: Sequence[Prediction], read: int, now: float, onward: bool = False
+        self: SpeculationController, found: Sequence[Proposal], read: int, now: float, onward: bool = False
     ) -> float:
         nonlocal under_way
         under_way = onward

@@ -10,7 +10,7 @@ from backends.scripted import Script
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.lookups import Lookups
-from specpair.speculation.drafts.tree import Prediction, TreeNode
+from specpair.speculation.drafts.tree import Proposal, TreeNode
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.policy.timing import LatencyModel
@@ -67,7 +67,7 @@ def test_in_flight_draft_marks_looked_up_tokens() -> None:
         while (in_flight_draft := controller.next_draft(now)) is None:
             assert controller.next_step(now) is not None
             now += 0.001
-            controller.drafted([Prediction(10 + len(controller.text.tree.main()), 0.95)], 1, now)
+            controller.drafted([Proposal(10 + len(controller.text.tree.main()), 0.95)], 1, now)
         assert in_flight_draft.draft.ids[:3] == [10, 11, 12]
         assert all(each.source.looked_up is lookup for each in in_flight_draft.draft)
 
@@ -80,7 +80,7 @@ def test_drafts_are_looked_up_while_the_model_reads_a_prompt() -> None:
     assert controller.next_draft(0.041) is None
     in_flight_draft = next(filter(None, (controller.next_draft(now / 1e3) for now in range(42, 82))))
     assert in_flight_draft.draft.ids == [3, 4, 5] and all(each.source.looked_up for each in in_flight_draft.draft)
-    controller.drafted([Prediction(99, 0.9)], 13, 0.082)
+    controller.drafted([Proposal(99, 0.9)], 13, 0.082)
     assert [node.token for node in controller.text.tree.main()[:2]] == [3, 4], "tokens in flight are not replaced"
     assert [child.token for child in controller.text.tree.root.children or ()] == [3, 99]
 

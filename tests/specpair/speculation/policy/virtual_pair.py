@@ -9,7 +9,7 @@ from simulation.virtual_drafter import VirtualDrafter
 from simulation.virtual_time import Network, World
 from specpair.drafters.base import Drafter, Expansion
 from specpair.engines.backend import Logits
-from specpair.speculation.drafts.tree import Prediction
+from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.experience import Estimates
 from specpair.speculation.policy.schedule import Mechanisms
 from specpair.speculation.sampling.sampling import Sampling
@@ -54,22 +54,22 @@ class Knowing:
         self._text = [*PROMPT, *text(LENGTH + 100, script)]
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
-        predictions = [self._next([*text, *tail]) for tail in tails]
+        proposals = [self._next([*text, *tail]) for tail in tails]
         if not runners_up:
-            predictions = [each._replace(runner_up=None) for each in predictions]
-        return Expansion(predictions, len(tails))
+            proposals = [each._replace(runner_up=None) for each in proposals]
+        return Expansion(proposals, len(tails))
 
-    def _next(self, tokens: list[int]) -> Prediction:
+    def _next(self, tokens: list[int]) -> Proposal:
         at = len(tokens)
         if tokens != self._text[:at]:
-            return Prediction(7, 0.5, 8)
+            return Proposal(7, 0.5, 8)
         rng = random.Random(f"{self._seed} {at}")
         good, good_second = rng.random() < self._right, rng.random() < self._second
         truth = self._text[at]
         wrong, other = (truth + 1) % 256, (truth + 2) % 256
         if good:
-            return Prediction(truth, rng.uniform(0.6, 1.0), wrong)
-        return Prediction(wrong, rng.uniform(0.2, 0.8), truth if good_second else other)
+            return Proposal(truth, rng.uniform(0.6, 1.0), wrong)
+        return Proposal(wrong, rng.uniform(0.2, 0.8), truth if good_second else other)
 
 
 def run(
