@@ -29,20 +29,25 @@ def _end_with_parent(pipe: int, programs: "list[subprocess.Popen[bytes]]", start
         os._exit(1)
 
 
+def _end_when_asked(signals: int, program: "subprocess.Popen[bytes]") -> None:
+    while os.read(signals, 1)[0] != signal.SIGTERM:
+        pass
+    program.terminate()
+
+
 def _run(command: list[str], programs: "list[subprocess.Popen[bytes]]", starting: threading.Lock) -> int:
-    """Run a program that SIGTERM ends, too. Returns its status."""
-    asked = threading.Event()
+    """Run a program that SIGTERM ends, too. Returns its status.
 
-    def end(*_: object) -> None:
-        asked.set()
-        for program in programs:
-            program.terminate()
-
-    signal.signal(signal.SIGTERM, end)  # before the program runs, so that none is left behind
+    A thread reads the signals from a pipe. A handler alone would be too late for a signal that comes just before this
+    thread begins to wait: it runs when the wait is over.
+    """
+    signals, written = os.pipe()
+    os.set_blocking(written, False)
+    signal.set_wakeup_fd(written)
+    signal.signal(signal.SIGTERM, lambda *_: None)  # before the program runs, so that none is left behind
     with starting:  # else a parent that ends now would leave it behind
         programs.append(subprocess.Popen(command))
-    if asked.is_set():
-        end()
+    threading.Thread(target=_end_when_asked, args=(signals, programs[0]), name="signals", daemon=True).start()
     return programs[0].wait()
 
 
