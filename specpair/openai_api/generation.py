@@ -15,9 +15,11 @@ from specpair.openai_api.messages.formats import Format
 from specpair.openai_api.messages.replies import (
     CompletionTokensDetails,
     FinishReason,
+    Metrics,
     PromptTokensDetails,
     Reply,
     SpecDecode,
+    SpeculativeDecoding,
     Timings,
     Usage,
     rate,
@@ -28,6 +30,7 @@ from specpair.openai_api.texts import End, Events
 from specpair.protocol.errors import SpecPairError, TargetChanged
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.times import milliseconds
+from specpair.speculation.acceptance.round_counts import RoundCounts
 
 DONE = b"data: [DONE]\n\n"
 
@@ -183,7 +186,8 @@ class Choices:
         )
 
     def _statistics(self) -> dict[str, Reply]:
-        return {"timings": self._timings(), "spec_decode": self._spec_decode()}
+        told: dict[str, Reply] = {"timings": self._timings(), "spec_decode": self._spec_decode()}
+        return told | ({"metrics": _metrics(self._texts[0].counts)} if len(self._texts) == 1 else {})
 
     def _timings(self) -> Timings:
         now, generated = time.monotonic(), sum(output.count for output in self._outputs)
@@ -215,6 +219,22 @@ class Choices:
                 sum(sum(each.accepted_per_position[at : at + 1]) for each in counts) for at in range(depth)
             ],
         )
+
+
+def _metrics(counts: RoundCounts) -> Metrics:
+    histogram = counts.acceptance_histogram  # the others follow from it, as the text may be going on
+    drafts, accepted = sum(histogram), sum(at * count for at, count in enumerate(histogram))
+    return Metrics(
+        speculative_decoding=SpeculativeDecoding(
+            mean_acceptance_length=1.0 + accepted / max(1, drafts),
+            draft_acceptance_rate=accepted / max(1, counts.drafted),
+            acceptance_histogram=histogram,
+            num_spec_steps=drafts,
+            num_accepted_draft_tokens=accepted,
+            num_draft_tokens=counts.drafted,
+            num_spec_tokens=len(histogram) - 1,
+        )
+    )
 
 
 MakeTexts = Callable[[], Awaitable[Choices]]  # opens the texts of a request for the present target

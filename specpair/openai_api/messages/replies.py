@@ -72,6 +72,28 @@ class SpecDecode(Reply):
     num_accepted_tokens_per_pos: Annotated[list[int], Field(description="Accepted ones by their place in the draft.")]
 
 
+class SpeculativeDecoding(Reply):
+    """Acceptance in one text, by vLLM's names."""
+
+    mean_acceptance_length: Annotated[
+        float, Field(description="Tokens for each judged draft, with the target's own: 1 + accepted ones / drafts.")
+    ]
+    draft_acceptance_rate: Annotated[float, Field(description="Accepted draft tokens / judged ones; 0 without any.")]
+    acceptance_histogram: Annotated[
+        list[int], Field(description="Drafts with 0, 1, ... accepted tokens, up to `num_spec_tokens`.")
+    ]
+    num_spec_steps: Annotated[int, Field(description="Drafts of which the target judged a token.")]
+    num_accepted_draft_tokens: Annotated[int, Field(description="Draft tokens that were accepted.")]
+    num_draft_tokens: Annotated[int, Field(description="Draft tokens that the target judged.")]
+    num_spec_tokens: Annotated[int, Field(description="The most that it judged of one draft.")]
+
+
+class Metrics(Reply):
+    """What vLLM tells of a request with one text."""
+
+    speculative_decoding: Annotated[SpeculativeDecoding, Field(description="Acceptance of the draft tokens.")]
+
+
 class _Generated(Reply):
     id: Annotated[str, Field(description="Another one for each request.")]
     object: Annotated[str, Field(description="What this is.")]
@@ -81,6 +103,7 @@ class _Generated(Reply):
     usage: Annotated[Usage | None, Field(description="Null in the chunks of a stream that ends with the usage.")] = None
     timings: Annotated[Timings | None, Field(description="In a stream, of the last chunk that has a choice.")] = None
     spec_decode: Annotated[SpecDecode | None, Field(description="As `timings`.")] = None
+    metrics: Annotated[Metrics | None, Field(description="As `timings`, if the request has one text.")] = None
 
 
 class CompletionLogprobs(Reply):

@@ -33,10 +33,21 @@ _COUNTED: Json = {
         "draft_n_accepted": 2,
     },
     "spec_decode": {
-        "num_drafts": 3,
+        "num_drafts": 1,
         "num_draft_tokens": 2,
         "num_accepted_tokens": 2,
         "num_accepted_tokens_per_pos": [1, 1],
+    },
+    "metrics": {
+        "speculative_decoding": {
+            "mean_acceptance_length": 3.0,
+            "draft_acceptance_rate": 1.0,
+            "acceptance_histogram": [0, 0, 1],
+            "num_spec_steps": 1,
+            "num_accepted_draft_tokens": 2,
+            "num_draft_tokens": 2,
+            "num_spec_tokens": 2,
+        }
     },
 }
 _TEXT: Json = {

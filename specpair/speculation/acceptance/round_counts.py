@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from specpair.speculation.draft import DraftSource, DraftToken
@@ -28,6 +29,7 @@ class RoundCounts:
     drafted: int = 0  # draft tokens that the target judged
     accepted: int = 0  # of the judged draft tokens, those accepted
     drafts_judged: int = 0  # drafts of which the target judged at least one token
+    longest_draft: int = 0  # the most draft tokens that the target judged in one round
     accepted_per_position: list[int] = field(default_factory=list)  # accepted ones by their index in the judged part
     looked_up: int = 0  # of the judged draft tokens, those looked up, in the text or in the prediction
     looked_up_accepted: int = 0  # of these, those accepted
@@ -43,6 +45,7 @@ class RoundCounts:
         self.drafted += judged
         self.accepted += accepted
         self.drafts_judged += judged > 0
+        self.longest_draft = max(self.longest_draft, judged)
         self.looked_up += sum(looked_up)
         self.looked_up_accepted += sum(looked_up[:accepted])
         self.prediction_accepted += sum(predicted[:accepted])
@@ -55,6 +58,13 @@ class RoundCounts:
     def acceptance_rate(self) -> float | None:
         """Accepted / drafted, 0 to 1; None before a draft token was judged."""
         return self.accepted / self.drafted if self.drafted else None
+
+    @property
+    def acceptance_histogram(self) -> list[int]:
+        """How many judged drafts had 0, 1, ... accepted tokens, up to `longest_draft`."""
+        accepted = list(self.accepted_per_position)
+        at_least = [self.drafts_judged, *accepted, *[0] * (self.longest_draft + 1 - len(accepted))]
+        return [more - fewer for more, fewer in pairwise(at_least)]
 
     @property
     def mean_acceptance_length(self) -> float | None:

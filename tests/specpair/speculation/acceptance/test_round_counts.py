@@ -16,10 +16,12 @@ def _round(sources: list[DraftSource], accepted: int) -> JudgedRound:
 def test_rounds_are_counted() -> None:
     empty, counts = RoundCounts(), RoundCounts()
     assert empty.acceptance_rate is None and empty.mean_acceptance_length is None
+    assert empty.acceptance_histogram == [0]
     for each in (_round([M, L, P], 2), _round([P, P], 1), JudgedRound(0, 0), JudgedRound(2, 0)):
         counts.count(each)
     assert (counts.rounds, counts.drafted, counts.accepted, counts.drafts_judged) == (4, 7, 3, 3)
     assert counts.accepted_per_position == [2, 1]
+    assert counts.longest_draft == 3 and counts.acceptance_histogram == [1, 1, 1, 0]
     assert (counts.looked_up, counts.looked_up_accepted) == (4, 2)
     assert (counts.prediction_accepted, counts.prediction_rejected) == (1, 2)
     assert (counts.acceptance_rate, counts.mean_acceptance_length) == (3 / 7, 1.75)
@@ -39,3 +41,8 @@ def test_counts_add_up(rounds: list[tuple[list[DraftSource], int]]) -> None:
     assert sum(counts.accepted_per_position) == counts.accepted <= counts.drafted
     assert counts.accepted_per_position == sorted(counts.accepted_per_position, reverse=True)
     assert counts.prediction_accepted <= counts.looked_up_accepted <= counts.accepted
+    histogram = counts.acceptance_histogram
+    assert histogram == [
+        sum(bool(sources) and accepted == length for sources, accepted in rounds)
+        for length in range(max([0, *(len(sources) for sources, _ in rounds)]) + 1)
+    ]
