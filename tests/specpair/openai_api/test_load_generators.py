@@ -1,4 +1,4 @@
-"""The requests of programs that measure servers, guidellm 0.8.1 and aiperf 0.13.0, and what they read of the replies."""
+"""Requests of guidellm 0.8.1 and aiperf 0.13.0, which measure servers, and what they read of the replies."""
 
 import json
 from typing import Any
