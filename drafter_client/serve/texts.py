@@ -26,8 +26,9 @@ from drafter_client.errors import (
 )
 from drafter_client.generation.generation import Finished, Generation, Tokens
 from drafter_client.metrics.statistics import Stats
-from drafter_client.options import Mode, Options
+from drafter_client.options import Options
 from drafter_client.pair import Pair
+from drafter_client.serve.modes import drafted
 from drafter_client.serve.usage_counter import UsageCounter
 from specpair.engines.errors import BackendError
 from specpair.engines.vocabulary import Vocabulary
@@ -96,7 +97,14 @@ class PairSource:
         if (refusal := self._pair.refusal) is not None:
             raise reported(refusal)
         target, vocabulary = paired.info, paired.drafting.vocabulary
-        return Target(target.name, vocabulary, target.context_length, target.chat_template, target.identity)
+        return Target(
+            target.name,
+            vocabulary,
+            target.context_length,
+            target.max_drafts,
+            target.chat_template,
+            target.identity,
+        )
 
     async def encoding(self, work: Callable[[Vocabulary], T]) -> T:
         try:
@@ -107,12 +115,9 @@ class PairSource:
     async def open(self, text: TextRequest, caller: Caller) -> "_PairEvents":
         self._draining.check_new_text()
         room = self._pair.target.context_length - len(text.prompt_ids)
-        mode = self._pair.paired.without_lost_draft_model(self._options.mode, predicted=text.prediction is not None)
-        options = self._options.with_spec(
+        options = drafted(self._options, text, self._pair.paired).with_spec(
             text.spec,
-            mode=mode,
             max_tokens=room if text.spec.max_tokens is None else text.spec.max_tokens,
-            prediction=None if mode is Mode.TARGET else text.prediction,
             cache_salt=self._salt(caller, text.spec.cache_salt),
         )
         counted = UsageCounter(self._gate.accounts, caller, len(text.prompt_ids))

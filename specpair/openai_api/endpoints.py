@@ -17,11 +17,12 @@ from specpair.http_service.replies.json_reply import JsonReply
 from specpair.openai_api.chat.prompt import chat_parts
 from specpair.openai_api.chat.template import Renderer
 from specpair.openai_api.generation import Choices, MakeTexts, Order
-from specpair.openai_api.limits import check_bias, check_fits, check_ids, check_size
+from specpair.openai_api.limits import check_bias, check_draft_n, check_fits, check_ids, check_size
 from specpair.openai_api.messages import replies
 from specpair.openai_api.messages.formats import ChatFormat, CompletionFormat, Format
 from specpair.openai_api.messages.parameters import read_request
 from specpair.openai_api.messages.requests import ChatRequest, CompletionRequest
+from specpair.openai_api.messages.speculative import Speculative
 from specpair.openai_api.places import Places, QueuedEvents
 from specpair.openai_api.texts import Target, TextRequest, TextSource
 from specpair.protocol.errors import NoChatTemplate, UnknownModel
@@ -181,7 +182,13 @@ class Endpoints:
             check_size("prediction", len(text.encode()), target)
             prediction = await self._source.encoding(lambda vocabulary: vocabulary.encode(text, add_begin=False))
         check_bias(message.bias, len(prompts) * message.choices, target)
-        wanted = [TextRequest(ids, spec, prediction, target.identity) for ids in prompts for spec in message.specs()]
+        speculative = message.speculative or Speculative()
+        check_draft_n(speculative.draft_n, target)
+        wanted = [
+            TextRequest(ids, spec, prediction, target.identity, speculative)
+            for ids in prompts
+            for spec in message.specs()
+        ]
         order = Order(
             form,
             target.name,

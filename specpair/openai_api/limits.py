@@ -29,6 +29,16 @@ def check_bias(biases: Mapping[str, float], texts: int, target: Target) -> None:
     check_ids("logit_bias", [int(token) for token in biases], target)
 
 
+def check_draft_n(draft_n: int | None, target: Target) -> None:
+    """Raise InvalidRequest for more draft tokens in a round than the target judges at once."""
+    if draft_n is not None and draft_n > target.max_drafts:
+        raise InvalidRequest(
+            f"speculative.draft_n: {draft_n} is more than the {target.max_drafts} draft tokens that the verifier "
+            "judges at once",
+            param="speculative.draft_n",
+        )
+
+
 def check_fits(name: str, tokens: int, target: Target, what: str = "tokens") -> None:
     """Raise EmptyPrompt or PromptTooLong for a prompt of so many tokens, or of parts that have a token each: `what`."""
     if not tokens:  # some vocabularies have no begin token and drop spaces: a prompt of spaces becomes empty

@@ -14,7 +14,7 @@ def openai_operations(always: Errors, texts: Errors) -> tuple[Operation, ...]:
 
     The arguments are errors of the service: `always` of any request, `texts` of a text.
     """
-    asked = (*always, *BODY, *_PROMPT, *texts)
+    asked = (*always, *BODY, *_PROMPT, errors.ModeUnavailable, *texts)
     return (
         Operation(
             "POST",

@@ -1,13 +1,14 @@
 """What the endpoints need of a source of texts: a request with token ids, and the tokens as they are committed."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from starlette.requests import Request
 
 from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.keys.access import Caller
+from specpair.openai_api.messages.speculative import Speculative
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import FinishReason
@@ -25,12 +26,14 @@ class TextRequest:
     `spec`        its options, with a seed
     `prediction`  token ids of what the client expects the text to be; None: nothing
     `identity`    `Target.identity` of the target that the prompt was made for
+    `speculative` who drafts, and how much
     """
 
     prompt_ids: list[int]
     spec: TextSpec
     prediction: list[int] | None = None
     identity: str = ""
+    speculative: Speculative = field(default_factory=Speculative)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class Target:
     name: str
     vocabulary: Vocabulary
     context_length: int  # tokens
+    max_drafts: int  # draft tokens that it judges at once
     chat_template: str | None  # in Jinja; None: the model has none
     identity: str = ""  # changes with the model; empty: it cannot change
 

@@ -7,7 +7,7 @@ SpecPairError
 |   +-- UnknownModel
 |   +-- EmptyPrompt, PromptTooLong, NoChatTemplate, TokenOutOfRange, TooManyDrafts
 |   +-- UnknownSession, SessionConflict, SessionMismatch, ImplicitSessionRefused, SelfContinueRefused
-|   +-- FusedUnavailable, OverlapRefused
+|   +-- FusedUnavailable, ModeUnavailable, OverlapRefused
 |   +-- PositionInsidePrompt, PositionBeyondCommitted
 +-- ServerError                  the request is valid, but the verifier cannot serve it now
     +-- ModelLoading, ModelFailed, Overloaded, ShuttingDown, EngineError, InternalError
@@ -192,6 +192,12 @@ class FusedUnavailable(RequestError):
     """The verifier has no draft model."""
 
     code = "fused_unavailable"
+
+
+class ModeUnavailable(RequestError):
+    """In the mode that the request names, this service cannot generate the text."""
+
+    code = "mode_unavailable"
 
 
 class OverlapRefused(RequestError):

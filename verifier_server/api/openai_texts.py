@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from starlette.requests import Request
 
 from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.keys.access import Caller
 from specpair.openai_api.texts import End, Piece, Target, TextRequest
-from specpair.protocol.errors import SpecPairError
+from specpair.protocol.errors import ModeUnavailable, SpecPairError
 from specpair.protocol.messages import GenerateRequest
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.speculation.acceptance.round_counts import RoundCounts
@@ -37,15 +37,17 @@ class VerifierSource:
 
     def target(self) -> Target:
         backend = self._service.engine.info
-        return Target(backend.model_name, backend.vocabulary, backend.context_length, backend.chat_template)
+        return Target(
+            backend.model_name, backend.vocabulary, backend.context_length, backend.max_drafts, backend.chat_template
+        )
 
     async def encoding(self, work: Callable[[Vocabulary], T]) -> T:
         return await asyncio.to_thread(work, self._service.engine.info.vocabulary)
 
     async def open(self, text: TextRequest, caller: Caller) -> "_SessionEvents":
-        plain = self._service.loader.loaded().drafting is None and text.prediction is None
-        mode = "target" if plain else "fused"
-        request = GenerateRequest.of(text.spec, prompt_ids=text.prompt_ids, mode=mode, prediction_ids=text.prediction)
+        mode = _mode(text, self._service.loader.loaded().drafting is not None)
+        drafts = {"prediction_ids": text.prediction, "draft_n": text.speculative.draft_n} if mode == "fused" else {}
+        request = GenerateRequest.of(text.spec, prompt_ids=text.prompt_ids, mode=mode, **drafts)
         return _SessionEvents(self._service, self._service.open_text(request, None, caller))
 
     def wait_over(self, waited: float) -> SpecPairError | None:
@@ -107,6 +109,27 @@ class _SessionEvents:
                 self._answers.close()  # before the client knows: its next text may need the place of this session
                 yield End(answer.finish_reason)
                 return
+
+
+def _mode(text: TextRequest, has_draft_model: bool) -> Literal["target", "fused"]:
+    """The mode of a text. Raises ModeUnavailable for one that this verifier does not offer."""
+    asked, drafts = text.speculative.mode, has_draft_model or text.prediction is not None
+    if asked == "remote":
+        raise ModeUnavailable(
+            "speculative.mode: remote: no other machine drafts for requests to a verifier: send this one to "
+            "`drafter serve`, or send auto, fused or off",
+            param="speculative.mode",
+        )
+    if drafts:
+        return "target" if asked == "off" else "fused"
+    for name, given in (("mode", asked if asked == "fused" else None), ("draft_n", text.speculative.draft_n)):
+        if given is not None:
+            raise ModeUnavailable(
+                f"speculative.{name}: {given}: this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL "
+                "(or with VERIFIER_DRAFT_BACKEND=ngram), send a prediction of the text, or leave it out",
+                param=f"speculative.{name}",
+            )
+    return "target"
 
 
 def _piece(answer: Answer) -> Piece:

@@ -120,6 +120,7 @@ _INSTEAD = {
     "max_new_tokens": "max_tokens",
     "min_new_tokens": "min_tokens",
     "enable_thinking": "chat_template_kwargs.enable_thinking",
+    "speculative.n_max": "speculative.draft_n",
 }
 _OF_A_REPLY = (  # what an earlier reply, sent back, says of itself
     *("id", "index", "object", "type", "status", "created", "created_at", "timestamp", "date", "model", "metadata"),
@@ -144,6 +145,7 @@ TABLE: dict[str, Beside] = {
     ),
     "StreamOptions": Beside(("include_obfuscation",), empty=(*EMPTY, False)),
     "Prediction": Beside(_OF_A_PROVIDER),
+    "Speculative": Beside(instead={"n_max": "draft_n"}),
     "Message": Beside(
         (
             *(*_OF_A_REPLY, *_OF_A_PROVIDER, "weight"),

@@ -8,6 +8,7 @@ from pydantic import Field, create_model, model_validator
 from specpair.openai_api.messages.conversation import Content, Message, joined
 from specpair.openai_api.messages.objects import Object
 from specpair.openai_api.messages.seeds import seed_of
+from specpair.openai_api.messages.speculative import Speculative
 from specpair.options.option import options_of
 from specpair.options.request_fields import request_fields
 from specpair.protocol.errors import InvalidRequest
@@ -94,6 +95,7 @@ class _Generation(_WithOptions):
     prediction: Annotated[
         Prediction | None, Field(description="What the text is expected to be: draft tokens are taken from it.")
     ] = None
+    speculative: Annotated[Speculative | None, Field(description="Who drafts, and how much.")] = None
     stream: Annotated[bool | None, Field(description="Whether to reply with server-sent events.")] = None
     stream_options: Annotated[StreamOptions | None, Field(description="Only with `stream`.")] = None
 

@@ -95,6 +95,13 @@ EXAMPLES = Examples(
                 "stream": True,
                 "stream_options": {"include_usage": True},
             },
+            "without drafts, as nothing else changes the time": {
+                "prompt": "def main(",
+                "max_tokens": 6,
+                "temperature": 0.8,
+                "seed": 7,
+                "speculative": {"mode": "off"},
+            },
         },
         "ChatRequest": {
             "question": {

@@ -39,6 +39,9 @@ def refine(found: dict[str, Json]) -> None:
         when(given("top_logprobs", "integer", minimum=1), given("logprobs", "boolean", **_TRUE))
     )
     found["Message"]["allOf"] = [_CONTENT]
+    found["Speculative"]["allOf"] = [
+        when(given("draft_n", "integer"), {"properties": {"mode": {"not": {"const": "off"}}}})
+    ]
 
 
 def _exactly(value: object) -> Json:

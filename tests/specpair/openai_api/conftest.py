@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import uvicorn
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
-from tests.verifier_server.conftest import LiveServer, settings
+from tests.verifier_server.conftest import LiveServer
+from tests.verifier_server.conftest import settings as settings_of
 
 CHATML = (
     "{% for message in messages %}<{{ message.role }}>{{ message.content }}</>{% endfor %}"
@@ -23,8 +25,10 @@ CHATML = (
 SCRIPT = Script(seed=2, support=128)  # ASCII only, so that tokens are characters
 
 
-def target(**given: object) -> ScriptedBackend:
-    backend = ScriptedBackend(SCRIPT, slots=4, context_length=512, max_batch_tokens=128)
+def target(seconds_per_pass: float = 0.0) -> ScriptedBackend:
+    backend = ScriptedBackend(
+        replace(SCRIPT, seconds_per_pass=seconds_per_pass), slots=4, context_length=512, max_batch_tokens=128
+    )
     backend.chat_template = CHATML
     return backend
 
@@ -45,8 +49,9 @@ def served(app: Any) -> Iterator[str]:
 
 
 @contextmanager
-def verifier(**given: Any) -> Iterator[LiveServer]:
-    live = LiveServer(settings(max_body_bytes=65536, **given.pop("settings", {})), target(), **given)
+def verifier(seconds_per_pass: float = 0.0, **given: Any) -> Iterator[LiveServer]:
+    backend = target(seconds_per_pass)
+    live = LiveServer(settings_of(max_body_bytes=65536, **given.pop("settings", {})), backend, **given)
     live.wait_until_ready()
     try:
         yield live
@@ -55,18 +60,22 @@ def verifier(**given: Any) -> Iterator[LiveServer]:
 
 
 @contextmanager
-def endpoints(kind: str) -> Iterator[tuple[str, str]]:
-    """The address of a service, the verifier alone, with server-side drafting, or the drafter; and its verifier's."""
+def endpoints(kind: str, seconds_per_pass: float = 0.0) -> Iterator[tuple[str, str]]:
+    """The address of a service, the verifier alone, with server-side drafting, or the drafter; and its verifier's.
+
+    `seconds_per_pass`: of the target; draft tokens come too late for one that takes no time.
+    """
     draft = Script(seed=2, support=128, agreement=0.8)
     if kind == "target":
-        with verifier() as live:
+        with verifier(seconds_per_pass) as live:
             yield live.url, live.url
     elif kind == "fused":
         engine = ScriptedBackend(draft, slots=4, context_length=512)
-        with verifier(draft=engine, settings={"draft_backend": "scripted", "draft_model": "1"}) as live:
+        settings = {"draft_backend": "scripted", "draft_model": "1"}
+        with verifier(seconds_per_pass, draft=engine, settings=settings) as live:
             yield live.url, live.url
     else:
-        with verifier() as live:
+        with verifier(seconds_per_pass) as live:
             pair = Pair(live.url, DraftModel(Path("2"), "scripted"), texts=4)
             with served(create_app(pair, Options(), texts=4, queue=16)) as url:
                 yield url, live.url
