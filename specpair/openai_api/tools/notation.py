@@ -1,0 +1,88 @@
+"""A notation: how models of one style write calls of tools. Each module of `notations` has one."""
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+Reading = Generator[None, str, T]  # takes one character at a time; an empty string is the end of the text
+Tools = Mapping[str, Mapping[str, Any]]  # the JSON schemas of parameters, by the names of tools
+
+
+class Broken(Exception):
+    """With the last character, or the end of the text, what was read is no call."""
+
+
+class Calls(Protocol):
+    """What a notation tells while it reads a call: `begin`, `grow` as often as need be, `end`."""
+
+    @property
+    def tools(self) -> Tools:
+        """The tools that may be called."""
+
+    def begin(self, name: str) -> None:
+        """A call of a tool. It cannot be taken back: the name is known, and the arguments begin."""
+
+    def grow(self, text: str) -> None:
+        """A piece of the JSON text of the arguments."""
+
+    def end(self) -> None:
+        """The call is whole."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Arguments one by one, each as `begin` KEY `middle` VALUE `end`. A value that is no string is JSON."""
+
+    begin: str
+    middle: str
+    end: str
+
+
+@dataclass(frozen=True)
+class BareKeys:
+    """Arguments as JSON without whitespace, but keys stand bare and strings between two `quote`, not escaped."""
+
+    quote: str
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How a style writes calls: `before` CALL (`between` CALL)* `after`; CALL is `begin` NAME `middle` ARGUMENTS `end`.
+
+    A grammar of calls is built from it. What a grammar lets through, the notation reads.
+
+    `arguments`: how these are written; None: as a JSON object.
+    `trigger`: what only a call begins with. None: nothing tells a call from other JSON before its name.
+    `tokens`: markers that models have as tokens of their own, often as control tokens. The text must show them.
+    """
+
+    begin: str
+    middle: str
+    end: str
+    between: str
+    before: str = ""
+    after: str = ""
+    arguments: Parameters | BareKeys | None = None
+    trigger: str | None = None
+    tokens: tuple[str, ...] = ()
+
+
+class Notation(Protocol):
+    """How a style writes calls, and how these are read.
+
+    `anywhere`: texts that may begin calls wherever they stand.
+    `at_line`: texts that may begin calls at the beginning of a line, of the text, and behind a call.
+    """
+
+    anywhere: tuple[str, ...]
+    at_line: tuple[str, ...]
+
+    def read(self, opener: str, calls: Calls) -> Reading[str]:
+        """Read calls behind `opener`, one of the above. Returns what was read and does not belong to them.
+
+        Raises Broken where the text ceases to be calls.
+        """
+
+    def writing(self) -> Writing:
+        """How calls are written, for grammars."""

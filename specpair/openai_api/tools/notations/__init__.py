@@ -1,0 +1,1 @@
+"""One module for each style in which models write calls."""

@@ -1,0 +1,106 @@
+"""The fixtures of canitoolcall: what models wrote, and what a reader should make of it."""
+
+import pytest
+from canitoolcall.fixtures import Fixture, load_fixtures
+from canitoolcall.pytest_plugin import assert_conforms
+from canitoolcall.results import ParsedToolCall, ParseResult
+
+from specpair.openai_api.tools.styles import Style
+from tests.specpair.openai_api.tools.support import read
+
+STYLES = {
+    "qwen3-hermes": Style.HERMES,
+    "qwen3-xml": Style.QWEN_XML,
+    "llama": Style.LLAMA,
+    "mistral": Style.MISTRAL,
+    "gemma4": Style.GEMMA,
+}
+FIXTURES = {each.id: each for each in load_fixtures(families=list(STYLES))}
+THOUGHTS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<|channel>thought\n", "<channel|>"))
+
+PYTHONIC = "Llama 4 writes calls as Python; there is no style for that"
+CUT = "a call that the end cuts is content as it was written, and not dropped"
+# Where we differ, and why.
+DIFFERENT = {
+    "llama/l4-vllm-pythonic-more-types": PYTHONIC,
+    "llama/l4-vllm-pythonic-parameterless": PYTHONIC,
+    "llama/l4-vllm-pythonic-escaped-strings": PYTHONIC,
+    "llama/l4-vllm-pythonic-parallel-no-spaces": PYTHONIC,
+    "llama/l4-vllm-pythonic-python-start-end": PYTHONIC,
+    "llama/l4-bug-leading-underscore-identifier": PYTHONIC,
+    "llama/l4-meta-pythonic-parallel": PYTHONIC,
+    "llama/l4-meta-pythonic-int-and-string": PYTHONIC,
+    "gemma4/truncated-second-parallel-call": CUT,
+    "qwen3-hermes/truncated-second-parallel-call": CUT,
+    "qwen3-xml/llamacpp-q35-call-inside-think": "its call ends its thoughts; who reads thoughts decides about that",
+}
+# In a stream, arguments have been told when the end cuts the call. They stand; `CallEnded` says that it is not whole.
+TOLD_BEFORE_THE_CUT = {
+    "gemma4/truncated-before-close",
+    "gemma4/truncated-mid-string",
+    "llama/l3-truncated-inside-parameters",
+    "mistral/v13think-truncated-in-arguments",
+    "qwen3-hermes/bug-sglang-30480-truncated-mid-arguments",
+    "qwen3-hermes/truncated-mid-arguments-no-thinking",
+    "qwen3-hermes/truncated-mid-arguments-thinking",
+    "qwen3-hermes/vllm-invalid-json-missing-brace",
+    "qwen3-xml/q38-truncated-in-parameter",
+}
+
+
+def split(fixture: Fixture) -> tuple[str | None, str]:
+    """The thoughts before a text, and the text. The prompt may have begun them."""
+    text, prompt = fixture.raw_output, (fixture.generation_prompt or "").rstrip()
+    for begin, end in THOUGHTS:
+        if text.startswith(begin) or prompt.endswith(begin):
+            thoughts, _, text = text.removeprefix(begin).partition(end)
+            return thoughts.strip("\n") or None, text
+    return None, text
+
+
+def parsed(fixture: Fixture, *, whole: bool, step: int) -> tuple[ParseResult, list[bool | None]]:
+    """What is read of a fixture in parts of `step` characters, and which calls are whole."""
+    thoughts, text = split(fixture)
+    tools = {each["function"]["name"]: each["function"].get("parameters", {}) for each in fixture.tools}
+    cuts = range(step, max(len(text), step), step)
+    said = read(STYLES[fixture.family], tools, text, cuts, whole=whole)
+    calls = tuple(ParsedToolCall(call.name, call.arguments) for call in said.calls)
+    result = ParseResult(content=said.content or None, reasoning_content=thoughts, tool_calls=calls)
+    return result, [call.whole for call in said.calls]
+
+
+def conforms(fixture: Fixture, result: ParseResult) -> bool:
+    """Whether a result is what the fixture expects. Whitespace around content does not count."""
+    try:
+        assert_conforms(fixture, result, soft=True)
+    except AssertionError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", FIXTURES)
+def test_whole_calls(name: str) -> None:
+    result, whole = parsed(FIXTURES[name], whole=True, step=10**6)
+    assert all(whole)
+    if name in DIFFERENT:
+        assert not conforms(FIXTURES[name], result), "it is as expected: take it off the list"
+    else:
+        assert_conforms(FIXTURES[name], result, soft=True)
+
+
+@pytest.mark.parametrize("name", FIXTURES)
+@pytest.mark.parametrize("step", [1, 7])
+def test_calls_as_they_grow(name: str, step: int) -> None:
+    result, whole = parsed(FIXTURES[name], whole=False, step=step)
+    if name in TOLD_BEFORE_THE_CUT:
+        assert whole == [False]
+    elif name in DIFFERENT:
+        assert not conforms(FIXTURES[name], result)
+    else:
+        assert all(whole)
+        assert_conforms(FIXTURES[name], result, soft=True)
+
+
+def test_every_fixture_of_the_styles_is_read() -> None:
+    numbers = {family: sum(each.family == family for each in FIXTURES.values()) for family in STYLES}
+    assert numbers == {"qwen3-hermes": 50, "qwen3-xml": 54, "llama": 34, "mistral": 47, "gemma4": 48}
