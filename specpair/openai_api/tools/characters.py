@@ -17,17 +17,17 @@ def ignored(_: str) -> None:
 def blank(tell: Tell = ignored, c: str | None = None) -> Reading[str]:
     """Read whitespace. Returns the first character that is none. `c`: a character that was read already."""
     if c is None:
-        c = yield
+        c = yield None
     while c in _WHITESPACE:
         tell(c)
-        c = yield
+        c = yield None
     return c
 
 
 def literal(text: str) -> Reading[None]:
     """Read this text. Raises Broken if another stands there."""
     for wanted in text:
-        if (yield) != wanted:
+        if (yield None) != wanted:
             raise Broken
 
 
@@ -36,7 +36,7 @@ def one_of(texts: Sequence[str], c: str | None = None) -> Reading[tuple[str | No
 
     The end of the text counts as one of them that was cut: nothing was read instead.
     """
-    seen = (yield) if c is None else c
+    seen = (yield None) if c is None else c
     last = seen
     while last:
         found = seen.lstrip()
@@ -44,7 +44,7 @@ def one_of(texts: Sequence[str], c: str | None = None) -> Reading[tuple[str | No
             return found, ""
         if found and not any(text.startswith(found) for text in texts):
             return None, seen
-        last = yield
+        last = yield None
         seen += last
     return None, ""
 
@@ -57,7 +57,7 @@ def tool_name(calls: Calls, stops: str, c: str | None = None) -> Reading[tuple[s
     name = ""
     while True:
         if c is None:
-            c = yield
+            c = yield None
         if c and c in stops and name.strip() in calls.tools:
             return name.strip(), c
         name += c

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from specpair.openai_api.tools.characters import Tell, blank
 from specpair.openai_api.tools.notation import Broken, Reading
@@ -19,7 +20,9 @@ _LONGEST_NUMBER = 400  # characters
 _HEX = frozenset("0123456789abcdefABCDEF")
 _ESCAPES = frozenset('"\\/bfnrt')
 _FIRST_HALF, _SECOND_HALF = re.compile(r"\\u[dD][89abAB].."), re.compile(r"\\u[dD][c-fC-F]..")
+_HALF = re.compile("[\ud800-\udfff]")
 _LOST = "\\ufffd"
+_PLAIN = re.compile(r'[^"\\\x00-\x1f]+')  # text of a string that is told as it is
 _SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null")
 _BEGINNING = re.compile(
     r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:(?<=[0-9])[eE][-+]?[0-9]*)?)?"
@@ -98,7 +101,7 @@ def scalar(c: str, tell: Tell) -> Reading[str]:
     while c and len(text) < _LONGEST_NUMBER and _BEGINNING.fullmatch(text + c):
         tell(c)
         text += c
-        c = yield
+        c = yield None
     if not _SCALAR.fullmatch(text):
         raise Broken
     return c
@@ -115,7 +118,7 @@ def string(tell: Tell) -> Reading[None]:
     """Read a string behind its quotation mark. Each piece that is told is a JSON string's content by itself."""
     first = ""  # the escape of the first half of a pair, which waits for the second
     while True:
-        c = yield
+        c = yield _PLAIN
         piece = (yield from _escape()) if c == "\\" else c
         second = _SECOND_HALF.fullmatch(piece) is not None
         if first or second:
@@ -135,11 +138,11 @@ def string(tell: Tell) -> Reading[None]:
 
 def _escape() -> Reading[str]:
     """Read an escape behind its backslash, and return it."""
-    c = yield
+    c = yield None
     if c == "u":
         digits = ""
         while len(digits) < 4:
-            digit = yield
+            digit = yield None
             if digit not in _HEX:
                 raise Broken
             digits += digit
@@ -188,23 +191,16 @@ def _alone(tell: Tell) -> Reading[None]:
         raise Broken
 
 
-def whole_value(text: str) -> str | None:
-    """The JSON of a value, in the form above; None: the text is none."""
-    pieces: list[str] = []
+def is_scalar(text: str) -> bool:
+    """Whether a text is a number, true, false or null."""
+    return len(text) < _LONGEST_NUMBER and _SCALAR.fullmatch(text) is not None
 
-    def only() -> Reading[None]:
-        behind = yield from value((yield from blank()), pieces.append)
-        if (yield from blank(c=behind)):
-            raise Broken
 
-    reading = only()
-    next(reading)
+def whole_value(text: str) -> tuple[Any, str] | None:
+    """A value, and its JSON in the form above; None: the text is no JSON."""
     try:
-        for c in text:
-            reading.send(c)
-        reading.send("")
-    except StopIteration:
-        return "".join(pieces)
-    except Broken:
-        pass
-    return None
+        value = json.loads(text, strict=False)
+        written = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError):
+        return None
+    return value, text.strip() if is_scalar(text.strip()) else _HALF.sub("\ufffd", written)

@@ -1,11 +1,14 @@
 """A notation: how models of one style write calls of tools. Each module of `notations` has one."""
 
+import re
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
-Reading = Generator[None, str, T]  # takes one character at a time; an empty string is the end of the text
+# Takes one character at a time; an empty string is the end of the text. It may yield a pattern: it takes what that
+# matches at once.
+Reading = Generator[re.Pattern[str] | None, str, T]
 Tools = Mapping[str, Mapping[str, Any]]  # the JSON schemas of parameters, by the names of tools
 
 

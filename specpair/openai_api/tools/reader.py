@@ -39,6 +39,7 @@ class Reader:
         self._kept = ""  # what may be the beginning of an opener
         self._at_line = True  # nothing but whitespace stands on the line so far
         self._reading: Reading[str] | None = None  # of what may be a call
+        self._run: re.Pattern[str] | None = None  # what it takes at once
         self._read: list[str] = []  # of it, what was not told
         self._from_opener = False  # whether that begins with the opener
 
@@ -79,25 +80,29 @@ class Reader:
         end = found.end() - 1
         self._say(pending[: end - len(opener)])
         self._reading = self._notation.read(opener, self._telling)
-        next(self._reading)
+        self._run = next(self._reading)
         self._read, self._from_opener = [opener], True
         return pending[end:]
 
     def _go_on(self, reading: Reading[str], pending: str) -> str:
         """Read on. Returns what is still to be read when this is no call, or no longer one."""
-        for at, c in enumerate(pending):
+        at = 0
+        while at < len(pending):
+            run = self._run.match(pending, at) if self._run else None
+            c = run[0] if run else pending[at]
+            at += len(c)
             self._read.append(c)
             try:
-                reading.send(c)
+                self._run = reading.send(c)
                 self._forget([])
             except StopIteration as ended:
                 self._forget([])
                 self._reading, self._at_line = None, True
-                return str(ended.value) + pending[at + 1 :]
+                return str(ended.value) + pending[at:]
             except Broken:
                 self._forget([c])
                 self._reading = None
-                return self._broken() + pending[at + 1 :]
+                return self._broken() + pending[at:]
         return ""
 
     def _forget(self, last: list[str]) -> None:

@@ -1,13 +1,15 @@
 """Gemma 4: `<|tool_call>call:NAME{KEY:VALUE,…}<tool_call|>`, with bare keys and strings between `<|"|>`."""
 
 import json
+import re
 
 from specpair.openai_api.tools.characters import Tell, blank, literal, one_of, tool_name
-from specpair.openai_api.tools.json_text import escaped, nested, quoted, whole_value
+from specpair.openai_api.tools.json_text import escaped, is_scalar, nested, quoted
 from specpair.openai_api.tools.notation import BareKeys, Broken, Calls, Reading, Writing
 
 _BEGIN, _END, _CALL, _QUOTE = "<|tool_call>", "<tool_call|>", "call:", '<|"|>'
 _LONGEST = 1024  # characters of a key, or of a value without quotes
+_PLAIN = re.compile(r"[^<]+")  # text of a string that ends none
 _NO_TEXT = frozenset(["", "<", "{", "[", "\n"])  # what a key or a value without quotes cannot hold
 
 
@@ -50,7 +52,7 @@ def _leaf(c: str, tell: Tell) -> Reading[str | None]:
         yield from quoted(tell)
         return None
     word, c = yield from _bare(c, ",}]")
-    tell(whole_value(word) or json.dumps(word, ensure_ascii=False))
+    tell(word if is_scalar(word) else json.dumps(word, ensure_ascii=False))
     return c
 
 
@@ -74,7 +76,7 @@ def _bare(c: str, stops: str) -> Reading[tuple[str, str]]:
         text += c
         if c in _NO_TEXT or len(text) > _LONGEST:
             raise Broken
-        c = yield
+        c = yield None
     if not text:
         raise Broken
     return text.rstrip(), c
@@ -86,9 +88,12 @@ def _string(tell: Tell) -> Reading[None]:
     tell('"')
     held = ""  # what may be the beginning of the quote behind it
     while held != _QUOTE:
-        c = yield
+        c = yield None if held else _PLAIN
         if not c:
             raise Broken
+        if not held and c[0] != _QUOTE[0]:
+            tell(escaped(c))
+            continue
         held += c
         while not _QUOTE.startswith(held):
             tell(escaped(held[0]))

@@ -37,7 +37,7 @@ class Generic:
 def _in_fence() -> Reading[str]:
     """Read the language behind a fence. Returns the first character of what is in it."""
     language = ""
-    while not (c := (yield)).isspace() and c not in ("{", "["):
+    while not (c := (yield None)).isspace() and c not in ("{", "["):
         language += c
         if not (c.isalnum() or c == "_") or len(language) > _LONGEST_LANGUAGE:
             raise Broken

@@ -56,7 +56,7 @@ def _marker(c: str) -> Reading[None]:
     if found is None:
         raise Broken
     if found == _ID:
-        while (c := (yield)) != "[":
+        while (c := (yield None)) != "[":
             if not c.isalnum():
                 raise Broken
         yield from literal(_ARGUMENTS[1:])

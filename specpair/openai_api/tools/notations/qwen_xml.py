@@ -1,6 +1,7 @@
 """Qwen3-Coder and later: `<tool_call><function=NAME><parameter=KEY>VALUE</parameter>…</function></tool_call>`."""
 
 import json
+import re
 
 from specpair.openai_api.tools.characters import Tell, blank, literal, one_of, tool_name
 from specpair.openai_api.tools.json_text import escaped
@@ -10,6 +11,7 @@ from specpair.openai_api.tools.values import json_of, types_of
 _BEGIN, _END = "<tool_call>", "</tool_call>"
 _FUNCTION, _END_FUNCTION = "<function=", "</function>"
 _PARAMETER, _END_PARAMETER = "<parameter=", "</parameter>"
+_PLAIN = re.compile(r"[^\n<]+")  # text of a value that ends none
 _LONGEST = 256  # characters of a key, and of what is read ahead
 
 
@@ -102,10 +104,13 @@ class _Ahead:
                     return
                 tell(self.text[0])
                 self.text = self.text[1:]
-            yield from self._more()
+            yield from self._more(None if self.text else _PLAIN)
+            if self.text[0] not in "\n<":
+                tell(self.text)
+                self.text = ""
 
-    def _more(self) -> Reading[None]:
-        c = yield
+    def _more(self, run: re.Pattern[str] | None = None) -> Reading[None]:
+        c = yield run
         if not c:
             raise Broken
         self.text += c

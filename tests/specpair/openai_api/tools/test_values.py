@@ -38,7 +38,12 @@ def made(text: str, schema: Any, **others: Any) -> Any:
         ("5", {"enum": [5, 6]}, 5),
         ("5", {"const": "5"}, "5"),
         ("5", {}, 5),
+        ('"5"', {}, '"5"'),
+        ('"5"', {"type": ["string", "null"]}, '"5"'),
+        ("[1e999, NaN]", {}, "[1e999, NaN]"),
+        ('["\\ud800"]', {"type": "array"}, ["\ufffd"]),
         ("05", {}, "05"),
+        ("True", {}, "True"),
         ("5", None, 5),
         ("5", {"type": 7}, 5),
         ('{"a": 1}', {"$ref": "#/$defs/y~1z"}, '{"a": 1}'),
@@ -50,6 +55,11 @@ def made(text: str, schema: Any, **others: Any) -> Any:
 def test_the_types_of_a_schema_decide(text: str, schema: Any, value: Any) -> None:
     found = made(text, schema, **{"$defs": {"y/z": {"type": "string"}, "loop": {"$ref": "#/$defs/loop"}}})
     assert (found, type(found)) == (value, type(value))
+
+
+def test_schemas_that_refer_to_themselves_take_no_time() -> None:
+    schema = {"anyOf": [{"$ref": "#/properties/x"}] * 100}
+    assert types_of({"properties": {"x": schema}}, "x") == frozenset()
 
 
 def test_parameters_that_the_schema_does_not_name() -> None:
