@@ -78,11 +78,11 @@ class Vocabulary(ABC):
                 begins = at == 0 and not (begin and part.control and part.text.startswith(begin))
                 ids += self.encode(part.text, add_begin=begins, parse_control=part.control)
             else:
-                ids += self._after_token(part.text)
+                ids += self.encode_after_token(part.text)
         return ids
 
-    def _after_token(self, text: str) -> list[int]:
-        """The ids of plain text that stands after a control token."""
+    def encode_after_token(self, text: str) -> list[int]:
+        """The ids of plain text that stands after a control token, without the space that some put before a text."""
         if not self._spaces_only_first:
             return self.encode(text, add_begin=False)
         start = self.encode(_LINE_BREAK, add_begin=False)

@@ -17,6 +17,7 @@ from specpair.http_service.replies.json_reply import JsonReply
 from specpair.openai_api.chat.prompt import chat_parts
 from specpair.openai_api.chat.template import Renderer
 from specpair.openai_api.generation import Choices, MakeTexts, Order
+from specpair.openai_api.infill import infill_ids, infill_tokens
 from specpair.openai_api.limits import check_bias, check_draft_n, check_fits, check_ids, check_size
 from specpair.openai_api.messages import replies
 from specpair.openai_api.messages.formats import ChatFormat, CompletionFormat, Format
@@ -25,7 +26,7 @@ from specpair.openai_api.messages.requests import ChatRequest, CompletionRequest
 from specpair.openai_api.messages.speculative import Speculative
 from specpair.openai_api.places import Places, QueuedEvents
 from specpair.openai_api.texts import Target, TextRequest, TextSource
-from specpair.protocol.errors import NoChatTemplate, UnknownModel
+from specpair.protocol.errors import InvalidRequest, NoChatTemplate, UnknownModel
 
 R = TypeVar("R", CompletionRequest, ChatRequest)
 _AT_ONCE = 4  # prompts of a request that are encoded, as that may be a request to a far verifier for each
@@ -73,10 +74,11 @@ class Endpoints:
 
         async def texts() -> Choices:
             target = self._target(message.model)
+            echo, suffix = bool(message.echo), message.suffix or ""
             prompts: list[_Prompt] = []
             for at in range(0, len(given), _AT_ONCE):
                 group = zip(names[at : at + _AT_ONCE], given[at : at + _AT_ONCE], strict=True)
-                prompts += await asyncio.gather(*(self._prompt(*each, target, bool(message.echo)) for each in group))
+                prompts += await asyncio.gather(*(self._prompt(*each, target, suffix, echo) for each in group))
             prefixes = [prompt.text for prompt in prompts for _ in range(message.choices)]
             form = CompletionFormat(target.vocabulary, message.top_logprobs_wanted is not None, prefixes)
             return await self._texts(message, target, form, [prompt.ids for prompt in prompts], caller, began)
@@ -131,13 +133,31 @@ class Endpoints:
         if name not in (None, "", served):
             raise UnknownModel(f"model: {str(name)[:80]!r} is not served here, {served!r} is", param="model")
 
-    async def _prompt(self, name: str, given: str | list[int], target: Target, echo: bool) -> _Prompt:
+    async def _prompt(self, name: str, given: str | list[int], target: Target, suffix: str, echo: bool) -> _Prompt:
+        if suffix:
+            return await self._gap(name, given, target, suffix, echo)
         if isinstance(given, str):
             return _Prompt(await self._encode(name, given, target), given if echo else "")
         check_fits(name, len(given), target)
         check_ids(name, given, target)
         text = target.vocabulary.decode(given).decode(errors="replace")
         return _Prompt(given, text if echo else "")
+
+    async def _gap(self, name: str, given: str | list[int], target: Target, suffix: str, echo: bool) -> _Prompt:
+        """The prompt for the text between a given one and a suffix. Raises InvalidRequest where there can be none."""
+        tokens = infill_tokens(target.vocabulary)
+        if tokens is None:
+            raise InvalidRequest(
+                f"suffix: not supported: the vocabulary of {target.name} has no fill-in-the-middle tokens (that of "
+                "Qwen2.5-Coder has some, for example): leave it out",
+                param="suffix",
+            )
+        if not isinstance(given, str):
+            raise InvalidRequest("suffix: it goes with prompts that are text, not with token ids", param="suffix")
+        check_size(name, len(given.encode()) + len(suffix.encode()), target)
+        ids = await self._source.encoding(lambda vocabulary: infill_ids(tokens, vocabulary, given, suffix))
+        check_fits(name, len(ids), target)
+        return _Prompt(ids, given if echo else "")
 
     async def _conversation(self, message: ChatRequest, target: Target) -> list[int]:
         if not target.chat_template:

@@ -42,7 +42,6 @@ _SWITCHED_OFF = (  # parameters of steps that are refused unless they are off
     *("dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers"),
 )
 _TEXT: dict[str, tuple[Any, ...]] = {
-    "suffix": ("",),
     "use_beam_search": (False,),
     "early_stopping": (False,),
     "length_penalty": (1,),
@@ -94,6 +93,7 @@ _CHAT: dict[str, tuple[Any, ...]] = {
     "audio": (),
     "web_search_options": (),
     "moderation": (),
+    "suffix": ("",),
     "verbosity": ("medium",),
     "reasoning": ({},),
     "include_reasoning": (True,),
@@ -107,7 +107,9 @@ _CHAT: dict[str, tuple[Any, ...]] = {
     "documents": ([],),
     "chat_template": ("",),
 }
-_COMPLETION = {name: values for name, values in _CHAT.items() if name not in ("echo", "add_special_tokens")} | {
+_COMPLETION = {
+    name: values for name, values in _CHAT.items() if name not in ("echo", "suffix", "add_special_tokens")
+} | {
     "add_special_tokens": (True,),
     "top_logprobs": (0,),
     "reasoning_effort": ("none",),

@@ -170,6 +170,13 @@ class CompletionRequest(_Generation):
             description=f"Text, token ids, or a list of either: each is continued. At most {MOST_TEXTS} texts with `n`."
         ),
     ]
+    suffix: Annotated[
+        str | None,
+        Field(
+            description="What comes behind the text, which fills the gap between a prompt and this. Only where the "
+            "vocabulary has fill-in-the-middle tokens, and with prompts that are text."
+        ),
+    ] = None
     echo: Annotated[bool | None, Field(description="Whether the text begins with the prompt.")] = None
     logprobs: Annotated[
         Logprobs | Literal[False] | None,
