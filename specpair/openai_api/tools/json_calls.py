@@ -4,7 +4,7 @@ from specpair.openai_api.tools.characters import Tell, blank, ignored
 from specpair.openai_api.tools.json_text import object_in_string, scalar, text_of_string, value
 from specpair.openai_api.tools.notation import Broken, Calls, Reading
 
-_NAMES, _ARGUMENTS = ("name",), ("arguments", "parameters")
+_NAMES, _ARGUMENTS = ("name", "tool_name"), ("arguments", "parameters")
 
 
 def call_object(calls: Calls, *, lone: bool) -> Reading[str | None]:

@@ -22,7 +22,7 @@ _ESCAPES = frozenset('"\\/bfnrt')
 _FIRST_HALF, _SECOND_HALF = re.compile(r"\\u[dD][89abAB].."), re.compile(r"\\u[dD][c-fC-F]..")
 _HALF = re.compile("[\ud800-\udfff]")
 _LOST = "\\ufffd"
-_PLAIN = re.compile(r'[^"\\\x00-\x1f]+')  # text of a string that is told as it is
+_PLAIN = re.compile(r'[^"\'\\\x00-\x1f]+')  # text of a string that is told as it is
 _SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null")
 _BEGINNING = re.compile(
     r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:(?<=[0-9])[eE][-+]?[0-9]*)?)?"
@@ -88,7 +88,12 @@ def _leaf(c: str, tell: Tell) -> Reading[str | None]:
 def _key(c: str, tell: Tell) -> Reading[str | None]:
     if c != '"':
         raise Broken
-    yield from quoted(tell)
+    return (yield from quoted_key(tell, c))
+
+
+def quoted_key(tell: Tell, mark: str) -> Reading[str]:
+    """Read a key behind its quotation mark, and its colon. Returns the first character of the value."""
+    yield from quoted(tell, mark)
     if (yield from blank(tell)) != ":":
         raise Broken
     tell(":")
@@ -107,14 +112,14 @@ def scalar(c: str, tell: Tell) -> Reading[str]:
     return c
 
 
-def quoted(tell: Tell) -> Reading[None]:
-    """Read a string behind its quotation mark. Tells both marks, too."""
+def quoted(tell: Tell, mark: str = '"') -> Reading[None]:
+    """Read a string behind its quotation mark, and tell it with JSON's marks."""
     tell('"')
-    yield from string(tell)
+    yield from string(tell, mark)
     tell('"')
 
 
-def string(tell: Tell) -> Reading[None]:
+def string(tell: Tell, mark: str = '"') -> Reading[None]:
     """Read a string behind its quotation mark. Each piece that is told is a JSON string's content by itself."""
     first = ""  # the escape of the first half of a pair, which waits for the second
     while True:
@@ -126,14 +131,14 @@ def string(tell: Tell) -> Reading[None]:
             first = ""
         if second:
             continue
-        if c == '"':
+        if c == mark:
             return
         if not c:
             raise Broken
         if _FIRST_HALF.fullmatch(piece):
             first = piece
         else:
-            tell(escaped(piece) if c < " " else piece)
+            tell(escaped(piece) if c < " " or c == '"' else piece)
 
 
 def _escape() -> Reading[str]:
@@ -149,6 +154,8 @@ def _escape() -> Reading[str]:
         return "\\u" + digits
     if not c:
         raise Broken
+    if c == "'":  # no escape of JSON, but models write it
+        return c
     return "\\" + c if c in _ESCAPES else escaped("\\" + c)
 
 

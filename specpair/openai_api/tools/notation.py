@@ -35,7 +35,10 @@ class Calls(Protocol):
 
 @dataclass(frozen=True)
 class Parameters:
-    """Arguments one by one, each as `begin` KEY `middle` VALUE `end`. A value that is no string is JSON."""
+    """Arguments one by one, each as `begin` KEY `middle` VALUE `end`. A value that is no string is JSON.
+
+    Strings stand as they are: one that holds `end`, or a line that begins with a marker, may be read as ending there.
+    """
 
     begin: str
     middle: str
@@ -44,16 +47,28 @@ class Parameters:
 
 @dataclass(frozen=True)
 class BareKeys:
-    """Arguments as JSON without whitespace, but keys stand bare and strings between two `quote`, not escaped."""
+    """Arguments as JSON, but keys stand bare and strings between two `quote`, as they are.
+
+    A key holds no punctuation of JSON, a string no `quote`.
+    """
 
     quote: str
+
+
+@dataclass(frozen=True)
+class Keywords:
+    """Arguments as Python writes them: KEY `middle` VALUE, with `between` between them. A key is an identifier."""
+
+    middle: str
+    between: str
 
 
 @dataclass(frozen=True)
 class Writing:
     """How a style writes calls: `before` CALL (`between` CALL)* `after`; CALL is `begin` NAME `middle` ARGUMENTS `end`.
 
-    A grammar of calls is built from it. What a grammar lets through, the notation reads.
+    A grammar of calls is built from it, and the notation reads what such a grammar lets through. Where NAME
+    stands in a JSON object, it is the content of a JSON string.
 
     `arguments`: how these are written; None: as a JSON object.
     `trigger`: what only a call begins with. None: nothing tells a call from other JSON before its name.
@@ -66,7 +81,7 @@ class Writing:
     between: str
     before: str = ""
     after: str = ""
-    arguments: Parameters | BareKeys | None = None
+    arguments: Parameters | BareKeys | Keywords | None = None
     trigger: str | None = None
     tokens: tuple[str, ...] = ()
 

@@ -9,6 +9,7 @@ from specpair.openai_api.tools.notations.generic import Generic
 from specpair.openai_api.tools.notations.hermes import Hermes
 from specpair.openai_api.tools.notations.llama import Llama
 from specpair.openai_api.tools.notations.mistral import Mistral
+from specpair.openai_api.tools.notations.pythonic import Pythonic
 from specpair.openai_api.tools.notations.qwen_xml import QwenXml
 
 
@@ -21,6 +22,7 @@ class Style(StrEnum):
     MISTRAL = "mistral"
     MISTRAL_LIST = "mistral-list"
     GEMMA = "gemma"
+    PYTHONIC = "pythonic"
     JSON = "json"
 
 
@@ -31,6 +33,7 @@ NOTATIONS: dict[Style, Notation] = {
     Style.MISTRAL: Mistral(as_list=False),
     Style.MISTRAL_LIST: Mistral(as_list=True),
     Style.GEMMA: Gemma(),
+    Style.PYTHONIC: Pythonic(),
     Style.JSON: Generic(),
 }
 
@@ -42,6 +45,7 @@ _SIGNS = (
     (Style.QWEN_XML, r"<tool_call>(?s:.){,40}<function=(?s:.)*<parameter="),
     (Style.HERMES, r"<tool_call>(?s:.){,40}\{\\?\"name\\?\""),
     (Style.LLAMA, r"\{\"name\": function name, \"parameters\": "),
+    (Style.PYTHONIC, r"<\|tool_call_start\|>\[|<\|tool_list_start\|>|List of tools: \[|\[func_name1\("),
 )
 
 

@@ -1,4 +1,4 @@
-"""Plain JSON: an object `{"name": NAME, "arguments": {…}}` or a list of them, perhaps in a fence of three backticks."""
+"""Plain JSON: an object `{"name": NAME, "arguments": {…}}` or a list of them, perhaps in a fence or between markers."""
 
 from specpair.openai_api.tools.characters import blank, one_of
 from specpair.openai_api.tools.json_calls import call_list, call_object
@@ -6,32 +6,56 @@ from specpair.openai_api.tools.notation import Broken, Calls, Reading, Writing
 
 _FENCE = "```"
 _LONGEST_LANGUAGE = 16  # characters
+# What stands behind calls, by what stands before them. It may be missing.
+_MARKERS = {
+    "<tool_call>": "</tool_call>",
+    "<tool_calls>": "</tool_calls>",  # Apriel, MiniMax-M1
+    "<TOOLCALL>": "</TOOLCALL>",  # Nemotron Nano v2
+    "<|tool_call|>": "<|/tool_call|>",  # Granite 3.3 (without an end), Phi-4-mini
+    "<|START_ACTION|>": "<|END_ACTION|>",  # Command R7B
+    "<|function_call|>": "",  # GigaChat 3.1
+    "functools[": "",  # FireFunction; the bracket is that of the list
+}
 
 
 class Generic:
-    """For models whose template shows none of the other styles."""
+    """For models whose template shows none of the other styles. Several objects may follow each other."""
 
-    anywhere: tuple[str, ...] = ()
+    anywhere: tuple[str, ...] = tuple(_MARKERS)
     at_line: tuple[str, ...] = ("{", "[", _FENCE)
 
     def read(self, opener: str, calls: Calls) -> Reading[str]:
-        c: str | None = (yield from _in_fence()) if opener == _FENCE else opener
+        marked = opener in _MARKERS
+        c: str | None = opener[-1]
+        if opener == _FENCE:
+            c = yield from _in_fence()
+        elif marked and c != "[":
+            c = yield from blank()
+        end = _MARKERS.get(opener, _FENCE)
         while True:
             behind = None
             if c == "[":
-                yield from call_list(calls, lone=True)
+                yield from call_list(calls, lone=not marked)
             elif c == "{":
-                behind = yield from call_object(calls, lone=True)
+                behind = yield from call_object(calls, lone=not marked)
             else:
                 raise Broken
-            if opener != _FENCE:
+            if opener in "{[" or not end:
                 return behind or ""
-            c, other = yield from one_of((_FENCE, "{"), behind)
+            c, other = yield from one_of((end, "{"), behind)
             if c != "{":
                 return other
 
     def writing(self) -> Writing:
-        return Writing(begin='{"name": "', middle='", "arguments": ', end="}", between=", ", before="[", after="]")
+        return Writing(
+            before="[",
+            begin='{"name": "',
+            middle='", "arguments": ',
+            end="}",
+            between=", ",
+            after="]",
+            tokens=tuple(each for each in (*_MARKERS, *_MARKERS.values()) if each),
+        )
 
 
 def _in_fence() -> Reading[str]:

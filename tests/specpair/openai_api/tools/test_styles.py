@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.openai_api.tools.notation import BareKeys, Parameters, Writing
+from specpair.openai_api.tools.notation import BareKeys, Keywords, Parameters, Writing
 from specpair.openai_api.tools.styles import NOTATIONS, Style, style_of
 from tests.specpair.openai_api.tools.support import Call, Said, read, tool
 
@@ -39,6 +39,19 @@ def bare(value: Any, quote: str) -> str:
     return json.dumps(value)
 
 
+def python(value: Any) -> str:
+    """A value as a literal of Python, with the escapes that JSON has, too."""
+    match value:
+        case str():
+            text = json.dumps(value, ensure_ascii=False)
+            return text if '"' in value else "'" + text[1:-1].replace("'", "\\'") + "'"
+        case list():
+            return f"[{', '.join(map(python, value))}]"
+        case dict():
+            return "{" + ", ".join(f"{python(key)}: {python(each)}" for key, each in value.items()) + "}"
+    return repr(value)
+
+
 def written(writing: Writing, calls: list[tuple[str, dict[str, Any]]]) -> str:
     """Calls as a style writes them."""
     texts = []
@@ -48,6 +61,8 @@ def written(writing: Writing, calls: list[tuple[str, dict[str, Any]]]) -> str:
                 text = json.dumps(arguments)
             case BareKeys(quote):
                 text = bare(arguments, quote)
+            case Keywords(middle, between):
+                text = between.join(f"{key}{middle}{python(value)}" for key, value in arguments.items())
             case Parameters(begin, middle, end):
                 values = {key: each if isinstance(each, str) else json.dumps(each) for key, each in arguments.items()}
                 text = "".join(f"{begin}{key}{middle}{value}{end}" for key, value in values.items())
@@ -96,6 +111,7 @@ def test_a_trigger_and_tokens_stand_in_what_a_style_writes_or_reads(style: Style
         ("'<function=' + name + '>' + arguments | tojson + '</function>'", Style.JSON),
         ('Respond in the format {"name": function name, "parameters": dictionary}', Style.LLAMA),
         ("'[TOOL_CALLS]' + name + '[ARGS]' + arguments", Style.MISTRAL),
+        ('"<|tool_call_start|>[" + (tool_calls | join(", ")) + "]<|tool_call_end|>"', Style.PYTHONIC),
         ("'[TOOL_CALLS][' for tool_call in message.tool_calls", Style.MISTRAL_LIST),
         ("'<|tool_call>call:' + function['name'] + '{'", Style.GEMMA),
     ],
