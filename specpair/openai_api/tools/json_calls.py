@@ -5,6 +5,7 @@ from specpair.openai_api.tools.json_text import object_in_string, scalar, text_o
 from specpair.openai_api.tools.notation import Broken, Calls, Reading
 
 _NAMES, _ARGUMENTS = ("name", "tool_name"), ("arguments", "parameters")
+_BESIDE = ("type", "id", "tool_call_id")  # other keys that may stand before the name
 
 
 def call_object(calls: Calls, *, lone: bool) -> Reading[str | None]:
@@ -12,7 +13,8 @@ def call_object(calls: Calls, *, lone: bool) -> Reading[str | None]:
 
     A call whose arguments are whole lacks nothing but its bracket: other text behind them ends it, too.
 
-    `lone`: no marker says that this is a call, so that JSON without arguments is none.
+    `lone`: no marker says that this is a call. JSON without arguments is none then, nor is JSON that begins with other
+    keys, of which nothing is held back for long.
     """
     name: str | None = None
     told = False  # whether the arguments were
@@ -43,6 +45,8 @@ def call_object(calls: Calls, *, lone: bool) -> Reading[str | None]:
                 calls.begin(name)
                 behind = yield from arguments(c, calls.grow)
                 told = True
+        elif lone and name is None and key not in _BESIDE:
+            raise Broken
         else:
             behind = yield from value(c, ignored)
         c = yield from blank(c=behind)

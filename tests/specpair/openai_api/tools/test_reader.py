@@ -97,6 +97,7 @@ LOOK = Call("look", '{"a": 1}', whole=True)
         (Style.LLAMA, f"So: {CALL}", f"So: {CALL}", []),
         (Style.LLAMA, f"So: <|python_tag|>{CALL}", "So: ", [LOOK]),
         (Style.LLAMA, '<|python_tag|>print("f")', '<|python_tag|>print("f")', []),
+        (Style.LLAMA, f'{{"type": "function", {CALL[1:]}', "", [LOOK]),
         (Style.LLAMA, '{"name": "f"}', '{"name": "f"}', []),
         (Style.LLAMA, '{"name": "f", "a": 1} x', '{"name": "f", "a": 1} x', []),
         (Style.MISTRAL, '[TOOL_CALLS]look[ARGS]{"a": 1}[TOOL_CALLS]look{"a": 1}', "", [LOOK, LOOK]),
@@ -187,6 +188,13 @@ def test_strings_in_xml_grow_and_other_values_come_at_once() -> None:
     assert reader.feed("2</parameter><parameter=b>x\n</") == [ArgumentsGrew(0, '12, "b": "x')]
     assert reader.feed("p>") == [ArgumentsGrew(0, "\\n</p>")]
     assert reader.feed("</parameter></function>") == [ArgumentsGrew(0, '"}'), CallEnded(0)]
+
+
+@pytest.mark.parametrize("style", [Style.LLAMA, Style.JSON])
+def test_other_json_is_told_from_its_first_key_on(style: Style) -> None:
+    reader = Reader(style, TOOLS)
+    assert reader.feed('{"answer') == []
+    assert reader.feed('": {"name') == [Content('{"answer": {"name')]
 
 
 def test_what_was_told_stands_and_the_rest_of_a_broken_call_is_content() -> None:
