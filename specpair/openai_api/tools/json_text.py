@@ -119,11 +119,14 @@ def quoted(tell: Tell, mark: str = '"') -> Reading[None]:
     tell('"')
 
 
-def string(tell: Tell, mark: str = '"') -> Reading[None]:
-    """Read a string behind its quotation mark. Each piece that is told is a JSON string's content by itself."""
+def string(tell: Tell, mark: str = '"', plain: re.Pattern[str] | None = _PLAIN) -> Reading[None]:
+    """Read a string behind its quotation mark. Each piece that is told is a JSON string's content by itself.
+
+    `plain`: what is told in one piece.
+    """
     first = ""  # the escape of the first half of a pair, which waits for the second
     while True:
-        c = yield _PLAIN
+        c = yield plain
         piece = (yield from _escape()) if c == "\\" else c
         second = _SECOND_HALF.fullmatch(piece) is not None
         if first or second:
@@ -180,7 +183,7 @@ def object_in_string(tell: Tell) -> Reading[None]:
         for c in json.loads(f'"{piece}"'):
             held.send(c)
 
-    yield from string(decode)
+    yield from string(decode, plain=None)  # one character at a time, since with any of them the text may be broken
     with suppress(StopIteration):
         held.send("")
 

@@ -1,10 +1,15 @@
 """The fixtures of canitoolcall: what models wrote, and what a reader should make of it."""
 
+import json
+
 import pytest
 from canitoolcall.fixtures import Fixture, load_fixtures
 from canitoolcall.pytest_plugin import assert_conforms
 from canitoolcall.results import ParsedToolCall, ParseResult
+from hypothesis import given
+from hypothesis import strategies as st
 
+from specpair.openai_api.tools.notation import Tools
 from specpair.openai_api.tools.styles import Style
 from tests.specpair.openai_api.tools.support import read
 
@@ -51,13 +56,22 @@ def split(fixture: Fixture) -> tuple[str | None, str]:
     return None, text
 
 
+def tools_of(fixture: Fixture) -> Tools:
+    """The tools that a fixture gives."""
+    return {each["function"]["name"]: each["function"].get("parameters", {}) for each in fixture.tools}
+
+
+def style_of_fixture(fixture: Fixture) -> Style:
+    """The style in which its model writes calls."""
+    return Style.PYTHONIC if "x-llama-pythonic" in fixture.tags else STYLES[fixture.family]
+
+
 def parsed(fixture: Fixture, *, whole: bool, step: int) -> tuple[ParseResult, list[bool | None]]:
     """What is read of a fixture in parts of `step` characters, and which calls are whole."""
     thoughts, text = split(fixture)
-    tools = {each["function"]["name"]: each["function"].get("parameters", {}) for each in fixture.tools}
+    tools = tools_of(fixture)
     cuts = range(step, max(len(text), step), step)
-    style = Style.PYTHONIC if "x-llama-pythonic" in fixture.tags else STYLES[fixture.family]
-    said = read(style, tools, text, cuts, whole=whole)
+    said = read(style_of_fixture(fixture), tools, text, cuts, whole=whole)
     calls = tuple(ParsedToolCall(call.name, call.arguments) for call in said.calls)
     result = ParseResult(content=said.content or None, reasoning_content=thoughts, tool_calls=calls)
     return result, [call.whole for call in said.calls]
@@ -93,6 +107,22 @@ def test_calls_as_they_grow(name: str, step: int) -> None:
     else:
         assert all(whole)
         assert_conforms(FIXTURES[name], result, soft=True)
+
+
+SHORT = sorted(name for name, each in FIXTURES.items() if len(each.raw_output) < 400)
+DAMAGES = st.tuples(st.integers(0, 400), st.integers(0, 5), st.sampled_from(["", *'{}[]()"\\,:<>|= \n']))
+
+
+@given(st.sampled_from(SHORT), st.lists(DAMAGES, max_size=3), st.lists(st.integers(0, 400), max_size=4), st.booleans())
+def test_damaged_texts(name: str, damages: list[tuple[int, int, str]], cuts: list[int], whole: bool) -> None:
+    fixture = FIXTURES[name]
+    style, tools, (_, text) = style_of_fixture(fixture), tools_of(fixture), split(fixture)
+    for at, removed, added in damages:
+        text = text[:at] + added + text[at + removed :]
+    said = read(style, tools, text, whole=whole)
+    assert said == read(style, tools, text, cuts, whole=whole)
+    assert said == read(style, tools, text, range(1, len(text)), whole=whole)
+    assert all(isinstance(json.loads(call.arguments), dict) for call in said.calls if call.whole)
 
 
 def test_every_fixture_of_the_styles_is_read() -> None:

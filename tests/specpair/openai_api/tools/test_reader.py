@@ -38,6 +38,7 @@ STYLES = st.sampled_from(list(Style))
 
 @given(STYLES, TEXTS, CUTS, st.booleans())
 @example(Style.HERMES, '<tool_call>{"arguments": {}, "name": "f"}</tool_call>', [1, 12, 30], False)
+@example(Style.HERMES, '<tool_call>{"name": "f", "arguments":" {}}', [39], False)
 def test_the_division_of_a_text_does_not_matter(style: Style, text: str, cuts: list[int], whole: bool) -> None:
     at_once = read(style, TOOLS, text, whole=whole)
     assert read(style, TOOLS, text, cuts, whole=whole) == at_once
