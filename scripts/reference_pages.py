@@ -242,6 +242,9 @@ def _schema(schema: Json) -> Iterator[str]:
     if "enum" in schema:
         yield "One of " + ", ".join(f"`{value}`" for value in schema["enum"]) + "."
         return
+    if "properties" not in schema:
+        yield f"{_type(schema)}."
+        return
     yield from ("| field | type | default | meaning |", "|---|---|---|---|")
     alike: dict[str, list[str]] = {}  # names of fields, by the rest of their row
     for name, field in schema["properties"].items():

@@ -23,6 +23,7 @@ from specpair.http_service.observability.health import StateEndpoints
 from specpair.http_service.origins import Origins, read_origins
 from specpair.http_service.shutdown import stop_signals
 from specpair.openai_api.endpoints import Endpoints
+from specpair.openai_api.tokens.endpoints import TokenEndpoints
 from verifier_server.api import entrance, operations
 from verifier_server.api.openai_texts import VerifierSource
 from verifier_server.api.openapi import document
@@ -85,11 +86,12 @@ def create_app(
     gate = service.gate
     app = App(document.TITLE, lifespan, lambda: document.document(gate.access.keyed))
     app.state.service = service
-    endpoints = Endpoints(VerifierSource(service))
+    source = VerifierSource(service)
+    endpoints = Endpoints(source)
     service.texts_full = lambda: endpoints.places.full
     registry, metrics_open = service.metrics.registry, settings.metrics_open
     state = StateEndpoints(gate, registry, service.condition, lambda: (service.health(), {}), metrics_open)
-    operations.add_to(app, state, endpoints)
+    operations.add_to(app, state, endpoints, TokenEndpoints(source, endpoints.prompts))
     app.add_middleware(HeadRequests)
     entrance.add_to(app, stopping=lambda: service.stopping)
     origins = Origins(read_origins(settings.cors_origins), settings.key("cors_origins"))

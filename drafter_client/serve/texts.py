@@ -31,12 +31,13 @@ from drafter_client.pair import Pair
 from drafter_client.serve.modes import drafted
 from drafter_client.serve.usage_counter import UsageCounter
 from specpair.engines.errors import BackendError
-from specpair.engines.vocabulary import Vocabulary
+from specpair.engines.vocabulary import Part, Vocabulary
 from specpair.http_service.draining import Draining
 from specpair.http_service.keys.access import Caller
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.long_bodies import RequestBodies
 from specpair.http_service.observability.text_lines import INTERRUPT, LogLine
+from specpair.openai_api.limits import check_size
 from specpair.openai_api.texts import End, Piece, Target, TextRequest
 from specpair.protocol.errors import (
     BadGateway,
@@ -48,6 +49,7 @@ from specpair.protocol.errors import (
     TargetChanged,
     VerifierAway,
 )
+from specpair.protocol.messages import TokenizeRequest
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import STOP_STRING
 from specpair.speculation.acceptance.round_counts import RoundCounts
@@ -111,6 +113,16 @@ class PairSource:
             return await asyncio.to_thread(work, self._pair.vocabulary)
         except DrafterError as error:
             raise reported(error) from error
+
+    async def tokenize(self, request: TokenizeRequest) -> list[int]:
+        target, text = self.target(), request.text or ""
+        if request.parts is not None:
+            parts = [Part(each.text, each.parse_control) for each in request.parts]
+            check_size("parts", sum(len(part.text.encode()) for part in parts), target)
+            return await self.encoding(lambda vocabulary: vocabulary.encode_parts(parts))
+        check_size("text", len(text.encode()), target)
+        begin, control = request.add_begin, request.parse_control
+        return await self.encoding(lambda vocabulary: vocabulary.encode(text, add_begin=begin, parse_control=control))
 
     async def open(self, text: TextRequest, caller: Caller) -> "_PairEvents":
         self._draining.check_new_text()

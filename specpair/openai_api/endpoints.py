@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -14,19 +13,16 @@ from starlette.responses import Response
 from specpair.http_service.keys.access import Caller
 from specpair.http_service.replies.event_stream import EventStream, unless_disconnected
 from specpair.http_service.replies.json_reply import JsonReply
-from specpair.openai_api.chat.prompt import chat_parts
-from specpair.openai_api.chat.template import Renderer
 from specpair.openai_api.generation import Choices, MakeTexts, Order
-from specpair.openai_api.infill import infill_ids, infill_tokens
-from specpair.openai_api.limits import check_bias, check_draft_n, check_fits, check_ids, check_size
+from specpair.openai_api.limits import check_bias, check_draft_n, check_model, check_size
 from specpair.openai_api.messages import replies
 from specpair.openai_api.messages.formats import ChatFormat, CompletionFormat, Format
 from specpair.openai_api.messages.parameters import read_request
 from specpair.openai_api.messages.requests import ChatRequest, CompletionRequest
 from specpair.openai_api.messages.speculative import Speculative
 from specpair.openai_api.places import Places, QueuedEvents
+from specpair.openai_api.prompts.prompts import Prompts
 from specpair.openai_api.texts import Target, TextRequest, TextSource
-from specpair.protocol.errors import InvalidRequest, NoChatTemplate, UnknownModel
 
 R = TypeVar("R", CompletionRequest, ChatRequest)
 _AT_ONCE = 4  # prompts of a request that are encoded, as that may be a request to a far verifier for each
@@ -44,15 +40,12 @@ class Endpoints:
     def __init__(self, source: TextSource) -> None:
         self._source = source
         self._began = int(time.time())
-        self._renderer = Renderer()
-        # Of its own, since a template may take long: the shared threads have to encode the prompts of others.
-        self._rendering = ThreadPoolExecutor(1, thread_name_prefix="template")
+        self.prompts = Prompts(source)
         self.places = Places(source.most_texts, source.most_waiting, time.monotonic)
 
     def close(self) -> None:
         """End the process that renders chat templates."""
-        self._rendering.shutdown(wait=False, cancel_futures=True)
-        self._renderer.close()
+        self.prompts.close()
 
     async def list_models(self, request: Request) -> Response:
         """The model that is served."""
@@ -62,7 +55,7 @@ class Endpoints:
     async def retrieve_model(self, request: Request) -> Response:
         """The model that is served, if the path names it."""
         self._source.admit(request)
-        self._check_model(request.path_params["model"].removesuffix("/") or "/")
+        check_model(request.path_params["model"].removesuffix("/") or "/", self._source.target())
         return JsonReply(self._model().json_bytes())
 
     async def complete(self, request: Request) -> Response:
@@ -93,7 +86,7 @@ class Endpoints:
         async def texts() -> Choices:
             target = self._target(message.model)
             form = ChatFormat(target.vocabulary, bool(message.logprobs))
-            prompt = await self._conversation(message, target)
+            prompt = await self.prompts.of_conversation(message, target)
             return await self._texts(message, target, form, [prompt], caller, began)
 
         return await self._reply(request, bool(message.stream), texts)
@@ -125,67 +118,20 @@ class Endpoints:
 
     def _target(self, name: str | None) -> Target:
         """The target. Raises UnknownModel if a request names another model."""
-        self._check_model(name)
-        return self._source.target()
-
-    def _check_model(self, name: str | None) -> None:
-        served = self._source.target().name
-        if name not in (None, "", served):
-            raise UnknownModel(f"model: {str(name)[:80]!r} is not served here, {served!r} is", param="model")
+        target = self._source.target()
+        check_model(name, target)
+        return target
 
     async def _prompt(self, name: str, given: str | list[int], target: Target, suffix: str, echo: bool) -> _Prompt:
         if suffix:
-            return await self._gap(name, given, target, suffix, echo)
-        if isinstance(given, str):
-            return _Prompt(await self._encode(name, given, target), given if echo else "")
-        check_fits(name, len(given), target)
-        check_ids(name, given, target)
-        text = target.vocabulary.decode(given).decode(errors="replace")
-        return _Prompt(given, text if echo else "")
-
-    async def _gap(self, name: str, given: str | list[int], target: Target, suffix: str, echo: bool) -> _Prompt:
-        """The prompt for the text between a given one and a suffix. Raises InvalidRequest where there can be none."""
-        tokens = infill_tokens(target.vocabulary)
-        if tokens is None:
-            raise InvalidRequest(
-                f"suffix: not supported: the vocabulary of {target.name} has no fill-in-the-middle tokens (that of "
-                "Qwen2.5-Coder has some, for example): leave it out",
-                param="suffix",
-            )
-        if not isinstance(given, str):
-            raise InvalidRequest("suffix: it goes with prompts that are text, not with token ids", param="suffix")
-        check_size(name, len(given.encode()) + len(suffix.encode()), target)
-        ids = await self._source.encoding(lambda vocabulary: infill_ids(tokens, vocabulary, given, suffix))
-        check_fits(name, len(ids), target)
-        return _Prompt(ids, given if echo else "")
-
-    async def _conversation(self, message: ChatRequest, target: Target) -> list[int]:
-        if not target.chat_template:
-            raise NoChatTemplate(
-                f"{target.name} has no chat template: send a prompt to /v1/completions, or serve an instruct model"
-            )
-        name, variables = "messages", message.template_variables(target.chat_template)
-        check_fits(name, len(message.messages), target, "messages")
-        check_size(name, sum(len(each.text.encode()) for each in message.messages), target)
-        parts = await asyncio.get_running_loop().run_in_executor(
-            self._rendering,
-            chat_parts,
-            target.chat_template,
-            target.vocabulary,
-            [each.for_template() for each in message.messages],
-            self._renderer,
-            variables,
+            ids = await self.prompts.of_gap(name, given, suffix, target)
+        else:
+            ids = await self.prompts.of_text(name, given, target)
+        if not echo:
+            return _Prompt(ids)
+        return _Prompt(
+            ids, given if isinstance(given, str) else target.vocabulary.decode(given).decode(errors="replace")
         )
-        check_size(name, sum(len(part.text.encode()) for part in parts), target)
-        ids = await self._source.encoding(lambda vocabulary: vocabulary.encode_parts(parts))
-        check_fits(name, len(ids), target)
-        return ids
-
-    async def _encode(self, name: str, text: str, target: Target) -> list[int]:
-        check_size(name, len(text.encode()), target)
-        ids = await self._source.encoding(lambda vocabulary: vocabulary.encode(text))
-        check_fits(name, len(ids), target)
-        return ids
 
     async def _texts(
         self,

@@ -4,9 +4,15 @@ from collections.abc import Mapping, Sequence
 
 from specpair.openai_api.messages.parameters import shown
 from specpair.openai_api.texts import Target
-from specpair.protocol.errors import EmptyPrompt, InvalidRequest, PromptTooLong, TokenOutOfRange
+from specpair.protocol.errors import EmptyPrompt, InvalidRequest, PromptTooLong, TokenOutOfRange, UnknownModel
 
 MOST_BIASES = 100_000  # entries of `logit_bias`, over all texts of a request
+
+
+def check_model(name: str | None, target: Target) -> None:
+    """Raise UnknownModel for the name of another model."""
+    if name not in (None, "", target.name):
+        raise UnknownModel(f"model: {str(name)[:80]!r} is not served here, {target.name!r} is", param="model")
 
 
 def check_ids(name: str, ids: Sequence[int], target: Target) -> None:

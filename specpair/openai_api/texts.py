@@ -10,6 +10,7 @@ from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.keys.access import Caller
 from specpair.openai_api.messages.speculative import Speculative
 from specpair.protocol.errors import SpecPairError
+from specpair.protocol.messages import TokenizeRequest
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import FinishReason
 from specpair.speculation.acceptance.round_counts import RoundCounts
@@ -105,6 +106,9 @@ class TextSource(Protocol):
 
     async def encoding(self, work: Callable[[Vocabulary], T]) -> T:
         """The result of `work`, which encodes text, in a thread: that may take long, or ask another machine."""
+
+    async def tokenize(self, request: TokenizeRequest) -> list[int]:
+        """The token ids of a text or of parts, which may be longer than the context, within reason."""
 
     async def open(self, text: TextRequest, caller: Caller) -> Events:
         """A text that has not begun. Raises what is wrong with the request.

@@ -10,7 +10,7 @@ from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.keys.access import Caller
 from specpair.openai_api.texts import End, Piece, Target, TextRequest
 from specpair.protocol.errors import ModeUnavailable, SpecPairError
-from specpair.protocol.messages import GenerateRequest
+from specpair.protocol.messages import GenerateRequest, TokenizeRequest
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.speculation.acceptance.round_counts import RoundCounts
 from verifier_server.api.routes import admitted
@@ -43,6 +43,9 @@ class VerifierSource:
 
     async def encoding(self, work: Callable[[Vocabulary], T]) -> T:
         return await asyncio.to_thread(work, self._service.engine.info.vocabulary)
+
+    async def tokenize(self, request: TokenizeRequest) -> list[int]:
+        return await self._service.tokenize(request)
 
     async def open(self, text: TextRequest, caller: Caller) -> "_SessionEvents":
         mode = _mode(text, self._service.loader.loaded().drafting is not None)

@@ -8,6 +8,8 @@ from specpair.http_service.openapi.operation import ALWAYS, BODY, Errors, Json, 
 from specpair.http_service.openapi.state import state_operations
 from specpair.openai_api.endpoints import Endpoints
 from specpair.openai_api.operations import openai_operations
+from specpair.openai_api.tokens.endpoints import TokenEndpoints
+from specpair.openai_api.tokens.operations import token_operations
 from specpair.protocol import errors, messages, responses, service_responses
 from verifier_server.api import routes
 
@@ -100,15 +102,6 @@ _OWN = (
         ),
     ),
     Operation(
-        "POST",
-        "/tokenize",
-        routes.tokenize,
-        "model",
-        service_responses.TokenizeResponse,
-        (*_ALWAYS, *BODY, *_MODEL, errors.PromptTooLong),
-        request=messages.TokenizeRequest,
-    ),
-    Operation(
         "GET",
         "/model",
         routes.get_model,
@@ -153,12 +146,14 @@ _OWN = (
     ),
 )
 OPENAI = openai_operations((*_ALWAYS, *_MODEL), _ENGINE)
+TOKENS = token_operations((*_ALWAYS, *_MODEL), ())
 STATE = state_operations(_ALWAYS)
-OPERATIONS = (*_OWN, *STATE, *OPENAI)
+OPERATIONS = (*_OWN, *TOKENS, *STATE, *OPENAI)
 
 
-def add_to(app: FastAPI, state: StateEndpoints, openai_endpoints: Endpoints) -> None:
+def add_to(app: FastAPI, state: StateEndpoints, openai_endpoints: Endpoints, token_endpoints: TokenEndpoints) -> None:
     """Register every endpoint but `/verify`, which `entrance` serves."""
     operation.add_to(app, (each for each in _OWN if each.endpoint is not routes.verify))
+    operation.add_to(app, TOKENS, token_endpoints)
     operation.add_to(app, STATE, state)
     operation.add_to(app, OPENAI, openai_endpoints)

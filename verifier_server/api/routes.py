@@ -112,13 +112,6 @@ async def get_vocabulary(request: Request) -> Response:
     return JsonReply(service.whole_vocabulary())
 
 
-async def tokenize(request: Request) -> Response:
-    """Token ids of a text by the target's tokenizer."""
-    service, _ = admitted(request)
-    message = await read(request, messages.TokenizeRequest)
-    return _json(service_responses.TokenizeResponse(token_ids=await service.tokenize(message)))
-
-
 async def list_sessions(request: Request) -> Response:
     """The sessions of the caller's key. Without a key: all sessions, but no ids, since an id gives access."""
     service, caller = admitted(request)

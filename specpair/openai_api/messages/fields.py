@@ -34,7 +34,7 @@ class Beside:
 _SERVICE = (  # how the service should handle the request
     *("user", "metadata", "store", "service_tier", "safety_identifier", "priority", "request_id", "rid", "session_id"),
     *("prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "cache_prompt", "id_slot"),
-    *("timings_per_token", "return_progress", "provider", "route", "parallel_tool_calls"),
+    *("timings_per_token", "return_progress", "return_token_strs", "provider", "route", "parallel_tool_calls"),
     *("keep_alive", "num_ctx", "num_thread", "num_gpu", "num_batch", "use_mmap", "use_mlock"),  # Ollama's
 )
 _SWITCHED_OFF = (  # parameters of steps that are refused unless they are off

@@ -115,6 +115,13 @@ EXAMPLES = Examples(
             },
             "stream": {"messages": [{"role": "user", "content": "read a file"}], "max_tokens": 8, "stream": True},
         },
+        "TokenizeBody": {
+            "text": {"text": "def main("},
+            "as to llama-server": {"content": "def main(", "add_special": True, "with_pieces": True},
+            "as to vLLM": {"prompt": "def main(", "return_token_strs": True},
+            "conversation": {"messages": [{"role": "user", "content": "read a file"}]},
+        },
+        "DetokenizeRequest": {"tokens": {"tokens": [511, 2133, 9]}},
     },
     responses={
         "Completion": {
@@ -136,6 +143,9 @@ EXAMPLES = Examples(
             "usage": _USAGE | {"prompt_tokens": 8, "completion_tokens": 8, "total_tokens": 16},
             **_COUNTED,
         },
+        "TokenizeReply": {"tokens": [0, 511, 2133, 9], "count": 4, "max_model_len": 2048},
+        "Detokenized": {"content": "def main(", "prompt": "def main("},
+        "AppliedTemplate": {"prompt": "<|user|>read a file<|assistant|>"},
         "Models": {"object": "list", "data": [_MODEL]},
         "Model": _MODEL,
     },

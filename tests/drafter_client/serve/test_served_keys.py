@@ -130,6 +130,29 @@ def test_limits_of_a_key(verifier: Verifier, tmp_path: Path) -> None:
         assert complete(http, "none", n=3).status_code == 200
 
 
+def test_the_endpoints_for_tokens_want_the_key_and_keep_to_its_limits(verifier: Verifier, tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    key_file.add(path, StoredKey("slow", digest_of("slow"), Limits(tokens_per_second=10)))
+    chat = {"messages": [{"role": "user", "content": "x"}]}
+    asked: tuple[tuple[str, Any], ...] = (
+        ("/tokenize", {"content": "x"}),
+        ("/tokenize", chat),
+        ("/detokenize", {"tokens": [97]}),
+        ("/apply-template", chat),
+    )
+    with drafter(verifier, KeyStore(None, path)) as (http, gate):
+        gate.accounts.clock = lambda: 0.0
+        headers = {"Authorization": "Bearer slow"}
+        assert [http.post(path, json=body).status_code for path, body in asked] == [401] * 4
+        assert http.post("/detokenize", json={"tokens": [97]}, headers=headers).json()["content"] == "a"
+        no_chat = http.post("/apply-template", json=chat, headers=headers).json()["error"]
+        assert no_chat["code"] == "no_chat_template"
+        assert complete(http, "slow").status_code == 200
+        assert [http.post(path, json=body, headers=headers).status_code for path, body in asked] == [429] * 4
+        [counted] = usage(http, "slow")
+        assert (counted["generated_tokens"], counted["requests"]) == (20, 3)
+
+
 def test_page_of_another_origin_cannot_start_a_text(verifier: Verifier) -> None:
     body, headers = json.dumps({"prompt": "x"}), PAGE | {"Content-Type": "text/plain"}
     with drafter(verifier, KeyStore()) as (http, gate):

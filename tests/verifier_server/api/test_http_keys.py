@@ -26,6 +26,9 @@ WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/v1/completions", {"prompt": PROMPT, "max_tokens": 2}),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
     ("/tokenize", {"text": "x"}),
+    ("/tokenize", {"content": "x"}),
+    ("/detokenize", {"tokens": PROMPT}),
+    ("/apply-template", {"messages": [{"role": "user", "content": "x"}]}),
 )
 
 
@@ -66,7 +69,7 @@ def usage(name: str, *counts: int) -> dict[str, Any]:
     return {"key": name, **dict(zip(fields, counts, strict=True))}
 
 
-@pytest.mark.parametrize(("path", "body"), WAYS, ids=[path for path, _ in WAYS])
+@pytest.mark.parametrize(("path", "body"), WAYS, ids=[f"{path} {', '.join(body)}" for path, body in WAYS])
 def test_tokens_a_second_limit_every_way_in(serve: Serve, keys: Path, path: str, body: Any) -> None:
     keyed = Keyed(serve, keys, slow=Limits(tokens_per_second=10), fast=Limits())
     assert keyed.post("/generate", {"prompt_ids": PROMPT, "max_tokens": 50}, "slow").status_code == 200

@@ -311,6 +311,8 @@ def test_openapi_document_describes_the_bodies(server: LiveServer) -> None:
         "/verify/batch",
         "/generate",
         "/tokenize",
+        "/detokenize",
+        "/apply-template",
         "/vocabulary",
         "/health",
         "/live",

@@ -91,7 +91,6 @@ _REQUESTS: dict[str, dict[str, Json]] = {  # by schema, then by name
         },
         "fused, as a stream": {"prompt": "def main(", "max_tokens": 12, "seed": 7, "mode": "fused", "stream": True},
     },
-    "TokenizeRequest": {"text": {"text": "def main("}},
 }
 
 _RESPONSES: dict[str, Json] = {  # by schema
@@ -114,7 +113,6 @@ _RESPONSES: dict[str, Json] = {  # by schema
     "VerifyResponse": _VERIFIED,
     "BatchResponse": {"results": [_VERIFIED, UnknownSession("no session c").body()]},
     "GenerateResponse": _TEXT,
-    "TokenizeResponse": {"token_ids": [0, 511, 2133, 9]},
     "ModelInfo": {
         "model": "stdlib-target-q8_0",
         "identity": _IDENTITY,

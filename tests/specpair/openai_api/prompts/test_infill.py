@@ -11,7 +11,7 @@ from backends.scripted import BEGIN, ByteVocabulary
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.serve.app import create_app
 from specpair.engines.vocabulary import Kind, Vocabulary
-from specpair.openai_api.infill import infill_ids, infill_tokens
+from specpair.openai_api.prompts.infill import infill_ids, infill_tokens
 from tests.specpair.openai_api.conftest import served, target
 from tests.verifier_server.conftest import LiveServer, settings
 

@@ -1,0 +1,1 @@
+"""Token ids of the prompts that requests hold: texts, gaps, conversations."""

@@ -1,0 +1,86 @@
+"""Makes prompts of what requests hold, within limits: of a text, of a gap in one, of a conversation."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+from specpair.engines.vocabulary import Part
+from specpair.openai_api.chat.prompt import chat_parts
+from specpair.openai_api.chat.template import Renderer
+from specpair.openai_api.limits import check_fits, check_ids, check_size
+from specpair.openai_api.messages.requests import ChatRequest
+from specpair.openai_api.prompts.infill import infill_ids, infill_tokens
+from specpair.openai_api.texts import Target, TextSource
+from specpair.protocol.errors import InvalidRequest, NoChatTemplate
+
+_MESSAGES = "messages"  # the field of a conversation
+
+
+class Prompts:
+    """The prompts of one service. Its methods raise SpecPairError, which names the field. Close it with the
+    application."""
+
+    def __init__(self, source: TextSource) -> None:
+        self._source = source
+        self._renderer = Renderer()
+        # Of its own, since a template may take long: the shared threads have to encode the prompts of others.
+        self._rendering = ThreadPoolExecutor(1, thread_name_prefix="template")
+
+    def close(self) -> None:
+        """End the process that renders chat templates."""
+        self._rendering.shutdown(wait=False, cancel_futures=True)
+        self._renderer.close()
+
+    async def of_text(self, name: str, given: str | list[int], target: Target) -> list[int]:
+        """The ids of a prompt, text or ids, in the field `name`."""
+        if isinstance(given, str):
+            check_size(name, len(given.encode()), target)
+            ids = await self._source.encoding(lambda vocabulary: vocabulary.encode(given))
+            check_fits(name, len(ids), target)
+            return ids
+        check_fits(name, len(given), target)
+        check_ids(name, given, target)
+        return given
+
+    async def of_gap(self, name: str, given: str | list[int], suffix: str, target: Target) -> list[int]:
+        """The ids of a prompt for what stands between a text, in the field `name`, and a suffix."""
+        tokens = infill_tokens(target.vocabulary)
+        if tokens is None:
+            raise InvalidRequest(
+                f"suffix: not supported: the vocabulary of {target.name} has no fill-in-the-middle tokens (that of "
+                "Qwen2.5-Coder has some, for example): leave it out",
+                param="suffix",
+            )
+        if not isinstance(given, str):
+            raise InvalidRequest("suffix: it goes with prompts that are text, not with token ids", param="suffix")
+        check_size(name, len(given.encode()) + len(suffix.encode()), target)
+        ids = await self._source.encoding(lambda vocabulary: infill_ids(tokens, vocabulary, given, suffix))
+        check_fits(name, len(ids), target)
+        return ids
+
+    async def of_conversation(self, message: ChatRequest, target: Target) -> list[int]:
+        """The ids of a conversation, up to where the answer begins."""
+        parts = await self.rendered(message, target)
+        ids = await self._source.encoding(lambda vocabulary: vocabulary.encode_parts(parts))
+        check_fits(_MESSAGES, len(ids), target)
+        return ids
+
+    async def rendered(self, message: ChatRequest, target: Target) -> list[Part]:
+        """The text of a conversation in the target's chat template, up to where the answer begins."""
+        if not target.chat_template:
+            raise NoChatTemplate(
+                f"{target.name} has no chat template: send a prompt to /v1/completions, or serve an instruct model"
+            )
+        variables = message.template_variables(target.chat_template)
+        check_fits(_MESSAGES, len(message.messages), target, "messages")
+        check_size(_MESSAGES, sum(len(each.text.encode()) for each in message.messages), target)
+        parts = await asyncio.get_running_loop().run_in_executor(
+            self._rendering,
+            chat_parts,
+            target.chat_template,
+            target.vocabulary,
+            [each.for_template() for each in message.messages],
+            self._renderer,
+            variables,
+        )
+        check_size(_MESSAGES, sum(len(part.text.encode()) for part in parts), target)
+        return parts

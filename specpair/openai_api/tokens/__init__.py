@@ -1,0 +1,1 @@
+"""Endpoints that turn texts and conversations into tokens, and tokens into texts, without generating any."""

@@ -1,0 +1,99 @@
+"""The endpoints for tokens: `/tokenize`, `/detokenize`, `/apply-template`."""
+
+import asyncio
+from functools import partial
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from specpair.http_service.replies.json_reply import JsonReply
+from specpair.openai_api.limits import check_ids, check_model, check_size
+from specpair.openai_api.messages.parameters import read_request
+from specpair.openai_api.messages.requests import ChatRequest
+from specpair.openai_api.prompts.prompts import Prompts
+from specpair.openai_api.texts import Target, TextSource
+from specpair.openai_api.tokens.messages import (
+    AppliedTemplate,
+    Detokenized,
+    DetokenizeRequest,
+    TokenizeContent,
+    Tokenized,
+    TokenizePrompt,
+    piece_of,
+    read_tokenize,
+    text_of,
+)
+from specpair.protocol.errors import PromptTooLong
+from specpair.protocol.messages import TokenizeRequest, parse
+from specpair.protocol.service_responses import TokenizeResponse
+
+
+class TokenEndpoints:
+    """The endpoints as methods, which raise SpecPairError."""
+
+    def __init__(self, source: TextSource, prompts: Prompts) -> None:
+        self._source, self._prompts = source, prompts
+
+    async def tokenize(self, request: Request) -> Response:
+        """Token ids of a text or of a conversation. A text may be longer than the context, within reason."""
+        self._source.admit(request)
+        message, strings = await self._source.read(request, read_tokenize)
+        if isinstance(message, TokenizeRequest):
+            return JsonReply(TokenizeResponse(token_ids=await self._source.tokenize(message)).body())
+        target, pieces = self._source.target(), False
+        if isinstance(message, TokenizeContent):
+            check_size("content", len(message.content.encode()), target)
+            ids, pieces = await self._source.tokenize(message.ours), message.with_pieces
+        elif isinstance(message, TokenizePrompt):
+            check_model(message.model, target)
+            check_size("prompt", len(message.prompt.encode()), target)
+            ids = await self._source.tokenize(message.ours)
+        else:
+            check_model(message.model, target)
+            parts = await self._prompts.rendered(message, target)
+            ids = await self._source.encoding(lambda vocabulary: vocabulary.encode_parts(parts))
+        # In a thread: a hundred thousand tokens take long.
+        return JsonReply(await asyncio.to_thread(_tokenized, ids, target, pieces=pieces, strings=strings))
+
+    async def detokenize(self, request: Request) -> Response:
+        """The text of token ids, with the names of control tokens."""
+        self._source.admit(request)
+        message = await self._source.read(request, partial(parse, DetokenizeRequest))
+        target = self._source.target()
+        check_model(message.model, target)
+        count, most = len(message.tokens), target.context_length
+        if count > most:
+            raise PromptTooLong(
+                f"tokens: {count} ids, at most {most} are taken, as many as the context holds: send them in parts",
+                prompt_len=count,
+                context_length=most,
+                param="tokens",
+            )
+        check_ids("tokens", message.tokens, target)
+        text = await asyncio.to_thread(text_of, target.vocabulary, message.tokens)
+        return JsonReply(Detokenized(content=text, prompt=text).json_bytes())
+
+    async def apply_template(self, request: Request) -> Response:
+        """A conversation as text, by the target's chat template. The body is that of a chat.
+
+        Only what makes the prompt counts. For its token ids, send the same to `/tokenize`: control tokens that messages
+        spell out cannot be told apart in the text.
+        """
+        self._source.admit(request)
+        message = await self._source.read(request, partial(read_request, ChatRequest))
+        target = self._source.target()
+        check_model(message.model, target)
+        parts = await self._prompts.rendered(message, target)
+        return JsonReply(AppliedTemplate(prompt="".join(part.text for part in parts)).json_bytes())
+
+
+def _tokenized(ids: list[int], target: Target, *, pieces: bool, strings: bool) -> bytes:
+    """The reply with these tokens, in JSON."""
+    vocabulary = target.vocabulary
+    texts = {"token_strs": [text_of(vocabulary, [each]) for each in ids]} if strings else {}
+    return Tokenized(
+        tokens=[piece_of(vocabulary, each) for each in ids] if pieces else ids,
+        count=len(ids),
+        max_model_len=target.context_length,
+        **texts,
+    ).json_bytes()
