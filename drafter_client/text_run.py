@@ -147,6 +147,7 @@ class TextRun:
                 round_trip=self.paired.selections[self.options.predicted][0].link,
                 mechanisms=self._mechanisms(options),
                 estimates=estimates,
+                vocabulary=drafting.vocabulary,
             )
 
     def _mechanisms(self, options: Options) -> Mechanisms:

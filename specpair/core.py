@@ -4,14 +4,15 @@ A user asks for a text. `TextSpec` holds its options, among them how its tokens 
 `Strategy` by which draft tokens are accepted. The target, a big model, could write the text alone, in a pass (a run of
 the model) for each token. But a pass over a few tokens takes hardly longer than one over a single token. So a small
 model drafts the next few tokens, and the target says in one pass which of them it would have written. The result is the
-target's text.
+target's text, under every strategy but the one called threshold, which trades exactness for speed.
 
 The text, prompt included, is a list of token ids. It only grows: a committed token never changes. A position says how
 many tokens of the text come before a token.
 
-1. Draft. A `Drafter` is given the text and a tail, draft tokens behind it. Its `Expansion` holds a `Proposal`: the
-   next token, with the drafter's confidence. Step by step this makes a `Draft`, which begins at a position and has a
-   `DraftToken` for each token. A `DraftSource` says who proposed it: a model, or a lookup in the text.
+1. Draft. A `Drafter` is given the text and a tail, draft tokens behind it (or several tails, as there may be several
+   drafts that the text could take). Its `Expansion` holds a `Proposal` for each: the next token, with the drafter's
+   confidence. Step by step this makes a `Draft`, which begins at a position and has a `DraftToken` for each token. A
+   `DraftSource` says who proposed it: a model, a lookup in the text, or a grammar that allows no other token.
 2. Verify. A `Backend` runs the target. Each of its slots is the KV cache of one text, and holds that text but for the
    last token, which is *pending*: it is known, but was not fed yet. An `Entry` is what a pass does for one slot: it
    feeds the pending token and the draft. For k draft tokens the pass returns k + 1 rows of logits (`Logits`, or the
@@ -21,9 +22,10 @@ many tokens of the text come before a token.
    target's own token there: a recovered token. If all are accepted, the last row gives one token more: a bonus token.
    It also stops behind an end token.
 4. Commit. The tokens of the rulings are appended to the text: at least one in every round. A `TokenSource` says where
-   each came from. `TokenDetails` holds that as a mark, the first letter of the source with an x for each draft token
-   that was judged in vain, and what else is told of committed tokens on request. What was rejected need not be undone:
-   what the slot held from the next entry's start on is overwritten.
+   each came from; two more sources are tokens that the target decodes while no draft comes (target-decoded), and those
+   that a grammar forces. `TokenDetails` holds that as a mark, the first letter of the source with an x for each draft
+   token that was judged in vain, and what else is told of committed tokens on request. What was rejected need not be
+   undone: what the slot held from the next entry's start on is overwritten.
 
 `one_round` below does these four steps on one machine. The two ends of a pair share them: the drafter sends the draft,
 the verifier answers with the committed tokens, and the drafter drafts on meanwhile.
@@ -41,9 +43,8 @@ from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import TokenSource, marks_of
 from specpair.speculation.draft import Draft, DraftSource, DraftToken
 from specpair.speculation.drafts.tree import Proposal
-from specpair.speculation.sampling.rows import Logits
 from specpair.speculation.sampling.sampling import Sampling
-from specpair.speculation.sampling.top_logits import TopLogits
+from specpair.speculation.sampling.top_logits import Logits, TopLogits
 from specpair.speculation.text_options import TextSpec
 
 __all__ = [  # noqa: RUF022 in the order of the story

@@ -23,7 +23,8 @@ BELOW: dict[str, set[str]] = {
 SHARED = {
     "openai_api": {"http_service", "engines", "protocol", "speculation"},
     "http_service": {"protocol", "command_line"},
-    "drafters": {"engines", "protocol", "speculation"},
+    "drafters": {"engines", "grammar", "protocol", "speculation"},
+    "grammar": {"engines", "protocol", "speculation"},
     "engines": {"protocol", "speculation"},
     "protocol": {"speculation"},
     "speculation": set(),

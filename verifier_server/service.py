@@ -33,6 +33,7 @@ from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.accounting import Accounting
 from verifier_server.generation.engine_client import EngineClient
 from verifier_server.generation.generator import GenerationTask, Generator
+from verifier_server.generation.grammar_compiler import GrammarCompiler
 from verifier_server.generation.prompts import P, aside, encode_parts, encode_text, make_session, with_ids
 from verifier_server.generation.verify import Verifying, implicit
 from verifier_server.loading import Loader
@@ -91,6 +92,7 @@ class Service:
         self.metrics.registry.register(gauges)
         self.verifying = Verifying(self.engine_client, self.sessions, self.accounting)
         self.texts = Generator(self.engine_client, self.sessions, self.accounting)
+        self._grammars = GrammarCompiler()
         self._identity: str | None = None
         self.bodies = RequestBodies(settings.max_body_bytes, settings.body_timeout, self._context)
         self.texts_full: Callable[[], bool] = lambda: False  # whether OpenAI's endpoints refuse further texts
@@ -109,6 +111,7 @@ class Service:
     def stop(self) -> None:
         """Wait for the loader, stop the engine and free the models."""
         self.loader.wait()
+        self._grammars.stop()
         self.loader.files.close()
         if self.loader.models is not None:
             self.loader.models.stop()
@@ -214,9 +217,14 @@ class Service:
         text, flags = request.text or "", {"add_begin": request.add_begin, "parse_control": request.parse_control}
         return await aside(len(text), partial(encode_text, backend, "text", text, **flags))
 
-    async def with_ids(self, request: P) -> P:
-        """`request` with its long texts as token ids. Raises PromptTooLong and InvalidRequest."""
-        return await with_ids(self.engine.info, request)
+    async def prepared(self, request: P, caller: Caller) -> P:
+        """`request` with its long texts as token ids, and its grammar compiled.
+
+        Raises PromptTooLong and InvalidRequest.
+        """
+        info = self.engine.info
+        await self._grammars.compile(request.spec, info.vocabulary, caller.client)
+        return await with_ids(info, request)
 
     async def prefill(
         self, request: messages.PrefillRequest, session_id: str | None, caller: Caller, receive: Receive

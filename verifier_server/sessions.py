@@ -7,7 +7,7 @@ The engine knows of the callers a `client` and a `scope` only, values that it co
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import accumulate, groupby
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -15,7 +15,8 @@ from specpair.protocol.response_fields import FinishReason
 from specpair.speculation.acceptance.judge import Rule
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from specpair.speculation.acceptance.token_details import TokenDetails
-from specpair.speculation.acceptance.token_source import SELF_CONTINUED, TokenSource
+from specpair.speculation.acceptance.token_source import FORCED, SELF_CONTINUED, TokenSource
+from specpair.speculation.sampling.processor_options import MakeGrammar
 from specpair.speculation.sampling.row_changes import LogitProcessor, ProcessorChain, following
 from specpair.speculation.text_options import TextSpec
 
@@ -63,6 +64,7 @@ class Session:
     decided_from: int = field(init=False)  # position of the first token committed here
     rule: Rule = field(init=False)  # how tokens are judged, from strategy, sampling and threshold
     masks: Sequence[LogitProcessor] = ()  # logit processors of its own, which come first
+    grammars: MakeGrammar | None = None  # of the vocabulary, if the text has a grammar
     processors: ProcessorChain | None = field(init=False)  # all of them, for the engine's thread; None: there are none
 
     # Set when the table takes it in, before the engine knows it.
@@ -72,6 +74,7 @@ class Session:
     # Changed by the engine's thread only.
     finish_reason: FinishReason | None = None
     cached: int | None = None  # tokens of its prompt that a slot held when the engine began to read it; None: not yet
+    pending: int = 1  # of its last tokens, those that no pass has read: the last one, and forced ones behind it
     target_decoded_time: float = 0.0  # seconds of the pass that decoded the last target-decoded token
     drafted: int = 0  # draft tokens that were judged
     accepted: int = 0  # and those that were accepted
@@ -90,7 +93,9 @@ class Session:
         spec = self.spec
         self.details = TokenDetails.asked_by(spec)
         self.rule = Rule(spec.strategy, spec.drawn, spec.threshold or 0.0)
-        self.processors = following([*self.masks, *self.rule.sampling.processors(self.ends)], self.prompt_len)
+        self.processors = following(
+            [*self.masks, *self.rule.sampling.processors(self.ends, grammars=self.grammars)], self.prompt_len
+        )
         self.decided_from = self.cursor = len(self.tokens)
 
     @property
@@ -146,6 +151,17 @@ class Session:
             self.target_decoded_time = forward
         self.tokens.extend(tokens[:room])
         self.finish_reason = self.ended_at(len(self.tokens))
+        self.pending = 1
+
+    def commit_forced(self) -> None:
+        """Append the tokens that alone can follow. They need no pass, but where their logits are asked for."""
+        if self.processors is None or self.finish_reason is not None or self.spec.told != (False, None):
+            return
+        self.processors.commit(self.tokens)
+        tokens = self.processors.certain(self.limit - len(self.tokens))
+        if tokens:
+            self.commit(tokens, TokenDetails([FORCED] * len(tokens)))
+            self.pending = 1 + len(tokens)
 
     def details_of(self, position: int, end: int | None = None) -> TokenDetails:
         """What is told of the tokens from `position` to before `end`; None: to the last one."""
@@ -164,9 +180,13 @@ class Session:
                 self.watchers = tuple(other for other in self.watchers if other is not watcher)
 
     def news(self, position: int) -> Iterator[CommittedRun]:
-        """The tokens committed from `position` on, those of self-continuation apart from others. Thread-safe."""
+        """The tokens committed from `position` on, those of self-continuation apart from others. Thread-safe.
+
+        Forced tokens count to those before them.
+        """
         details, begin = self.details_of(position), 0
-        for target_decoded, run in groupby(details.sources, SELF_CONTINUED.__eq__):
+        kinds = accumulate(details.sources, _kind)
+        for target_decoded, run in groupby(kinds, SELF_CONTINUED.__eq__):
             end = begin + len(list(run))
             tokens = self.tokens[position + begin : position + end]
             forward = self.target_decoded_time if target_decoded else None
@@ -178,3 +198,8 @@ class Session:
         if self.tokens[end - 1] in self.ends:
             return "stop"
         return "length" if end >= self.limit else None
+
+
+def _kind(last: str, mark: str) -> str:
+    """The mark by which a token is reported; `last`: that of the token before."""
+    return last if mark == FORCED else mark

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from specpair.speculation.sampling.rows import Logits
+from specpair.speculation.sampling.top_logits import Logits
 
 ONE_PATH = 63  # tokens; wider passes have another kernel for attention
 _TRIED = (4, 8, 16, 32, ONE_PATH)

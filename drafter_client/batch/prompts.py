@@ -25,6 +25,8 @@ _MEANING = {int: "a whole number", float: "a number", str: "text"}  # of the typ
 _SPECIAL: dict[str, tuple[tuple[type, ...], str]] = {
     "logit_bias": ((dict,), "an object of token ids and numbers"),
     "prediction": ((str,), "text"),
+    "json_schema": ((dict, bool), "an object of JSON, or true"),
+    "choice": ((list,), "a list of texts"),
     "stop": ((str, list), "text or a list of texts"),
 }
 # Of each key, the types that its value may have, which are compared, not tested with isinstance: true is no number.
@@ -33,7 +35,7 @@ _KEYS: dict[str, tuple[tuple[type, ...], str]] = {
     **{
         name: (each.types, _MEANING[each.kind])
         for name, each in options_of(Options).items()
-        if each.about.group in ("text", "sampling") and each.types is not None
+        if each.about.group in ("text", "sampling", "grammar") and each.types is not None
     },
     **_SPECIAL,
 }

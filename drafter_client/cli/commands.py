@@ -8,11 +8,13 @@ from drafter_client.cli.settings import parsed, print_if_asked
 from drafter_client.options import Mode, Options
 from drafter_client.program_options import ENGINE, NGRAM, ProgramOptions, engines, is_plugged_drafter
 from specpair.command_line.options.flags import add_options
-from specpair.command_line.parser import OneOf, Parser, Switch
+from specpair.command_line.parser import OneOf, Parser, Switch, flag
 from specpair.engines.errors import ModelLoadError
 from specpair.http_service.keys.stored_key import complaint
 from specpair.http_service.options.service_options import ACCESS, SERVICE
+from specpair.options.option import options_of
 from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.sampling.grammar import GrammarOptions
 
 _OF_A_MODEL = ("draft_model", *ENGINE, "translate")
 COMMANDS = ("serve", "solo", "compare", "report", "key")
@@ -30,6 +32,7 @@ def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
     options = parsed(parser, arguments)
     options.mode, options.strategy = Mode(options.mode), Strategy(options.strategy)
     _check_strategy(parser, options)
+    _check_grammar(parser, options)
     _check_mode(parser, options)
     if options.prompt_file is None:
         _refuse(parser, options, _OF_MANY, "is for many prompts, give them with --prompt-file")
@@ -48,6 +51,7 @@ def compare_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = compare_parser()
     options = parsed(parser, arguments)
     _check_lookup(parser, options)
+    _check_grammar(parser, options)
     if options.png is not None and options.no_png:
         parser.error("--png: --no-png says the contrary, leave one of the two out")
     options.mode, options.strategy = Mode.AUTO, Strategy.COUPLED
@@ -114,6 +118,12 @@ def _check_strategy(parser: Parser, options: argparse.Namespace) -> None:
         _refuse(parser, options, ["translate"], f"translated drafts have no distribution, which {strategy} needs")
 
 
+def _check_grammar(parser: Parser, options: argparse.Namespace) -> None:
+    given = [flag(name) for name in options_of(GrammarOptions) if getattr(options, name)]
+    if len(given) > 1:
+        parser.error(f"{given[1]}: give either {given[0]} or {given[1]}")
+
+
 def _check_lookup(parser: Parser, options: argparse.Namespace) -> None:
     if options.backend == NGRAM:
         backend = options.settings.assignment("backend")
@@ -163,7 +173,7 @@ def drafter_parser() -> Parser:
     flags.text_flags(parser, many=True)
     flags.lasting_flags(parser, "verifier")
     flags.draft_flags(parser, modes=True)
-    flags.option_flags(parser, "sampling", "acceptance")
+    flags.option_flags(parser, "sampling", "grammar", "acceptance")
     output = flags.output_flags(parser)
     output.add_argument("--baseline", action=Switch, help="measure the target alone on the same prompt, too")
     output.add_argument("--verbose", action=Switch, help="show the decision on each token")
@@ -199,6 +209,7 @@ def solo_options(arguments: Sequence[str]) -> argparse.Namespace:
     _refuse(parser, options, _HERE if there else _THERE, f"with 'solo {options.which}' {where}")
     if options.model is not None and options.which == "draft":
         parser.error("--model: 'solo draft' is the shipped draft model, leave one of the two out")
+    _check_grammar(parser, options)
     print_if_asked(parser, options)
     return options
 
@@ -229,7 +240,7 @@ def solo_parser() -> Parser:
     flags.lasting_flags(parser, "verifier")
     backend = {"words": "engine", "choices": engines(drafters=False)}
     flags.engine_flags(parser.add_argument_group("engine"), backend=backend)
-    flags.option_flags(parser, "sampling")
+    flags.option_flags(parser, "sampling", "grammar")
     flags.output_flags(parser)
     return parser
 
@@ -274,7 +285,7 @@ def compare_parser() -> Parser:
         metavar="LIST",
         help="fixed numbers of draft tokens a round to try, beside automatic ones, as 1,2,4 or 1-8 (default: 1-8)",
     )
-    flags.option_flags(parser, "sampling")
+    flags.option_flags(parser, "sampling", "grammar")
     output = parser.add_argument_group("output")
     output.add_argument("--json", action=Switch, help="one JSON object on standard output, nothing else there")
     output.add_argument("--png", type=flag_values.path, metavar="FILE", help="the picture (default: compare.png)")

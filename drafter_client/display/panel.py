@@ -36,6 +36,7 @@ STYLES = {
     TokenSource.RECOVERED: "yellow",
     TokenSource.BONUS: "cyan",
     TokenSource.TARGET_DECODED: "blue",
+    TokenSource.FORCED: "magenta",
 }
 _COLOURS = {"prefill": "magenta", "drafting": "green", "network": "yellow", "queue": "red", "other": "white"}
 _WAITS = "\nwhat the text waited for"

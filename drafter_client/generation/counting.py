@@ -144,6 +144,7 @@ class StatsCounter:
             stats.looked_up_accepted += speculation.looked_up_accepted
             stats.prediction_accepted += speculation.prediction_accepted or 0
             stats.prediction_rejected += speculation.prediction_rejected or 0
+            stats.from_grammar += speculation.from_grammar
             stats.times.drafting += summary.drafting
 
 

@@ -6,6 +6,7 @@ from drafter_client.errors import BadOption, BadPrompt
 from drafter_client.generation.events import Began, Committed, Ended, Listener, PromptRead
 from drafter_client.generation.text_session import TextSession
 from specpair.engines.backend import Backend, Entry, top_logits_spec
+from specpair.grammar.of_text import grammars_for
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.speculation.acceptance.token_source import TokenSource
 from specpair.speculation.sampling.row_changes import following
@@ -25,7 +26,8 @@ def run_solo(
     `tell`: takes the events.
     `clock`: returns seconds.
 
-    Raises BadPrompt if the prompt leaves no room in the context, and BadOption for a biased id that the model lacks.
+    Raises BadPrompt if the prompt leaves no room in the context, BadOption for a biased id that the model lacks, and
+    InvalidRequest for a grammar that is wrong.
     """
     tokens, size = text.known, backend.vocabulary.size
     token = max(sampling.logit_bias, default=0)
@@ -38,7 +40,10 @@ def run_solo(
         )
     tell(Began(len(tokens)), clock())
     limit = min(len(tokens) + max_tokens, backend.context_length)
-    processors = following(sampling.processors(backend.vocabulary.ends), len(text.prompt_ids))
+    processors = following(
+        sampling.processors(backend.vocabulary.ends, grammars=grammars_for(sampling, backend.vocabulary)),
+        len(text.prompt_ids),
+    )
     held, wanted = 0, top_logits_spec(sampling, size, whole=processors is not None)
     try:
         while text.finish_reason is None:

@@ -17,6 +17,8 @@ from drafter_client.options import Options
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.executors import Executor, executor_of
 from specpair.drafters.run.reactor import Reactor
+from specpair.engines.vocabulary import Vocabulary
+from specpair.grammar.of_text import limits_of
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.responses import PrefillResponse
@@ -48,6 +50,7 @@ def speculate(
     round_trip: float | None = None,
     mechanisms: Mechanisms = Mechanisms(),
     estimates: Estimates | None = None,
+    vocabulary: Vocabulary | None = None,
 ) -> Generator[Committed, None, None]:
     """Generate what follows the tokens in `text`, within its session. The caller releases the session.
 
@@ -62,6 +65,7 @@ def speculate(
         begins with it (`LatencyModel.link`).
     `mechanisms`: what the pair may use, for example self-continuation.
     `estimates`: what earlier texts have taught, to which this text adds; None: nothing.
+    `vocabulary`: of the target, so that draft tokens keep to what limits the text; None: they may not.
 
     For the strategy `probabilistic` the drafter has to sample its draft tokens from the probabilities that it sends
     (`ModelDrafter(…, draws=True)`); draft tokens without probabilities count as drafted with probability 1. Raises
@@ -81,7 +85,7 @@ def speculate(
         return executor_of(RemoteLane(client, text.session_id, bounds), drafter, mechanisms)
 
     known = list(text.known)  # read by threads while the prefill's tokens are appended to the text
-    preparation = Preparation(executor, known, text, options)
+    preparation = Preparation(executor, known, text, options, vocabulary)
     times, acceptance = estimates or Estimates.untaught(info.pass_times)
     limit = min(info.context_length, len(text.prompt_ids) + options.max_tokens)
     bounds = ResponseBounds(client.url, info.vocabulary.size, limit, identity=info.identity, spec=options)
@@ -154,9 +158,11 @@ class Preparation:
         known: list[int],
         text: TextSession,
         options: Options,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         """`known`: the text so far. The others as for `speculate`."""
         self._executor, self._known, self._text, self._options = executor, known, text, options
+        self._vocabulary = vocabulary
         self._prepared: Future[_Prepared] = Future()  # cancelled: nothing is made any more
         self._thread: threading.Thread | None = None  # None: it has not begun
 
@@ -193,9 +199,9 @@ class Preparation:
                 executor = self._executor()
                 stack.callback(executor.close)
                 executor.read(self._known, self._text.read)
-                lookups = Lookups(
-                    len(self._text.prompt_ids), in_text=self._options.lookup, prediction=self._options.prediction_ids
-                )
+                options, prompt_len = self._options, len(self._text.prompt_ids)
+                limits = None if self._vocabulary is None else limits_of(options, self._vocabulary, prompt_len)
+                lookups = Lookups(prompt_len, in_text=options.lookup, prediction=options.prediction_ids, limits=limits)
                 lookups.follow(self._known)
                 stack.pop_all()
             self._prepared.set_result(_Prepared(executor, lookups))

@@ -61,6 +61,8 @@ class RemoteVocabulary(Vocabulary):
     Raises BadReply if the response is not the vocabulary whose fingerprint `info` gives.
     """
 
+    encodes_here = False
+
     def __init__(self, client: VerifierClient, info: ModelInfo) -> None:
         """`client`: used by nobody else while a text is encoded.
         `info`: the result of `client.model`.

@@ -206,6 +206,7 @@ class Stats(RoundCounts):
             "prediction_tokens": self.prediction_tokens,
             "prediction_accepted": self.prediction_accepted,
             "prediction_rejected": self.prediction_rejected,
+            "from_grammar": self.from_grammar + sources[TokenSource.FORCED],
             "target_decoded_tokens": sources[TokenSource.TARGET_DECODED],
             "token_sources": {source.value: sources[source] for source in TokenSource},
             "mispredicted": self.mispredicted,

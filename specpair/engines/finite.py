@@ -5,8 +5,7 @@ from math import inf, isfinite
 
 import numpy as np
 
-from specpair.speculation.sampling.rows import Logits
-from specpair.speculation.sampling.top_logits import TopLogits
+from specpair.speculation.sampling.top_logits import Logits, TopLogits
 
 _LOOKED_AT = 8  # logits of a row: a NaN or an infinity in the model's last layer reaches every one of them
 

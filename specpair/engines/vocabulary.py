@@ -7,7 +7,7 @@ from dataclasses import replace
 from enum import IntEnum
 from functools import cached_property, lru_cache
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from specpair.engines import probe_texts
 from specpair.protocol.fingerprint import Fingerprint
@@ -32,6 +32,8 @@ class Part(NamedTuple):
 
 class Vocabulary(ABC):
     """The bytes and class of each id, and the encoding of text. Only ids cross the network, so both ends need one."""
+
+    encodes_here = True  # whether a text is encoded on this machine, in microseconds
 
     def __init__(
         self,
@@ -60,6 +62,11 @@ class Vocabulary(ABC):
     def longest(self) -> int:
         """The number of bytes in the longest token, at least 1."""
         return max(map(len, self.pieces), default=1) or 1
+
+    @cached_property
+    def derived(self) -> dict[str, Any]:
+        """What others have made of it, by name: it lives as long as the vocabulary does."""
+        return {}
 
     @abstractmethod
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:

@@ -36,6 +36,8 @@ class About:
     json: Callable[[], Any] | None = None  # makes the annotation of its value in JSON, where that is not the field's
     of_json: Callable[[Any], Any] | None = None  # the value of one in JSON, where they differ
     to_json: Callable[[Any], Any] | None = None  # and the other way
+    in_file: bool = False  # whether its flag names a file that has the value
+    reads: Callable[[str], Any] | None = None  # reads its value from a text
     item: Callable[[str], Any] | None = None  # reads an item of a flag that may be given several times
     items: Callable[[Sequence[Any]], Any] | None = None  # the value of the items of such a flag
     wrong: Callable[[Any], str | None] | None = None  # what else is wrong with a value
@@ -109,8 +111,9 @@ class Option:
 
     @property
     def lasts(self) -> bool:
-        """Whether it can be a variable and a key of a file, too: not where it may be given several times."""
-        return self.about.item is None
+        """Whether it can be a variable and a key of a file, too: not where its flag names a file, or may be given
+        several times."""
+        return self.about.item is None and not self.about.in_file
 
     @cached_property
     def types(self) -> tuple[type, ...] | None:

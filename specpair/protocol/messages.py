@@ -20,7 +20,7 @@ from specpair.options.option import different, options_of
 from specpair.options.request_fields import request_fields
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
-from specpair.speculation.text_options import TextSpec, wrong_threshold
+from specpair.speculation.text_options import TextSpec, wrong_together
 
 _MOST_ERRORS = 1000  # of which the first is named: to list more takes long
 # The range of token ids is checked against the model's vocabulary. Naming every wrong id of a long list takes seconds.
@@ -112,8 +112,8 @@ class _Prompted(_WithSpec):
         return self
 
     @model_validator(mode="after")
-    def _threshold_where_it_belongs(self) -> "_Prompted":
-        if (wrong := wrong_threshold(self.strategy, self.spec.threshold)) is not None:
+    def _options_that_go_together(self) -> "_Prompted":
+        if (wrong := wrong_together(self.spec)) is not None:
             raise ValueError(wrong)
         return self
 

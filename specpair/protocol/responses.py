@@ -158,6 +158,9 @@ class Speculation(Response):
         Field(description="Draft tokens found by lookup, in the text or in the prediction, not by the draft model."),
     ]
     looked_up_accepted: Annotated[Count, Field(description="How many of these were accepted.")]
+    from_grammar: Annotated[
+        Count, Field(description="Accepted draft tokens beside which the grammar allowed no other one.")
+    ] = 0
     drafting_ms: Annotated[Milliseconds, Field(description="Time that drafting took, over all rounds.")]
     prediction_accepted: Annotated[
         Count | None, Field(description="With a prediction: draft tokens from it that were accepted.")

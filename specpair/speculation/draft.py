@@ -14,10 +14,11 @@ class DraftSource(Enum):
     MODEL = "model"  # the drafter predicted it
     LOOKUP = "lookup"  # it was looked up in the text
     PREDICTION = "prediction"  # it was looked up in the client's prediction of the text
+    GRAMMAR = "grammar"  # the grammar allows no other one
 
     @property
     def looked_up(self) -> bool:
-        return self is not DraftSource.MODEL
+        return self in (DraftSource.LOOKUP, DraftSource.PREDICTION)
 
 
 class DraftToken(NamedTuple):

@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from specpair.options.option import complaint, option, options_of
 from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
+from specpair.speculation.sampling.grammar import two_grammars
 from specpair.speculation.sampling.logprobs import MOST_LOGPROBS
 from specpair.speculation.sampling.sampling import Sampling, SamplingOptions
 
@@ -71,13 +72,13 @@ class TextSpec(SamplingOptions):
 
     def complaint(self) -> str | None:
         """What is wrong with the options, each and together; None: nothing."""
-        return complaint(self) or wrong_threshold(self.strategy, self.threshold)
+        return complaint(self) or wrong_together(self)
 
 
-def wrong_threshold(strategy: Strategy, threshold: float | None) -> str | None:
-    """What is wrong with a threshold under a strategy; None: nothing."""
-    if strategy is Strategy.THRESHOLD and threshold is None:
+def wrong_together(spec: TextSpec) -> str | None:
+    """What is wrong with options that are right by themselves; None: nothing."""
+    if spec.strategy is Strategy.THRESHOLD and spec.threshold is None:
         return "the strategy threshold needs a threshold, from 0 to less than 1"
-    if strategy is not Strategy.THRESHOLD and threshold is not None:
-        return f"a threshold is not possible with the strategy {strategy}"
-    return None
+    if spec.strategy is not Strategy.THRESHOLD and spec.threshold is not None:
+        return f"a threshold is not possible with the strategy {spec.strategy}"
+    return two_grammars(spec)

@@ -51,6 +51,7 @@ class VerifierSource:
         mode = _mode(text, self._service.loader.loaded().drafting is not None)
         drafts = {"prediction_ids": text.prediction, "draft_n": text.speculative.draft_n} if mode == "fused" else {}
         request = GenerateRequest.of(text.spec, prompt_ids=text.prompt_ids, mode=mode, **drafts)
+        request = await self._service.prepared(request, caller)
         return _SessionEvents(self._service, self._service.open_text(request, None, caller))
 
     def wait_over(self, waited: float) -> SpecPairError | None:

@@ -29,7 +29,7 @@ SESSION_HEADER = "X-Session-Id"
 async def prefill(request: Request) -> Response:
     """Open a session with a prompt and get its first token."""
     service, caller = admitted(request)
-    message = await service.with_ids(await read(request, messages.PrefillRequest))
+    message = await service.prepared(await read(request, messages.PrefillRequest), caller)
     session_id = _session_id(request, message.session_id)
     session, answer = await service.prefill(message, session_id, caller, request.receive)
     opened = responses.PrefillResponse(
@@ -79,7 +79,7 @@ async def verify_batch(request: Request) -> Response:
 async def generate(request: Request) -> Response:
     """Generate a whole text, with or without server-side drafting: JSON, or server-sent events with `stream`."""
     service, caller = admitted(request)
-    message = await service.with_ids(await read(request, messages.GenerateRequest))
+    message = await service.prepared(await read(request, messages.GenerateRequest), caller)
     text = service.open_text(message, _session_id(request, message.session_id), caller)
     if message.stream:
         answers = service.texts.each(text, HEARTBEAT)

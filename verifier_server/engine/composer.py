@@ -132,7 +132,7 @@ class Composer:
         for sequence in self._after_turns(waiting):
             run, requests = sequence.choose(self._max_drafts)
             part = BatchItem(sequence, run, requests, run.fresh.first(self._allowed(sequence, shared)))
-            (verifies if self._slots.uncached(sequence.session) == 1 else prompts).append(part)
+            (verifies if self._slots.unread(sequence.session) == 0 else prompts).append(part)
         if prompts and self._left_out >= _PATIENCE:
             self._add_prompts(plan, prompts, shared)
             self._add_verifies(plan, verifies)
@@ -158,7 +158,7 @@ class Composer:
 
     def width(self, sequences: list[SequenceState]) -> int:
         """Roughly how many tokens a pass over these sessions feeds."""
-        prefill = min(sum(self._slots.uncached(sequence.session) - 1 for sequence in sequences), self._chunk)
+        prefill = min(sum(self._slots.unread(sequence.session) for sequence in sequences), self._chunk)
         return min(prefill + sum(sequence.width for sequence in sequences), self._backend.max_batch_tokens)
 
     def first_answer(self, sequences: list[SequenceState]) -> tuple[int, int]:
@@ -168,16 +168,16 @@ class Composer:
         Prompts are prefilled by turns, a chunk in each pass, as many at a time as there are slots.
         """
         slots = self._backend.slots
-        verifies = [sequence for sequence in sequences if self._slots.uncached(sequence.session) == 1]
+        verifies = [sequence for sequence in sequences if self._slots.unread(sequence.session) == 0]
         if verifies or not sequences:
             return 1, self.width(verifies[:slots])
         at_once = self._queue.in_turns(sequences, lambda sequence: sequence.served)[:slots]
         chunk = self._chunk if self._shared() else self._backend.max_batch_tokens
-        uncached = [self._slots.uncached(sequence.session) for sequence in at_once]
-        turns = [min(tokens, chunk) for tokens in uncached]
+        unread = [self._slots.unread(sequence.session) + 1 for sequence in at_once]
+        turns = [min(tokens, chunk) for tokens in unread]
         passes = min(
             math.ceil(fed / chunk) + (math.ceil(tokens / chunk) - 1) * math.ceil(sum(turns) / chunk)
-            for tokens, fed in zip(uncached, accumulate(turns), strict=True)
+            for tokens, fed in zip(unread, accumulate(turns), strict=True)
         )
         return passes, min(sum(turns), chunk)
 

@@ -112,7 +112,7 @@ class Scheduler:
         for sequence in self._queue.waiting:
             self._queue.settle(sequence, now)
         waiting, quiet = self._queue.waiting, [sequence for sequence in self._queue.active if not sequence.requests]
-        continuing = [each for each in quiet if each.may_continue(self.slots.uncached(each.session))]
+        continuing = [each for each in quiet if each.may_continue(self.slots.unread(each.session))]
         ready = waiting or self._due(continuing, now)
         if not ready:
             self._window_opened = None
@@ -249,6 +249,7 @@ class Scheduler:
             self._queue.judged(sequence, len(part.fresh), sum(accepted), self._composer.price(session))
             self.slots[session].answers += 1
         self.slots.roll_back(session)
+        session.commit_forced()
         if session.finish_reason is not None:
             self.slots.retire(session)
         self._tell(sequence, len(session.tokens) - position, len(part.fresh), sum(accepted), part.run is None, ended)

@@ -61,18 +61,19 @@ class SequenceState:
                 run = request
         return run, [request for request in self.requests if run.fresh.contains(request.fresh)]
 
-    def may_continue(self, uncached: int) -> bool:
+    def may_continue(self, unread: int) -> bool:
         """Whether the session may self-continue, provided no request waits and its client was heard of lately.
 
-        Its slot must lack only the pending token of the `uncached` ones: a session without a slot (also after a failed
-        pass) would take one from another session and prefill its text again, though no client has asked for it.
+        Its slot must hold all that comes before the pending tokens, so that none is `unread`: a session without a slot
+        (also after a failed pass) would take one from another session and prefill its text again, though no client has
+        asked for it.
         """
         session = self.session
         return (
             session.self_continue
             and not self.waits
             and session.finish_reason is None
-            and uncached == 1
+            and unread == 0
             and session.prompt_len < len(session.tokens) < self.acknowledged + LEAD
         )
 

@@ -68,9 +68,9 @@ class SlotPool:
         slot = self._slots.get(session)
         return 0 if slot is None else slot.held
 
-    def uncached(self, session: Session) -> int:
-        """How many tokens of `session` its slot lacks: 1 (the pending token) unless there is something to prefill."""
-        return len(session.tokens) - self.held(session)
+    def unread(self, session: Session) -> int:
+        """How many tokens before the pending ones its slot lacks: 0 unless there is something to prefill."""
+        return max(0, len(session.tokens) - session.pending - self.held(session))
 
     def available(self, may_lose: Callable[[Session], bool]) -> int:
         """How many slots are free, or kept, or belong to a session that `may_lose` its slot."""

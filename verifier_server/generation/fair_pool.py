@@ -16,8 +16,9 @@ class _Work(NamedTuple):
 class FairPool:
     """Threads that do work of clients by turns, that of one client in order of arrival. Thread-safe."""
 
-    def __init__(self, threads: int) -> None:
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="fused")
+    def __init__(self, threads: int, name: str = "fused") -> None:
+        """`name`: of the threads."""
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._lock = Lock()  # guards the next two
         self._waiting: list[_Work] = []
         self._turns = FairTurns[_Work](lambda work: work.client)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from specpair.engines.vocabulary import Part
+from specpair.grammar.of_text import grammars_for
 from specpair.protocol import messages
 from specpair.protocol.errors import EmptyPrompt, InvalidRequest, PromptTooLong, TokenOutOfRange
 from specpair.speculation.sampling import gumbel
@@ -25,7 +26,8 @@ def make_session(
 ) -> Session:
     """A new session for `request`, with the `committed_ids` that it brings.
 
-    Raises EmptyPrompt, PromptTooLong, TokenOutOfRange, and InvalidRequest for invalid Unicode or `committed_ids`.
+    Raises EmptyPrompt, PromptTooLong, TokenOutOfRange, and InvalidRequest for invalid Unicode, `committed_ids` or a
+    grammar.
     """
     if request.prompt_ids is not None:
         ids = request.prompt_ids
@@ -47,7 +49,8 @@ def make_session(
     _check_bias(info, spec)
     if spec.max_tokens is not None:
         limit = min(limit, len(ids) + spec.max_tokens)
-    session = Session(session_id, list(ids), len(ids), spec, limit, info.vocabulary.ends)
+    grammars = grammars_for(spec, info.vocabulary)
+    session = Session(session_id, list(ids), len(ids), spec, limit, info.vocabulary.ends, grammars=grammars)
     if request.committed_ids:
         _check_committed(info, request.committed_ids, limit - len(ids))
         session.resume(request.committed_ids)

@@ -14,6 +14,7 @@ from specpair.drafters.run import events
 from specpair.drafters.run.executors import executor_of
 from specpair.drafters.run.reactor import PlainTranscript, Reactor
 from specpair.engines.errors import BackendError
+from specpair.grammar.of_text import limits_of
 from specpair.protocol.errors import InternalError, SpecPairError
 from specpair.protocol.responses import Speculation
 from specpair.protocol.times import milliseconds
@@ -59,6 +60,7 @@ class DraftCounts(RoundCounts):
             looked_up_accepted=self.looked_up_accepted,
             prediction_accepted=self.prediction_accepted if self.predicted else None,
             prediction_rejected=self.prediction_rejected if self.predicted else None,
+            from_grammar=self.from_grammar,
             drafting_ms=milliseconds(self.drafting),
             draft_failure=self.failure,
         )
@@ -198,7 +200,9 @@ class _FusedRun:
             executor = executor_of(self._lane, drafter, mechanisms)
             stack.callback(executor.close)
             executor.read(known, 0)
-            lookups = Lookups(session.prompt_len, in_text=not self.draft.looks_up, prediction=self.prediction)
+            limits = limits_of(session.spec, self.engine.info.vocabulary, session.prompt_len)
+            looks_up = not self.draft.looks_up
+            lookups = Lookups(session.prompt_len, in_text=looks_up, prediction=self.prediction, limits=limits)
             lookups.follow(known)
             answer = self._opened()
             yield answer

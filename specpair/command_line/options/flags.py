@@ -32,6 +32,8 @@ def add_option(group: Any, option: Option) -> None:
         how |= {"help": f"{words}; may be given several times", "default": []}
         action = group.add_argument(name, metavar=about.placeholder, type=flag_reader(option), action="append", **how)
     else:
+        if not option.lasts:
+            how["type"] = flag_reader(option)
         action = group.add_argument(name, metavar=about.placeholder or _placeholder(option), **how)
     vars(action)["option"] = option
     if about.formerly:

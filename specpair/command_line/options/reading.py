@@ -17,6 +17,26 @@ def read(option: Option, text: str) -> Any:
         return text
     if option.about.item is not None:
         return option.about.item(text)
+    if option.about.in_file:
+        return _value_in(option, text)
+    return _value(option, text)
+
+
+def _value_in(option: Option, name: str) -> Any:
+    """The value in a file. Raises ValueError."""
+    try:
+        text = path(name).read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ValueError(f"{name} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{name} is not UTF-8 text") from None
+    try:
+        return _value(option, text)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _value(option: Option, text: str) -> Any:
     wrong = unknown_choice(text, option.choices) if option.choices else None
     if wrong is not None:
         raise ValueError(wrong)
@@ -25,6 +45,8 @@ def read(option: Option, text: str) -> Any:
     longest = option.about.longest
     if longest is not None and len(text) > longest:
         raise ValueError(f"must have at most {longest} characters, got {len(text)}")
+    if option.about.reads is not None:
+        return option.about.reads(text)
     return _READERS.get(option.kind, str)(text) if option.kind not in (int, float) else _number(option, text)
 
 

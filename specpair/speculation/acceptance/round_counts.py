@@ -35,6 +35,7 @@ class RoundCounts:
     looked_up_accepted: int = 0  # of these, those accepted
     prediction_accepted: int = 0  # draft tokens from the client's prediction that were accepted
     prediction_rejected: int = 0  # and those that were rejected
+    from_grammar: int = 0  # accepted draft tokens that the grammar determined
 
     def count(self, each: JudgedRound) -> None:
         """Count a round."""
@@ -50,6 +51,7 @@ class RoundCounts:
         self.looked_up_accepted += sum(looked_up[:accepted])
         self.prediction_accepted += sum(predicted[:accepted])
         self.prediction_rejected += sum(predicted[accepted:])
+        self.from_grammar += sum(token.source is DraftSource.GRAMMAR for token in tokens[:accepted])
         self.accepted_per_position += [0] * (accepted - len(self.accepted_per_position))
         for at in range(accepted):
             self.accepted_per_position[at] += 1

@@ -16,6 +16,7 @@ class TokenSource(Enum):
     RECOVERED = "recovered"  # the target's token in place of a rejected draft token
     BONUS = "bonus"  # the target's token after a fully accepted draft, or without a draft
     TARGET_DECODED = "target_decoded"  # decoded by self-continuation before a draft for its position arrived
+    FORCED = "forced"  # the only token that the text's grammar allowed there, so that no pass was needed
 
     @classmethod
     def of(cls, mark: str) -> "TokenSource":
@@ -28,6 +29,7 @@ class TokenSource(Enum):
 _BY_LETTER = {source.value[0]: source for source in TokenSource}
 VAIN = "x"
 SELF_CONTINUED = TokenSource.TARGET_DECODED.value[0]
+FORCED = TokenSource.FORCED.value[0]  # follows what a pass has committed
 ELSEWHERE = "-"  # the mark of a token that was not committed in this session: its source is not known
 _MARK = f"[{''.join(_BY_LETTER)}{ELSEWHERE}]{VAIN}*"
 PATTERN = f"^({_MARK})*$"  # of the marks of several tokens, one after the other
@@ -51,13 +53,13 @@ class Round(NamedTuple):
 def rounds(marks: Sequence[str]) -> Iterator[Round]:
     """The passes that committed tokens with these marks, one each, and judged drafts or were requested without.
 
-    `marks`: from the beginning of a pass to the end of one. Self-continuation and tokens of other sessions are left
-    out.
+    `marks`: from the beginning of a pass to the end of one. Self-continuation, forced tokens and tokens of other
+    sessions are left out.
     """
     start, last = 0, len(marks) - 1
     for at, mark in enumerate(marks):
         source = _BY_LETTER.get(mark[0])
-        if source in (None, TokenSource.TARGET_DECODED):
+        if source in (None, TokenSource.TARGET_DECODED, TokenSource.FORCED):
             start = at + 1
         elif source is not TokenSource.ACCEPTED or len(mark) > 1 or at == last:
             judged = at - start + (source is not TokenSource.BONUS) + mark.count(VAIN)
@@ -66,11 +68,13 @@ def rounds(marks: Sequence[str]) -> Iterator[Round]:
 
 
 def passes(marks: Sequence[str]) -> Iterator[list[str]]:
-    """The marks of each pass apart, in order; those of self-continuation one by one."""
+    """The marks of each pass apart, in order, with those of forced tokens behind it; those of self-continuation one by
+    one."""
     begun: list[str] = []
     for at, mark in enumerate(marks):
         begun.append(mark)
-        if _BY_LETTER.get(mark[0]) is not TokenSource.ACCEPTED or len(mark) > 1 or at == len(marks) - 1:
+        ended = _BY_LETTER.get(mark[0]) is not TokenSource.ACCEPTED or len(mark) > 1
+        if at == len(marks) - 1 or (ended and marks[at + 1] != FORCED):
             yield begun
             begun = []
 

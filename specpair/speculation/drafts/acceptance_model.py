@@ -148,11 +148,13 @@ class AcceptanceModel:
 
     def chance(self, node: TreeNode, recent: float) -> float:
         """Chance that the draft token at `node` is accepted if all before it are."""
+        if node.source is DraftSource.GRAMMAR:
+            return 1.0
         return self._of(node).chance(node.confidence, recent, node.second_opinion)
 
     def path(self, path: Sequence[TreeNode], ahead: int = 0) -> list[float]:
         """For each node of a path, and for `ahead` further tokens: chance that it and all before it are accepted."""
-        if not any(node.source.looked_up for node in path):
+        if all(node.source is DraftSource.MODEL for node in path):
             return self.model.path(path, ahead)
         chances, chance, recent = [], 1.0, self.recent
         for node in path:
@@ -171,6 +173,8 @@ class AcceptanceModel:
 
     def learn(self, node: TreeNode, accepted: bool) -> None:
         """Take in whether the draft token at `node` was accepted. It counts from the next `fit` on."""
+        if node.source is DraftSource.GRAMMAR:
+            return
         self._of(node).learn(node.confidence, accepted, node.second_opinion)
         recent = self._of(node).recent
         for each in self._calibrations.values():

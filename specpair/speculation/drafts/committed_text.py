@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
+from specpair.speculation.draft import DraftSource
 from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.node_selection import FLOOR, expandable_nodes
@@ -51,8 +52,11 @@ class CommittedText:
         If the lookup has another token, which is likelier to be accepted, that one becomes the first choice.
         """
         looked_up, tail = node.children, self.tree.tail(node)
+        # To choose by its value whether to keep a drawn token would be a bias.
+        if tail is not None and not proposal.probs and not self.lookups.allows(proposal.token, tail):
+            proposal = proposal._replace(confidence=0.0)
         self.tree.grow(node, proposal)
-        if not node.children or proposal.probs:  # to choose by its value whether to keep a drawn token is a bias
+        if not node.children or proposal.probs:
             return
         first = node.children[0]
         if looked_up:  # meanwhile; it may have been sent
@@ -133,7 +137,7 @@ class CommittedText:
         if not expected:
             self.untested += 1
             return False
-        self.untested = self.untested + 1 if expected[0].source.looked_up else 0
+        self.untested = 0 if expected[0].source is DraftSource.MODEL else self.untested + 1
         accepted = expected[0].token == token
         self._acceptance_model.learn(expected[0], accepted)
         if not accepted and len(expected) > 1:

@@ -1,4 +1,4 @@
-"""What draft tokens are looked up in: the text itself, and the client's prediction of the output."""
+"""What gives draft tokens without a model: the text itself, the client's prediction of the output, and a grammar."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -8,6 +8,7 @@ from specpair.speculation.draft import DraftSource
 from specpair.speculation.drafts.ngram import NgramIndex
 from specpair.speculation.drafts.predicted_output import PredictedOutput
 from specpair.speculation.drafts.tree import Proposal, TreeNode
+from specpair.speculation.sampling.row_changes import ProcessorChain
 
 
 class _Lookup(Protocol):
@@ -20,13 +21,22 @@ class _Lookup(Protocol):
 
 
 class Lookups:
-    """The lookups of one text, all of which follow it."""
+    """The lookups of one text, all of which follow it, and what limits its tokens."""
 
-    def __init__(self, prompt_len: int = 0, *, in_text: bool = False, prediction: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        prompt_len: int = 0,
+        *,
+        in_text: bool = False,
+        prediction: Sequence[int] | None = None,
+        limits: ProcessorChain | None = None,
+    ) -> None:
         """`in_text`: whether tokens are looked up in the text.
         `prediction`: ids of the output that the client expects behind a prompt of `prompt_len` tokens; None: there is
             no prediction.
+        `limits`: what forbids tokens; None: nothing does.
         """
+        self._limits = limits
         self._lookups: dict[DraftSource, _Lookup] = {}
         if prediction is not None:
             self._lookups[DraftSource.PREDICTION] = PredictedOutput(prediction, prompt_len)
@@ -34,16 +44,30 @@ class Lookups:
             self._lookups[DraftSource.LOOKUP] = NgramIndex()
 
     def __bool__(self) -> bool:
-        return bool(self._lookups)
+        return bool(self._lookups) or self._limits is not None
 
     def follow(self, text: Sequence[int]) -> None:
         """Take in the tokens of `text`, prompt included, that are new to each lookup."""
         for lookup in self._lookups.values():
             lookup.extend(text[len(lookup) :])
+        if self._limits is not None and len(text) >= self._limits.prompt_len:
+            self._limits.commit(text)
+
+    def allows(self, token: int, tail: Sequence[int]) -> bool:
+        """Whether `token` may stand behind the text and `tail`."""
+        return self._limits is None or self._limits.allows(token, tail)
 
     def found(self, node: TreeNode, tail: Sequence[int]) -> list[TreeNode]:
-        """The tokens that are found behind `node`, whose path from the text is `tail`: at most one for each lookup."""
+        """The tokens that are found behind `node`, whose path from the text is `tail`: at most one for each lookup.
+
+        The one that alone can stand there, if there is one; none that cannot stand there.
+        """
+        only = None if self._limits is None else self._limits.only(tail)
+        if only is not None:
+            return [TreeNode(only, 1.0, ref(node), source=DraftSource.GRAMMAR)]
         guesses = ((source, lookup.predict(tail)) for source, lookup in self._lookups.items())
         return [
-            TreeNode(guess[0], guess[1], ref(node), source=source) for source, guess in guesses if guess is not None
+            TreeNode(guess[0], guess[1], ref(node), source=source)
+            for source, guess in guesses
+            if guess is not None and self.allows(guess[0], tail)
         ]

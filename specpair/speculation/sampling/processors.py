@@ -4,12 +4,13 @@ To add one: write its class, and name it among the bases of `Processors`. Its op
 command and program, at both ends, and its processor changes the rows of target and drafts alike.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from specpair.options.option import option
+from specpair.speculation.sampling.grammar import GrammarOptions
+from specpair.speculation.sampling.processor_options import ProcessorContext, ProcessorOptions
 from specpair.speculation.sampling.row_changes import (
     Biases,
     EndsLater,
@@ -26,27 +27,12 @@ BIAS = 100.0  # the greatest bias of an id; the least is its negative
 MOST_BIASES = 20_000  # of a request: each costs other requests microseconds
 
 
-class ProcessorContext(NamedTuple):
-    """What a processor may know of the text whose rows it changes."""
-
-    ends: Collection[int]  # ids of the model's end tokens
-    size: int | None  # ids of a row, where the text may hold others; None: it holds none
-    temperature: float  # 0: the argmax is taken
-
-
-class ProcessorOptions(ABC):
-    """The options of one logit processor."""
-
-    @abstractmethod
-    def make(self, text: ProcessorContext) -> LogitProcessor | None:
-        """A new processor; None where these options change no row."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class MinTokens(ProcessorOptions):
     min_tokens: int = option(
         0,
-        "mask the end tokens until the text has so many tokens; a stop string ends it all the same",
+        "mask the end tokens until the text has so many tokens; it ends all the same with a stop string, and where a "
+        "grammar allows nothing else",
         ge=0,
         le=MOST_MIN_TOKENS,
         group="sampling",
@@ -189,7 +175,7 @@ class MinP(ProcessorOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Processors(MinTokens, LogitBias, RepetitionPenalty, OutputPenalties, MinP):
+class Processors(GrammarOptions, MinTokens, LogitBias, RepetitionPenalty, OutputPenalties, MinP):
     """The options of all processors. They change a row in the order of the bases."""
 
     def make(self, text: ProcessorContext) -> None:

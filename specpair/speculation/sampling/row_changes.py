@@ -4,8 +4,8 @@
 
 Order and formulas are those of vLLM. l is a logit, and n is how often its id occurs in the output so far:
 
-    masks                 processors of the caller's own, such as a grammar's, and:
-    min_tokens n          -inf for the end tokens while the output has fewer than n tokens
+    masks                 processors of the caller's own, and that of a grammar: -inf for what it forbids
+    min_tokens n          -inf for the end tokens while the output has fewer than n tokens, unless no other id is left
     logit_bias b          l + b
     repetition_penalty r  l / r where l > 0, else l * r, for ids in the prompt or the output (CTRL, arXiv 1909.05858)
     frequency_penalty f,
@@ -19,13 +19,12 @@ Logits are float32, and so is the arithmetic. A verifier and a drafter that proc
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf, log
-from typing import overload
+from typing import ClassVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specpair.speculation.sampling.rows import Logits, Row
-from specpair.speculation.sampling.top_logits import TopLogits
+from specpair.speculation.sampling.top_logits import Logits, Row, TopLogits
 
 NAME = "processors-1"  # of this order and these formulas: other ones need another name
 
@@ -35,7 +34,11 @@ class LogitProcessor(ABC):
 
     `begin` comes first, once. Then the output grows by `push` and shrinks by `pop`, as draft tokens are tried and taken
     back. A processor that does not depend on the text needs `process` only.
+
+    One that `limits` texts forbids tokens whatever their logits, and so can say without a row what may come next.
     """
+
+    limits: ClassVar[bool] = False
 
     def begin(self, prompt: Sequence[int]) -> None:  # noqa: B027, as it is optional
         """Take in the prompt."""
@@ -52,6 +55,14 @@ class LogitProcessor(ABC):
 
         An id at -inf cannot be drawn. At least one id must stay finite.
         """
+
+    def allows(self, token: int) -> bool:
+        """Whether `token` may come next."""
+        return True
+
+    def only(self) -> int | None:
+        """The token that alone can come next; None: there are several, or it is not known."""
+        return None
 
 
 class TokenCounts:
@@ -96,7 +107,10 @@ class TokenCounts:
 class EndsLater(LogitProcessor):
     """Masks the end tokens while the output has fewer than `least` tokens."""
 
+    limits: ClassVar[bool] = True
+
     def __init__(self, ends: Iterable[int], least: int) -> None:
+        self._all_ends = frozenset(ends)
         self._ends, self._least, self._length = np.array(sorted(ends), np.int64), least, 0
 
     def push(self, token: int) -> None:
@@ -107,7 +121,13 @@ class EndsLater(LogitProcessor):
 
     def process(self, row: Logits) -> None:
         if self._length < self._least:
+            logits = row[self._ends]
             row[self._ends] = -inf
+            if row.max() == -inf:  # nothing but the end can come
+                row[self._ends] = logits
+
+    def allows(self, token: int) -> bool:
+        return self._length >= self._least or token not in self._all_ends
 
 
 class Biases(LogitProcessor):
@@ -215,6 +235,23 @@ class ProcessorChain:
             processor.process(processed)
         return processed
 
+    def allows(self, token: int, drafts: Sequence[int] = ()) -> bool:
+        """Whether `token` may follow the committed text and `drafts`."""
+        self._try(list(drafts))
+        return all(each.allows(token) for each in self._processors)
+
+    def only(self, drafts: Sequence[int] = ()) -> int | None:
+        """The token that alone can follow the committed text and `drafts`; None: there are several."""
+        self._try(list(drafts))
+        return next((token for each in self._processors if (token := each.only()) is not None), None)
+
+    def certain(self, most: int) -> list[int]:
+        """The tokens that follow the committed text for certain, at most `most`: each is the only one that can."""
+        found: list[int] = []
+        while len(found) < most and (token := self.only(found)) is not None:
+            found.append(token)
+        return found
+
     def _try(self, drafts: list[int]) -> None:
         """Follow `drafts` behind the committed text, in place of the draft tokens before."""
         tried = self._drafts
@@ -262,6 +299,10 @@ class ProcessedRows(Sequence[Logits]):
         return self._done[at]
 
 
-def following(processors: Sequence[LogitProcessor], prompt_len: int) -> ProcessorChain | None:
-    """The processors of one text, which has a prompt of `prompt_len` tokens; None if there are none."""
-    return ProcessorChain(processors, prompt_len) if processors else None
+def following(processors: Sequence[LogitProcessor], prompt_len: int, *, limits: bool = False) -> ProcessorChain | None:
+    """The processors of one text, which has a prompt of `prompt_len` tokens; None if there are none.
+
+    `limits`: only those that limit what may come next.
+    """
+    chosen = [each for each in processors if each.limits or not limits]
+    return ProcessorChain(chosen, prompt_len) if chosen else None

@@ -14,10 +14,11 @@ import numpy as np
 
 from specpair.options.option import complaint, option, options_of
 from specpair.speculation.sampling import full_logits, gumbel, nucleus, top_logits_choice
-from specpair.speculation.sampling.processors import ProcessorContext, Processors
+from specpair.speculation.sampling.processor_options import MakeGrammar, ProcessorContext
+from specpair.speculation.sampling.processors import Processors
 from specpair.speculation.sampling.row_changes import LogitProcessor
-from specpair.speculation.sampling.rows import Logits as Logits
-from specpair.speculation.sampling.rows import Row as Row
+from specpair.speculation.sampling.top_logits import Logits as Logits
+from specpair.speculation.sampling.top_logits import Row as Row
 from specpair.speculation.sampling.top_logits import TopLogits
 
 GREEDY_BELOW = 1e-3  # temperatures under this are plain argmax
@@ -78,13 +79,16 @@ class Sampling(SamplingOptions):
         """Whether the chosen token is the plain argmax."""
         return self.temperature < GREEDY_BELOW
 
-    def processors(self, ends: Collection[int], size: int | None = None) -> list[LogitProcessor]:
-        """New logit processors, those that change a row.
+    def processors(
+        self, ends: Collection[int], size: int | None = None, grammars: MakeGrammar | None = None
+    ) -> list[LogitProcessor]:
+        """New logit processors, those that change a row. Raises InvalidRequest for a grammar that cannot be used.
 
         `ends`: ids of the model's end tokens.
         `size`: ids of a row, where the text may hold others; None: it holds none.
+        `grammars`: of the vocabulary; None: there are none.
         """
-        return self.made(ProcessorContext(ends, size, 0.0 if self.greedy else self.temperature))
+        return self.made(ProcessorContext(ends, size, 0.0 if self.greedy else self.temperature, grammars))
 
     @property
     def unprocessed(self) -> "Sampling":

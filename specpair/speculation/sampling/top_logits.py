@@ -12,7 +12,8 @@ from math import exp, inf, isfinite, log1p
 import numpy as np
 from numpy.typing import NDArray
 
-from specpair.speculation.sampling.full_logits import Logits, top_ids
+from specpair.speculation.sampling.full_logits import Logits as Logits
+from specpair.speculation.sampling.full_logits import top_ids
 
 _DOUBT = 1e-4  # relative error bound of a float32 sum over a vocabulary, far above its rounding
 _DOUBT_OF_TERMS = 1e-6  # added to `_DOUBT` per unit of |log_sum|: the device scales and adds in float32
@@ -116,6 +117,9 @@ class TopLogits:
 
         rest.full, rest._whole = full, None
         return rest
+
+
+Row = Logits | TopLogits  # a row of logits as an engine gives it
 
 
 def top_logits_of(logits: Logits, n: int, temperature: float) -> TopLogits:

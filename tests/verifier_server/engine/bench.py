@@ -10,6 +10,7 @@ from specpair.protocol.errors import SpecPairError
 from specpair.speculation.acceptance.draft_probs import Weights
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft
+from specpair.speculation.sampling.processor_options import MakeGrammar
 from specpair.speculation.sampling.row_changes import LogitProcessor
 from specpair.speculation.sampling.sampling import Sampling, choose_reference
 from specpair.speculation.text_options import TextSpec
@@ -87,6 +88,7 @@ class Bench:
         explain: bool = False,
         logprobs: int | None = None,
         masks: Sequence[LogitProcessor] = (),
+        grammars: MakeGrammar | None = None,
     ) -> Session:
         ids = self.backend.vocabulary.encode(prompt) if isinstance(prompt, str) else list(prompt)
         limit = self.backend.context_length
@@ -101,6 +103,7 @@ class Bench:
             limit,
             self.backend.vocabulary.ends,
             masks=masks,
+            grammars=grammars,
         )
 
     def slot(self, session: Session) -> int | None:

@@ -1,18 +1,23 @@
 """Under logit processors, texts are samples of the target's processed distribution, with drafts and without."""
 
+import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 
+from specpair.engines.vocabulary import Kind, Vocabulary
+from specpair.grammar.compiling import Grammars
 from specpair.speculation.acceptance.draft_probs import Weights, drawn_from, propose
 from specpair.speculation.acceptance.explain import explain
 from specpair.speculation.acceptance.judge import Rule, judge
 from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
 from specpair.speculation.draft import chain
 from specpair.speculation.sampling.distribution import probabilities
+from specpair.speculation.sampling.grammar import GrammarText
 from specpair.speculation.sampling.row_changes import LogitProcessor, ProcessedRows, ProcessorChain
 from specpair.speculation.sampling.sampling import Logits, Row, Sampling, choose
 from tests.specpair.speculation import chi_square, processed
@@ -24,6 +29,21 @@ COUNT = 3
 SEEDS = 600
 ENDS = {4}  # the likeliest id behind most others
 SETTINGS = pytest.mark.parametrize("sampling", processed.SETTINGS.values(), ids=processed.SETTINGS)
+
+
+class Letters(Vocabulary):
+    """Four letters and an end token."""
+
+    def __init__(self) -> None:
+        kinds = [Kind.ORDINARY] * 4 + [Kind.CONTROL]
+        super().__init__([b"a", b"b", b"c", b"d", b"<end>"], kinds, None, frozenset(ENDS))
+
+    def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
+        return ["abcd".index(each) for each in text if each in "abcd"]
+
+
+GRAMMARS = Grammars(Letters())
+CHOICES = ["abc", "abd", "aba", "cab", "cad", "dda", "ddb", "dab", "bca", "bcc"]
 
 
 class EvenThenOdd(LogitProcessor):
@@ -63,7 +83,12 @@ def draft(
 
 
 def text(
-    rule: Rule, drafts: int, *, knows: bool = True, masks: type[LogitProcessor] | None = None, count: int = COUNT
+    rule: Rule,
+    drafts: int,
+    *,
+    knows: bool = True,
+    masks: Callable[[], LogitProcessor] | None = None,
+    count: int = COUNT,
 ) -> tuple[int, ...]:
     """A text decoded in rounds of `drafts` draft tokens. `knows`: whether the drafter has the processors, too."""
     sampling, tokens = rule.sampling, list(PROMPT)
@@ -82,15 +107,22 @@ def text(
     return tuple(tokens[len(PROMPT) : len(PROMPT) + count])
 
 
-def expected(sampling: Sampling, masked: bool = False) -> dict[tuple[int, ...], float]:
-    """The probability of each text of `COUNT` tokens, from the definition of the processors."""
+def expected(
+    sampling: Sampling, forbids: Callable[[tuple[int, ...], int], bool] = lambda *_: False
+) -> dict[tuple[int, ...], float]:
+    """The probability of each text of `COUNT` tokens, from the definition of the processors.
+
+    `forbids`: whether a mask forbids a token behind others.
+    """
     chances = {}
     for tokens in product(range(IDS), repeat=COUNT):
         chance = 1.0
         for at, token in enumerate(tokens):
             row = target_row((*PROMPT, *tokens)[len(PROMPT) + at - 1]).copy()
-            if masked:
-                row[(at + 1) % 2 :: 2] = -np.inf
+            row[[forbids(tokens[:at], each) for each in range(IDS)]] = -np.inf
+            if np.isinf(row).all():
+                chance = 0.0
+                break
             changed = processed.process(row, sampling, PROMPT, tokens[:at], ENDS)
             chance *= float(probabilities(changed.astype(np.float32), sampling)[token])
         chances[tokens] = chance
@@ -131,7 +163,29 @@ def test_a_mask_of_the_caller_s_own_restricts_the_text_exactly(strategy: Strateg
     rules = (Rule(strategy, replace(sampling, seed=seed)) for seed in range(SEEDS))
     found = Counter(text(rule, 2, knows=number % 2 == 0, masks=EvenThenOdd) for number, rule in enumerate(rules))
     assert all([token % 2 for token in each] == [0, 1, 0] for each in found)
-    assert follows(found, expected(sampling, masked=True))
+    assert follows(found, expected(sampling, lambda before, token: token % 2 != len(before) % 2))
+
+
+@pytest.mark.parametrize("strategy", [Strategy.COUPLED, Strategy.PROBABILISTIC])
+@pytest.mark.parametrize("sampling", [Sampling(0, 1.0), Sampling(0, 0.7, top_k=3), Sampling(0, 1.5, min_p=0.1)])
+def test_a_text_under_a_grammar_is_a_sample_of_the_masked_target(sampling: Sampling, strategy: Strategy) -> None:
+    """It is drawn from the softmax over what can still become one of `CHOICES`."""
+    asked = GrammarText("choice", json.dumps(CHOICES))
+    rules = (Rule(strategy, replace(sampling, seed=seed)) for seed in range(SEEDS))
+    texts = (
+        text(rule, number % 4, knows=number % 3 > 0, masks=lambda: GRAMMARS(asked)) for number, rule in enumerate(rules)
+    )
+    found = Counter(texts)
+    assert {"".join("abcd"[token] for token in each) for each in found} <= {*CHOICES}
+    assert follows(
+        found,
+        expected(
+            sampling,
+            lambda before, token: (
+                not any(each.startswith("".join("abcd.-"[at] for at in (*before, token))) for each in CHOICES)
+            ),
+        ),
+    )
 
 
 @SETTINGS

@@ -1,0 +1,123 @@
+"""Compiles grammars for a vocabulary, and keeps the last ones."""
+
+import json
+import re
+from collections import OrderedDict
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance.gbnf_to_lark import any_to_lark
+
+from specpair.engines.vocabulary import Vocabulary
+from specpair.grammar.keywords import place_of
+from specpair.grammar.state import GrammarState
+from specpair.grammar.tokenizer import tokenizer_of
+from specpair.protocol.errors import InvalidRequest
+from specpair.speculation.sampling.grammar import GrammarText
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
+_KEPT = 64  # grammars
+# JSON in one line, with the spaces that Python writes, and models with it.
+_ONE_LINE: "JsonCompileOptions" = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_LIMITS = LLParserLimits(verbose_errors=False)  # its usual ones, by which a mask takes 20 ms at the very most
+_EXCERPT = re.compile(r"\s*\d+ \| |<non-verbose/>")
+_LONGEST_ERROR = 300  # characters
+
+
+class Grammars:
+    """The grammars of one vocabulary. Thread-safe."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._lock = Lock()  # guards the next two
+        self._tokenizer: LLTokenizer | None = None
+        self._compiled: OrderedDict[GrammarText, LLMatcher] = OrderedDict()  # the least recently used first
+
+    def __call__(self, grammar: GrammarText) -> GrammarState:
+        """A new state at the beginning of the grammar, a `MakeGrammar`.
+
+        Raises InvalidRequest for a grammar that is wrong, or cannot be followed. It takes microseconds for one that was
+        compiled lately, else milliseconds, and up to seconds for a large one.
+        """
+        matcher, vocabulary = self._matcher(grammar), self._vocabulary
+        end = min(vocabulary.ends) if vocabulary.end is None else vocabulary.end
+        canonical = vocabulary.encodes_here
+        return GrammarState(matcher, vocabulary.size, vocabulary.ends, end, canonical=canonical)
+
+    def _matcher(self, grammar: GrammarText) -> LLMatcher:
+        with self._lock:
+            found = self._compiled.get(grammar)
+            if found is not None:
+                self._compiled.move_to_end(grammar)
+                return found.deep_copy()
+        made = _compiled(grammar, self._made_tokenizer())
+        copy = made.deep_copy()
+        with self._lock:
+            self._compiled[grammar] = made
+            while len(self._compiled) > _KEPT:
+                self._compiled.popitem(last=False)
+        return copy
+
+    def _made_tokenizer(self) -> LLTokenizer:
+        with self._lock:
+            if self._tokenizer is None:
+                if not self._vocabulary.ends:
+                    raise InvalidRequest("the model has no end token, which would end a text that keeps to a grammar")
+                self._tokenizer = tokenizer_of(self._vocabulary)
+            return self._tokenizer
+
+
+def grammars_of(vocabulary: Vocabulary) -> Grammars:
+    """The grammars of a vocabulary, which live as long as it does: they encode texts with its model. Thread-safe."""
+    found: Grammars = vocabulary.derived.setdefault("grammars", Grammars(vocabulary))
+    return found
+
+
+def _compiled(grammar: GrammarText, tokenizer: LLTokenizer) -> LLMatcher:
+    kind, text = grammar
+    try:
+        source = _SOURCES[kind](text)
+    except Exception as error:  # of llguidance's own types, which are not public
+        raise _wrong(grammar, str(error)) from None
+    matcher = LLMatcher(tokenizer, source, log_level=0, limits=_LIMITS)
+    tried = matcher.deep_copy()
+    if not tried.is_error():
+        tried.compute_bitmask()  # some faults come to light with the first mask
+    if tried.is_error():
+        raise _wrong(grammar, tried.get_error())
+    return matcher
+
+
+def _schema(text: str) -> str:
+    schema = json.loads(text)
+    return LLMatcher.grammar_from_json_schema({} if schema is True else schema, defaults=_ONE_LINE)
+
+
+def _choices(text: str) -> str:
+    quoted = (json.dumps(each, ensure_ascii=False) for each in json.loads(text))
+    return LLMatcher.grammar_from_lark(f"start: {' | '.join(quoted)}")
+
+
+_SOURCES: dict[str, Any] = {
+    "json_schema": _schema,
+    "regex": LLMatcher.grammar_from_regex,
+    "choice": _choices,
+    "grammar": lambda text: LLMatcher.grammar_from_lark(any_to_lark(text)),
+}
+
+
+def _wrong(grammar: GrammarText, reason: str) -> InvalidRequest:
+    place = place_of(grammar.text, reason) if grammar.kind == "json_schema" else None
+    where = grammar.kind if place is None else f"{grammar.kind}{place}"
+    return InvalidRequest(f"{where}: {_short(reason)}", param=grammar.kind)
+
+
+def _short(reason: str) -> str:
+    """The reason in one line, without the excerpts of the source that llguidance adds."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip(" ^") and _EXCERPT.match(line) is None]
+    of_regex = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    plain = of_regex[-1] if of_regex else " ".join(lines)
+    return plain if len(plain) <= _LONGEST_ERROR else plain[:_LONGEST_ERROR] + "…"

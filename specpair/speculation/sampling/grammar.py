@@ -1,0 +1,161 @@
+"""The options of a grammar, to which a text keeps. Its processor masks all tokens that the grammar forbids.
+
+`specpair.grammar` compiles grammars and makes the processors.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+from specpair.options.option import option, options_of
+from specpair.speculation.sampling.processor_options import ProcessorContext, ProcessorOptions
+from specpair.speculation.sampling.row_changes import LogitProcessor
+
+LONGEST_GRAMMAR = 256 * 1024  # characters of a schema or a grammar: larger ones take seconds to compile
+LONGEST_REGEX = 16 * 1024
+MOST_CHOICES = 1000
+
+
+class GrammarText(NamedTuple):
+    """A grammar as it was given.
+
+    `kind`: the name of its option.
+    `text`: the value of the option; JSON for a schema and for choices.
+    """
+
+    kind: str
+    text: str
+
+
+def _wrong_schema(schema: Any) -> str | None:
+    if schema is None:
+        return None
+    if not isinstance(schema, Mapping | bool):
+        return f"json_schema must be an object of JSON, or true for any JSON, got {type(schema).__name__}"
+    try:
+        size = len(json.dumps(schema, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        return f"json_schema is not JSON: {error}"
+    except RecursionError:
+        return "json_schema is nested too deeply"
+    if size > LONGEST_GRAMMAR:
+        return f"json_schema has {size} characters as JSON, at most {LONGEST_GRAMMAR} are taken"
+    return None
+
+
+def _schema_type() -> Any:
+    from pydantic import AfterValidator  # only here: an engine can be measured without
+
+    return Annotated[dict[str, Any] | bool | None, AfterValidator(_checked(_wrong_schema))]
+
+
+def _wrong_choices(choices: Any) -> str | None:
+    if isinstance(choices, str) or not isinstance(choices, Sequence) or any(type(each) is not str for each in choices):
+        return f"choice must be texts, got {choices!r}"
+    if not all(choices):
+        return "choice holds an empty text: give each at least one character"
+    if len(choices) > MOST_CHOICES:
+        return f"choice has {len(choices)} texts, at most {MOST_CHOICES} are taken"
+    if sum(map(len, choices)) > LONGEST_GRAMMAR:
+        return f"choice has more than {LONGEST_GRAMMAR} characters"
+    return None
+
+
+def _choices_type() -> Any:
+    from pydantic import AfterValidator
+
+    return Annotated[list[str], AfterValidator(_checked(_wrong_choices))]
+
+
+def _checked(wrong: Any) -> Any:
+    def check(value: Any) -> Any:
+        if (complaint := wrong(value)) is not None:
+            raise ValueError(complaint.partition(" ")[2])  # pydantic names the field
+        return value
+
+    return check
+
+
+def _schema_in(text: str) -> Any:
+    """The schema in a text of JSON. Raises ValueError."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from None
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+
+
+def _choice(text: str) -> str:
+    """One of the choices as it was typed. Raises ValueError."""
+    if not text:
+        raise ValueError("is empty: give at least one character")
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrammarOptions(ProcessorOptions):
+    """At most one of them may be given."""
+
+    json_schema: Mapping[str, Any] | bool | None = option(
+        None,
+        "write JSON that is valid under this JSON Schema, in one line; true: any JSON",
+        hash=False,
+        group="grammar",
+        placeholder="FILE",
+        json=_schema_type,
+        in_file=True,
+        reads=_schema_in,
+        wrong=_wrong_schema,
+    )
+    regex: str | None = option(
+        None,
+        "write a text that this regular expression matches as a whole, in Rust's syntax",
+        longest=LONGEST_REGEX,
+        group="grammar",
+        placeholder="REGEX",
+    )
+    choice: Sequence[str] = option(
+        (),
+        "write one of these texts",
+        group="grammar",
+        placeholder="TEXT",
+        json=_choices_type,
+        hash=False,
+        to_json=list,
+        of_json=tuple,
+        item=_choice,
+        items=tuple,
+        wrong=_wrong_choices,
+    )
+    grammar: str | None = option(
+        None,
+        "write a text of this grammar, in the Lark syntax of llguidance, or in llama.cpp's GBNF",
+        longest=LONGEST_GRAMMAR,
+        group="grammar",
+        placeholder="FILE",
+        in_file=True,
+    )
+
+    @property
+    def grammar_text(self) -> GrammarText | None:
+        """The grammar that is asked for; None: there is none."""
+        for name, each in options_of(GrammarOptions).items():
+            if (value := getattr(self, name)) != each.default:
+                return GrammarText(name, value if isinstance(value, str) else json.dumps(each.to_json(value)))
+        return None
+
+    def make(self, text: ProcessorContext) -> LogitProcessor | None:
+        asked = self.grammar_text
+        if asked is None:
+            return None
+        if text.grammars is None:
+            raise ValueError(f"{asked.kind}: there are no grammars here, as the vocabulary is not known")
+        return text.grammars(asked)
+
+
+def two_grammars(options: GrammarOptions) -> str | None:
+    """What is wrong where more than one of the options is given; None: nothing."""
+    given = [name for name, each in options_of(GrammarOptions).items() if getattr(options, name) != each.default]
+    return f"{given[1]}: give either {given[0]} or {given[1]}" if len(given) > 1 else None

@@ -1,0 +1,149 @@
+"""A text follows its grammar: masks are those of its place in it, whatever was tried and taken back on the way."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.scripted import BEGIN, END, ByteVocabulary
+from specpair.grammar.compiling import Grammars
+from specpair.speculation.sampling.grammar import GrammarText
+from specpair.speculation.sampling.row_changes import LogitProcessor, following
+from tests.examples import examples
+
+VOCABULARY = ByteVocabulary()
+GRAMMARS = Grammars(VOCABULARY)
+PERSON: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 4},
+        "born": {"type": "integer", "minimum": 1800, "maximum": 2030},
+        "tags": {"type": "array", "items": {"enum": ["ä", "b", 3]}, "minItems": 1, "maxItems": 3},
+    },
+    "required": ["name", "born"],
+    "additionalProperties": False,
+}
+ASKED = {
+    "schema": GrammarText("json_schema", json.dumps(PERSON)),
+    "regex": GrammarText("regex", "[ab]{2,4}(x|yz)*"),
+    "choice": GrammarText("choice", '["yes", "yesterday", "no"]'),
+    "lark": GrammarText("grammar", 'start: "(" start ")" | /[0-9]/'),
+    "gbnf": GrammarText("grammar", 'root ::= "a" b\nb ::= [0-9] | b "c"'),
+}
+
+
+def state(kind: str) -> LogitProcessor:
+    return GRAMMARS(ASKED[kind])
+
+
+def allowed(processor: LogitProcessor, size: int = VOCABULARY.size) -> list[int]:
+    row = np.zeros(size, np.float32)
+    processor.process(row)
+    assert set(row.tolist()) <= {0.0, -np.inf}
+    return np.flatnonzero(row == 0).tolist()
+
+
+def after(kind: str, tokens: Sequence[int]) -> LogitProcessor:
+    made = state(kind)
+    for token in tokens:
+        made.push(token)
+    return made
+
+
+def written(kind: str, draws: Sequence[int]) -> list[int]:
+    """A text that keeps to the grammar: each of `draws` chooses among what is allowed."""
+    made, tokens = state(kind), list[int]()
+    for draw in draws:
+        possible = allowed(made)
+        tokens.append(possible[draw % len(possible)])
+        if tokens[-1] == END:
+            break
+        made.push(tokens[-1])
+    return tokens
+
+
+DRAWS = st.lists(st.integers(0, 10**6), max_size=40)
+
+
+@pytest.mark.parametrize("kind", ASKED)
+@examples(30)
+@given(draws=DRAWS, steps=st.lists(st.tuples(st.booleans(), st.integers(0, END)), max_size=30))
+def test_what_was_tried_and_taken_back_leaves_no_trace(
+    kind: str, draws: list[int], steps: list[tuple[bool, int]]
+) -> None:
+    tokens = written(kind, draws)
+    made = after(kind, tokens)
+    pushed: list[int] = []
+    for back, token in steps:
+        if back and pushed:
+            made.pop(pushed.pop())
+        else:
+            possible = allowed(made)
+            pushed.append(token if token % 2 else possible[token % len(possible)])
+            made.push(pushed[-1])
+    while pushed:
+        made.pop(pushed.pop())
+    assert allowed(made) == allowed(after(kind, tokens))
+
+
+@pytest.mark.parametrize("kind", ASKED)
+@examples(30)
+@given(draws=DRAWS)
+def test_what_is_allowed_alone_and_certain_agrees_with_the_mask(kind: str, draws: list[int]) -> None:
+    tokens = written(kind, draws)
+    made = after(kind, tokens)
+    possible = allowed(made)
+    if tokens[-1:] == [END]:
+        assert possible == [*range(VOCABULARY.size)], "behind the end nothing is masked"
+        return
+    assert [token for token in range(VOCABULARY.size) if made.allows(token)] == possible
+    assert made.only() == (possible[0] if len(possible) == 1 else None)
+    chain = following([state(kind)], 0)
+    assert chain is not None
+    chain.commit(tokens)
+    certain = chain.certain(8)
+    for at, token in enumerate(certain):
+        assert allowed(after(kind, [*tokens, *certain[:at]])) == [token]
+    chain.commit([*tokens, *certain])
+    assert len(certain) == 8 or chain.only() is None
+
+
+@examples(60)
+@given(draws=st.lists(st.integers(0, 10**6), min_size=200, max_size=200))
+def test_texts_of_a_schema_are_valid(draws: list[int]) -> None:
+    tokens = written("schema", draws)
+    assert tokens[-1] == END, "the schema bounds the length"
+    person = json.loads(VOCABULARY.decode(tokens))
+    tags = person.pop("tags", ["b"])
+    assert person.keys() == {"name", "born"} and len(person["name"]) <= 4 and 1800 <= person["born"] <= 2030
+    assert 1 <= len(tags) <= 3 and all(each in ("ä", "b", 3) for each in tags)
+
+
+def test_a_text_ends_where_the_grammar_lets_it() -> None:
+    assert allowed(after("regex", b"ab")) == [*b"abxy", END], "it may end, and may go on"
+    assert allowed(after("choice", b"no")) == [END] and after("choice", b"no").only() == END
+    assert END in allowed(after("choice", b"yes")) and after("choice", b"yes").only() is None
+
+
+def test_behind_what_the_grammar_forbids_nothing_is_masked() -> None:
+    """Such a token is a draft's, and is rejected: rows behind it are of no use."""
+    made = after("choice", [*b"ye", *b"x"])
+    assert allowed(made) == [*range(VOCABULARY.size)] and made.only() is None and made.allows(5)
+    made.push(ord("s"))
+    made.pop(ord("s"))
+    made.pop(ord("x"))
+    assert allowed(made) == [ord("s")]
+
+
+@pytest.mark.parametrize("size", [200, 258, 300])
+def test_rows_of_other_sizes_are_masked_as_far_as_they_go(size: int) -> None:
+    assert allowed(after("choice", b"no"), size) == ([END] if size > END else [*range(size)])
+    assert allowed(after("regex", b"ab"), size) == [each for each in (*b"abxy", END) if each < size]
+
+
+def test_control_tokens_are_never_allowed_inside() -> None:
+    assert BEGIN not in allowed(GRAMMARS(GrammarText("regex", "(?s:.)*")))

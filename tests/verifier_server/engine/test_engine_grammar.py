@@ -1,0 +1,126 @@
+"""Texts that keep to a grammar in the engine: what is forced needs no pass, and drafts change nothing."""
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.scripted import END, Script
+from specpair.grammar.compiling import Grammars
+from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.sampling.sampling import Sampling
+from tests.examples import examples
+from tests.verifier_server.engine.bench import Bench
+from verifier_server.sessions import Session
+
+SCRIPT = Script(seed=4, sharpness=1.5, end_bias=0.0)
+SCHEMA = {
+    "type": "object",
+    "properties": {"a_long_name": {"type": "string", "maxLength": 6}, "number": {"enum": [1, 12, 123]}},
+    "required": ["a_long_name", "number"],
+    "additionalProperties": False,
+}
+SAMPLINGS = [Sampling(0, 0.0, json_schema=SCHEMA), Sampling(7, 1.0, json_schema=SCHEMA, presence_penalty=0.5)]
+
+
+def opened(bench: Bench, sampling: Sampling, **options: object) -> Session:
+    return bench.open([256, 9, 9, 2], sampling=sampling, grammars=Grammars(bench.backend.vocabulary), **options)  # type: ignore[arg-type]
+
+
+def marks(session: Session) -> str:
+    return "".join(session.details.sources)
+
+
+def unforced(sampling: Sampling) -> list[int]:
+    """The text where each token has a pass of its own, as log probabilities are asked for."""
+    bench = Bench(SCRIPT)
+    session = opened(bench, sampling, logprobs=0)
+    tokens = bench.decode(session)
+    assert "f" not in marks(session)
+    return tokens
+
+
+def drafted(bench: Bench, session: Session, right: Sequence[int], seed: int, width: int) -> list[int]:
+    random = np.random.default_rng(seed)
+    while session.finish_reason is None:
+        at = len(session.tokens) - session.prompt_len
+        drafts = [each if random.random() < 0.7 else int(random.integers(256)) for each in right[at : at + width]]
+        bench.verify(session, len(session.tokens), drafts)
+    return session.tokens[session.prompt_len :]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["argmax", "sampled"])
+def test_forced_tokens_take_no_pass(sampling: Sampling) -> None:
+    bench, text = Bench(SCRIPT), unforced(sampling)
+    session = opened(bench, sampling)
+    asked, passes = bench.ask(session, session.prompt_len, until_end=True), 0
+    while not asked.settled:
+        bench.engine.step()
+        bench.engine.check_integrity()
+        passes += 1
+    assert session.tokens[session.prompt_len :] == text
+    json.loads(bench.backend.vocabulary.decode(text))
+    assert text[-1] == END and session.finish_reason == "stop"
+    assert marks(session).count("f") + passes == len(text), "a token is forced, or a pass brought it"
+    assert passes < len(text) / 2
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["argmax", "sampled"])
+@examples(10)
+@given(seed=st.integers(0, 2**32 - 1), width=st.integers(0, 9))
+def test_drafts_do_not_change_the_text(sampling: Sampling, seed: int, width: int) -> None:
+    bench, text = Bench(SCRIPT, slots=1), unforced(sampling)
+    assert drafted(bench, opened(bench, sampling), text, seed, width) == text
+
+
+def test_a_text_that_is_continued_stands_where_it_stood_in_its_grammar() -> None:
+    text = unforced(SAMPLINGS[1])
+    for kept in (1, 5, 17, len(text) - 1):
+        bench = Bench(SCRIPT)
+        session = opened(bench, SAMPLINGS[1])
+        session.resume(text[:kept])
+        assert drafted(bench, session, text, kept, 3) == text
+
+
+def test_a_lost_slot_changes_nothing() -> None:
+    bench, text = Bench(SCRIPT, slots=1), unforced(SAMPLINGS[1])
+    session, other = opened(bench, SAMPLINGS[1]), bench.open("another text")
+    while session.finish_reason is None:
+        bench.verify(session, len(session.tokens))
+        bench.verify(other, len(other.tokens))
+    assert session.tokens[session.prompt_len :] == text
+
+
+def test_a_text_ends_at_its_limit_though_more_is_forced() -> None:
+    bench = Bench(SCRIPT)
+    session = opened(bench, SAMPLINGS[0], max_tokens=5)
+    assert bench.decode(session) == unforced(SAMPLINGS[0])[:5]
+    assert session.finish_reason == "length"
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+def test_each_strategy_keeps_to_the_grammar(strategy: Strategy) -> None:
+    bench = Bench(SCRIPT)
+    threshold = 0.0 if strategy is Strategy.THRESHOLD else None
+    session = opened(bench, SAMPLINGS[1], strategy=strategy, threshold=threshold)
+    drafted(bench, session, unforced(SAMPLINGS[1]), 3, 4)
+    written = json.loads(bench.backend.vocabulary.decode(session.tokens[session.prompt_len :]))
+    assert set(written) == {"a_long_name", "number"}
+
+
+def test_self_continuation_goes_on_behind_forced_tokens() -> None:
+    bench, text = Bench(SCRIPT), unforced(SAMPLINGS[0])
+    session = opened(bench, SAMPLINGS[0])
+    session.self_continue = True
+    bench.verify(session, session.prompt_len)
+    while session.finish_reason is None:
+        assert bench.engine.step() or session.finish_reason is not None, "it waits for nothing"
+        bench.engine.check_integrity()
+    assert session.tokens[session.prompt_len :] == text
+    assert set(marks(session)) == {"b", "f", "t"}
+    runs = [*session.news(session.prompt_len)]
+    assert [each for run in runs for each in run.tokens] == text
+    assert [run.target_decoded for run in runs] == [False, True], "forced tokens count to those before them"
