@@ -18,7 +18,14 @@ from tests.paths import PACKAGES, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 RANGES = {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
-BOTH_ENDS = {"numpy", "pydantic", "pydantic_core", "pydantic_settings", "rich"}  # modules of what is no extra
+BOTH_ENDS = {
+    "llguidance",
+    "numpy",
+    "pydantic",
+    "pydantic_core",
+    "pydantic_settings",
+    "rich",
+}  # modules of what is no extra
 LISTS = ["requirements.txt", *sorted(f"requirements/{path.name}" for path in (ROOT / "requirements").iterdir())]
 PINNED = [each for each in LISTS if "neuron" not in each]  # Neuron's packages need other versions beside them
 

@@ -71,15 +71,6 @@ _TEXT: dict[str, tuple[Any, ...]] = {
     "xtc_probability": (0,),
     "samplers": (),
     "logits_processors": ([],),
-    "grammar": ("",),
-    "json_schema": ({},),
-    "regex": ("",),
-    "ebnf": ("",),
-    "structured_outputs": (),
-    "guided_json": (),
-    "guided_regex": ("",),
-    "guided_choice": ([],),
-    "guided_grammar": ("",),
     "lora": ([],),
     "lora_path": (),
 }
@@ -88,7 +79,6 @@ _CHAT: dict[str, tuple[Any, ...]] = {
     "functions": ([],),
     "tool_choice": ("none", "auto"),
     "function_call": ("none", "auto"),
-    "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "audio": (),
     "web_search_options": (),
@@ -121,6 +111,11 @@ _INSTEAD = {
     "num_predict": "max_tokens",
     "max_new_tokens": "max_tokens",
     "min_new_tokens": "min_tokens",
+    "ebnf": "grammar",
+    "guided_json": "json_schema",
+    "guided_regex": "regex",
+    "guided_choice": "choice",
+    "guided_grammar": "grammar",
     "enable_thinking": "chat_template_kwargs.enable_thinking",
     "speculative.n_max": "speculative.draft_n",
 }
@@ -147,6 +142,14 @@ TABLE: dict[str, Beside] = {
     ),
     "StreamOptions": Beside(("include_obfuscation",), empty=(*EMPTY, False)),
     "Prediction": Beside(_OF_A_PROVIDER),
+    "ResponseFormat": Beside(_OF_A_PROVIDER),
+    "JsonSchemaFormat": Beside(_OF_A_PROVIDER),
+    "StructuredOutputs": Beside(
+        only={
+            **dict.fromkeys(("disable_any_whitespace", "disable_fallback", "disable_additional_properties"), (False,)),
+            **dict.fromkeys(("whitespace_pattern", "structural_tag", "_backend"), ("",)),
+        }
+    ),
     "Speculative": Beside(instead={"n_max": "draft_n"}),
     "Message": Beside(
         (

@@ -20,7 +20,8 @@ class Object(BaseModel):
     def _used(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
-        used, refused = without_ignored(cls.__name__, given, cls.model_fields)
+        names = [field.alias or name for name, field in cls.model_fields.items()]
+        used, refused = without_ignored(cls.__name__, given, names)
         if refused is not None:
             raise PydanticCustomError(REFUSED, "{why}", {"field": refused, "why": why_refused(cls.__name__, refused)})
         return used

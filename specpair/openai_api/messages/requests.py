@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, create_model, model_validator
 
 from specpair.openai_api.messages.conversation import Content, Message, joined
+from specpair.openai_api.messages.grammar import ResponseFormat, StructuredOutputs
 from specpair.openai_api.messages.objects import Object
 from specpair.openai_api.messages.seeds import seed_of
 from specpair.openai_api.messages.speculative import Speculative
@@ -13,6 +14,7 @@ from specpair.options.option import options_of
 from specpair.options.request_fields import request_fields
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling import gumbel
+from specpair.speculation.sampling.grammar import GrammarOptions
 from specpair.speculation.sampling.processors import MOST_MIN_TOKENS
 from specpair.speculation.text_options import TextSpec
 
@@ -96,8 +98,34 @@ class _Generation(_WithOptions):
         Prediction | None, Field(description="What the text is expected to be: draft tokens are taken from it.")
     ] = None
     speculative: Annotated[Speculative | None, Field(description="Who drafts, and how much.")] = None
+    response_format: Annotated[
+        ResponseFormat | None, Field(description="A free text, any object of JSON, or JSON under a schema.")
+    ] = None
+    structured_outputs: Annotated[
+        StructuredOutputs | None, Field(description="What the text keeps to, as vLLM names it.")
+    ] = None
     stream: Annotated[bool | None, Field(description="Whether to reply with server-sent events.")] = None
     stream_options: Annotated[StreamOptions | None, Field(description="Only with `stream`.")] = None
+
+    @model_validator(mode="after")
+    def _one_grammar(self) -> "_Generation":
+        given = [(where, name, value) for where, options in self._grammars.items() for name, value in options.items()]
+        if len(given) > 1:
+            first, second = (where if where == name else f"{where}.{name}" for where, name, _ in given[:2])
+            raise ValueError(f"{given[1][0]}: give either {first} or {second}")
+        for where, name, value in given:
+            if (wrong := options_of(GrammarOptions)[name].complaint(value)) is not None:
+                raise ValueError(f"{where}: {wrong}")
+        return self
+
+    @property
+    def _grammars(self) -> dict[str, dict[str, Any]]:
+        """The options of a grammar, by the parameter that gives them. Raises ValueError."""
+        own = {name: getattr(self, name) for name in options_of(GrammarOptions)}
+        return {name: {name: value} for name, value in own.items() if value not in (None, "", [])} | {
+            "response_format": {} if self.response_format is None else self.response_format.options,
+            "structured_outputs": {} if self.structured_outputs is None else self.structured_outputs.options,
+        }
 
     @model_validator(mode="after")
     def _streamed(self) -> "_Generation":
@@ -148,8 +176,12 @@ class _Generation(_WithOptions):
         """The options of each choice."""
         options = options_of(TextSpec)
         given = {
-            name: options[name].of_json(getattr(self, name)) for name in _OPTIONS if getattr(self, name) is not None
+            name: options[name].of_json(getattr(self, name))
+            for name in _OPTIONS
+            if getattr(self, name) is not None and name not in options_of(GrammarOptions)
         }
+        for grammar in self._grammars.values():
+            given |= {name: options[name].of_json(value) for name, value in grammar.items()}
         given = {"temperature": 1.0} | given | {"max_tokens": self.limit, "logprobs": self.top_logprobs_wanted}
         given["top_k"] = max(0, given.get("top_k", 0))
         if self.ignore_eos:

@@ -258,7 +258,12 @@ def test_timings_and_draft_tokens_by_the_names_of_other_servers(client: openai.O
     ("change", "param", "message"),
     [
         ({"tools": [{"type": "function"}]}, "tools", r"not supported: leave it out, or send \[\]"),
-        ({"response_format": {"type": "json_object"}}, "response_format", "not supported"),
+        ({"response_format": {"type": "xml"}}, "response_format.type", "json_schema"),
+        ({"response_format": {"type": "json_schema"}}, "response_format", "give json_schema.schema"),
+        ({"response_format": {"type": "json_object"}, "regex": "a"}, "response_format", "give either regex or"),
+        ({"json_schema": {"items": {"not": {}}}}, "json_schema", "json_schema.items.not: "),
+        ({"structured_outputs": {"choice": [""]}}, "structured_outputs", "holds an empty text"),
+        ({"structured_outputs": {"json": "{"}}, "structured_outputs.json", "this is not JSON"),
         ({"suffix": "x"}, "suffix", "not supported"),
         ({"temperatur": 1}, "temperatur", "no such parameter"),
         ({"n_predict": 5}, "n_predict", "its name is max_tokens here"),

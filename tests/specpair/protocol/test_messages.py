@@ -47,6 +47,7 @@ def test_all_fields_are_accepted() -> None:
         "seed": 2**53 - 1,
         "committed_ids": [7],
         "cache_salt": "mine",
+        "choice": ["yes", "no"],
         "strategy": "deterministic",
         "self_continue": True,
         "explain": True,
@@ -62,6 +63,7 @@ def test_all_fields_are_accepted() -> None:
         repetition_penalty=1.2,
         logit_bias={3: 2.5, 15: -100.0},
         min_tokens=3,
+        choice=("yes", "no"),
     )
 
 

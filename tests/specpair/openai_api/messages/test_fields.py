@@ -7,7 +7,7 @@ import pytest
 from openai.types.chat import completion_create_params as chat_params
 from openai.types.completion_create_params import CompletionCreateParamsBase
 
-from specpair.openai_api.messages import conversation, requests
+from specpair.openai_api.messages import conversation, grammar, requests
 from specpair.openai_api.messages.fields import TABLE
 from specpair.openai_api.messages.objects import Object
 from specpair.openai_api.messages.parameters import read_request
@@ -20,7 +20,7 @@ TOOL: Json = {"type": "function", "function": {"name": "f", "parameters": {}}}
 CALL: Json = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
 KINDS: dict[str, type[Object]] = {
     name: kind
-    for module in (conversation, requests)
+    for module in (conversation, grammar, requests)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, Object) and name != "Object" and name[0] != "_"
 }
@@ -164,7 +164,12 @@ def test_completions_take_what_asks_for_nothing() -> None:
         ({"tools": [TOOL], "tool_choice": "auto"}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"verbosity": "low"}, "verbosity"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}, "x": 1}}},
+            "response_format.json_schema.x",
+        ),
+        ({"structured_outputs": {"json_object": True, "structural_tag": "x"}}, "structured_outputs.structural_tag"),
+        ({"guided_json": {"type": "null"}}, "guided_json"),
         ({"moderation": {"model": "m"}}, "moderation"),
         ({"enable_thinking": False}, "enable_thinking"),
         ({"temperatur": 1}, "temperatur"),

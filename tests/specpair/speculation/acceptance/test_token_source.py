@@ -11,11 +11,12 @@ from specpair.speculation.acceptance.token_source import (
     TokenSource,
     last_round,
     marks_of,
+    passes,
     rounds,
     split,
 )
 
-ACCEPTED, RECOVERED, BONUS, TARGET_DECODED = TokenSource
+ACCEPTED, RECOVERED, BONUS, TARGET_DECODED, FORCED = TokenSource
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ def test_the_marks_of_a_pass(accepted: list[bool], judged: int, marks: str) -> N
 
 
 def test_sources_by_mark() -> None:
-    assert [TokenSource.of(mark) for mark in split("arxbt")] == [ACCEPTED, RECOVERED, BONUS, TARGET_DECODED]
+    assert [TokenSource.of(mark) for mark in split("arxbtf")] == [ACCEPTED, RECOVERED, BONUS, TARGET_DECODED, FORCED]
     assert TokenSource.of(SELF_CONTINUED) is TARGET_DECODED
     with pytest.raises(KeyError):
         TokenSource.of(ELSEWHERE)
@@ -44,8 +45,15 @@ def test_sources_by_mark() -> None:
 
 @pytest.mark.parametrize("wrong", ["q", "x", "a ", "xa", "A", "a\n"])
 def test_what_is_no_mark_is_refused(wrong: str) -> None:
-    with pytest.raises(ValueError, match=r"^should be made of the letters arbt-x$"):
+    with pytest.raises(ValueError, match=r"^should be made of the letters arbtf-x$"):
         split(wrong)
+
+
+def test_forced_tokens_follow_the_pass_that_led_to_them() -> None:
+    marks = split("arffaxbfttf")
+    assert ["".join(each) for each in passes(marks)] == ["arff", "ax", "bf", "t", "tf"]
+    assert [*rounds(marks)] == [Round(0, 1, 2), Round(4, 1, 2), Round(5, 0, 0)]
+    assert last_round(marks[:4]) == Round(0, 1, 2)
 
 
 PASSES = st.lists(
