@@ -1,0 +1,1 @@
+"""Texts that keep to a grammar: whether they are valid, what the mask takes, how fast they come."""
