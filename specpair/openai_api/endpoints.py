@@ -82,14 +82,14 @@ class Endpoints:
         """Answer a conversation: JSON, or server-sent events with `stream`."""
         began, caller = time.monotonic(), self._source.admit(request)
         message = await self._read(ChatRequest, request)
+        return await self._reply(request, bool(message.stream), partial(self.answers, message, caller, began))
 
-        async def texts() -> Choices:
-            target = self._target(message.model)
-            form = ChatFormat(target.vocabulary, bool(message.logprobs))
-            prompt = await self.prompts.of_conversation(message, target)
-            return await self._texts(message, target, form, [prompt], caller, began)
-
-        return await self._reply(request, bool(message.stream), texts)
+    async def answers(self, message: ChatRequest, caller: Caller, began: float) -> Choices:
+        """The answers to a conversation. `began`: when the request came, of `time.monotonic`."""
+        target = self._target(message.model)
+        form = ChatFormat(target.vocabulary, bool(message.logprobs))
+        prompt = await self.prompts.of_conversation(message, target)
+        return await self._texts(message, target, form, [prompt], caller, began)
 
     async def _reply(self, request: Request, stream: bool, texts: MakeTexts) -> Response:
         run = await texts()

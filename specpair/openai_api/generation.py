@@ -3,7 +3,7 @@
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -76,7 +76,7 @@ class Choices:
         try:
             return await self._whole()
         except TargetChanged as error:
-            return await (await _anew(again, error))._whole()
+            return await (await anew(again, error))._whole()
 
     async def _whole(self) -> Reply:
         parts: list[list[Delta]] = [[] for _ in self._texts]
@@ -90,11 +90,27 @@ class Choices:
         ended = {"usage": self._usage()} | self._statistics()
         return self._order.format.whole(self._common | ended, list(zip(map(joined, parts), reasons, strict=True)))
 
-    async def events(self, again: "MakeTexts | None" = None) -> AsyncIterator[bytes]:
-        """The server-sent events of a stream. An error of a text is its last event.
+    async def events(self, again: "MakeTexts") -> AsyncIterator[bytes]:
+        """The server-sent events of a stream: its chunks. An error of a text is its last event.
+
+        `again`: as for `chunks`.
+        """
+        try:
+            async with aclosing(self.chunks(again)) as chunks:
+                async for chunk in chunks:
+                    yield comment(self._prompt_progress()) if chunk is None else _event(chunk)
+        except SpecPairError as error:
+            yield b"data: %s\n\n" % _json(error_body(error))
+            return
+        yield DONE
+
+    async def chunks(self, again: "MakeTexts | None" = None) -> AsyncGenerator[Reply | None]:
+        """The chunks of a stream; None: silence.
 
         `again`: makes the texts anew, should the target change before a token was sent; None: the stream has begun with
         texts for another target.
+
+        Raises the SpecPairError of a text.
         """
         sent = False
         form, common, usage = self._order.format, self._common, self._order.include_usage
@@ -105,32 +121,28 @@ class Choices:
                 for at in range(0 if again is None else len(self._texts)):
                     first = form.begin(common, at)
                     if first is not None:
-                        yield _event(first)
+                        yield first
                 async for at, delta, reason in self._deltas(running):
                     if delta is None:
-                        yield comment(self._prompt_progress())
+                        yield None
                     elif delta.text or delta.tokens or reason is not None:
                         sent = True
                         ended: dict[str, Reply] = {} if self._open or usage else self._statistics()
                         if self._order.continuous_usage:
                             ended = {"usage": self._usage()}
-                        yield _event(form.chunk(common | ended, at, delta, reason))
-        except SpecPairError as error:
-            try:
-                if sent or again is None or not isinstance(error, TargetChanged):
-                    raise
-                texts = await _anew(again, error)
-            except SpecPairError as told:
-                yield b"data: %s\n\n" % _json(error_body(told))
-                return
+                        yield form.chunk(common | ended, at, delta, reason)
+        except TargetChanged as error:
+            if sent or again is None:
+                raise
+            texts = await anew(again, error)
+            self._texts, self._outputs = texts._texts, texts._outputs  # whose progress is asked for
             texts._common["id"] = self._common["id"]
-            async with aclosing(texts.events()) as events:  # type: ignore[type-var]  # it is a generator
-                async for event in events:
-                    yield event
+            async with aclosing(texts.chunks()) as chunks:
+                async for chunk in chunks:
+                    yield chunk
             return
         if usage:  # in one chunk with the statistics: Open WebUI adds up the tokens of all chunks that count any
-            yield _event(form.usage_chunk(self._common | {"usage": self._usage()} | self._statistics()))
-        yield DONE
+            yield form.usage_chunk(self._common | {"usage": self._usage()} | self._statistics())
 
     def _prompt_progress(self) -> PromptProgress | None:
         """How much of the prompts is read, of all those that are being read; None: all is read."""
@@ -240,7 +252,7 @@ def _metrics(counts: RoundCounts) -> Metrics:
 MakeTexts = Callable[[], Awaitable[Choices]]  # opens the texts of a request for the present target
 
 
-async def _anew(make: MakeTexts, error: TargetChanged) -> Choices:
+async def anew(make: MakeTexts, error: TargetChanged) -> Choices:
     """The texts for the target that is there now. Raises `error`, with which they ended, if the request is not for that
     one."""
     try:
