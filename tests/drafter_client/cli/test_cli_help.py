@@ -26,9 +26,10 @@ from tests.drafter_client.cli.command_line import Command
 
 PARSERS = {"": drafter_parser, "solo": solo_parser, "compare": compare_parser, "report": report_parser}
 GROUPS = {
-    "": "options text many_prompts verifier drafting engine_of_the_draft_model sampling acceptance output examples",
-    "solo": "options model text verifier engine sampling output examples",
-    "compare": "options texts verifier drafting engine_of_the_draft_model sampling output examples",
+    "": "options text many_prompts verifier drafting engine_of_the_draft_model sampling grammar acceptance output "
+    "examples",
+    "solo": "options model text verifier engine sampling grammar output examples",
+    "compare": "options texts verifier drafting engine_of_the_draft_model sampling grammar output examples",
     "report": "options run picture examples",
 }
 EACH = pytest.mark.parametrize("command", list(PARSERS))
