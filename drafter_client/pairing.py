@@ -76,8 +76,10 @@ class Pairing:
         """
         return self.present if self.refusal is None else self.take_over(self.present)
 
-    def take_over(self, seen: Paired) -> Paired:
+    def take_over(self, seen: Paired, *, begun: bool = False) -> Paired:
         """Ask the verifier what it serves now, and return the present one, which is `seen` if that has not changed.
+
+        `begun`: whether a text was begun by the model of `seen`, which an error then says.
 
         Nothing that was learnt or fetched is kept for another model. Raises VocabularyMismatch if that does not pair,
         and what the client raises.
@@ -92,8 +94,13 @@ class Pairing:
                         try:
                             drafting = seen.drafting.anew(client, info)
                         except VocabularyMismatch as error:
-                            self.refusal = error
-                            raise
+                            now, before = f"the verifier at {client.url} serves {info.name} now", seen.info.name
+                            self.refusal = VocabularyMismatch(f"{now}, in place of {before}: {error}")
+                            if begun:
+                                raise VocabularyMismatch(
+                                    f"{now}, and the text was begun by {before}: {error}"
+                                ) from None
+                            raise self.refusal from None
                         self.present = self._paired(drafting, seen.selection.link)
                         self._open.enter_context(unless_kept.pop_all())
                 self.refusal = None

@@ -110,7 +110,7 @@ class TextRun:
         be another model's.
         """
         before = self.paired.info
-        taken = self.pairing.take_over(self.paired)
+        taken = self.pairing.take_over(self.paired, begun=bool(self.text.tokens))
         if taken is self.paired:
             raise error
         now = taken.info

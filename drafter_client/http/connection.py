@@ -55,6 +55,8 @@ class HttpConnection:
         address = _parsed(in_full)
         self.url = in_full.rstrip("/")
         self._plain = address.scheme == "http"  # without TLS
+        # Not where ":80" is written, as httpx leaves that out.
+        self._without_port = address.port is None and self.url == f"http://{address.netloc.decode()}"
         prefix = self._prefix = address.raw_path.decode().partition("?")[0].rstrip("/")
         self._address_of = functools.lru_cache(16)(lambda path: address.copy_with(raw_path=(prefix + path).encode()))
         self._headers = [(b"Host", address.netloc), (b"Accept-Encoding", b"identity")]
@@ -209,6 +211,8 @@ class HttpConnection:
             proxy = self._own and self._own.proxy
             through = "" if not proxy else f" through the proxy {proxy.url.netloc.decode()}"
             advice = next((advice for sign, advice in _ADVICE.items() if sign in reason), _ADVICE[""])
+            if advice is _ADVICE[""] and self._without_port:
+                advice += f" Without a port, 80 is asked, and a verifier listens mostly on 8000: {self.url}:8000"
             authorities = os.environ.get("SSL_CERT_FILE", "")
             if "SSL_CERT_FILE" in advice and authorities and not os.path.exists(authorities):
                 advice = f"SSL_CERT_FILE names {authorities}, which does not exist"

@@ -13,6 +13,7 @@ from drafter_client.http import retries
 from drafter_client.http.health import Health
 from drafter_client.http.retries import PATIENCE, Pause
 from drafter_client.http.stop import Stop
+from specpair.protocol.errors import SpecPairError
 
 T = TypeVar("T")
 
@@ -146,8 +147,8 @@ class OutageWait:
 
         `failure`: the error of the last request. If requests fail although the verifier is ready, each pause is longer.
 
-        Raises `failure` when the patience is over, after too many such failures, or if it is no outage; and whatever
-        `check_health` raises.
+        Raises `failure` when the patience is over, which the message then says, after too many such failures, or if it
+        is no outage; and whatever `check_health` raises.
         """
         if not retries.is_checked_at_once(failure, self._failures):
             pause = retries.before_health_check(failure, self._failures, self._waited, self._patience)
@@ -166,10 +167,16 @@ class OutageWait:
 
     def _wait(self, pause: Pause, health: Health, failure: Exception) -> None:
         if pause is None:
-            raise failure
+            raise _after(failure, self._waited) if self._waited >= self._patience > 0.0 else failure
         self._outages.tell(Outage(self._waited, self._patience, health.why, health.progress))
         self._stop.wait(pause)
 
     @property
     def _waited(self) -> float:
         return self._clock() - self._began
+
+
+def _after(failure: Exception, waited: float) -> Exception:
+    """The error, which says that the patience is over after `waited` seconds."""
+    details = failure.details if isinstance(failure, SpecPairError) else {}
+    return type(failure)(f"waited {waited:.0f} s for the verifier (patience): {failure}", **details)

@@ -16,6 +16,7 @@ from drafter_client.http.client import VerifierClient
 from tests.drafter_client.another_model import Address, swapped_vocabulary
 from tests.drafter_client.support import Verifier, plain, read, serving
 
+URL = "http://verifier"
 PROMPT = "def f(x):"
 TOY = DraftModel(Path("1"), "scripted")
 EACH_MODE = pytest.mark.parametrize("mode", Mode)
@@ -54,7 +55,7 @@ def expected(model: str, options: Options = LONG) -> list[int]:
 @EACH_MODE
 def test_the_next_text_is_the_new_models_under_its_name(address: Address, mode: Mode) -> None:
     options = replace(LONG, mode=mode, max_tokens=40)
-    with Pair("http://verifier", TOY, transport=address) as pair:
+    with Pair(URL, TOY, transport=address) as pair:
         first = pair.generate(PROMPT, options).read()
         address.current = "second"
         before = pair.paired
@@ -67,7 +68,7 @@ def test_the_next_text_is_the_new_models_under_its_name(address: Address, mode: 
 
 
 def test_a_text_that_begins_asks_for_nothing_more(address: Address) -> None:
-    with Pair("http://verifier", TOY, transport=address) as pair:
+    with Pair(URL, TOY, transport=address) as pair:
         options = replace(LONG, mode=Mode.REMOTE)  # `auto` times the link, too
         pair.generate(PROMPT, options).read()
         address.asked.clear()
@@ -78,7 +79,7 @@ def test_a_text_that_begins_asks_for_nothing_more(address: Address) -> None:
 @EACH_MODE
 @pytest.mark.parametrize("after", [1, 60])
 def test_a_text_does_not_go_on_with_another_models_tokens(address: Address, mode: Mode, after: int) -> None:
-    with Pair("http://verifier", TOY, transport=address) as pair:
+    with Pair(URL, TOY, transport=address) as pair:
         text = pair.generate(PROMPT, replace(LONG, mode=mode))
         with pytest.raises(ModelChanged, match="serves scripted-2 now, and the text was begun by scripted-1"):
             read(text, after, lambda: address.turn("second"))
@@ -88,7 +89,7 @@ def test_a_text_does_not_go_on_with_another_models_tokens(address: Address, mode
 
 @EACH_MODE
 def test_a_text_goes_on_with_a_smaller_context_and_fewer_slots(address: Address, mode: Mode) -> None:
-    with Pair("http://verifier", TOY, transport=address) as pair:
+    with Pair(URL, TOY, transport=address) as pair:
         text = pair.generate(PROMPT, replace(LONG, mode=mode))
         tokens = read(text, 20, lambda: address.turn("smaller"))
         context = 100 - len(text.prompt_ids)
@@ -100,13 +101,29 @@ def test_a_text_goes_on_with_a_smaller_context_and_fewer_slots(address: Address,
 @EACH_MODE
 def test_what_does_not_pair_is_refused_until_it_does(address: Address, mode: Mode) -> None:
     options = replace(LONG, mode=mode, max_tokens=30)
-    with Pair("http://verifier", TOY, transport=address) as pair:
+    with Pair(URL, TOY, transport=address) as pair:
         address.turn("foreign")
         for _ in range(2):
-            with pytest.raises(VocabularyMismatch, match="scripted-1 cannot draft for scripted-3"):
+            with pytest.raises(VocabularyMismatch, match="scripted-1 cannot draft for scripted-3") as caught:
                 pair.generate(PROMPT, options).read()
+            assert str(caught.value).startswith(
+                f"the verifier at {URL} serves scripted-3 now, in place of scripted-1: "
+            )
         address.turn("first")
         assert pair.generate(PROMPT, options).read().token_ids == expected("first", options)
+
+
+@EACH_MODE
+def test_a_text_under_way_that_does_not_pair_any_more_ends_with_both_names_and_the_reason(
+    address: Address, mode: Mode
+) -> None:
+    with Pair(URL, TOY, transport=address) as pair:
+        text = pair.generate(PROMPT, replace(LONG, mode=mode))
+        with pytest.raises(VocabularyMismatch) as caught:
+            read(text, 20, lambda: address.turn("foreign"))
+        assert pair.refusal is not None and "serves scripted-3 now, in place of scripted-1: " in str(pair.refusal)
+    changed = f"the verifier at {URL} serves scripted-3 now, and the text was begun by scripted-1: "
+    assert str(caught.value).startswith(f"{changed}scripted-1 cannot draft for scripted-3")
 
 
 @pytest.mark.parametrize("after", [0, 20])
@@ -114,7 +131,7 @@ def test_what_does_not_pair_is_refused_until_it_does(address: Address, mode: Mod
 def test_a_text_goes_on_alone_where_the_verifier_has_no_draft_model_any_more(
     address: Address, mode: Mode, after: int
 ) -> None:
-    with Pair("http://verifier", None, transport=address) as pair:
+    with Pair(URL, None, transport=address) as pair:
         text = pair.generate(PROMPT, replace(LONG, mode=mode))
         if not after:
             address.turn("alone")
@@ -136,7 +153,7 @@ def test_a_verifier_that_does_not_pair_costs_no_connections(address: Address, mo
         closed.append(client)
         close(client)
 
-    with Pair("http://verifier", TOY, transport=address) as pair:
+    with Pair(URL, TOY, transport=address) as pair:
         monkeypatch.setattr(VerifierClient, "another", counted)
         monkeypatch.setattr(VerifierClient, "close", noted)
         address.turn("foreign")
@@ -146,7 +163,7 @@ def test_a_verifier_that_does_not_pair_costs_no_connections(address: Address, mo
 
 
 def test_a_prompt_of_another_vocabulary_is_not_begun_and_the_next_is(address: Address) -> None:
-    with Pair("http://verifier", Lookup(), transport=address) as pair:
+    with Pair(URL, Lookup(), transport=address) as pair:
         assert pair.encode("ab")[-2:] == [97, 98]
         address.turn("foreign")
         with pytest.raises(ModelChanged, match="the prompt was made for scripted-1: begin the text again"):
@@ -156,7 +173,7 @@ def test_a_prompt_of_another_vocabulary_is_not_begun_and_the_next_is(address: Ad
 
 
 def test_a_text_that_is_pinned_begins_with_its_target_only(address: Address) -> None:
-    with Pair("http://verifier", TOY, transport=address) as pair:
+    with Pair(URL, TOY, transport=address) as pair:
         identity = pair.target.identity
         assert pair.generate(PROMPT, LONG, identity=identity).read().token_ids == expected("first")
         address.turn("second")
@@ -167,7 +184,7 @@ def test_a_text_that_is_pinned_begins_with_its_target_only(address: Address) -> 
 
 def test_a_prompt_that_the_new_model_refuses_outright(address: Address) -> None:
     """Its refusal comes in place of the reply that would tell its identity."""
-    with Pair("http://verifier", TOY, transport=address) as pair:
+    with Pair(URL, TOY, transport=address) as pair:
         address.turn("smaller")
         with pytest.raises(Exception, match="the context holds 100"):
             pair.generate([7] * 200, LONG).read()
@@ -176,7 +193,7 @@ def test_a_prompt_that_the_new_model_refuses_outright(address: Address) -> None:
 
 def test_an_async_pair_lives_on_too(address: Address) -> None:
     async def work() -> tuple[Any, Any]:
-        async with AsyncPair("http://verifier", TOY, transport=address) as pair:
+        async with AsyncPair(URL, TOY, transport=address) as pair:
             first = await pair.generate(PROMPT, LONG).read()
             address.turn("second")
             return first, await pair.generate(PROMPT, LONG).read()
@@ -204,7 +221,7 @@ def test_a_proxy_without_its_verifier_is_an_outage(address: Address, mode: Mode,
         if len(outages) == 1:
             address.turn("first")
 
-    with Pair("http://verifier", TOY, transport=address, on_outage=told) as pair:
+    with Pair(URL, TOY, transport=address, on_outage=told) as pair:
         text = pair.generate(PROMPT, replace(LONG, mode=mode))
         if not after:
             address.turn(status)
@@ -216,7 +233,7 @@ def test_a_proxy_without_its_verifier_is_an_outage(address: Address, mode: Mode,
 @pytest.mark.parametrize("status", [502, 503, 504])
 def test_a_pair_that_is_made_meanwhile_waits_too(address: Address, status: int) -> None:
     address.turn(status)
-    with Pair("http://verifier", TOY, transport=address, on_outage=lambda _: address.turn("first")) as pair:
+    with Pair(URL, TOY, transport=address, on_outage=lambda _: address.turn("first")) as pair:
         assert pair.target.name == "scripted-1"
 
 
@@ -228,7 +245,7 @@ def test_a_prompt_that_the_verifier_encodes_waits_for_it(address: Address, statu
         outages.append(outage)
         address.turn("first")
 
-    with Pair("http://verifier", Lookup(), transport=address, on_outage=told) as pair:
+    with Pair(URL, Lookup(), transport=address, on_outage=told) as pair:
         address.turn(status)
         assert pair.generate(PROMPT, LONG).read().token_ids == expected("first")
         assert [outage.over for outage in outages] == [False, True]

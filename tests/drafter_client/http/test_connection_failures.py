@@ -64,6 +64,23 @@ def test_an_unreachable_verifier_is_reported_with_what_to_check() -> None:
     assert str(caught.value).endswith("is it running, and is the port right?")
 
 
+@pytest.mark.parametrize(
+    ("url", "hinted"),
+    [("bigbox", True), ("http://bigbox/", True), ("bigbox:80", False), ("bigbox/v", False), ("https://bigbox", False)],
+)
+def test_an_address_without_a_port_is_told_the_verifiers(url: str, hinted: bool) -> None:
+    def refuse(_: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("Connection refused")
+
+    with (
+        closing(HttpConnection(url, httpx.MockTransport(refuse))) as sender,
+        pytest.raises(VerifierUnreachable) as caught,
+    ):
+        _ask(sender)
+    assert ("Without a port, 80 is asked" in str(caught.value)) is hinted
+    assert str(caught.value).endswith("http://bigbox:8000" if hinted else "is the port right?")
+
+
 def test_an_invalid_host_is_unreachable() -> None:
     with closing(HttpConnection("http://.invalid")) as sender, pytest.raises(VerifierUnreachable):
         _ask(sender)

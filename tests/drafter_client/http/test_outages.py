@@ -113,9 +113,16 @@ def test_a_text_that_has_not_begun_waits_as_long_as_it_may() -> None:
 
 def test_when_patience_is_over_the_first_error_is_raised() -> None:
     stop = FakeWaits()
-    with pytest.raises(ConnectionLost, match="the cable was pulled"):
+    with pytest.raises(ConnectionLost) as caught:
         _wait([AWAY], patience=20.0, stop=stop)
     assert stop.now == 120.0
+    assert str(caught.value) == "waited 20 s for the verifier (patience): the cable was pulled"
+
+
+def test_an_error_that_patience_ends_keeps_its_details() -> None:
+    with pytest.raises(ModelLoading, match=r"waited 20 s for the verifier \(patience\): half") as caught:
+        _wait([AWAY], ModelLoading("half", progress=0.5), patience=20.0)
+    assert caught.value.body()["error"]["progress"] == 0.5
 
 
 def test_without_patience_health_is_checked_once() -> None:
