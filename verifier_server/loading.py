@@ -65,6 +65,7 @@ class Loader:
         self.progress = 0.0  # 0 to 1
         self.failure: str | None = None  # why the models could not be loaded
         self.models: Models | None = None  # None: not loaded yet, or failed
+        self.stopping = False  # whether the verifier ends, so that it is never ready for texts
         self.files = MappedFiles(())  # those of the models
         self._settings, self._clock, self._deliver = settings, clock, deliver
         self._backend, self._draft, self._observer = backend, draft, observer
@@ -115,7 +116,8 @@ class Loader:
             if self._on_success is not None:
                 self._on_success()
             self.models = models
-            _log.info("ready: the model is loaded, and texts can be asked for")
+            if not self.stopping:
+                _log.info("ready: the model is loaded, and texts can be asked for")
             return
         except BackendError as error:
             self.failure = self._settings.explained(error)

@@ -110,6 +110,7 @@ class Service:
 
     def stop(self) -> None:
         """Wait for the loader, stop the engine and free the models."""
+        self.loader.stopping = True
         self.loader.wait()
         self._grammars.stop()
         self.loader.files.close()

@@ -186,8 +186,9 @@ class SessionTable:
         self._on_change()
 
     def remove(self, session_id: str, owner: str = "") -> Session:
-        """Remove a session and return it. Raises UnknownSession."""
+        """Remove a session, as its caller asks, and return it. Raises UnknownSession."""
         session = self.get(session_id, owner)
+        session.lease.deleted = True
         self._drop(session)
         return session
 

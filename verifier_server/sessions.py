@@ -46,6 +46,7 @@ class Lease:
     grace: float | None = None  # for how long it is kept at rest, if less than the table's `ttl`
     requests: int = 0  # how many requests on it are being served
     last_used: float = 0.0  # when it was looked up, or came to rest
+    deleted: bool = False  # whether a request deleted it
     counted: int = 0  # how many of its tokens are counted in the usage of the key, or need not be
 
 

@@ -1,6 +1,7 @@
 """The verifier as a process: start, failures to start, and shutdown."""
 
 import json
+import logging
 import os
 import re
 import signal
@@ -11,12 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
+from threading import Event
 
 import httpx
 import pytest
 
+from backends.scripted import ScriptedBackend
 from tests.paths import ROOT
-from tests.verifier_server.conftest import SCRIPT, Program
+from tests.verifier_server.conftest import SCRIPT, Program, settings
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.processes import (
     COMMANDS,
@@ -31,6 +34,7 @@ from tests.verifier_server.processes import (
     with_each_command,
 )
 from verifier_server import app
+from verifier_server.service import Service
 
 
 def test_bad_flag_ends_the_program_with_one_line(verifier: Program) -> None:
@@ -75,6 +79,28 @@ def test_address_of_another_machine_ends_the_program_with_one_line(verifier: Pro
     done = verifier("--host", "192.0.2.1", "--port", "0")
     assert done.status == 1 and done.err.startswith("verifier: cannot listen on 192.0.2.1, port 0: ")
     assert done.err.endswith(": see --host and --port\n") and done.err.count("\n") == 1
+
+
+def test_verifier_that_stops_before_its_model_is_loaded_never_says_that_it_is_ready(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uvicorn starts the application, and with it the load, before it finds its port in use."""
+    caplog.set_level(logging.INFO)
+    service, stops = Service(settings(), ScriptedBackend(SCRIPT)), Event()
+    wait = service.loader.wait
+
+    def wait_for_a_load_that_goes_on() -> bool:
+        stops.set()
+        return wait()
+
+    def loaded() -> None:
+        assert stops.wait(20)
+
+    monkeypatch.setattr(service.loader, "wait", wait_for_a_load_that_goes_on)
+    service.loader.start(on_success=loaded)
+    service.stop()
+    assert stops.is_set() and service.loader.models is not None
+    assert "ready: " not in caplog.text
 
 
 # A verifier whose load never ends and cannot be interrupted. {} is replaced by further changes of a test.

@@ -1,6 +1,6 @@
 """Logs the texts of sessions."""
 
-from specpair.http_service.observability.text_lines import INTERRUPT, LogLine
+from specpair.http_service.observability.text_lines import DELETION, INTERRUPT, LogLine
 from specpair.protocol.messages import GenerateRequest
 from specpair.protocol.response_fields import STOP_STRING
 from verifier_server.sessions import Session
@@ -18,5 +18,11 @@ def log_text(session: Session) -> None:
             session.drafted,
             session.accepted,
             request.mode if isinstance(request, GenerateRequest) else "remote",
-            STOP_STRING if session.stopped else session.finish_reason or INTERRUPT,
+            _ended_by(session),
         ).log(session.id)
+
+
+def _ended_by(session: Session) -> str:
+    if session.stopped:
+        return STOP_STRING
+    return session.finish_reason or (DELETION if session.lease.deleted else INTERRUPT)

@@ -9,6 +9,7 @@ from specpair.http_service.observability.logs import FIELDS, of_session
 
 _log = logging.getLogger("specpair.texts")
 INTERRUPT = "interrupt"  # what a text was ended by whose client left
+DELETION = "deletion"  # what a text was ended by whose session was deleted, as drafters do after Ctrl-C, too
 
 
 @dataclass(frozen=True, slots=True)
