@@ -25,7 +25,7 @@ SOURCES = {
     TokenSource.RECOVERED: "recovered",
     TokenSource.BONUS: "bonus",
     TokenSource.TARGET_DECODED: "target-decoded",
-    TokenSource.FORCED: "forced by the grammar",
+    TokenSource.FORCED: "forced",
 }
 _COMPARED = {
     True: "same text",

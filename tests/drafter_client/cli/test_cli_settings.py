@@ -53,6 +53,9 @@ OF_ONE_RUN = {
         "logit_bias",
         "prediction",
         "prediction_file",
+        "json_schema",
+        "choice",
+        "grammar",
     ),
     *("stream", "baseline", "verbose", "profile", "which", "model", "runs", "lengths", "png", "no_png"),
 }
@@ -68,6 +71,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "ssl_keyfile": (str(DEFAULT_DRAFT), str(DEFAULT_TARGET), str(DEFAULT_DRAFT)),
     "mode": ("auto", "fused", "target"),
     "cache_salt": ("a", "b", "c"),
+    "regex": ("a", "b", "c"),
     "draft_model": ("/1", "/2", "/3"),
     "backend": ("torch", "mlx", "neuron_legacy"),
     "device": ("cpu", "cuda", "mps"),

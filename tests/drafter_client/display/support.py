@@ -25,7 +25,7 @@ def everything(mode: str = "remote") -> Stats:
         turns=[Turn("remote", 16), Turn("target", 12), Turn("remote", 72)] if mode == "auto" else [],
         why="remote 50.1, target 20.3 tokens/s" if mode == "auto" else "",
         resumed=[] if mode == "solo" else [9, 78],
-        token_sources=[*Counter(dict(zip(TokenSource, (30, 30, 20, 20), strict=True))).elements()],
+        token_sources=[*Counter(dict(zip(TokenSource, (30, 32, 8, 22, 8), strict=True))).elements()],
         sampling={
             **{"temperature": 0.8, "seed": 2**53 - 1, "strategy": "probabilistic"},
             **{"min_p": 0.05, "logit_bias": {"5": 1.0, "7": -100.0}},

@@ -302,7 +302,7 @@ def test_the_legend_names_every_colour_once() -> None:
     text = legend().plain
     assert "\n" not in text
     assert text.count("■") == len(TokenSource)
-    for meaning in ("accepted", "recovered", "bonus", "target-decoded"):
+    for meaning in ("accepted", "recovered", "bonus", "target-decoded", "forced"):
         assert text.count(meaning) == 1
 
 
