@@ -1,29 +1,34 @@
-"""Draws docs/pictures/run.svg: what a text of the real pair leaves on a terminal of 100 columns, with its colours.
+"""Draws run.svg: what a text of the real pair leaves on a terminal of 100 columns, with its colours.
 
     .venv/bin/python -m scripts.run_picture [FOLDER]    # of the models; scripts/real_models.py fills it
 
 The target is Qwen2.5-Coder 1.5B in bfloat16, whose steps memory bounds; its 0.5B in 4 bits drafts on the same machine.
+The picture goes to `.cache/results/`, and to `docs/pictures/`, where the README shows it, only with `--save`.
 """
 
 import argparse
 import re
+import shlex
 import sys
 from io import StringIO
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pyte
-from pyte.screens import Char
 from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
+from benchmarks.harness.report import UNSAVED, need
 from scripts.real_models import BF16, DRAFT, FOLDER
 from specpair.child_processes.serving import verifier
 from tests.paths import ROOT
 from tests.terminal.pseudo import terminal
 
-PICTURE = ROOT / "docs" / "pictures" / "run.svg"
+if TYPE_CHECKING:
+    from pyte.screens import Char
+
+TRACKED = ROOT / "docs" / "pictures"
 COLUMNS, LINES = 100, 60
 PROMPT = "Write a Python class for a bank account, with type hints and short docstrings. Only the code."
 _FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # the SVG would load fonts from another host
@@ -32,7 +37,14 @@ _FONT = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # the SVG would load fo
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", default=ROOT / FOLDER, help=f"default: {FOLDER}")
-    folder = parser.parse_args().folder
+    parser.add_argument("--save", action="store_true", help="write to docs/pictures/ (default: to .cache/results/)")
+    options = parser.parse_args()
+    folder = options.folder
+    need("pyte")
+    if missing := [name for name in (BF16, DRAFT.name) if not (folder / name).is_file()]:
+        sys.exit(f"not in {folder}: {', '.join(missing)}; get them with: {_getting(folder)}")
+    import pyte
+
     screen = pyte.Screen(COLUMNS, LINES)
     what = ["--prompt", PROMPT, "--chat", "--max-tokens", "160", "--baseline"]
     with verifier(model=folder / BF16, context=1024, slots=1) as server:
@@ -53,10 +65,19 @@ def main() -> None:
         line.rstrip()
         console.print(line, no_wrap=True)
     picture = console.export_svg(title="drafter --prompt 'Write a Python class …' --chat --baseline")
-    PICTURE.write_text(_FONT.sub("", picture), encoding="utf-8")
+    path = (TRACKED if options.save else UNSAVED) / "run.svg"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(_FONT.sub("", picture), encoding="utf-8")
+    print(f"written to {path}", file=sys.stderr)
 
 
-def _style(cell: Char) -> Style:
+def _getting(folder: Path) -> str:
+    """The command that puts the models into the folder."""
+    where = [] if folder == ROOT / FOLDER else [str(folder)]
+    return shlex.join([sys.executable, "-m", "scripts.real_models", *where, "--bf16"])
+
+
+def _style(cell: "Char") -> Style:
     bright, colour = cell.fg.startswith("bright"), cell.fg.removeprefix("bright")
     colour = "yellow" if colour == "brown" else colour  # pyte's name of the colour 3
     if re.fullmatch("[0-9a-f]{6}", colour):

@@ -20,9 +20,10 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 UNSAVED = ROOT / ".cache" / "results"
 _VECTORS = {"amx_int8": "with AMX", "avx512_vnni": "with AVX-512 VNNI", "avx512f": "with AVX-512", "avx2": "with AVX2"}
-_LISTS = {  # where the packages are named that one experiment or another needs
+_LISTS = {  # where the packages are named that one program or another needs
     "matplotlib": "requirements/benchmarks.txt",
     "jsonschema_rs": "requirements/benchmarks.txt",
+    "pyte": "requirements/dev.txt",
     "torch": "requirements/torch.txt",
     "transformers": "requirements/torch.txt",
     "llama_cpp": "requirements.txt",
