@@ -11,21 +11,22 @@ from specpair.openai_api.limits import check_ids, check_model, check_size
 from specpair.openai_api.messages.parameters import read_request
 from specpair.openai_api.messages.requests import ChatRequest
 from specpair.openai_api.prompts.prompts import Prompts
-from specpair.openai_api.texts import Target, TextSource
+from specpair.openai_api.texts import TextSource
 from specpair.openai_api.tokens.messages import (
     AppliedTemplate,
     Detokenized,
     DetokenizeRequest,
     TokenizeContent,
-    Tokenized,
     TokenizePrompt,
-    piece_of,
     read_tokenize,
     text_of,
+    tokenized,
 )
 from specpair.protocol.errors import PromptTooLong
 from specpair.protocol.messages import TokenizeRequest, parse
 from specpair.protocol.service_responses import TokenizeResponse
+
+_CONTEXTS = 4  # a text may have so many times the tokens that the context holds
 
 
 class TokenEndpoints:
@@ -52,8 +53,16 @@ class TokenEndpoints:
             check_model(message.model, target)
             parts = await self._prompts.rendered(message, target)
             ids = await self._source.encoding(lambda vocabulary: vocabulary.encode_parts(parts))
+        if len(ids) > (most := _CONTEXTS * target.context_length):
+            raise PromptTooLong(
+                f"the text has {len(ids)} tokens, at most {most} are told, {_CONTEXTS} times what the context holds: "
+                "send it in parts",
+                prompt_len=len(ids),
+                context_length=target.context_length,
+            )
         # In a thread: a hundred thousand tokens take long.
-        return JsonReply(await asyncio.to_thread(_tokenized, ids, target, pieces=pieces, strings=strings))
+        told = partial(tokenized, ids, target.vocabulary, target.context_length, pieces=pieces, strings=strings)
+        return JsonReply(await asyncio.to_thread(told))
 
     async def detokenize(self, request: Request) -> Response:
         """The text of token ids, with the names of control tokens."""
@@ -85,15 +94,3 @@ class TokenEndpoints:
         check_model(message.model, target)
         parts = await self._prompts.rendered(message, target)
         return JsonReply(AppliedTemplate(prompt="".join(part.text for part in parts)).json_bytes())
-
-
-def _tokenized(ids: list[int], target: Target, *, pieces: bool, strings: bool) -> bytes:
-    """The reply with these tokens, in JSON."""
-    vocabulary = target.vocabulary
-    texts = {"token_strs": [text_of(vocabulary, [each]) for each in ids]} if strings else {}
-    return Tokenized(
-        tokens=[piece_of(vocabulary, each) for each in ids] if pieces else ids,
-        count=len(ids),
-        max_model_len=target.context_length,
-        **texts,
-    ).json_bytes()

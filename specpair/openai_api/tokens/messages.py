@@ -1,5 +1,8 @@
 """What the endpoints for tokens read and write: the forms of this project, of llama-server and of vLLM."""
 
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field, RootModel
@@ -15,6 +18,7 @@ from specpair.protocol.messages import Message, TokenIds, TokenizeRequest
 from specpair.protocol.service_responses import TokenizeResponse
 
 _STRINGS = "return_token_strs"
+_AT_ONCE = 4096  # tokens that are written at once
 Model = Annotated[str | None, Field(description="The name that `/v1/models` lists. Default: the model that is served.")]
 
 
@@ -126,10 +130,30 @@ def text_of(vocabulary: Vocabulary, ids: list[int]) -> str:
     return b"".join(pieces).decode(errors="replace")
 
 
-def piece_of(vocabulary: Vocabulary, token: int) -> TokenPiece:
-    """A token with its text, or with its bytes."""
+def tokenized(ids: Sequence[int], vocabulary: Vocabulary, context: int, *, pieces: bool, strings: bool) -> bytes:
+    """A `Tokenized` in JSON. It is written part by part: while pydantic or json writes, no other thread runs.
+
+    `context`: tokens that it holds.
+    `pieces`: whether each token comes with its text or its bytes.
+    `strings`: whether the texts come beside the tokens.
+    """
+    tokens = _array(ids, partial(_piece, vocabulary) if pieces else int)
+    texts = f',"token_strs":{_array(ids, lambda token: text_of(vocabulary, [token]))}' if strings else ""
+    return f'{{"tokens":{tokens},"count":{len(ids)},"max_model_len":{context}{texts}}}'.encode()
+
+
+def _array(ids: Sequence[int], told: Callable[[int], Any]) -> str:
+    """An array of what is told of each token, in JSON."""
+    parts = (
+        json.dumps([*map(told, ids[at : at + _AT_ONCE])], ensure_ascii=False, separators=(",", ":"))[1:-1]
+        for at in range(0, len(ids), _AT_ONCE)
+    )
+    return f"[{','.join(parts)}]"
+
+
+def _piece(vocabulary: Vocabulary, token: int) -> dict[str, Any]:
     piece = vocabulary.pieces[token]
     try:
-        return TokenPiece(id=token, piece=piece.decode())
+        return {"id": token, "piece": piece.decode()}
     except UnicodeDecodeError:
-        return TokenPiece(id=token, piece=list(piece))
+        return {"id": token, "piece": [*piece]}

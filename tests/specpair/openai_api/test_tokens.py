@@ -72,6 +72,15 @@ def test_the_text_of_tokens(url: str) -> None:
 def test_a_text_may_be_longer_than_the_context_within_reason(url: str) -> None:
     told = _told(url, "/tokenize", {"content": "x" * 1000})
     assert (told["count"], told["max_model_len"]) == (1000, 512)
+    reply = _asked(url, "/tokenize", {"content": "x" * 2049})
+    assert reply.status_code == 422 and "has 2049 tokens, at most 2048 are told" in reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("asked", [{}, {"return_token_strs": True}])
+def test_many_tokens_are_all_told(url: str, asked: Json) -> None:
+    told = _told(url, "/tokenize", {"prompt": "é" * 1023} | asked)
+    assert told["tokens"] == [BEGIN, *("é" * 1023).encode()] and told["count"] == 2047
+    assert told.get("token_strs") in (None, ["<begin>", *["\ufffd"] * 2046])
 
 
 @pytest.mark.parametrize(
