@@ -12,6 +12,8 @@ resident set: when idle, at its peak during the case, and two seconds after.
     keys               20 bodies at once, each with 25,000 parameters that there are not
     texts              20 bodies of 4 MB at once: one long text
     longest prompts    100 prompts as long as the context may hold by their bytes
+    schemas            40 texts under schemas of 250,000 characters, of which no two are alike
+    expressions        100 texts under regular expressions whose masks take long
     choices            1,024 choices: 8 requests of 128 texts each, sent again while there is no place
     unread streams     8 streams of 128 texts each, up to 200 tokens long, that nobody reads
     slow readers       100 connections that ask for the vocabulary ten times each, and read nothing
@@ -28,7 +30,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from itertools import repeat
+from itertools import count, repeat
 from pathlib import Path
 from statistics import median, quantiles
 from urllib.parse import urlsplit
@@ -143,9 +145,9 @@ def _endless(first: bytes, more: bytes, url: str) -> None:
 
 def _at_once(count: int, path: str, body: Callable[[], bytes], url: str, *, again: bool = False) -> None:
     """Send so many requests at once, and wait for the replies. `again`: try again while there is no place."""
-    content = body()
 
     def send(_: int) -> None:
+        content = body()
         connection = http.client.HTTPConnection(*_address(url), timeout=120)
         with suppress(OSError, http.client.HTTPException):
             while True:
@@ -196,6 +198,22 @@ def _keys() -> bytes:
     return json.dumps({f"key{number}": 1 for number in range(25_000)}).encode()
 
 
+_numbers = count()
+
+
+def _schema() -> bytes:
+    names = (f"property {number} of {next(_numbers)}" for number in range(800))
+    nested = {"type": "object", "properties": {name: {"type": "string", "pattern": f"^.*{name}$"} for name in names}}
+    return json.dumps(
+        {"prompt": "def main(", "max_tokens": 8, "json_schema": {"type": "array", "prefixItems": [nested]}}
+    ).encode()
+
+
+def _expression() -> bytes:
+    regex = rf"(.*a){{25}}(\p{{L}}|\p{{N}}){{1,{100 + next(_numbers)}}}(?s:.)*(a|b)(?s:.){{200}}"
+    return json.dumps({"prompt": "def main(", "max_tokens": 40, "temperature": 0.8, "regex": regex}).encode()
+
+
 def _choices() -> bytes:
     return json.dumps({"prompt": "def main(", "max_tokens": 8, "n": 128, "temperature": 0.8}).encode()
 
@@ -211,6 +229,8 @@ CASES: dict[str, Callable[[str], None]] = {
     "keys": partial(_at_once, 20, _COMPLETIONS, _keys),
     "texts": partial(_at_once, 20, _COMPLETIONS, lambda: _prompt(_TEXT * (_MEGABYTES // len(_TEXT) - 10))),
     "longest prompts": partial(_at_once, 100, _COMPLETIONS, lambda: _prompt(_TEXT * 1500)),
+    "schemas": partial(_at_once, 40, _COMPLETIONS, _schema),
+    "expressions": partial(_at_once, 100, _COMPLETIONS, _expression),
     "choices": partial(_at_once, 8, _COMPLETIONS, _choices, again=True),
     "unread streams": partial(_unread, 8, 4 * _SECONDS, _stream),
     "slow readers": partial(

@@ -10,7 +10,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.gbnf_to_lark import any_to_lark
 
 from specpair.engines.vocabulary import Vocabulary
-from specpair.grammar.keywords import place_of
+from specpair.grammar.keywords import place_of, widest
 from specpair.grammar.state import GrammarState
 from specpair.grammar.tokenizer import tokenizer_of
 from specpair.protocol.errors import InvalidRequest
@@ -19,10 +19,12 @@ from specpair.speculation.sampling.grammar import GrammarText
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
-_KEPT = 64  # grammars
+_KEPT, _KEPT_CHARACTERS = 64, 1_000_000  # grammars, and characters of all their texts: each takes some 50 bytes
 # JSON in one line, with the spaces that Python writes, and models with it.
 _ONE_LINE: "JsonCompileOptions" = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-_LIMITS = LLParserLimits(verbose_errors=False)  # its usual ones, by which a mask takes 20 ms at the very most
+# Less than llguidance allows by default: a mask may take some 7 ms of the pass that a text shares with others.
+_LIMITS = LLParserLimits(step_lexer_fuel=100_000, step_max_items=20_000, max_grammar_size=50_000, verbose_errors=False)
+_MOST_PROPERTIES = 1000  # of an object: the time to compile grows with their square
 _EXCERPT = re.compile(r"\s*\d+ \| |<non-verbose/>")
 _LONGEST_ERROR = 300  # characters
 
@@ -57,7 +59,7 @@ class Grammars:
         copy = made.deep_copy()
         with self._lock:
             self._compiled[grammar] = made
-            while len(self._compiled) > _KEPT:
+            while len(self._compiled) > _KEPT or sum(len(each.text) for each in self._compiled) > _KEPT_CHARACTERS:
                 self._compiled.popitem(last=False)
         return copy
 
@@ -80,6 +82,8 @@ def _compiled(grammar: GrammarText, tokenizer: LLTokenizer) -> LLMatcher:
     kind, text = grammar
     try:
         source = _SOURCES[kind](text)
+    except RecursionError:
+        raise _wrong(grammar, "it is nested too deeply") from None
     except Exception as error:  # of llguidance's own types, which are not public
         raise _wrong(grammar, str(error)) from None
     matcher = LLMatcher(tokenizer, source, log_level=0, limits=_LIMITS)
@@ -93,6 +97,8 @@ def _compiled(grammar: GrammarText, tokenizer: LLTokenizer) -> LLMatcher:
 
 def _schema(text: str) -> str:
     schema = json.loads(text)
+    if (most := widest(schema)) > _MOST_PROPERTIES:
+        raise ValueError(f"an object has {most} properties, at most {_MOST_PROPERTIES} are taken")
     return LLMatcher.grammar_from_json_schema({} if schema is True else schema, defaults=_ONE_LINE)
 
 

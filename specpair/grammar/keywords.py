@@ -1,4 +1,4 @@
-"""Finds where in a JSON Schema the keyword stands that a complaint names."""
+"""Looks through a JSON Schema: for the keyword that a complaint names, and for the object with the most properties."""
 
 import json
 import re
@@ -33,3 +33,10 @@ def _places(node: Any, key: str, value: str | None, place: str) -> Iterator[str]
     elif isinstance(node, list):
         for at, each in enumerate(node):
             yield from _places(each, key, value, f"{place}.{at}")
+
+
+def widest(node: Any) -> int:
+    """The most properties that an object in a schema has."""
+    inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    properties = node.get("properties") if isinstance(node, dict) else None
+    return max([len(properties) if isinstance(properties, dict) else 0, *map(widest, inner)])

@@ -26,6 +26,7 @@ GRAMMARS = Grammars(ByteVocabulary())
         ({"$ref": "https://example.com/a.json"}, "json_schema: "),
         ({"type": "string", "pattern": "(?=a)b"}, "json_schema: "),
         (False, "json_schema: "),
+        ({"anyOf": [{"properties": {f"p{number}": {} for number in range(1001)}}]}, "json_schema: an object has 1001"),
     ],
 )
 def test_a_schema_that_cannot_be_kept_to_is_refused_with_the_place(schema: object, message: str) -> None:
