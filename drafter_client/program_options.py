@@ -14,6 +14,7 @@ from specpair import plugins
 from specpair.command_line.parser import KEY, OneOf
 from specpair.engines.load_options import LoadOptions
 from specpair.http_service.options.service_options import ACCESS, SERVICE, ServiceOptions
+from specpair.openai_api.answers.options import AnswerOptions
 from specpair.options.option import like, option, settings_of
 
 NGRAM = "ngram"  # a backend of the drafter only
@@ -41,7 +42,7 @@ def is_plugged_drafter(backend: object) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProgramOptions(ServiceOptions):
+class ProgramOptions(AnswerOptions):
     """Flags, variables and keys are made from these fields, in groups of the help."""
 
     verifier: str = option(VERIFIER, "its address", group="verifier", placeholder="URL")

@@ -150,9 +150,6 @@ def openai_fields() -> str:
         alike: dict[str, list[str]] = {}  # names of fields, by the rest of their row
         for field, values in beside.only.items():
             taken = f"only as {_values((*values, None))}"
-            if field in beside.switched:
-                switch, off = beside.switched[field]
-                taken += f"; with any value beside `{switch}`: {_value(off)}"
             alike.setdefault(taken, []).append(field)
         text += [f"| {_listed(fields)} | {taken} |" for taken, fields in alike.items()]
         if beside.empty != EMPTY:

@@ -22,6 +22,7 @@ from specpair.http_service.observability import logs
 from specpair.http_service.observability.health import StateEndpoints
 from specpair.http_service.origins import Origins, read_origins
 from specpair.http_service.shutdown import stop_signals
+from specpair.openai_api.answers.options import style_named
 from specpair.openai_api.endpoints import Endpoints
 from specpair.openai_api.tokens.endpoints import TokenEndpoints
 from verifier_server.api import entrance, operations
@@ -87,7 +88,7 @@ def create_app(
     app = App(document.TITLE, lifespan, lambda: document.document(gate.access.keyed))
     app.state.service = service
     source = VerifierSource(service)
-    endpoints = Endpoints(source)
+    endpoints = Endpoints(source, style_named(settings.tool_style))
     service.texts_full = lambda: endpoints.places.full
     registry, metrics_open = service.metrics.registry, settings.metrics_open
     state = StateEndpoints(gate, registry, service.condition, lambda: (service.health(), {}), metrics_open)

@@ -9,7 +9,8 @@ from pydantic import SecretStr
 from backends.registry import SHOWN
 from specpair.command_line.parser import KEY
 from specpair.engines.load_options import LoadOptions
-from specpair.http_service.options.service_options import ACCESS, SERVICE, ServiceOptions
+from specpair.http_service.options.service_options import ACCESS, SERVICE
+from specpair.openai_api.answers.options import AnswerOptions
 from specpair.options.option import AUTO, like, option, settings_of
 
 NGRAM = "ngram"  # the draft engine without a model: n-gram lookup
@@ -24,7 +25,7 @@ def _alias(text: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifierOptions(ServiceOptions):
+class VerifierOptions(AnswerOptions):
     """Flags, variables and keys are made from these fields, in groups of the help."""
 
     alias: str | None = option(

@@ -17,6 +17,7 @@ from specpair.http_service.listening import bind_sockets, configured, serve, sho
 from specpair.http_service.observability import logs
 from specpair.http_service.observability.metrics import ServiceMetrics
 from specpair.http_service.origins import Origins, read_origins
+from specpair.openai_api.answers.options import style_named
 from specpair.protocol.terminal_text import one_line
 
 _log = logging.getLogger("specpair.drafter")
@@ -52,6 +53,7 @@ def run_serve(options: argparse.Namespace) -> int:
             gate=gate,
             origins=Origins(read_origins(options.cors_origins), options.settings.key("cors_origins")),
             hosts=Hosts(read_hosts(options.allowed_hosts), options.settings.key("allowed_hosts")),
+            tool_style=style_named(options.tool_style),
         )
     except BaseException:
         pair.close()

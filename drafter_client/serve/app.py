@@ -29,6 +29,7 @@ from specpair.http_service.trailing_slash import TrailingSlash
 from specpair.openai_api.endpoints import Endpoints
 from specpair.openai_api.messages.errors import form_of
 from specpair.openai_api.tokens.endpoints import TokenEndpoints
+from specpair.openai_api.tools.styles import Style
 from specpair.protocol.service_responses import HealthResponse
 
 MOST_BYTES = 4 * 1024 * 1024  # of a request's body
@@ -47,6 +48,7 @@ def create_app(
     gate: Gate | None = None,
     origins: Origins = Origins((), "cors_origins"),
     hosts: Hosts | None = None,
+    tool_style: Style | None = None,
     look_every: float = PAUSE,
 ) -> FastAPI:
     """The application in front of `pair`, which generates `texts` texts at a time.
@@ -58,6 +60,7 @@ def create_app(
     `gate`: without one, there are no keys, and this machine and private networks are served.
     `origins`: whose web pages may use it.
     `hosts`: the names that it answers to without a key, beside its machine's own.
+    `tool_style`: how the model writes calls of tools; None: as its chat template shows.
     `look_every`: seconds between looks at the verifier.
 
     The pair is closed with the application.
@@ -103,7 +106,7 @@ def create_app(
 
     draining = Draining(drain, lambda: inf if endpoints.places.taken + endpoints.places.waiting else 0.0)
     source = PairSource(pair, options, texts, queue, MOST_BYTES, draining, passed)
-    endpoints = Endpoints(source)
+    endpoints = Endpoints(source, tool_style)
     endpoints.places.on_leave = draining.changed
     app = App(operations.TITLE, lifespan, lambda: operations.document(passed.access.keyed))
     operation.add_to(app, operations.OPENAI_OPERATIONS, endpoints)

@@ -1,6 +1,6 @@
 """The characters of a text as its tokens come, up to the first stop string.
 
-A control token has no characters. One that a stop string names ends the text all the same.
+A control token has no characters, unless it is shown. One that a stop string names ends the text all the same.
 """
 
 import codecs
@@ -18,18 +18,22 @@ class Detokenizer:
     stop string included.
     """
 
-    def __init__(self, vocabulary: Vocabulary, stops: Sequence[str] = ()) -> None:
-        """`stops`: strings of at least one character."""
+    def __init__(self, vocabulary: Vocabulary, stops: Sequence[str] = (), shown: Sequence[str] = ()) -> None:
+        """`stops`: strings of at least one character.
+
+        `shown`: a control token whose name is in one of these texts has its name as its characters.
+        """
         self.stopped, self.decoded = False, 0
         self._vocabulary = vocabulary
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._stops = StopStrings(stops)
         self._names = frozenset(stop.encode() for stop in stops)
+        self._shown = [text.encode() for text in shown]
 
     def feed(self, token: int) -> str:
         """The characters that are the text's for certain with this token. Not to be called after the text was
         stopped."""
-        part = self._decoder.decode(self._vocabulary.decode([token]))
+        part = self._decoder.decode(self._bytes(token))
         self.decoded += len(part)
         if self._is_named(token):
             self.stopped = True
@@ -52,6 +56,13 @@ class Detokenizer:
     def held(self) -> str:
         """The characters that are held back now, as `end` would return them unless they complete a stop string."""
         return "" if self.stopped else self._stops.held + self._decoder.getstate()[0].decode(errors="replace")
+
+    def _bytes(self, token: int) -> bytes:
+        vocabulary = self._vocabulary
+        if vocabulary.kinds[token] == Kind.CONTROL and token not in vocabulary.ends:
+            name = vocabulary.pieces[token]
+            return name if any(name in text for text in self._shown) else b""
+        return vocabulary.decode([token])
 
     def _is_named(self, token: int) -> bool:
         """Whether it is a control token whose name is a stop string."""

@@ -13,6 +13,8 @@ from starlette.responses import Response
 from specpair.http_service.keys.access import Caller
 from specpair.http_service.replies.event_stream import EventStream, unless_disconnected
 from specpair.http_service.replies.json_reply import JsonReply
+from specpair.openai_api.answers.answer import PLAIN, AnswerForm
+from specpair.openai_api.answers.form import form_of
 from specpair.openai_api.generation import Choices, MakeTexts, Order
 from specpair.openai_api.limits import check_bias, check_draft_n, check_model, check_size
 from specpair.openai_api.messages import replies
@@ -23,6 +25,7 @@ from specpair.openai_api.messages.speculative import Speculative
 from specpair.openai_api.places import Places, QueuedEvents
 from specpair.openai_api.prompts.prompts import Prompts
 from specpair.openai_api.texts import Target, TextRequest, TextSource
+from specpair.openai_api.tools.styles import Style
 
 R = TypeVar("R", CompletionRequest, ChatRequest)
 _AT_ONCE = 4  # prompts of a request that are encoded, as that may be a request to a far verifier for each
@@ -37,8 +40,9 @@ class _Prompt:
 class Endpoints:
     """The endpoints as methods, which raise SpecPairError. Close them with the application."""
 
-    def __init__(self, source: TextSource) -> None:
-        self._source = source
+    def __init__(self, source: TextSource, style: Style | None = None) -> None:
+        """`style`: how the model writes calls of tools; None: as its chat template shows."""
+        self._source, self._style = source, style
         self._began = int(time.time())
         self.prompts = Prompts(source)
         self.places = Places(source.most_texts, source.most_waiting, time.monotonic)
@@ -88,8 +92,10 @@ class Endpoints:
         """The answers to a conversation. `began`: when the request came, of `time.monotonic`."""
         target = self._target(message.model)
         form = ChatFormat(target.vocabulary, bool(message.logprobs))
-        prompt = await self.prompts.of_conversation(message, target)
-        return await self._texts(message, target, form, [prompt], caller, began)
+        parts = await self.prompts.rendered(message, target)
+        answer = form_of(message, target.chat_template, parts, self._style)
+        prompt = await self.prompts.of_parts(parts, target)
+        return await self._texts(message, target, form, [prompt], caller, began, answer)
 
     async def _reply(self, request: Request, stream: bool, texts: MakeTexts) -> Response:
         run = await texts()
@@ -141,6 +147,7 @@ class Endpoints:
         prompts: Sequence[list[int]],
         caller: Caller,
         began: float,
+        answer: AnswerForm = PLAIN,
     ) -> Choices:
         prediction = None
         if message.prediction is not None:
@@ -164,6 +171,7 @@ class Endpoints:
             message.choices,
             message.include_usage,
             message.continuous_usage,
+            answer,
         )
         texts = await self._open(wanted, caller)
         return Choices(order, texts, began, int(time.time()))

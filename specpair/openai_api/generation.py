@@ -10,11 +10,11 @@ from typing import Any
 
 from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.replies.event_stream import HEARTBEAT, comment
+from specpair.openai_api.answers.answer import PLAIN, AnswerForm, AnswerReason
 from specpair.openai_api.messages.errors import error_body
 from specpair.openai_api.messages.formats import Format
 from specpair.openai_api.messages.replies import (
     CompletionTokensDetails,
-    FinishReason,
     Metrics,
     PromptTokensDetails,
     Reply,
@@ -47,6 +47,7 @@ class Order:
     choices: int  # of each prompt
     include_usage: bool
     continuous_usage: bool  # in each chunk
+    answer: AnswerForm = PLAIN  # how the texts are read
 
 
 class Choices:
@@ -57,7 +58,7 @@ class Choices:
         `created`: the time in seconds since 1970.
         """
         self._order, self._texts, self._began = order, texts, began
-        self._outputs = [Output(order.vocabulary, order.stops) for _ in texts]
+        self._outputs = [Output(order.vocabulary, order.stops, order.answer) for _ in texts]
         self._common = {
             "id": order.format.id_prefix + uuid.uuid4().hex,
             "created": created,
@@ -80,7 +81,7 @@ class Choices:
 
     async def _whole(self) -> Reply:
         parts: list[list[Delta]] = [[] for _ in self._texts]
-        reasons: list[FinishReason] = ["length"] * len(parts)
+        reasons: list[AnswerReason] = ["length"] * len(parts)
         async with Running(self._texts) as running:
             async for at, delta, reason in self._deltas(running):
                 if delta is not None:
@@ -125,12 +126,15 @@ class Choices:
                 async for at, delta, reason in self._deltas(running):
                     if delta is None:
                         yield None
-                    elif delta.text or delta.tokens or reason is not None:
-                        sent = True
-                        ended: dict[str, Reply] = {} if self._open or usage else self._statistics()
+                        continue
+                    choices = form.choices(at, delta, reason)
+                    for number, choice in enumerate(choices, 1):
+                        sent, told = True, dict[str, Reply]()
                         if self._order.continuous_usage:
-                            ended = {"usage": self._usage()}
-                        yield form.chunk(common | ended, at, delta, reason)
+                            told = {"usage": self._usage()}
+                        elif number == len(choices) and not self._open and not usage:
+                            told = self._statistics()
+                        yield form.chunk(common | told, choice)
         except TargetChanged as error:
             if sent or again is None:
                 raise
@@ -149,7 +153,7 @@ class Choices:
         unread = [progress for text in self._texts if (progress := text.prompt_progress) is not None]
         return PromptProgress(sum(each.read for each in unread), sum(each.of for each in unread)) if unread else None
 
-    async def _deltas(self, running: Running) -> AsyncIterator[tuple[int, Delta | None, FinishReason | None]]:
+    async def _deltas(self, running: Running) -> AsyncIterator[tuple[int, Delta | None, AnswerReason | None]]:
         """What the choices grow by: the choice, and with its last part why it ended. None: silence."""
         done = [False] * len(self._texts)
         while self._open:
@@ -161,15 +165,15 @@ class Choices:
             if done[at]:
                 continue  # it came after a stop string
             output = self._outputs[at]
-            reason: FinishReason | None = None
+            reason: AnswerReason | None = None
             if isinstance(event, End):
                 delta = output.end()
-                reason = "stop" if output.stopped else event.finish_reason
+                reason = output.reason(event.finish_reason)
             else:
                 self._first = time.monotonic() if self._first is None else self._first
                 delta = output.take(event)
                 if output.stopped:
-                    reason = "stop"
+                    reason = output.reason("stop")
                     self._texts[at].stopped()
             if reason is not None:
                 running.end(at)  # so that its place is free: another text of this request may wait for it
@@ -192,6 +196,7 @@ class Choices:
             total_tokens=self._order.prompt_tokens + generated,
             prompt_tokens_details=PromptTokensDetails(cached_tokens=self._cached_tokens),
             completion_tokens_details=CompletionTokensDetails(
+                reasoning_tokens=sum(output.reasoning_count for output in self._outputs),
                 accepted_prediction_tokens=sum(each.prediction_accepted for each in counts),
                 rejected_prediction_tokens=sum(each.prediction_rejected for each in counts),
             ),

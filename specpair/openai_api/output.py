@@ -1,4 +1,5 @@
-"""The text of one choice as it grows: characters of the tokens, cut at a stop string, with log probabilities."""
+"""The text of one choice as it grows: characters of the tokens, cut at a stop string, with log probabilities, and what
+they are as an answer."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -6,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from specpair.engines.vocabulary import Vocabulary
+from specpair.openai_api.answers.answer import PLAIN, Answer, AnswerEvent, AnswerForm, AnswerReason
 from specpair.openai_api.detokenizer import Detokenizer
 from specpair.openai_api.texts import Piece
+from specpair.protocol.response_fields import FinishReason
 from specpair.speculation.sampling.logprobs import TokenLogprobs
 
 
@@ -22,48 +25,66 @@ class TokenPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What the text has grown by. `tokens`: those whose characters are complete with it."""
+    """What the text has grown by. `tokens`: those whose characters are complete with it. `events`: it as an answer."""
 
     text: str = ""
     tokens: list[TokenPart] = field(default_factory=list)
+    events: list[AnswerEvent] = field(default_factory=list)
 
 
 def joined(deltas: Sequence[Delta]) -> Delta:
     """All of them, one after the other."""
-    return Delta("".join(each.text for each in deltas), [token for each in deltas for token in each.tokens])
+    return Delta(
+        "".join(each.text for each in deltas),
+        [token for each in deltas for token in each.tokens],
+        [event for each in deltas for event in each.events],
+    )
 
 
 class Output:
     """The text of one choice.
 
-    `stopped` says whether a stop string has ended it, `count` how many tokens it has, the one that completed a stop
-    string and an end token included.
+    `stopped` says whether a stop string or the form of the answer has ended it, `count` how many tokens it has, the one
+    that ended it included, `reasoning_count` how many of them are thoughts.
     """
 
-    def __init__(self, vocabulary: Vocabulary, stops: Sequence[str]) -> None:
-        self.count = 0
+    def __init__(self, vocabulary: Vocabulary, stops: Sequence[str], form: AnswerForm = PLAIN) -> None:
+        """`form`: how the text is read as an answer."""
+        self.count = self.reasoning_count = 0
         self._ends = vocabulary.ends
-        self._text = Detokenizer(vocabulary, stops)
+        self._text = Detokenizer(vocabulary, stops, form.shown)
+        self._answer = Answer(form)
+        self._unsure: list[int] = []  # where tokens begin that may be thoughts
         self._sent = 0  # characters
         self._waiting: deque[TokenPart] = deque()  # tokens with characters that were not sent yet
 
     @property
     def stopped(self) -> bool:
-        return self._text.stopped
+        return self._text.stopped or self._answer.ended
+
+    def reason(self, reason: FinishReason) -> AnswerReason:
+        """Why the text has ended. `reason`: why its last token was the last, if nothing here has stopped it."""
+        return self._answer.reason("stop" if self.stopped else reason)
 
     def take(self, piece: Piece) -> Delta:
-        """Take in new tokens; those after a stop string are dropped."""
-        text = ""
+        """Take in new tokens; those after the one that stopped the text are dropped."""
+        text, events = "", list[AnswerEvent]()
         logprobs: Sequence[TokenLogprobs | None] = piece.logprobs or [None] * len(piece.tokens)
         for token, logprob in zip(piece.tokens, logprobs, strict=True):
-            text += self._add(token, logprob)
+            grown = self._add(token, logprob)
+            events += self._answer.feed(grown)
+            text += grown
             if self.stopped:
+                events += self._answer.finish()
                 break
-        return self._delta(text)
+        return self._delta(text, events)
 
     def end(self) -> Delta:
         """Take in the end of the text. An unfinished character becomes U+FFFD."""
-        return Delta() if self.stopped else self._delta(self._text.end())
+        if self.stopped:
+            return Delta()
+        text = self._text.end()
+        return self._delta(text, [*self._answer.feed(text), *self._answer.finish()])
 
     def _add(self, token: int, logprob: TokenLogprobs | None) -> str:
         """Take in one token; returns the characters that can be sent now."""
@@ -74,11 +95,18 @@ class Output:
             self._waiting.append(TokenPart(token, begin, self._text.decoded, logprob))
         return text
 
-    def _delta(self, text: str) -> Delta:
+    def _delta(self, text: str, events: list[AnswerEvent]) -> Delta:
         self._sent += len(text)
         tokens = []
         while self._waiting and (
             self._waiting[0].begin < self._sent if self.stopped else self._waiting[0].end <= self._sent
         ):
             tokens.append(self._waiting.popleft())
-        return Delta(text, tokens)
+        self._count_thoughts(tokens)
+        return Delta(text, tokens, events)
+
+    def _count_thoughts(self, tokens: Sequence[TokenPart]) -> None:
+        self._unsure += [token.begin for token in tokens]
+        thoughts = [self._answer.thinks_at(begin) for begin in self._unsure]
+        self.reasoning_count += thoughts.count(True)
+        self._unsure = [begin for begin, thinks in zip(self._unsure, thoughts, strict=True) if thinks is None]

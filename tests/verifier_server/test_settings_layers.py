@@ -37,6 +37,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "allowed_hosts": ("*", "a.example", "*.b.example"),
     "cors_origins": ("*", "https://a.example", "http://b.example:3000"),
     "log_format": ("json", "text", "json"),
+    "tool_style": ("hermes", "llama", "json"),
 }
 FIELDS = {**Address.model_fields, **Settings.model_fields}
 

@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import Any
 
 Message = dict[str, Any]  # `role` and `content`, and what else the template knows
-Attempt = Callable[[list[Message]], str | None]  # renders a conversation; None: the template fails, or refuses it
+# Renders a conversation, with tools if these are given; None: the template fails, or refuses it.
+Attempt = Callable[[list[Message], Sequence[Message]], str | None]
 
 _WORD, _KEY = "Zanzibar", "quokkas"  # of no template
 _ID = "call00001"  # some templates want nine characters
@@ -27,6 +28,15 @@ class Forms:
     def fitted(self, messages: Sequence[Message]) -> list[Message]:
         """The messages in forms that the template shows. What it takes as it was sent stays so."""
         return [self._fitted(message) for message in messages]
+
+    @cached_property
+    def shows_tools(self) -> bool:
+        """Whether the template shows tools."""
+        function = {"name": _WORD, "description": "Looks", "parameters": {"type": "object", "properties": {}}}
+        tools = [{"type": "function", "function": function}]
+        user, system = {"role": "user", "content": "Hi"}, {"role": "system", "content": "Help"}
+        shown = (self._attempt(self.fitted(said), tools) for said in ([user], [system, user]))
+        return any(text is not None and _WORD in text for text in shown)
 
     def _fitted(self, message: Message) -> Message:
         fitted = {**message, "content": self._content(message)}
@@ -59,14 +69,14 @@ class Forms:
         if (role, in_parts) not in self._contents:
             part = {"type": "text", "text": _WORD, _KEY: _KEY}  # with the key, it has written a list as it is
             self._contents[role, in_parts] = False  # for the attempt itself
-            text = self._attempt(self._around({"role": role, "content": [part] if in_parts else _WORD}))
+            text = self._attempt(self._around({"role": role, "content": [part] if in_parts else _WORD}), [])
             self._contents[role, in_parts] = text is not None and _WORD in text and _KEY not in text
         return self._contents[role, in_parts]
 
     @cached_property
     def _takes_null_alone(self) -> bool:
         """Whether the content of an assistant without calls may be null."""
-        null, empty = (self._attempt(self._around({"role": "assistant", "content": each})) for each in (None, ""))
+        null, empty = (self._attempt(self._around({"role": "assistant", "content": each}), []) for each in (None, ""))
         return _takes_null(null, empty)
 
     @cached_property
@@ -75,7 +85,7 @@ class Forms:
         as_text = json.dumps({_KEY: _WORD})
         null = empty = None
         for arguments, shown in (({_KEY: _WORD}, _WORD), (as_text, as_text)):
-            null, empty = (self._attempt(self._around(_calling(arguments, content))) for content in (None, ""))
+            null, empty = (self._attempt(self._around(_calling(arguments, content)), []) for content in (None, ""))
             # With quotation marks of Python, it has written an object as it is.
             shows = [text is not None and shown in text and f"'{_KEY}'" not in text for text in (null, empty)]
             if any(shows):

@@ -27,14 +27,21 @@ def chat_parts(
     `variables`: others for the template.
 
     Raises NoChatTemplate if the template cannot be rendered, and InvalidRequest if it refuses the messages or does not
-    show the content of one.
+    show tools or the content of a message.
     """
     ours = {
         "add_generation_prompt": True,
         "bos_token": vocabulary.spelled(vocabulary.begin),
         "eos_token": vocabulary.spelled(vocabulary.end),
     }
-    given = {**(variables or {}), "messages": renderer.forms(template).fitted(messages)}
+    forms = renderer.forms(template)
+    if (variables or {}).get("tools") and not forms.shows_tools:
+        raise InvalidRequest(
+            "tools: the chat template of this model does not show any, so that it cannot call them: leave them out, or "
+            "serve a model that calls tools",
+            param="tools",
+        )
+    given = {**(variables or {}), "messages": forms.fitted(messages)}
     text = renderer.render(template, given | ours)
     _check_shown(template, given | ours, renderer)
     marks = Marks(vocabulary)

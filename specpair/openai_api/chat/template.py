@@ -5,12 +5,13 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from specpair.openai_api.chat.forms import Forms
+from specpair.openai_api.chat.forms import Forms, Message
 from specpair.protocol.errors import InvalidRequest, NoChatTemplate
 from specpair.protocol.terminal_text import one_line
 
@@ -64,7 +65,11 @@ class Renderer:
         """What a template takes. It is tried when that matters for the first time; see `attempt` for the errors."""
         if template not in self._forms:
             base = {"add_generation_prompt": True, "bos_token": "", "eos_token": ""}
-            found = Forms(lambda messages: self.attempt(template, base | {"messages": messages}))
+
+            def attempt(messages: list[Message], tools: Sequence[Message]) -> str | None:
+                return self.attempt(template, base | {"messages": messages} | ({"tools": [*tools]} if tools else {}))
+
+            found = Forms(attempt)
             self._forms = {template: found}  # a service has one
         return self._forms[template]
 

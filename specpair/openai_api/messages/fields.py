@@ -19,14 +19,12 @@ class Beside:
 
     `ignored`   taken with any value: it says something about the request, or about an earlier reply, not about the text
     `only`      taken with these values (or null), which ask for nothing; with none of them: refused unless it is null
-    `switched`  ignored if another field has the value that switches it off: the name and the value of that field
     `instead`   the names that fields of other servers have here
     `empty`     values with which any other field is taken
     """
 
     ignored: tuple[str, ...] = ()
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    switched: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
     instead: Mapping[str, str] = field(default_factory=dict)
     empty: tuple[Any, ...] = EMPTY
 
@@ -34,7 +32,7 @@ class Beside:
 _SERVICE = (  # how the service should handle the request
     *("user", "metadata", "store", "service_tier", "safety_identifier", "priority", "request_id", "rid", "session_id"),
     *("prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "cache_prompt", "id_slot"),
-    *("timings_per_token", "return_progress", "return_token_strs", "provider", "route", "parallel_tool_calls"),
+    *("timings_per_token", "return_progress", "return_token_strs", "provider", "route"),
     *("keep_alive", "num_ctx", "num_thread", "num_gpu", "num_batch", "use_mmap", "use_mlock"),  # Ollama's
 )
 _SWITCHED_OFF = (  # parameters of steps that are refused unless they are off
@@ -75,9 +73,7 @@ _TEXT: dict[str, tuple[Any, ...]] = {
     "lora_path": (),
 }
 _CHAT: dict[str, tuple[Any, ...]] = {
-    "tools": ([],),
     "functions": ([],),
-    "tool_choice": ("none", "auto"),
     "function_call": ("none", "auto"),
     "modalities": (["text"],),
     "audio": (),
@@ -87,8 +83,6 @@ _CHAT: dict[str, tuple[Any, ...]] = {
     "verbosity": ("medium",),
     "reasoning": ({},),
     "include_reasoning": (True,),
-    "separate_reasoning": (False,),
-    "reasoning_format": ("none",),
     "parse_tool_calls": (False,),
     "echo": (False,),
     "add_generation_prompt": (True,),
@@ -103,6 +97,10 @@ _COMPLETION = {
     "add_special_tokens": (True,),
     "top_logprobs": (0,),
     "reasoning_effort": ("none",),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "separate_reasoning": (False,),
+    "reasoning_format": ("none",),
     "return_full_text": (False,),
 }
 _INSTEAD = {
@@ -132,11 +130,10 @@ TABLE: dict[str, Beside] = {
     "ChatRequest": Beside(
         (*_SERVICE, *_SWITCHED_OFF),
         _TEXT | _CHAT,
-        {"tools": ("tool_choice", "none")},
         _INSTEAD | {"max_output_tokens": "max_completion_tokens"},
     ),
     "CompletionRequest": Beside(
-        (*_SERVICE, *_SWITCHED_OFF),
+        (*_SERVICE, *_SWITCHED_OFF, "parallel_tool_calls"),
         _TEXT | _COMPLETION,
         instead=_INSTEAD | {"max_completion_tokens": "max_tokens", "max_output_tokens": "max_tokens"},
     ),
@@ -161,6 +158,10 @@ TABLE: dict[str, Beside] = {
     ),
     "TextPart": Beside((*(name for name in _OF_A_REPLY if name != "type"), *_OF_A_PROVIDER, "_meta")),
     "ToolCall": Beside((*(name for name in _OF_A_REPLY if name not in ("id", "type")), *_OF_A_PROVIDER)),
+    "Tool": Beside(_OF_A_PROVIDER),
+    "FunctionDefinition": Beside(_OF_A_PROVIDER),
+    "NamedTool": Beside(_OF_A_PROVIDER),
+    "FunctionName": Beside(_OF_A_PROVIDER),
     "Function": Beside((*_OF_A_PROVIDER, "id", "index", "description", "strict", "parsed_arguments")),
 }
 
@@ -171,7 +172,7 @@ def without_ignored(kind: str, given: Mapping[str, Any], used: Collection[str]) 
     others = [name for name in given if name not in used]
     if not others:
         return dict(given), None
-    refused = next((name for name in others if not _taken(beside, name, given)), None)
+    refused = next((name for name in others if not _taken(beside, name, given[name])), None)
     return {name: value for name, value in given.items() if name in used}, refused
 
 
@@ -186,14 +187,9 @@ def why_refused(kind: str, name: str) -> str:
     return "not supported: leave it out" + (f", or send {' or '.join(map(json.dumps, values[:2]))}" if values else "")
 
 
-def _taken(beside: Beside, name: str, given: Mapping[str, Any]) -> bool:
-    value = given[name]
+def _taken(beside: Beside, name: str, value: Any) -> bool:
     if name in beside.ignored:
         return True
-    if name in beside.switched:
-        switch, off = beside.switched[name]
-        if _same(given.get(switch), off):
-            return True
     values = (None, *beside.only[name]) if name in beside.only else beside.empty
     return any(_same(value, each) for each in values)
 

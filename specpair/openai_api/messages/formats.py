@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from specpair.engines.vocabulary import Vocabulary
+from specpair.openai_api.answers.answer import AnswerReason
+from specpair.openai_api.answers.chat import deltas_of, message_of
 from specpair.openai_api.messages import replies
-from specpair.openai_api.messages.replies import FinishReason, Reply
+from specpair.openai_api.messages.replies import Reply
 from specpair.openai_api.output import Delta, TokenPart
 from specpair.speculation.sampling.logprobs import TokenLogprobs
 
@@ -18,13 +20,16 @@ class Format(Protocol):
     def begin(self, common: dict[str, Any], index: int) -> Reply | None:
         """The first chunk of a choice in a stream; None: there is none."""
 
-    def chunk(self, common: dict[str, Any], index: int, delta: Delta, reason: FinishReason | None) -> Reply:
-        """A chunk of a choice in a stream."""
+    def choices(self, index: int, delta: Delta, reason: AnswerReason | None) -> Sequence[Any]:
+        """A choice as it stands in the chunks of a stream, one after the other."""
+
+    def chunk(self, common: dict[str, Any], choice: Any) -> Reply:
+        """A chunk of a stream with one of the above."""
 
     def usage_chunk(self, common: dict[str, Any]) -> Reply:
         """The last chunk, which has the usage and no choice."""
 
-    def whole(self, common: dict[str, Any], choices: Sequence[tuple[Delta, FinishReason]]) -> Reply:
+    def whole(self, common: dict[str, Any], choices: Sequence[tuple[Delta, AnswerReason]]) -> Reply:
         """The whole reply."""
 
 
@@ -41,13 +46,17 @@ class CompletionFormat:
             return None
         return self._reply(common, [self._choice(index, Delta(self._prefixes[index]), None)])
 
-    def chunk(self, common: dict[str, Any], index: int, delta: Delta, reason: FinishReason | None) -> Reply:
-        return self._reply(common, [self._choice(index, delta, reason)])
+    def choices(self, index: int, delta: Delta, reason: AnswerReason | None) -> Sequence[Any]:
+        grown = delta.text or delta.tokens or reason is not None
+        return [self._choice(index, delta, reason)] if grown else []
+
+    def chunk(self, common: dict[str, Any], choice: Any) -> Reply:
+        return self._reply(common, [choice])
 
     def usage_chunk(self, common: dict[str, Any]) -> Reply:
         return self._reply(common, [])
 
-    def whole(self, common: dict[str, Any], choices: Sequence[tuple[Delta, FinishReason]]) -> Reply:
+    def whole(self, common: dict[str, Any], choices: Sequence[tuple[Delta, AnswerReason]]) -> Reply:
         return self._reply(
             common,
             [
@@ -59,7 +68,7 @@ class CompletionFormat:
     def _reply(self, common: dict[str, Any], choices: list[replies.CompletionChoice]) -> Reply:
         return replies.Completion(object="text_completion", choices=choices, **common)
 
-    def _choice(self, index: int, delta: Delta, reason: FinishReason | None) -> replies.CompletionChoice:
+    def _choice(self, index: int, delta: Delta, reason: AnswerReason | None) -> replies.CompletionChoice:
         logprobs = self._of(delta.tokens) if self._logprobs else None
         return replies.CompletionChoice(index=index, text=delta.text, logprobs=logprobs, finish_reason=reason)
 
@@ -83,37 +92,43 @@ class ChatFormat:
         self._vocabulary, self._logprobs = vocabulary, logprobs
 
     def begin(self, common: dict[str, Any], index: int) -> Reply | None:
-        return self._chunk(common, index, replies.ChatDelta(role="assistant", content=""), None, None)
+        return self.chunk(common, self._choice(index, replies.ChatDelta(role="assistant", content=""), None, None))
 
-    def chunk(self, common: dict[str, Any], index: int, delta: Delta, reason: FinishReason | None) -> Reply:
-        said = replies.ChatDelta(content=delta.text) if delta.text or reason is None else replies.ChatDelta()
-        return self._chunk(common, index, said, self._of(delta.tokens), reason)
+    def choices(self, index: int, delta: Delta, reason: AnswerReason | None) -> Sequence[Any]:
+        deltas, tokens = deltas_of(delta.events), delta.tokens if self._logprobs else []
+        if reason is not None and (not deltas or deltas[-1].tool_calls):
+            deltas.append(replies.ChatDelta())
+        elif tokens and not deltas:
+            deltas.append(replies.ChatDelta(content=""))
+        if not deltas:
+            return []
+        *others, last = deltas  # what is told once comes with the last one
+        before = [self._choice(index, each, None, self._of([])) for each in others]
+        return [*before, self._choice(index, last, reason, self._of(tokens))]
+
+    def chunk(self, common: dict[str, Any], choice: Any) -> Reply:
+        return replies.ChatChunk(object="chat.completion.chunk", choices=[choice], **common)
 
     def usage_chunk(self, common: dict[str, Any]) -> Reply:
         return replies.ChatChunk(object="chat.completion.chunk", choices=[], **common)
 
-    def whole(self, common: dict[str, Any], choices: Sequence[tuple[Delta, FinishReason]]) -> Reply:
+    def whole(self, common: dict[str, Any], choices: Sequence[tuple[Delta, AnswerReason]]) -> Reply:
         said = [
             replies.ChatChoice(
-                index=at,
-                message=replies.AssistantMessage(role="assistant", content=delta.text, refusal=None),
-                logprobs=self._of(delta.tokens),
-                finish_reason=reason,
+                index=at, message=message_of(delta.events), logprobs=self._of(delta.tokens), finish_reason=reason
             )
             for at, (delta, reason) in enumerate(choices)
         ]
         return replies.ChatCompletion(object="chat.completion", choices=said, **common)
 
-    def _chunk(
+    def _choice(
         self,
-        common: dict[str, Any],
         index: int,
         delta: replies.ChatDelta,
+        reason: AnswerReason | None,
         logprobs: replies.ChatLogprobs | None,
-        reason: FinishReason | None,
-    ) -> Reply:
-        choice = replies.ChatChunkChoice(index=index, delta=delta, logprobs=logprobs, finish_reason=reason)
-        return replies.ChatChunk(object="chat.completion.chunk", choices=[choice], **common)
+    ) -> replies.ChatChunkChoice:
+        return replies.ChatChunkChoice(index=index, delta=delta, logprobs=logprobs, finish_reason=reason)
 
     def _of(self, tokens: Sequence[TokenPart]) -> replies.ChatLogprobs | None:
         if not self._logprobs:

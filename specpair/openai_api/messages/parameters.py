@@ -18,7 +18,7 @@ _MOST_DIGITS = 4300  # more take long to read; Python's own limit
 _LONGEST_NAME = 80  # characters of a name in an error
 _TOO_DEEP = "the body is nested too deeply"
 _UNICODE = "a string in the body is not Unicode text: it has half of a surrogate pair"
-_TYPE = re.compile(r"\[|^(constrained-)?(str|int)$")
+_TYPE = re.compile(r"\[|^(constrained-)?(str|int)$|^[A-Z][A-Za-z]+$")  # names of types, also of our objects
 
 
 def read_request(schema: type[R], body: bytes) -> R:

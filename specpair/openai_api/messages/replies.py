@@ -4,10 +4,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-FinishReason = Literal["stop", "length"]
+from specpair.openai_api.answers.answer import AnswerReason
+
 Ended = Annotated[
-    FinishReason | None,
-    Field(description="stop: an end token or a stop string; length: a limit; null: more follows."),
+    AnswerReason | None,
+    Field(
+        description="stop: an end token or a stop string; tool_calls: the same, and a chat's answer calls tools; "
+        "length: a limit; null: more follows."
+    ),
 ]
 
 
@@ -22,8 +26,9 @@ class Reply(BaseModel):
 
 
 class CompletionTokensDetails(Reply):
-    """What became of the draft tokens from the client's prediction."""
+    """Kinds of generated tokens, and what became of the draft tokens from the client's prediction."""
 
+    reasoning_tokens: Annotated[int, Field(description="Tokens of thoughts and their markers.")]
     accepted_prediction_tokens: Annotated[int, Field(description="Those accepted.")]
     rejected_prediction_tokens: Annotated[int, Field(description="Those rejected.")]
 
@@ -156,12 +161,29 @@ class ChatLogprobs(Reply):
     refusal: Annotated[None, Field(description="Always null.")]
 
 
+class CalledFunction(Reply):
+    """A function and its arguments."""
+
+    name: Annotated[str, Field(description="Its name.")]
+    arguments: Annotated[str, Field(description="A JSON object, as text.")]
+
+
+class CalledTool(Reply):
+    """A call of a tool."""
+
+    id: Annotated[str, Field(description="What the answer of the tool refers to.")]
+    type: Annotated[Literal["function"], Field(description="Always a function.")]
+    function: Annotated[CalledFunction, Field(description="The call.")]
+
+
 class AssistantMessage(Reply):
     """The message that answers."""
 
     role: Annotated[Literal["assistant"], Field(description="Always the assistant.")]
-    content: Annotated[str, Field(description="The answer.")]
+    content: Annotated[str | None, Field(description="The answer; null if there are only calls.")]
     refusal: Annotated[None, Field(description="Always null.")]
+    reasoning_content: Annotated[str | None, Field(description="The thoughts before it, if there are any.")] = None
+    tool_calls: Annotated[list[CalledTool] | None, Field(description="The calls, if there are any.")] = None
 
 
 class ChatChoice(Reply):
@@ -180,11 +202,29 @@ class ChatCompletion(_Generated):
     choices: Annotated[list[ChatChoice], Field(description="The answers.")]
 
 
+class FunctionDelta(Reply):
+    """What is new in a call."""
+
+    name: Annotated[str | None, Field(description="In the first chunk of a call.")] = None
+    arguments: Annotated[str, Field(description="What the JSON text of the arguments has grown by.")]
+
+
+class ToolDelta(Reply):
+    """A part of a call."""
+
+    index: Annotated[int, Field(description="Which call, from 0.")]
+    id: Annotated[str | None, Field(description="In the first chunk of a call.")] = None
+    type: Annotated[Literal["function"] | None, Field(description="In the first chunk of a call.")] = None
+    function: Annotated[FunctionDelta, Field(description="What is new.")]
+
+
 class ChatDelta(Reply):
     """What is new in a message."""
 
     role: Annotated[Literal["assistant"] | None, Field(description="In the first chunk of a choice.")] = None
     content: Annotated[str | None, Field(description="What the answer has grown by.")] = None
+    reasoning_content: Annotated[str | None, Field(description="What the thoughts have grown by.")] = None
+    tool_calls: Annotated[list[ToolDelta] | None, Field(description="One call that begins or grows.")] = None
 
 
 class ChatChunkChoice(Reply):

@@ -10,6 +10,7 @@ from specpair.openai_api.messages.grammar import ResponseFormat, StructuredOutpu
 from specpair.openai_api.messages.objects import Object
 from specpair.openai_api.messages.seeds import seed_of
 from specpair.openai_api.messages.speculative import Speculative
+from specpair.openai_api.messages.tools import MOST_TOOLS, NamedTool, Tool, ToolChoice, complaint
 from specpair.options.option import options_of
 from specpair.options.request_fields import request_fields
 from specpair.protocol.errors import InvalidRequest
@@ -266,6 +267,39 @@ class ChatRequest(_Generation):
         dict[str, Any] | None, Field(description="Further variables of the chat template.")
     ] = None
 
+    tools: Annotated[
+        Annotated[list[Tool], Field(max_length=MOST_TOOLS, fail_fast=True)] | None,
+        Field(description="The tools that the answer may call, unless `tool_choice` is none."),
+    ] = None
+    tool_choice: Annotated[
+        ToolChoice | None,
+        Field(
+            description="auto: calls may come; none: the model does not see the tools; required: a call must come; or "
+            "the tool that must be called. Default: auto."
+        ),
+    ] = None
+    parallel_tool_calls: Annotated[
+        bool | None, Field(description="Whether several calls may come. False: the answer ends behind the first one.")
+    ] = None
+    reasoning_format: Annotated[
+        Literal["auto", "deepseek", "none"] | None,
+        Field(description="none: thoughts stay in the content, as llama-server names it. Default: auto."),
+    ] = None
+    separate_reasoning: Annotated[
+        bool | None, Field(description="False: thoughts stay in the content, as SGLang names it.")
+    ] = None
+
+    @model_validator(mode="after")
+    def _tools_fit(self) -> "ChatRequest":
+        if (wrong := complaint(self.tools or [], self.tool_choice)) is not None:
+            raise ValueError(wrong)
+        if self.callable_tools and (given := [where for where, options in self._grammars.items() if options]):
+            raise ValueError(
+                f"{given[0]}: an answer that may call tools keeps to no other grammar: leave {given[0]} or tools out, "
+                "or send tool_choice none"
+            )
+        return self
+
     @model_validator(mode="after")
     def _together(self) -> "ChatRequest":
         if self.top_logprobs and not self.logprobs:
@@ -274,6 +308,26 @@ class ChatRequest(_Generation):
         if None not in both and both[0] != both[1]:
             raise ValueError(f"max_tokens: {both[0]}, but max_completion_tokens is {both[1]}: give one of them")
         return self
+
+    @property
+    def has_grammar(self) -> bool:
+        """Whether the text keeps to a grammar."""
+        return any(self._grammars.values())
+
+    @property
+    def callable_tools(self) -> list[Tool]:
+        """The tools that the answer may call."""
+        return [] if self.tool_choice == "none" else list(self.tools or [])
+
+    @property
+    def must_call(self) -> bool:
+        """Whether a call must come."""
+        return self.tool_choice == "required" or isinstance(self.tool_choice, NamedTool)
+
+    @property
+    def thoughts_apart(self) -> bool:
+        """Whether thoughts are told apart from the content."""
+        return self.reasoning_format != "none" and self.separate_reasoning is not False
 
     def template_variables(self, template: str) -> dict[str, Any]:
         """Further variables for the chat template. Raises InvalidRequest for one that the template does not know."""
@@ -285,6 +339,8 @@ class ChatRequest(_Generation):
                 "reasoning_effort: the chat template of this model does not know it, leave it out",
                 param="reasoning_effort",
             )
+        if self.callable_tools:
+            variables["tools"] = [tool.for_template() for tool in self.callable_tools]
         return variables
 
     @property

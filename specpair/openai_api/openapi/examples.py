@@ -17,7 +17,11 @@ _USAGE: Json = {
     "completion_tokens": 6,
     "total_tokens": 10,
     "prompt_tokens_details": {"cached_tokens": 0},
-    "completion_tokens_details": {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0},
+    "completion_tokens_details": {
+        "reasoning_tokens": 0,
+        "accepted_prediction_tokens": 0,
+        "rejected_prediction_tokens": 0,
+    },
 }
 _COUNTED: Json = {
     "timings": {

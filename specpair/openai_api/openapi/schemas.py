@@ -19,10 +19,6 @@ def refine(found: dict[str, Json]) -> None:
         for field, values in beside.only.items():
             said = "Not supported: taken with a value that asks for nothing."
             properties[field] = {"enum": [None, *values], "description": said}
-        for field, (switch, off) in beside.switched.items():
-            only = properties[field]
-            properties[field] = {"description": f"Not supported: taken if it is empty, or `{switch}` is `{off}`."}
-            schema.setdefault("allOf", []).append({"anyOf": [one_of(switch, off), {"properties": {field: only}}]})
         schema["additionalProperties"] = {"anyOf": [_exactly(value) for value in beside.empty]}
     for name in ("ChatRequest", "CompletionRequest"):
         schema = found[name]

@@ -1,6 +1,7 @@
 """Makes prompts of what requests hold, within limits: of a text, of a gap in one, of a conversation."""
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from specpair.engines.vocabulary import Part
@@ -57,9 +58,8 @@ class Prompts:
         check_fits(name, len(ids), target)
         return ids
 
-    async def of_conversation(self, message: ChatRequest, target: Target) -> list[int]:
-        """The ids of a conversation, up to where the answer begins."""
-        parts = await self.rendered(message, target)
+    async def of_parts(self, parts: Sequence[Part], target: Target) -> list[int]:
+        """The ids of a rendered conversation."""
         ids = await self._source.encoding(lambda vocabulary: vocabulary.encode_parts(parts))
         check_fits(_MESSAGES, len(ids), target)
         return ids

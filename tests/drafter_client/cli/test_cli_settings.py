@@ -66,6 +66,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "serve_key": ("k1", "k2", "k3"),
     "keys_file": ("/1", "/2", "/3"),
     "allowed_hosts": ("*", "a.example", "*.b.example"),
+    "tool_style": ("hermes", "llama", "json"),
     "cors_origins": ("*", "https://a.example", "http://b.example:3000"),
     "ssl_certfile": (str(DEFAULT_DRAFT), str(DEFAULT_TARGET), str(DEFAULT_DRAFT)),
     "ssl_keyfile": (str(DEFAULT_DRAFT), str(DEFAULT_TARGET), str(DEFAULT_DRAFT)),

@@ -19,6 +19,7 @@ from tests.verifier_server.conftest import LiveServer
 from tests.verifier_server.conftest import settings as settings_of
 
 CHATML = (
+    "{% if tools %}<tools>{{ tools | tojson }}</>{% endif %}"
     "{% for message in messages %}<{{ message.role }}>{{ message.content }}</>{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )

@@ -3,8 +3,12 @@
 import pytest
 
 from specpair.engines.vocabulary import Kind, Vocabulary
+from specpair.openai_api.answers.answer import AnswerForm
+from specpair.openai_api.answers.chat import message_of
+from specpair.openai_api.answers.thoughts import THINK
 from specpair.openai_api.output import Output, joined
 from specpair.openai_api.texts import Piece
+from specpair.openai_api.tools.styles import Style
 from specpair.speculation.sampling.logprobs import TokenLogprobs
 
 PIECES = [bytes([byte]) for byte in range(256)] + [b"<|im_start|>", b"</s>", b"<|im_end|>"]
@@ -56,3 +60,33 @@ def test_text_that_spells_a_control_token_ends_the_text_too() -> None:
 
 def test_an_end_token_that_is_named_is_no_other_end() -> None:
     assert _text([*b"a", END], ["</s>"]) == ("a", True, 2, [*b"a"])
+
+
+class _Thinking(_Vocabulary):
+    def __init__(self) -> None:
+        names = [b"<think>", b"</think>", b"<tool_call>", b"</tool_call>", b"</s>"]
+        kinds = [Kind.ORDINARY] * 256 + [Kind.CONTROL] * 5
+        super().__init__([*PIECES[:256], *names], kinds, None, frozenset({260}))
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 200])
+@pytest.mark.parametrize("begun", [False, True])
+def test_control_tokens_that_mark_thoughts_and_calls_are_read(at_once: int, begun: bool) -> None:
+    form = AnswerForm(THINK, begun=begun, style=Style.HERMES, tools={"f": {}})
+    output = Output(_Thinking(), [], form)
+    tokens = [*([] if begun else [256]), *b"Why?\n", 257, *b"\nSo.", 258, *b'{"name": "f", "arguments": {}}', 259, 260]
+    deltas = [output.take(Piece(tokens[at : at + at_once])) for at in range(0, len(tokens), at_once)]
+    whole = joined([*deltas, output.end()])
+    message = message_of(whole.events)
+    assert (message.reasoning_content, message.content) == ("Why?", "So.")
+    assert message.tool_calls is not None and message.tool_calls[0].function.name == "f"
+    assert output.reasoning_count == (6 if begun else 7) and output.count == len(tokens)
+    assert output.reason("stop") == "tool_calls" and output.reason("length") == "length"
+
+
+def test_an_answer_that_ends_behind_a_call_counts_no_further_token() -> None:
+    output = Output(_Thinking(), [], AnswerForm(style=Style.HERMES, tools={"f": {}}, one_call=True))
+    call = [258, *b'{"name": "f", "arguments": {}}', 259]
+    delta = output.take(Piece([*call, *call]))
+    assert output.stopped and output.count <= len(call) and output.reason("stop") == "tool_calls"
+    assert len(message_of(delta.events).tool_calls or []) == 1

@@ -12,6 +12,7 @@ import pytest
 from drafter_client.cli.commands import serve_parser
 from specpair.openai_api.messages.requests import ChatRequest, CompletionRequest
 from tests.paths import ROOT
+from tests.specpair.openai_api.parrot import parrots
 
 PAGE = ROOT / "docs" / "openai.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -34,12 +35,23 @@ def test_the_address_is_that_of_drafter_serve() -> None:
 
 
 def test_the_python_example_prints_the_target_s_answer(url: str, verifier_url: str) -> None:
-    (program,) = _blocks(TEXT, "python")
+    _, program = _blocks(TEXT, "python")
     assert len(program.splitlines()) <= 15
     answer = _ran(sys.executable, "-c", program.replace(ADDRESS, url))
     request = {"prompt": "<user>Why is the sky blue?</><assistant>", "max_tokens": 200, "seed": 7, "temperature": 1.0}
     expected = httpx.post(f"{verifier_url}/generate", json=request, trust_env=False).json()["text"]
     assert answer.splitlines() == expected.splitlines()  # the pipe is read with universal newlines
+
+
+def test_the_example_with_tools_runs() -> None:
+    program, _ = _blocks(TEXT, "python")
+    question = "Do I need an umbrella in Cologne?"
+    with parrots("target") as url:
+        assert _ran(sys.executable, "-c", program.replace(ADDRESS, url)) == f"{question}\n"
+        call = '<tool_call>{"name": "weather", "arguments": {"town": "Bonn"}}</tool_call>'
+        # A parrot repeats what the user says, so the result is the user's.
+        ended = program.replace(f'"{question}"', repr(call)).replace('"role": "tool"', '"role": "user"')
+        assert _ran(sys.executable, "-c", ended.replace(ADDRESS, url)) == "It rains in Bonn.\n"
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

@@ -115,7 +115,8 @@ def _of_target(verifier_url: str, body: Json) -> Json:
     prompt = body.get("prompt")
     if prompt is None:
         said = "".join(f"<{message['role']}>{message['content']}</>" for message in body["messages"])
-        prompt = f"{said}<assistant>"
+        tools = f"<tools>{json.dumps(body['tools'])}</>" if body.get("tools") else ""
+        prompt = f"{tools}{said}<assistant>"
     names = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "seed")
     request = {"prompt": prompt, "temperature": 1.0} | {name: body[name] for name in names if name in body}
     reply: Json = httpx.post(f"{verifier_url}/generate", json=request, trust_env=False, timeout=60).json()

@@ -7,7 +7,7 @@ import pytest
 from openai.types.chat import completion_create_params as chat_params
 from openai.types.completion_create_params import CompletionCreateParamsBase
 
-from specpair.openai_api.messages import conversation, grammar, requests
+from specpair.openai_api.messages import conversation, grammar, requests, tools
 from specpair.openai_api.messages.fields import TABLE
 from specpair.openai_api.messages.objects import Object
 from specpair.openai_api.messages.parameters import read_request
@@ -20,7 +20,7 @@ TOOL: Json = {"type": "function", "function": {"name": "f", "parameters": {}}}
 CALL: Json = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
 KINDS: dict[str, type[Object]] = {
     name: kind
-    for module in (conversation, grammar, requests)
+    for module in (conversation, grammar, requests, tools)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, Object) and name != "Object" and name[0] != "_"
 }
@@ -160,9 +160,19 @@ def test_completions_take_what_asks_for_nothing() -> None:
 @pytest.mark.parametrize(
     ("given", "param"),
     [
-        ({"tools": [TOOL]}, "tools"),
-        ({"tools": [TOOL], "tool_choice": "auto"}, "tools"),
+        ({"tools": [TOOL, TOOL]}, "tools"),
+        ({"tools": [TOOL | {"x": 1}]}, "tools.0.x"),
+        ({"tools": [{"type": "function", "function": {"name": "<|im_end|>"}}]}, "tools.0.function.name"),
+        ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools.0.custom"),
+        ({"tools": [TOOL], "response_format": {"type": "json_object"}}, "response_format"),
+        ({"tools": [TOOL], "regex": "a"}, "regex"),
         ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": "any", "tools": [TOOL]}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"reasoning_format": "x"}, "reasoning_format"),
+        ({"reasoning": {"max_tokens": 100}}, "reasoning"),
+        ({"thinking_budget_tokens": 100}, "thinking_budget_tokens"),
         ({"verbosity": "low"}, "verbosity"),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}, "x": 1}}},

@@ -1,0 +1,74 @@
+"""Services with a model that answers what the last message of the user says, so that a test says what it writes."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import openai
+
+from backends.scripted import END, Script, ScriptedBackend
+from drafter_client import DraftModel, Options, Pair
+from drafter_client.serve.app import create_app
+from specpair.engines.backend import Logits
+from specpair.openai_api.tools.styles import Style
+from tests.specpair.openai_api.conftest import served
+from tests.verifier_server.conftest import LiveServer
+from tests.verifier_server.conftest import settings as settings_of
+
+# It writes calls as Hermes does. `think`: the prompt begins thoughts.
+TEMPLATE = (
+    "{% if tools %}<tools>{{ tools | tojson }}</>{% endif %}"
+    "{% for message in messages %}<{{ message.role }}>{{ message.content or '' }}"
+    "{% for call in message.tool_calls or [] %}"
+    '<tool_call>{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}</tool_call>'
+    "{% endfor %}</>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% if think %}<think>\n{% endif %}{% endif %}"
+)
+
+
+class Parrot(ScriptedBackend):
+    """Its other tokens stay possible, so that a grammar can forbid what the user says."""
+
+    def __init__(self, template: str = TEMPLATE) -> None:
+        super().__init__(Script(seed=2), slots=4, context_length=4096, max_batch_tokens=512)
+        self.chat_template = template
+
+    def logits_after(self, tokens: Sequence[int]) -> Logits:
+        logits = super().logits_after(tokens)
+        text = bytes(token for token in tokens if token < 256)
+        _, asked, answered = text.rpartition(b"<assistant>")
+        if asked:
+            wanted = text[: len(text) - len(answered)].rpartition(b"<user>")[2].partition(b"</>")[0]
+            written = answered.removeprefix(b"<think>\n") if not wanted.startswith(b"<think>\n") else answered
+            logits[wanted[len(written)] if len(written) < len(wanted) else END] = 60.0
+        return logits
+
+
+@contextmanager
+def parrots(kind: str, template: str = TEMPLATE, style: Style | None = None) -> Iterator[str]:
+    """The address of a service: the verifier's (target), or the drafter's. `style`: its setting."""
+    settings = {} if style is None or kind == "drafter" else {"tool_style": style.value}
+    live = LiveServer(settings_of(max_body_bytes=65536, **settings), Parrot(template))
+    live.wait_until_ready()
+    try:
+        if kind == "target":
+            yield live.url
+            return
+        pair = Pair(live.url, DraftModel(Path("2"), "scripted"), texts=4)
+        with served(create_app(pair, Options(), texts=4, queue=16, tool_style=style)) as url:
+            yield url
+    finally:
+        live.close()
+
+
+@contextmanager
+def client_of(url: str) -> Iterator[openai.OpenAI]:
+    """OpenAI's client of a service."""
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def asked(text: str, **options: Any) -> dict[str, Any]:
+    """The options of a chat whose answer is `text`."""
+    return {"model": "", "messages": [{"role": "user", "content": text}], "seed": 1} | options

@@ -1,0 +1,175 @@
+"""Calls of tools with OpenAI's own client and types, at both ends, whole and streamed."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from openai import pydantic_function_tool
+from openai.types.chat import ChatCompletion, ChatCompletionMessage
+from pydantic import BaseModel
+
+from specpair.openai_api.tools.styles import Style
+from tests.specpair.openai_api.conftest import CHATML
+from tests.specpair.openai_api.parrot import asked, client_of, parrots
+
+
+def tool(name: str, **properties: str) -> dict[str, Any]:
+    """A tool with required parameters of these types."""
+    schema = {"type": "object", "properties": {key: {"type": kind} for key, kind in properties.items()}}
+    function = {"name": name, "description": "Works", "parameters": schema | {"required": [*properties]}}
+    return {"type": "function", "function": function}
+
+
+TOOLS: list[Any] = [tool("look", town="string"), tool("add", a="integer", b="integer")]
+LOOK = '<tool_call>\n{"name": "look", "arguments": {"town": "Köln"}}\n</tool_call>'
+ADD = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
+
+
+@pytest.fixture(scope="module", params=["target", "drafter"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def client(kind: str) -> Iterator[openai.OpenAI]:
+    with parrots(kind) as url, client_of(url) as client:
+        yield client
+
+
+def answer(client: openai.OpenAI, text: str, *, stream: bool, **options: Any) -> ChatCompletion:
+    """The answer `text`, put together by the client if it is streamed."""
+    given = asked(text, **{"tools": TOOLS} | options)
+    if not stream:
+        return client.chat.completions.create(**given)
+    with client.chat.completions.stream(**given) as streamed:
+        return streamed.get_final_completion()
+
+
+def called(message: ChatCompletionMessage) -> list[tuple[str, Any]]:
+    """The calls of a message: names and arguments."""
+    calls = message.tool_calls or []
+    assert all(call.id and call.type == "function" for call in calls)
+    assert len({call.id for call in calls}) == len(calls)
+    return [(call.function.name, json.loads(call.function.arguments)) for call in calls if call.type == "function"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("text", "content", "calls"),
+    [
+        (LOOK, None, [("look", {"town": "Köln"})]),
+        (f"{LOOK}\n{ADD}", None, [("look", {"town": "Köln"}), ("add", {"a": 1, "b": 2})]),
+        (f"I look.\n{LOOK}", "I look.", [("look", {"town": "Köln"})]),
+        ("No call.", "No call.", []),
+        ("<tool_call>\nno call", "<tool_call>\nno call", []),
+        (LOOK.replace("look", "unknown"), LOOK.replace("look", "unknown"), []),
+    ],
+)
+def test_calls_and_content(client: openai.OpenAI, stream: bool, text: str, content: str | None, calls: Any) -> None:
+    choice = answer(client, text, stream=stream).choices[0]
+    assert called(choice.message) == calls and (choice.message.content or None) == content
+    assert choice.finish_reason == ("tool_calls" if calls else "stop")
+
+
+def test_a_call_comes_in_deltas(client: openai.OpenAI) -> None:
+    chunks = list(client.chat.completions.create(**asked(f"Well. {LOOK}{ADD}", tools=TOOLS, stream=True)))
+    deltas = [chunk.choices[0].delta for chunk in chunks]
+    calls = [call for delta in deltas for call in delta.tool_calls or []]
+    assert all(len(delta.tool_calls or []) <= 1 and not (delta.tool_calls and delta.content) for delta in deltas)
+    for index, name in enumerate(("look", "add")):
+        first, *others = (call for call in calls if call.index == index)
+        assert first.id and first.type == "function" and first.function is not None
+        assert (first.function.name, first.function.arguments) == (name, "")
+        assert len(others) > 5 and all(call.id is None and call.function and call.function.arguments for call in others)
+    assert "".join(delta.content or "" for delta in deltas) == "Well. "
+    assert [chunk.choices[0].finish_reason for chunk in chunks[-2:]] == [None, "tool_calls"]
+    assert chunks[-1].choices[0].delta.tool_calls is None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_client_s_own_types_come_back(client: openai.OpenAI, stream: bool) -> None:
+    class look(BaseModel):  # noqa: N801 - the tool has the name of the class
+        town: str
+
+    given = asked(LOOK, tools=[pydantic_function_tool(look)])
+    if stream:
+        with client.chat.completions.stream(**given) as streamed:
+            done: Any = streamed.get_final_completion()
+    else:
+        done = client.chat.completions.parse(**given)
+    assert done.choices[0].message.tool_calls[0].function.parsed_arguments == look(town="Köln")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_answer_ends_behind_one_call_if_they_may_not_be_parallel(client: openai.OpenAI, stream: bool) -> None:
+    done = answer(client, f"{LOOK}\n{ADD}", stream=stream, parallel_tool_calls=False)
+    assert called(done.choices[0].message) == [("look", {"town": "Köln"})]
+    assert done.choices[0].finish_reason == "tool_calls"
+    if done.usage is not None:
+        assert done.usage.completion_tokens <= len(LOOK.encode())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_limit_cuts_a_call(client: openai.OpenAI, stream: bool) -> None:
+    given = asked(f"{LOOK}\n{ADD}", tools=TOOLS, max_tokens=len(LOOK.encode()) + 40)
+    if not stream:
+        choice = client.chat.completions.create(**given).choices[0]
+        assert called(choice.message) == [("look", {"town": "Köln"})] and choice.finish_reason == "length"
+        assert (choice.message.content or "").strip() == ADD[:39]
+        return
+    chunks = list(client.chat.completions.create(**given, stream=True))
+    assert chunks[-1].choices[0].finish_reason == "length"
+
+
+def test_stop_strings_logprobs_and_n(client: openai.OpenAI) -> None:
+    given = asked(f"I look.\n{LOOK}\n{ADD}", tools=TOOLS, n=2, logprobs=True, stop=['"name": "add"'])
+    done = client.chat.completions.create(**given)
+    assert [choice.index for choice in done.choices] == [0, 1]
+    ids = set()
+    for choice in done.choices:
+        assert called(choice.message) == [("look", {"town": "Köln"})] and choice.finish_reason == "tool_calls"
+        assert choice.message.content == "I look.\n<tool_call>\n{" or choice.message.content == "I look.<tool_call>\n{"
+        assert choice.logprobs is not None and choice.logprobs.content is not None
+        written = b"".join(bytes(each.bytes or []) for each in choice.logprobs.content)
+        assert written.decode() == f"I look.\n{LOOK}\n" + "<tool_call>\n{"
+        ids |= {call.id for call in choice.message.tool_calls or []}
+    assert len(ids) == 2
+
+
+def test_a_loop_of_calls_and_results(client: openai.OpenAI) -> None:
+    messages: list[Any] = [{"role": "user", "content": LOOK}]
+    for text in (ADD, LOOK, "Done."):
+        done = client.chat.completions.create(model="", messages=messages, tools=TOOLS, seed=1)
+        message = done.choices[0].message
+        assert called(message)
+        messages.append(message.model_dump(exclude_none=True))
+        messages += [{"role": "tool", "tool_call_id": call.id, "content": "12"} for call in message.tool_calls or []]
+        messages.append({"role": "user", "content": text})
+    last = client.chat.completions.create(model="", messages=messages, tools=TOOLS, seed=1)
+    assert last.choices[0].message.content == "Done." and not last.choices[0].message.tool_calls
+
+
+def test_with_the_choice_none_a_text_is_a_text(client: openai.OpenAI) -> None:
+    done = client.chat.completions.create(**asked(LOOK, tools=TOOLS, tool_choice="none"))
+    assert done.choices[0].message.content == LOOK and not done.choices[0].message.tool_calls
+    without = client.chat.completions.create(**asked(LOOK))
+    assert done.usage and without.usage and done.usage.prompt_tokens == without.usage.prompt_tokens
+
+
+def test_a_template_that_shows_no_tools(kind: str) -> None:
+    ignores = CHATML.partition("{% endif %}")[2]
+    with parrots(kind, ignores) as url, client_of(url) as client:
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.chat.completions.create(**asked(LOOK, tools=TOOLS))
+        assert refused.value.param == "tools" and "does not show" in refused.value.message
+        assert client.chat.completions.create(**asked("Yes", tools=TOOLS, tool_choice="none")).choices
+
+
+def test_the_setting_overrules_the_style_of_the_template(kind: str) -> None:
+    text = '{"name": "add", "parameters": {"a": 1, "b": 2}}'
+    with parrots(kind, style=Style.LLAMA) as url, client_of(url) as client:
+        assert called(answer(client, text, stream=False).choices[0].message) == [("add", {"a": 1, "b": 2})]
+        marked = LOOK.replace("\n", "")
+        assert answer(client, marked, stream=False).choices[0].message.content == marked
