@@ -12,9 +12,8 @@ from specpair.command_line.parser import OneOf, Parser, Switch, flag
 from specpair.engines.errors import ModelLoadError
 from specpair.http_service.keys.stored_key import complaint
 from specpair.http_service.options.service_options import ACCESS, SERVICE
-from specpair.options.option import options_of
 from specpair.speculation.acceptance.strategies import Strategy
-from specpair.speculation.sampling.grammar import GrammarOptions
+from specpair.speculation.sampling.grammar import given_grammars
 
 _OF_A_MODEL = ("draft_model", *ENGINE, "translate")
 COMMANDS = ("serve", "solo", "compare", "report", "key")
@@ -119,7 +118,9 @@ def _check_strategy(parser: Parser, options: argparse.Namespace) -> None:
 
 
 def _check_grammar(parser: Parser, options: argparse.Namespace) -> None:
-    given = [flag(name) for name in options_of(GrammarOptions) if getattr(options, name)]
+    given = [flag(name) for name in given_grammars(options)]
+    if options.grammar_after and not given:
+        parser.error("--grammar-after: there is no grammar")
     if len(given) > 1:
         parser.error(f"{given[1]}: give either {given[0]} or {given[1]}")
 

@@ -44,10 +44,13 @@ class Grammars:
         Raises InvalidRequest for a grammar that is wrong, or cannot be followed. It takes microseconds for one that was
         compiled lately, else milliseconds, and up to seconds for a large one.
         """
-        matcher, vocabulary = self._matcher(grammar), self._vocabulary
+        vocabulary, after = self._vocabulary, None
+        if grammar.after:
+            after = _token(vocabulary, grammar.after)
+        matcher = self._matcher(grammar._replace(after=""))
         end = min(vocabulary.ends) if vocabulary.end is None else vocabulary.end
         canonical = vocabulary.encodes_here
-        return GrammarState(matcher, vocabulary.size, vocabulary.ends, end, canonical=canonical)
+        return GrammarState(matcher, vocabulary.size, vocabulary.ends, end, canonical=canonical, after=after)
 
     def _matcher(self, grammar: GrammarText) -> LLMatcher:
         with self._lock:
@@ -78,8 +81,17 @@ def grammars_of(vocabulary: Vocabulary) -> Grammars:
     return found
 
 
+def _token(vocabulary: Vocabulary, spelled: str) -> int:
+    try:
+        return vocabulary.pieces.index(spelled.encode())
+    except ValueError:
+        raise InvalidRequest(
+            f"grammar_after: {spelled!r} is not one token of this model", param="grammar_after"
+        ) from None
+
+
 def _compiled(grammar: GrammarText, tokenizer: LLTokenizer) -> LLMatcher:
-    kind, text = grammar
+    kind, text, _ = grammar
     try:
         source = _SOURCES[kind](text)
     except RecursionError:

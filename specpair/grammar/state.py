@@ -27,7 +27,14 @@ class GrammarState(LogitProcessor):
     limits: ClassVar[bool] = True
 
     def __init__(
-        self, matcher: LLMatcher, size: int, ends: Collection[int], end: int, *, canonical: bool = True
+        self,
+        matcher: LLMatcher,
+        size: int,
+        ends: Collection[int],
+        end: int,
+        *,
+        canonical: bool = True,
+        after: int | None = None,
     ) -> None:
         """`matcher`: new, and used by nothing else.
         `size`: ids of the vocabulary.
@@ -35,30 +42,41 @@ class GrammarState(LogitProcessor):
         `end`: the one that ends a text that can go on with nothing else.
         `canonical`: whether forced bytes become the tokens with which the vocabulary writes them. If not, no more is
             known than which tokens fit.
+        `after`: the token behind which the grammar begins; None: it begins with the output.
         """
         self._matcher, self._size, self._ends, self._end = matcher, size, frozenset(ends), end
         self._canonical = canonical
+        self._after, self._before = after, 0  # tokens before the grammar begins
+        self._waits, self._inside = after is not None, 0  # tokens that the grammar has taken in
         self._mask = allocate_token_bitmask(1, size)
         self._words = self._mask[0]  # a bit for each id: 1 if it is allowed
         self._beyond = 0  # tokens since, and with, the first one that the grammar cannot take in
         self._fresh = False  # whether the mask is of this place
 
     def push(self, token: int) -> None:
-        if self._beyond or token in self._ends or not self._matcher.try_consume_tokens([token]):
+        if self._waits:
+            self._before += 1
+            self._waits = token != self._after
+        elif self._beyond or token in self._ends or not self._matcher.try_consume_tokens([token]):
             self._beyond += 1
         else:
+            self._inside += 1
             self._fresh = False
 
     def pop(self, token: int) -> None:
         if self._beyond:
             self._beyond -= 1
-        else:
+        elif self._inside:
             self._matcher.rollback(1)
+            self._inside -= 1
             self._fresh = False
+        else:
+            self._before -= 1
+            self._waits = True
 
     def process(self, row: Logits) -> None:
         """As for `LogitProcessor`. Raises ValueError where the grammar has become too complex to go on."""
-        if self._beyond:
+        if self._free:
             return
         self._fill()
         words = np.flatnonzero(self._words)
@@ -76,7 +94,7 @@ class GrammarState(LogitProcessor):
             row[ids] = logits
 
     def allows(self, token: int) -> bool:
-        if self._beyond:
+        if self._free:
             return True
         if not self._canonical and token not in self._ends:
             return bool(self._matcher.validate_tokens([token]))
@@ -84,13 +102,18 @@ class GrammarState(LogitProcessor):
         return 0 <= token < self._size and bool(self._words[token // _WORD] >> (token % _WORD) & 1)
 
     def only(self) -> int | None:
-        if self._beyond or not (self._canonical or self._matcher.is_stopped()):
+        if self._free or not (self._canonical or self._matcher.is_stopped()):
             return None
         self._fill()
         words = np.flatnonzero(self._words)
         if len(words) != 1 or len(ids := self._ids_in(words)) != 1:
             return None
         return int(ids[0])
+
+    @property
+    def _free(self) -> bool:
+        """Whether any token may come."""
+        return self._waits or self._beyond > 0
 
     def _ids_in(self, words: NDArray[np.intp]) -> NDArray[np.intp]:
         """The allowed ids whose bits are in these words, in ascending order."""

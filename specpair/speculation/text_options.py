@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from specpair.options.option import complaint, option, options_of
 from specpair.speculation.acceptance.strategies import Strategy, effective_sampling
-from specpair.speculation.sampling.grammar import two_grammars
+from specpair.speculation.sampling.grammar import wrong_grammars
 from specpair.speculation.sampling.logprobs import MOST_LOGPROBS
 from specpair.speculation.sampling.sampling import Sampling, SamplingOptions
 
@@ -81,4 +81,4 @@ def wrong_together(spec: TextSpec) -> str | None:
         return "the strategy threshold needs a threshold, from 0 to less than 1"
     if spec.strategy is not Strategy.THRESHOLD and spec.threshold is not None:
         return f"a threshold is not possible with the strategy {spec.strategy}"
-    return two_grammars(spec)
+    return wrong_grammars(spec)

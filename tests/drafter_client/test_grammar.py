@@ -1,6 +1,7 @@
 """A text that keeps to a grammar is the target's in every mode, whatever drafts, and drafts keep to the grammar."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -98,6 +99,14 @@ def test_a_prediction_is_followed_as_far_as_the_grammar_allows(fused: Verifier) 
             how = options(GRAMMARS["regex"], prediction=predicted, mode=Mode.REMOTE, lockstep=True)
             done = pair.generate("prompt", how).read()
             assert done.token_ids == right.token_ids
+
+
+@pytest.mark.parametrize("mode", [Mode.TARGET, Mode.REMOTE, Mode.FUSED])
+def test_a_grammar_may_begin_behind_a_token(fused: Verifier, mode: Mode) -> None:
+    with Pair(fused.url, SOURCES["draft model"]) as pair:
+        how = options({"regex": "[0-9]{4}"}, mode=mode, lockstep=mode is Mode.REMOTE, grammar_after="e")
+        text = pair.generate("prompt", how).read().text
+    assert re.search(r"^[^e]*e[0-9]{4}$", text, re.DOTALL) or "e" not in text
 
 
 def test_a_grammar_that_is_wrong_is_refused_by_name(fused: Verifier) -> None:

@@ -15,7 +15,7 @@ from specpair.options.option import options_of
 from specpair.options.request_fields import request_fields
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling import gumbel
-from specpair.speculation.sampling.grammar import GrammarOptions
+from specpair.speculation.sampling.grammar import GRAMMARS, GrammarOptions, given_grammars
 from specpair.speculation.sampling.processors import MOST_MIN_TOKENS
 from specpair.speculation.text_options import TextSpec
 
@@ -122,8 +122,7 @@ class _Generation(_WithOptions):
     @property
     def _grammars(self) -> dict[str, dict[str, Any]]:
         """The options of a grammar, by the parameter that gives them. Raises ValueError."""
-        own = {name: getattr(self, name) for name in options_of(GrammarOptions)}
-        return {name: {name: value} for name, value in own.items() if value not in (None, "", [])} | {
+        return {name: {name: getattr(self, name)} for name in given_grammars(self)} | {
             "response_format": {} if self.response_format is None else self.response_format.options,
             "structured_outputs": {} if self.structured_outputs is None else self.structured_outputs.options,
         }
@@ -179,7 +178,7 @@ class _Generation(_WithOptions):
         given = {
             name: options[name].of_json(getattr(self, name))
             for name in _OPTIONS
-            if getattr(self, name) is not None and name not in options_of(GrammarOptions)
+            if getattr(self, name) is not None and name not in GRAMMARS
         }
         for grammar in self._grammars.values():
             given |= {name: options[name].of_json(value) for name, value in grammar.items()}

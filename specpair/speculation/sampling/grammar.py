@@ -22,10 +22,12 @@ class GrammarText(NamedTuple):
 
     `kind`: the name of its option.
     `text`: the value of the option; JSON for a schema and for choices.
+    `after`: the token behind which it begins, as it is spelled; empty: it begins with the text.
     """
 
     kind: str
     text: str
+    after: str = ""
 
 
 def _wrong_schema(schema: Any) -> str | None:
@@ -96,7 +98,7 @@ def _choice(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class GrammarOptions(ProcessorOptions):
-    """At most one of them may be given."""
+    """At most one grammar may be given."""
 
     json_schema: Mapping[str, Any] | bool | None = option(
         None,
@@ -138,12 +140,20 @@ class GrammarOptions(ProcessorOptions):
         in_file=True,
     )
 
+    grammar_after: str = option(
+        "",
+        "let the grammar begin behind this token, such as </think>: what stands before it is free",
+        longest=128,
+        group="grammar",
+        placeholder="TOKEN",
+    )
+
     @property
     def grammar_text(self) -> GrammarText | None:
         """The grammar that is asked for; None: there is none."""
-        for name, each in options_of(GrammarOptions).items():
-            if (value := getattr(self, name)) != each.default:
-                return GrammarText(name, value if isinstance(value, str) else json.dumps(each.to_json(value)))
+        for name in given_grammars(self):
+            value = options_of(GrammarOptions)[name].to_json(getattr(self, name))
+            return GrammarText(name, value if isinstance(value, str) else json.dumps(value), self.grammar_after)
         return None
 
     def make(self, text: ProcessorContext) -> LogitProcessor | None:
@@ -155,7 +165,17 @@ class GrammarOptions(ProcessorOptions):
         return text.grammars(asked)
 
 
-def two_grammars(options: GrammarOptions) -> str | None:
-    """What is wrong where more than one of the options is given; None: nothing."""
-    given = [name for name, each in options_of(GrammarOptions).items() if getattr(options, name) != each.default]
-    return f"{given[1]}: give either {given[0]} or {given[1]}" if len(given) > 1 else None
+GRAMMARS = tuple(name for name in options_of(GrammarOptions) if name != "grammar_after")  # options that give one
+
+
+def given_grammars(options: Any) -> list[str]:
+    """The names of the options that give a grammar. `options`: anything that has them as attributes."""
+    return [name for name in GRAMMARS if getattr(options, name) not in (None, "", (), [])]
+
+
+def wrong_grammars(options: GrammarOptions) -> str | None:
+    """What is wrong with the options together; None: nothing."""
+    given = given_grammars(options)
+    if len(given) > 1:
+        return f"{given[1]}: give either {given[0]} or {given[1]}"
+    return "grammar_after: there is no grammar" if options.grammar_after and not given else None

@@ -54,6 +54,11 @@ def test_a_text_that_is_no_grammar_is_refused(kind: str, text: str) -> None:
     assert caught.value.details == {"param": kind}
 
 
+def test_a_grammar_begins_behind_one_token_only() -> None:
+    with pytest.raises(InvalidRequest, match="grammar_after: '</think>' is not one token"):
+        GRAMMARS(GrammarText("regex", "a", after="</think>"))
+
+
 def test_a_state_is_new_each_time() -> None:
     asked = GrammarText("choice", '["ab", "ac"]')
     first, second = GRAMMARS(asked), GRAMMARS(asked)

@@ -145,5 +145,25 @@ def test_rows_of_other_sizes_are_masked_as_far_as_they_go(size: int) -> None:
     assert allowed(after("regex", b"ab"), size) == [each for each in (*b"abxy", END) if each < size]
 
 
+def test_a_grammar_may_begin_behind_a_token() -> None:
+    made = GRAMMARS(ASKED["choice"]._replace(after="<end>"))  # an end token ends no text here
+    free = [*range(VOCABULARY.size)]
+    for token in b"no, yes":
+        assert allowed(made) == free and made.allows(token) and made.only() is None
+        made.push(token)
+    made.push(END)
+    assert allowed(made) == [ord("n"), ord("y")]
+    made.push(ord("n"))
+    assert made.only() == ord("o")
+    made.push(ord("x"))
+    for token in (ord("x"), ord("n")):
+        made.pop(token)
+    assert allowed(made) == [ord("n"), ord("y")]
+    made.pop(END)
+    assert allowed(made) == free
+    made.push(END)
+    assert allowed(made) == [ord("n"), ord("y")]
+
+
 def test_control_tokens_are_never_allowed_inside() -> None:
     assert BEGIN not in allowed(GRAMMARS(GrammarText("regex", "(?s:.)*")))
