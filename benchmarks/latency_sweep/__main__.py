@@ -15,8 +15,9 @@ here to the last. Columns, all but the first as multiples of what the target str
     U            what no chain verification can beat
 
 A run is repeated, at most twice, where the machine lost more than 10 % of the time (2 % in the first two columns); the
-report leaves out what is over 10 % all the same. Each cell is written to `latency_sweep.jsonl` as it ends and not
-measured again, so that a sweep can be resumed; `.txt` and `.png` are made of that file.
+report leaves out what is over 10 % all the same. A line on standard error says when a cell begins. Each is written to
+`latency_sweep.jsonl` as it ends and not measured again, so that a sweep can be resumed; `.txt` and `.png` are made of
+that file.
 With `--dilate N` all times are N times as long: what the policy is worth, apart from how fast it is carried out here
 (`latency_sweep_xN.*`).
 
@@ -25,6 +26,7 @@ With `--dilate N` all times are N times as long: what the policy is worth, apart
 
 import argparse
 import itertools
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -78,20 +80,30 @@ def main() -> None:
     report = Report("latency_sweep", options, name)
     file = report.beside(".jsonl")
     measured = {tuple(cell[key] for key in KEYS) for cell in summary.read(file)}
+    places = itertools.product(options.targets, options.drafts, options.rtt, options.drafters)
+    left = [place for place in places if place not in measured]
+    begun = itertools.count(1)
     with loaded(options.drafters) as models, watch() as lost:
         for target, rtt in itertools.product(options.targets, options.rtt):
-            places = itertools.product([target], options.drafts, [rtt], options.drafters)
-            if todo := [place for place in places if place not in measured]:
+            if todo := [place for place in left if (place[0], place[2]) == (target, rtt)]:
                 settings = {"PACED_TARGET": TARGETS[target].dilated(options.dilate), "threads": 1, "context": CONTEXT}
                 with (
                     verifier("simulation.paced:app", slots=4, **settings) as server,
                     relay(server.url, options.dilate * rtt) as url,
                     connected(url) as client,
                 ):
+                    _say(f"the target alone: {target} ms a step, {rtt:g} ms round trip")
                     runs = Runs(client, models, lost, options)
                     for place in todo:
+                        drafts = f"{place[3]} drafter, {place[1]} ms a token"
+                        _say(f"cell {next(begun)} of {len(left)}: {drafts}; {target} ms a step, {rtt:g} ms round trip")
                         summary.keep(dict(zip(KEYS, place, strict=True)) | runs.cell(*place[1:]), file)
     summary.write(summary.read(file), report)
+
+
+def _say(line: str) -> None:
+    """Say what is measured next, between the runs."""
+    print(line, file=sys.stderr, flush=True)
 
 
 class Runs:
