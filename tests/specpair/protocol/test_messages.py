@@ -48,6 +48,7 @@ def test_all_fields_are_accepted() -> None:
         "committed_ids": [7],
         "cache_salt": "mine",
         "choice": ["yes", "no"],
+        "grammar_after": "</think>",
         "strategy": "deterministic",
         "self_continue": True,
         "explain": True,
@@ -64,6 +65,7 @@ def test_all_fields_are_accepted() -> None:
         logit_bias={3: 2.5, 15: -100.0},
         min_tokens=3,
         choice=("yes", "no"),
+        grammar_after="</think>",
     )
 
 
