@@ -15,6 +15,7 @@ from specpair.http_service.openapi.operation import Operation
 from specpair.openai_api.messages.errors import FORM
 from specpair.openai_api.messages.fields import EMPTY, TABLE
 from specpair.openai_api.messages.requests import ChatRequest
+from specpair.openai_api.responses.fields import TABLE as RESPONSES
 from specpair.options.option import Option, options_of
 from specpair.protocol.errors import RequestError, ServerError
 from specpair.protocol.messages import GenerateRequest
@@ -140,7 +141,7 @@ def openai_fields() -> str:
         f"if it is {_values(EMPTY)}, which ask for nothing. Otherwise the reply is a 400 that names the field: to "
         "ignore it would give another text than the one that was asked for.",
     ]
-    for name, beside in TABLE.items():
+    for name, beside in (TABLE | RESPONSES).items():
         others = {*beside.ignored, *beside.only}
         used = [each for each in schemas[name]["properties"] if each not in others]
         text += ["", f"## {name}", "", f"{schemas[name]['description']} [Its fields](rest.md#{name.lower()})."]

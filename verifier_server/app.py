@@ -24,7 +24,6 @@ from specpair.http_service.origins import Origins, read_origins
 from specpair.http_service.shutdown import stop_signals
 from specpair.openai_api.answers.options import style_named
 from specpair.openai_api.endpoints import Endpoints
-from specpair.openai_api.tokens.endpoints import TokenEndpoints
 from verifier_server.api import entrance, operations
 from verifier_server.api.openai_texts import VerifierSource
 from verifier_server.api.openapi import document
@@ -92,7 +91,7 @@ def create_app(
     service.texts_full = lambda: endpoints.places.full
     registry, metrics_open = service.metrics.registry, settings.metrics_open
     state = StateEndpoints(gate, registry, service.condition, lambda: (service.health(), {}), metrics_open)
-    operations.add_to(app, state, endpoints, TokenEndpoints(source, endpoints.prompts))
+    operations.add_to(app, state, endpoints, source)
     app.add_middleware(HeadRequests)
     entrance.add_to(app, stopping=lambda: service.stopping)
     origins = Origins(read_origins(settings.cors_origins), settings.key("cors_origins"))

@@ -28,6 +28,7 @@ from specpair.http_service.shutdown import stop_signals
 from specpair.http_service.trailing_slash import TrailingSlash
 from specpair.openai_api.endpoints import Endpoints
 from specpair.openai_api.messages.errors import form_of
+from specpair.openai_api.responses.endpoints import ResponseEndpoints
 from specpair.openai_api.tokens.endpoints import TokenEndpoints
 from specpair.openai_api.tools.styles import Style
 from specpair.protocol.service_responses import HealthResponse
@@ -110,6 +111,7 @@ def create_app(
     endpoints.places.on_leave = draining.changed
     app = App(operations.TITLE, lifespan, lambda: operations.document(passed.access.keyed))
     operation.add_to(app, operations.OPENAI_OPERATIONS, endpoints)
+    operation.add_to(app, operations.RESPONSE_OPERATIONS, ResponseEndpoints(source, endpoints))
     operation.add_to(app, operations.TOKEN_OPERATIONS, TokenEndpoints(source, endpoints.prompts))
     operation.add_to(app, operations.STATE, StateEndpoints(passed, counted.registry, condition, health))
     Failures("drafter", form_of).add_to(app)

@@ -11,6 +11,7 @@ from specpair.openai_api.openapi import schemas
 from specpair.openai_api.openapi.examples import EXAMPLES as OPENAI
 from specpair.openai_api.openapi.parameters import PARAMETERS
 from specpair.openai_api.operations import openai_operations
+from specpair.openai_api.responses.operations import response_operations
 from specpair.openai_api.tokens.operations import token_operations
 from specpair.protocol import errors
 
@@ -27,6 +28,7 @@ _TEXTS: Errors = (
 )
 STATE = state_operations(ALWAYS)
 OPENAI_OPERATIONS = openai_operations(ALWAYS, _TEXTS)
+RESPONSE_OPERATIONS = response_operations(ALWAYS, _TEXTS)
 TOKEN_OPERATIONS = token_operations(
     ALWAYS, (errors.EngineError, errors.Overloaded, errors.VerifierAway, errors.ModelMismatch)
 )
@@ -35,7 +37,7 @@ SERVICE = built.Service(
     title=TITLE,
     description=_DESCRIPTION,
     key="A key that the drafter serves. Not needed if it has none.",
-    operations=(*OPENAI_OPERATIONS, *TOKEN_OPERATIONS, *STATE),
+    operations=(*OPENAI_OPERATIONS, *RESPONSE_OPERATIONS, *TOKEN_OPERATIONS, *STATE),
     examples=Examples(OPENAI.requests, {**state.RESPONSES, **OPENAI.responses}, OPENAI.events),
     parameters=PARAMETERS,
     refine=schemas.refine,

@@ -7,15 +7,15 @@ import codecs
 from collections.abc import Sequence
 
 from specpair.engines.vocabulary import Kind, Vocabulary
-from specpair.openai_api.stop_strings import StopStrings
+from specpair.openai_api.stop_strings import Fed, StopStrings
 
 
 class Detokenizer:
     """Decodes one text. A character that is split over several tokens comes with the last of them; invalid UTF-8
     becomes U+FFFD.
 
-    `stopped` says whether a stop string has ended the text, `decoded` how many characters the tokens have, those of the
-    stop string included.
+    `stopped` says whether a stop string has ended the text, `stop_string` which one, `decoded` how many characters the
+    tokens have, those of the stop string included.
     """
 
     def __init__(self, vocabulary: Vocabulary, stops: Sequence[str] = (), shown: Sequence[str] = ()) -> None:
@@ -24,6 +24,7 @@ class Detokenizer:
         `shown`: a control token whose name is in one of these texts has its name as its characters.
         """
         self.stopped, self.decoded = False, 0
+        self.stop_string: str | None = None
         self._vocabulary = vocabulary
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._stops = StopStrings(stops)
@@ -36,11 +37,9 @@ class Detokenizer:
         part = self._decoder.decode(self._bytes(token))
         self.decoded += len(part)
         if self._is_named(token):
-            self.stopped = True
+            self.stopped, self.stop_string = True, self._vocabulary.pieces[token].decode()
             return self._stops.end()
-        fed = self._stops.feed(part)
-        self.stopped = fed.stopped
-        return fed.text
+        return self._feed(part).text
 
     def end(self) -> str:
         """The characters that were held back, at the end of the text: an unfinished one becomes U+FFFD."""
@@ -48,9 +47,13 @@ class Detokenizer:
             return ""
         rest = self._decoder.decode(b"", final=True)
         self.decoded += len(rest)
-        fed = self._stops.feed(rest)
-        self.stopped = fed.stopped
-        return fed.text if fed.stopped else fed.text + self._stops.end()
+        fed = self._feed(rest)
+        return fed.text if self.stopped else fed.text + self._stops.end()
+
+    def _feed(self, part: str) -> Fed:
+        fed = self._stops.feed(part)
+        self.stopped, self.stop_string = fed.stopped, self._stops.found
+        return fed
 
     @property
     def held(self) -> str:

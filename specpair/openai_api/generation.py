@@ -99,7 +99,7 @@ class Choices:
         try:
             async with aclosing(self.chunks(again)) as chunks:
                 async for chunk in chunks:
-                    yield comment(self._prompt_progress()) if chunk is None else _event(chunk)
+                    yield comment(self.prompt_progress) if chunk is None else _event(chunk)
         except SpecPairError as error:
             yield b"data: %s\n\n" % _json(error_body(error))
             return
@@ -148,7 +148,23 @@ class Choices:
         if usage:  # in one chunk with the statistics: Open WebUI adds up the tokens of all chunks that count any
             yield form.usage_chunk(self._common | {"usage": self._usage()} | self._statistics())
 
-    def _prompt_progress(self) -> PromptProgress | None:
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that has ended the first text; None: none has."""
+        return self._outputs[0].stop_string
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return self._order.model
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompts, each counted once."""
+        return self._order.prompt_tokens
+
+    @property
+    def prompt_progress(self) -> PromptProgress | None:
         """How much of the prompts is read, of all those that are being read; None: all is read."""
         unread = [progress for text in self._texts if (progress := text.prompt_progress) is not None]
         return PromptProgress(sum(each.read for each in unread), sum(each.of for each in unread)) if unread else None

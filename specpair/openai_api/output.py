@@ -66,6 +66,11 @@ class Output:
         """Why the text has ended. `reason`: why its last token was the last, if nothing here has stopped it."""
         return self._answer.reason("stop" if self.stopped else reason)
 
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that has ended it."""
+        return self._text.stop_string
+
     def take(self, piece: Piece) -> Delta:
         """Take in new tokens; those after the one that stopped the text are dropped."""
         text, events = "", list[AnswerEvent]()

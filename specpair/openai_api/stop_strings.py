@@ -24,16 +24,18 @@ class StopStrings:
         self._stops = tuple(stops)
         self._longest = max(map(len, stops), default=0)
         self.held = ""  # characters that may be the beginning of a stop string
+        self.found: str | None = None  # the stop string that has ended the text
 
     def feed(self, text: str) -> Fed:
         """Take the next part of the text. Not to be called after the text was stopped."""
         if not self._stops:
             return Fed(text, False)
         seen = self.held + text
-        found = [(at + len(stop), at) for stop in self._stops if (at := seen.find(stop)) >= 0]
+        found = [(at + len(stop), at, stop) for stop in self._stops if (at := seen.find(stop)) >= 0]
         if found:
+            _, at, self.found = min(found)
             self.held = ""
-            return Fed(seen[: min(found)[1]], True)
+            return Fed(seen[:at], True)
         keep = next(size for size in range(min(self._longest - 1, len(seen)), -1, -1) if self._may_begin(seen, size))
         self.held = seen[len(seen) - keep :]
         return Fed(seen[: len(seen) - keep], False)

@@ -4,7 +4,7 @@ SpecPairError
 +-- RequestError                 the request is at fault
 |   +-- InvalidRequest, HeadTooLarge, BodyTooLarge, UnsupportedEncoding, RequestTimeout, NotFound, MethodNotAllowed
 |   +-- Unauthorized, Forbidden, ForeignHost, ForeignOrigin, RateLimited
-|   +-- UnknownModel
+|   +-- UnknownModel, UnknownResponse
 |   +-- EmptyPrompt, PromptTooLong, NoChatTemplate, TokenOutOfRange, TooManyDrafts
 |   +-- UnknownSession, SessionConflict, SessionMismatch, ImplicitSessionRefused, SelfContinueRefused
 |   +-- FusedUnavailable, ModeUnavailable, OverlapRefused
@@ -126,6 +126,12 @@ class UnknownModel(RequestError):
     """The request names another model than the one that is served."""
 
     code, status = "model_not_found", 404
+
+
+class UnknownResponse(RequestError):
+    """There is no such response: it was never there, is no longer kept, or is another caller's."""
+
+    code, status = "response_not_found", 404
 
 
 class EmptyPrompt(RequestError):

@@ -8,6 +8,9 @@ from specpair.http_service.openapi.operation import ALWAYS, BODY, Errors, Json, 
 from specpair.http_service.openapi.state import state_operations
 from specpair.openai_api.endpoints import Endpoints
 from specpair.openai_api.operations import openai_operations
+from specpair.openai_api.responses.endpoints import ResponseEndpoints
+from specpair.openai_api.responses.operations import response_operations
+from specpair.openai_api.texts import TextSource
 from specpair.openai_api.tokens.endpoints import TokenEndpoints
 from specpair.openai_api.tokens.operations import token_operations
 from specpair.protocol import errors, messages, responses, service_responses
@@ -146,14 +149,16 @@ _OWN = (
     ),
 )
 OPENAI = openai_operations((*_ALWAYS, *_MODEL), _ENGINE)
+RESPONSES = response_operations((*_ALWAYS, *_MODEL), _ENGINE)
 TOKENS = token_operations((*_ALWAYS, *_MODEL), ())
 STATE = state_operations(_ALWAYS)
-OPERATIONS = (*_OWN, *TOKENS, *STATE, *OPENAI)
+OPERATIONS = (*_OWN, *TOKENS, *STATE, *OPENAI, *RESPONSES)
 
 
-def add_to(app: FastAPI, state: StateEndpoints, openai_endpoints: Endpoints, token_endpoints: TokenEndpoints) -> None:
-    """Register every endpoint but `/verify`, which `entrance` serves."""
+def add_to(app: FastAPI, state: StateEndpoints, openai_endpoints: Endpoints, source: TextSource) -> None:
+    """Register every endpoint but `/verify`, which `entrance` serves. `source`: of the texts of OpenAI's endpoints."""
     operation.add_to(app, (each for each in _OWN if each.endpoint is not routes.verify))
-    operation.add_to(app, TOKENS, token_endpoints)
+    operation.add_to(app, TOKENS, TokenEndpoints(source, openai_endpoints.prompts))
     operation.add_to(app, STATE, state)
     operation.add_to(app, OPENAI, openai_endpoints)
+    operation.add_to(app, RESPONSES, ResponseEndpoints(source, openai_endpoints))

@@ -120,7 +120,7 @@ def _stream(operation: Operation, shown: tuple[tuple[str, str], ...]) -> tuple[s
         events = [_data(operation.chunk), _data(ErrorResponse), {"type": "string", "const": "[DONE]"}]
         kinds: list[Json] = [{"type": "object", "required": ["data"], "properties": {"data": each}} for each in events]
     else:
-        last = "the last one is `end` or `error`"
+        last = f"the last one is {' or '.join(f'`{name}`' for name in operation.last)}"
         kinds = [
             {
                 "type": "object",

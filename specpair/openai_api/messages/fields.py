@@ -29,7 +29,7 @@ class Beside:
     empty: tuple[Any, ...] = EMPTY
 
 
-_SERVICE = (  # how the service should handle the request
+SERVICE = (  # how the service should handle the request
     *("user", "metadata", "store", "service_tier", "safety_identifier", "priority", "request_id", "rid", "session_id"),
     *("prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "cache_prompt", "id_slot"),
     *("timings_per_token", "return_progress", "return_token_strs", "provider", "route"),
@@ -103,7 +103,7 @@ _COMPLETION = {
     "reasoning_format": ("none",),
     "return_full_text": (False,),
 }
-_INSTEAD = {
+INSTEAD = {
     "repeat_penalty": "repetition_penalty",
     "n_predict": "max_tokens",
     "num_predict": "max_tokens",
@@ -117,30 +117,30 @@ _INSTEAD = {
     "enable_thinking": "chat_template_kwargs.enable_thinking",
     "speculative.n_max": "speculative.draft_n",
 }
-_OF_A_REPLY = (  # what an earlier reply, sent back, says of itself
+OF_A_REPLY = (  # what an earlier reply, sent back, says of itself
     *("id", "index", "object", "type", "status", "created", "created_at", "timestamp", "date", "model", "metadata"),
     *("finish_reason", "stop_reason", "logprobs", "usage", "token_ids", "annotations", "citations", "parsed"),
 )
-_OF_A_PROVIDER = (  # what is there for one provider alone
+OF_A_PROVIDER = (  # what is there for one provider alone
     *("cache_control", "copilot_cache_control", "prompt_cache_breakpoint", "provider_specific_fields"),
     *("extra_content", "thought_signature", "signature"),
 )
 
 TABLE: dict[str, Beside] = {
     "ChatRequest": Beside(
-        (*_SERVICE, *_SWITCHED_OFF),
+        (*SERVICE, *_SWITCHED_OFF),
         _TEXT | _CHAT,
-        _INSTEAD | {"max_output_tokens": "max_completion_tokens"},
+        INSTEAD | {"max_output_tokens": "max_completion_tokens"},
     ),
     "CompletionRequest": Beside(
-        (*_SERVICE, *_SWITCHED_OFF, "parallel_tool_calls"),
+        (*SERVICE, *_SWITCHED_OFF, "parallel_tool_calls"),
         _TEXT | _COMPLETION,
-        instead=_INSTEAD | {"max_completion_tokens": "max_tokens", "max_output_tokens": "max_tokens"},
+        instead=INSTEAD | {"max_completion_tokens": "max_tokens", "max_output_tokens": "max_tokens"},
     ),
     "StreamOptions": Beside(("include_obfuscation",), empty=(*EMPTY, False)),
-    "Prediction": Beside(_OF_A_PROVIDER),
-    "ResponseFormat": Beside(_OF_A_PROVIDER),
-    "JsonSchemaFormat": Beside(_OF_A_PROVIDER),
+    "Prediction": Beside(OF_A_PROVIDER),
+    "ResponseFormat": Beside(OF_A_PROVIDER),
+    "JsonSchemaFormat": Beside(OF_A_PROVIDER),
     "StructuredOutputs": Beside(
         only={
             **dict.fromkeys(("disable_any_whitespace", "disable_fallback", "disable_additional_properties"), (False,)),
@@ -150,25 +150,26 @@ TABLE: dict[str, Beside] = {
     "Speculative": Beside(instead={"n_max": "draft_n"}),
     "Message": Beside(
         (
-            *(*_OF_A_REPLY, *_OF_A_PROVIDER, "weight"),
+            *(*OF_A_REPLY, *OF_A_PROVIDER, "weight"),
             *("reasoning_details", "thinking_blocks", "reasoning_signature"),  # signed for the provider that wrote them
             *("opts", "_meta", "cycle", "context", "estimated_tokens"),  # an editor's own notes
         ),
         {"refusal": ("",), "function_call": ({},), "audio": (), "prefix": (False,), "partial": (False,)},
     ),
-    "TextPart": Beside((*(name for name in _OF_A_REPLY if name != "type"), *_OF_A_PROVIDER, "_meta")),
-    "ToolCall": Beside((*(name for name in _OF_A_REPLY if name not in ("id", "type")), *_OF_A_PROVIDER)),
-    "Tool": Beside(_OF_A_PROVIDER),
-    "FunctionDefinition": Beside(_OF_A_PROVIDER),
-    "NamedTool": Beside(_OF_A_PROVIDER),
-    "FunctionName": Beside(_OF_A_PROVIDER),
-    "Function": Beside((*_OF_A_PROVIDER, "id", "index", "description", "strict", "parsed_arguments")),
+    "TextPart": Beside((*(name for name in OF_A_REPLY if name != "type"), *OF_A_PROVIDER, "_meta")),
+    "ToolCall": Beside((*(name for name in OF_A_REPLY if name not in ("id", "type")), *OF_A_PROVIDER)),
+    "Tool": Beside(OF_A_PROVIDER),
+    "FunctionDefinition": Beside(OF_A_PROVIDER),
+    "NamedTool": Beside(OF_A_PROVIDER),
+    "FunctionName": Beside(OF_A_PROVIDER),
+    "Function": Beside((*OF_A_PROVIDER, "id", "index", "description", "strict", "parsed_arguments")),
 }
 
 
-def without_ignored(kind: str, given: Mapping[str, Any], used: Collection[str]) -> tuple[dict[str, Any], str | None]:
+def without_ignored(
+    beside: Beside, given: Mapping[str, Any], used: Collection[str]
+) -> tuple[dict[str, Any], str | None]:
     """The fields of an object that are used, and the first one that has to be refused. `used`: names of its model."""
-    beside = TABLE[kind]
     others = [name for name in given if name not in used]
     if not others:
         return dict(given), None
@@ -176,9 +177,8 @@ def without_ignored(kind: str, given: Mapping[str, Any], used: Collection[str]) 
     return {name: value for name, value in given.items() if name in used}, refused
 
 
-def why_refused(kind: str, name: str) -> str:
+def why_refused(beside: Beside, name: str) -> str:
     """What is wrong with a field that is refused, and what to do."""
-    beside = TABLE[kind]
     if name in beside.instead:
         return f"its name is {beside.instead[name]} here"
     if name not in beside.only:

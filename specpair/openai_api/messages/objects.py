@@ -1,11 +1,12 @@
 """The base of the objects that a request consists of: what it does not use is left out or refused by `fields`."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
-from specpair.openai_api.messages.fields import why_refused, without_ignored
+from specpair.openai_api.messages.fields import TABLE, Beside, why_refused, without_ignored
 
 REFUSED = "refused_field"  # the type of the error of a field that is refused; its name is in the error's context
 
@@ -14,6 +15,7 @@ class Object(BaseModel):
     """Base of the objects. Validation raises an error of type `REFUSED` for a field that may not be there."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    table: ClassVar[Mapping[str, Beside]] = TABLE  # of the API
 
     @model_validator(mode="before")
     @classmethod
@@ -21,7 +23,8 @@ class Object(BaseModel):
         if not isinstance(given, dict):
             return given
         names = [field.alias or name for name, field in cls.model_fields.items()]
-        used, refused = without_ignored(cls.__name__, given, names)
+        beside = cls.table[cls.__name__]
+        used, refused = without_ignored(beside, given, names)
         if refused is not None:
-            raise PydanticCustomError(REFUSED, "{why}", {"field": refused, "why": why_refused(cls.__name__, refused)})
+            raise PydanticCustomError(REFUSED, "{why}", {"field": refused, "why": why_refused(beside, refused)})
         return used

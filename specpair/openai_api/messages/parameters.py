@@ -27,7 +27,7 @@ def read_request(schema: type[R], body: bytes) -> R:
     try:
         return schema.model_validate_json(json.dumps(given))  # from JSON: strict models take lists for tuples then
     except ValidationError as error:
-        raise _reported(error) from None
+        raise reported(error) from None
     except RecursionError:
         raise InvalidRequest(_TOO_DEEP) from None
 
@@ -72,7 +72,7 @@ def shown(name: str) -> str:
     return one_line(name if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME] + "...")
 
 
-def _reported(error: ValidationError) -> InvalidRequest:
+def reported(error: ValidationError) -> InvalidRequest:
     """The error of the first parameter that is wrong.
 
     Where a value may have several types, each of them has an error. The one that got furthest into the value is of the

@@ -1,6 +1,7 @@
 """The requests of OpenAI's endpoints, as far as they are supported. `fields` says what happens to others."""
 
 import secrets
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, create_model, model_validator
@@ -66,6 +67,14 @@ _HERE: dict[str, dict[str, Any]] = {
     },
     "cache_salt": {"longest": 128},
 }
+
+
+def text_fields(without: Collection[str] = ()) -> dict[str, tuple[Any, Any]]:
+    """The options of a text as fields of a request, each of which may be null; some may have another name there."""
+    names = [name for name in _OPTIONS if name not in without]
+    return request_fields(TextSpec, names, optional=True, **_HERE)
+
+
 if TYPE_CHECKING:
 
     class _WithOptions(Object):
@@ -77,9 +86,7 @@ if TYPE_CHECKING:
         logit_bias: dict[str, float] | None
 
 else:
-    _WithOptions = create_model(
-        "_WithOptions", __base__=Object, **request_fields(TextSpec, _OPTIONS, optional=True, **_HERE)
-    )
+    _WithOptions = create_model("_WithOptions", __base__=Object, **text_fields())
 
 
 class _Generation(_WithOptions):

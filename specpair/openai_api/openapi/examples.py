@@ -4,6 +4,8 @@ import json
 
 from specpair.http_service.openapi.document import Examples
 from specpair.http_service.openapi.operation import Json
+from specpair.openai_api.openapi.counted import COUNTED
+from specpair.openai_api.responses import examples as responses
 
 _MODEL: Json = {
     "id": "stdlib-target-q8_0",
@@ -12,7 +14,7 @@ _MODEL: Json = {
     "owned_by": "specpair",
     "max_model_len": 2048,
 }
-_USAGE: Json = {
+USAGE: Json = {
     "prompt_tokens": 4,
     "completion_tokens": 6,
     "total_tokens": 10,
@@ -21,37 +23,6 @@ _USAGE: Json = {
         "reasoning_tokens": 0,
         "accepted_prediction_tokens": 0,
         "rejected_prediction_tokens": 0,
-    },
-}
-_COUNTED: Json = {
-    "timings": {
-        "cache_n": 0,
-        "prompt_n": 4,
-        "prompt_ms": 12.41,
-        "prompt_per_second": 322.32,
-        "predicted_n": 6,
-        "predicted_ms": 15.58,
-        "predicted_per_token_ms": 2.597,
-        "predicted_per_second": 385.099,
-        "draft_n": 2,
-        "draft_n_accepted": 2,
-    },
-    "spec_decode": {
-        "num_drafts": 1,
-        "num_draft_tokens": 2,
-        "num_accepted_tokens": 2,
-        "num_accepted_tokens_per_pos": [1, 1],
-    },
-    "metrics": {
-        "speculative_decoding": {
-            "mean_acceptance_length": 3.0,
-            "draft_acceptance_rate": 1.0,
-            "acceptance_histogram": [0, 0, 1],
-            "num_spec_steps": 1,
-            "num_accepted_draft_tokens": 2,
-            "num_draft_tokens": 2,
-            "num_spec_tokens": 2,
-        }
     },
 }
 _TEXT: Json = {
@@ -119,6 +90,7 @@ EXAMPLES = Examples(
             },
             "stream": {"messages": [{"role": "user", "content": "read a file"}], "max_tokens": 8, "stream": True},
         },
+        **responses.REQUESTS,
         "TokenizeBody": {
             "text": {"text": "def main("},
             "as to llama-server": {"content": "def main(", "add_special": True, "with_pieces": True},
@@ -131,8 +103,8 @@ EXAMPLES = Examples(
         "Completion": {
             **_TEXT,
             "choices": [_grown("string, text, 100", "length")],
-            "usage": _USAGE,
-            **_COUNTED,
+            "usage": USAGE,
+            **COUNTED,
         },
         "ChatCompletion": {
             **_ANSWER,
@@ -144,9 +116,10 @@ EXAMPLES = Examples(
                     "finish_reason": "length",
                 }
             ],
-            "usage": _USAGE | {"prompt_tokens": 8, "completion_tokens": 8, "total_tokens": 16},
-            **_COUNTED,
+            "usage": USAGE | {"prompt_tokens": 8, "completion_tokens": 8, "total_tokens": 16},
+            **COUNTED,
         },
+        **responses.RESPONSES,
         "TokenizeReply": {"tokens": [0, 511, 2133, 9], "count": 4, "max_model_len": 2048},
         "Detokenized": {"content": "def main(", "prompt": "def main("},
         "AppliedTemplate": {"prompt": "<|user|>read a file<|assistant|>"},
@@ -157,12 +130,13 @@ EXAMPLES = Examples(
         "/v1/completions": _stream(
             {**_TEXT, "choices": [_grown("string")]},
             {**_TEXT, "choices": [_grown(", text, 100")]},
-            {**_TEXT, "choices": [_grown("", "length")], **_COUNTED},
+            {**_TEXT, "choices": [_grown("", "length")], **COUNTED},
         ),
+        **responses.EVENTS,
         "/v1/chat/completions": _stream(
             {**_CHUNK, "choices": [_said({"role": "assistant", "content": ""})]},
             {**_CHUNK, "choices": [_said({"content": "1992(s):\n    try:\n"})]},
-            {**_CHUNK, "choices": [_said({}, "length")], **_COUNTED},
+            {**_CHUNK, "choices": [_said({}, "length")], **COUNTED},
         ),
     },
 )

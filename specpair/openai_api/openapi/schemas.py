@@ -4,6 +4,7 @@ from specpair.http_service.openapi.operation import Json
 from specpair.http_service.openapi.schemas import given, one_of, when
 from specpair.openai_api.messages.fields import TABLE
 from specpair.openai_api.messages.requests import MOST_TEXTS
+from specpair.openai_api.responses.fields import TABLE as RESPONSES
 
 _NULL: Json = {"type": "null"}
 _TRUE: Json = {"const": True}
@@ -11,7 +12,7 @@ _TRUE: Json = {"const": True}
 
 def refine(found: dict[str, Json]) -> None:
     """Add the checks, and the fields that are taken beside those that are used, to the schemas."""
-    for name, beside in TABLE.items():
+    for name, beside in (TABLE | RESPONSES).items():
         schema = found[name]
         properties = schema["properties"]
         for field in beside.ignored:

@@ -14,6 +14,7 @@ from specpair.http_service.openapi.operation import Operation
 from specpair.http_service.openapi.state import UNHEALTHY
 from specpair.openai_api.messages.parameters import read_request
 from specpair.openai_api.messages.requests import ChatRequest, CompletionRequest
+from specpair.openai_api.responses.requests import ResponseRequest
 from specpair.openai_api.tokens.messages import read_tokenize
 from specpair.protocol import errors, messages, service_responses
 from verifier_server.api.openapi import document as verifier
@@ -112,9 +113,10 @@ def _models(service: Service) -> dict[str, type[BaseModel]]:
 
 
 def test_request_examples_are_valid(service: Service) -> None:
-    openai: dict[str, type[ChatRequest | CompletionRequest]] = {
+    openai: dict[str, type[BaseModel]] = {
         "ChatRequest": ChatRequest,
         "CompletionRequest": CompletionRequest,
+        "ResponseRequest": ResponseRequest,
     }
     ours = {each.request.__name__: each.request for each in service.operations if each.request is not None}
     for name, examples in service.examples.requests.items():

@@ -6,12 +6,17 @@ from typing import Any
 import pytest
 from openai.types.chat import completion_create_params as chat_params
 from openai.types.completion_create_params import CompletionCreateParamsBase
+from openai.types.responses.response_create_params import ResponseCreateParamsBase
 
 from specpair.openai_api.messages import conversation, grammar, requests, tools
 from specpair.openai_api.messages.fields import TABLE
 from specpair.openai_api.messages.objects import Object
 from specpair.openai_api.messages.parameters import read_request
 from specpair.openai_api.messages.requests import ChatRequest, CompletionRequest
+from specpair.openai_api.responses import items
+from specpair.openai_api.responses import requests as response_requests
+from specpair.openai_api.responses.fields import TABLE as RESPONSES
+from specpair.openai_api.responses.requests import ResponseRequest
 from specpair.protocol.errors import InvalidRequest
 
 Json = dict[str, Any]
@@ -20,7 +25,7 @@ TOOL: Json = {"type": "function", "function": {"name": "f", "parameters": {}}}
 CALL: Json = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
 KINDS: dict[str, type[Object]] = {
     name: kind
-    for module in (conversation, grammar, requests, tools)
+    for module in (conversation, grammar, requests, tools, items, response_requests)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, Object) and name != "Object" and name[0] != "_"
 }
@@ -35,9 +40,9 @@ def _said(**message: Any) -> Json:
     return _chat(messages=[USER, message, USER]).messages[1].for_template()
 
 
-def test_the_table_has_every_kind_of_object() -> None:
-    assert TABLE.keys() == KINDS.keys()
-    for name, beside in TABLE.items():
+def test_the_tables_have_every_kind_of_object() -> None:
+    assert TABLE.keys() | RESPONSES.keys() == KINDS.keys() and not TABLE.keys() & RESPONSES.keys()
+    for name, beside in (TABLE | RESPONSES).items():
         others = [*beside.ignored, *beside.only, *beside.instead]
         assert not set(others) & KINDS[name].model_fields.keys(), name
         assert len(set(beside.ignored)) == len(beside.ignored) and not set(beside.ignored) & beside.only.keys(), name
@@ -45,10 +50,14 @@ def test_the_table_has_every_kind_of_object() -> None:
 
 @pytest.mark.parametrize(
     ("schema", "asked"),
-    [(ChatRequest, chat_params.CompletionCreateParamsBase), (CompletionRequest, CompletionCreateParamsBase)],
+    [
+        (ChatRequest, chat_params.CompletionCreateParamsBase),
+        (CompletionRequest, CompletionCreateParamsBase),
+        (ResponseRequest, ResponseCreateParamsBase),
+    ],
 )
 def test_every_parameter_of_openai_s_client_is_decided(schema: type[Object], asked: type) -> None:
-    beside = TABLE[schema.__name__]
+    beside = schema.table[schema.__name__]
     known = {*schema.model_fields, *beside.ignored, *beside.only}
     assert set(asked.__annotations__) - known == set()
 

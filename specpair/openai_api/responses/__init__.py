@@ -1,0 +1,1 @@
+"""OpenAI's Responses: its requests as chats, and its objects and events of their answers."""

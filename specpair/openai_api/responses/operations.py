@@ -1,0 +1,56 @@
+"""The endpoints for responses as operations, which both services register and describe in their OpenAPI documents."""
+
+from specpair.http_service.openapi.operation import BODY, Errors, Operation
+from specpair.openai_api.messages.errors import FORM
+from specpair.openai_api.responses.endpoints import ResponseEndpoints
+from specpair.openai_api.responses.events import EVENTS
+from specpair.openai_api.responses.objects import ResponseDeleted, ResponseObject
+from specpair.openai_api.responses.requests import ResponseRequest
+from specpair.protocol import errors
+
+_PROMPT: Errors = (errors.UnknownModel, errors.EmptyPrompt, errors.PromptTooLong, errors.NoChatTemplate)
+
+
+def response_operations(always: Errors, texts: Errors) -> tuple[Operation, ...]:
+    """The operations; their endpoints are methods of `ResponseEndpoints`.
+
+    The arguments are errors of the service: `always` of any request, `texts` of a text.
+    """
+    path = "/v1/responses/{response_id}"
+    return (
+        Operation(
+            "POST",
+            "/v1/responses",
+            ResponseEndpoints.create_response,
+            "OpenAI's",
+            ResponseObject,
+            (
+                *(*always, *BODY, *_PROMPT, errors.TokenOutOfRange, errors.ModeUnavailable, *texts),
+                errors.UnknownResponse,
+            ),
+            request=ResponseRequest,
+            events=tuple(EVENTS.items()),
+            last=("response.completed", "response.incomplete", "response.failed"),
+            form=FORM,
+        ),
+        Operation(
+            "GET",
+            path,
+            ResponseEndpoints.retrieve_response,
+            "OpenAI's",
+            ResponseObject,
+            (*always, errors.InvalidRequest, errors.UnknownResponse),
+            parameters=("response_id",),
+            form=FORM,
+        ),
+        Operation(
+            "DELETE",
+            path,
+            ResponseEndpoints.delete_response,
+            "OpenAI's",
+            ResponseDeleted,
+            (*always, errors.UnknownResponse),
+            parameters=("response_id",),
+            form=FORM,
+        ),
+    )

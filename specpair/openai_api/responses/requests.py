@@ -1,0 +1,112 @@
+"""Requests for responses, as far as they are supported. `fields` says what happens to others."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, create_model, model_validator
+
+from specpair.openai_api.messages.objects import Object
+from specpair.openai_api.messages.requests import text_fields
+from specpair.openai_api.messages.speculative import Speculative
+from specpair.openai_api.responses.fields import TABLE
+from specpair.openai_api.responses.items import Item
+
+TEXT_FIELDS = text_fields(without=["max_tokens"])
+
+
+class _Object(Object):
+    table = TABLE
+
+
+class ResponseTextFormat(_Object):
+    """What the text is: a free text, any object of JSON, or JSON under a schema."""
+
+    type: Annotated[Literal["text", "json_object", "json_schema"], Field(description="text, json_object, json_schema.")]
+    name: Annotated[str | None, Field(max_length=256, description="Has no effect.")] = None
+    description: Annotated[str | None, Field(description="Has no effect.")] = None
+    schema_: Annotated[dict[str, Any] | None, Field(alias="schema", description="With json_schema: the schema.")] = None
+    strict: Annotated[bool | None, Field(description="Has no effect: the text is valid all the same.")] = None
+
+    @model_validator(mode="after")
+    def _has_a_schema(self) -> "ResponseTextFormat":
+        if (self.type == "json_schema") != (self.schema_ is not None):
+            raise ValueError("a schema is needed with the type json_schema, and with no other")
+        return self
+
+
+class ResponseText(_Object):
+    """How the text is written."""
+
+    format: Annotated[ResponseTextFormat | None, Field(description="What the text is. Default: a free text.")] = None
+
+
+class ResponseReasoning(_Object):
+    """How much the model thinks."""
+
+    effort: Annotated[
+        str | None,
+        Field(max_length=32, description="A variable of the chat template; only `none` where it has no such one."),
+    ] = None
+
+
+class ResponseTool(_Object):
+    """A tool that the answer may call."""
+
+    type: Annotated[Literal["function"], Field(description="Only functions.")]
+    name: Annotated[str, Field(description="Its name.")]
+    description: Annotated[str | None, Field(description="What it does.")] = None
+    parameters: Annotated[dict[str, Any] | None, Field(description="The JSON Schema of its arguments.")] = None
+    strict: Annotated[bool | None, Field(description="Whether the arguments always keep to the schema.")] = None
+
+
+class ResponseToolChoice(_Object):
+    """The tool that must be called."""
+
+    type: Annotated[Literal["function"], Field(description="Always a function.")]
+    name: Annotated[str, Field(description="Its name.")]
+
+
+if TYPE_CHECKING:
+
+    class _WithOptions(_Object):
+        temperature: float | None
+        top_p: float | None
+
+else:
+    _WithOptions = create_model("_WithOptions", __base__=_Object, **TEXT_FIELDS)
+
+
+class ResponseRequest(_WithOptions):
+    """The answer to a conversation, which may go on from an earlier response."""
+
+    model: Annotated[
+        str | None, Field(description="The name that `/v1/models` lists. Default: the model that is served.")
+    ] = None
+    input: Annotated[
+        str | Annotated[list[Item], Field(min_length=1, fail_fast=True)],
+        Field(description="What the user says, or the items of a conversation, the oldest first."),
+    ]
+    instructions: Annotated[str | None, Field(description="A system message before all others.")] = None
+    previous_response_id: Annotated[
+        str | None, Field(description="The response that the conversation goes on from, without its instructions.")
+    ] = None
+    max_output_tokens: Annotated[
+        int | None, Field(ge=1, description="The most tokens of the answer. Default: as many as the context holds.")
+    ] = None
+    store: Annotated[bool | None, Field(description="Whether the response is kept for a while. Default: true.")] = None
+    stream: Annotated[bool | None, Field(description="Whether to reply with server-sent events.")] = None
+    text: Annotated[ResponseText | None, Field(description="How the text is written.")] = None
+    reasoning: Annotated[ResponseReasoning | None, Field(description="How much the model thinks.")] = None
+    tools: Annotated[
+        Annotated[list[ResponseTool], Field(fail_fast=True)] | None, Field(description="Tools that may be called.")
+    ] = None
+    tool_choice: Annotated[
+        Literal["none", "auto", "required"] | ResponseToolChoice | None,
+        Field(description="Whether tools are called, or which one. Default: auto."),
+    ] = None
+    parallel_tool_calls: Annotated[bool | None, Field(description="Whether several may be called at once.")] = None
+    top_logprobs: Annotated[
+        Annotated[int, Field(ge=0, le=20)] | None,
+        Field(description="Report log probabilities, and so many of the likeliest tokens."),
+    ] = None
+    metadata: Annotated[dict[str, str] | None, Field(description="Comes back with the response.")] = None
+    speculative: Annotated[Speculative | None, Field(description="Who drafts, and how much.")] = None

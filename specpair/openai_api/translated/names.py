@@ -1,0 +1,40 @@
+"""Errors of a chat in the names of the request that it was made of."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from specpair.openai_api.messages.parameters import reported
+from specpair.openai_api.messages.requests import ChatRequest
+from specpair.protocol.errors import SpecPairError
+
+E = TypeVar("E", bound=SpecPairError)
+Names = Mapping[str, str]  # of parameters of a chat, or where paths to them begin, and what they are in the request
+
+
+def chat_of(body: Mapping[str, object], names: Names) -> ChatRequest:
+    """The request for a chat with these fields, in objects of JSON. Raises InvalidRequest, in the caller's names."""
+    try:
+        return ChatRequest.model_validate(body)
+    except ValidationError as error:
+        raise renamed(reported(error), names) from None
+
+
+def renamed(error: E, names: Names) -> E:
+    """The error with the request's name of its parameter, of which the longest beginning counts."""
+    param = error.details.get("param")
+    if not isinstance(param, str):
+        return error
+    path = param.split(".")
+    for size in range(len(path), 0, -1):
+        if (name := names.get(".".join(path[:size]))) is not None:
+            new = ".".join([name, *path[size:]])
+            message = new + error.message.removeprefix(param) if error.message.startswith(param) else error.message
+            return type(error)(message, **{**error.details, "param": new})
+    return error
+
+
+def given(request: BaseModel, fields: Mapping[str, object]) -> dict[str, object]:
+    """Those of `fields` that a request has, with their values."""
+    return {name: value for name in fields if (value := getattr(request, name)) is not None}
