@@ -74,7 +74,8 @@ def conversation(asked: Asked, previous: Sequence[Message]) -> tuple[ChatRequest
 def names_of(request: ResponseRequest, messages: Sequence[str]) -> dict[str, str]:
     """The names of a chat's parameters in the request. `messages`: where each message comes from."""
     schema = {} if request.text is None else {"json_schema": "text.format.schema"}
-    return _NAMES | schema | {f"messages.{at}": name for at, name in enumerate(messages)}
+    tools = {f"tools.{at}.function": f"tools.{at}" for at in range(len(request.tools or ()))}
+    return _NAMES | schema | tools | {f"messages.{at}": name for at, name in enumerate(messages)}
 
 
 def _function(tool: Any) -> dict[str, Any]:

@@ -47,11 +47,11 @@ class Blocks:
         for choice in chunk.choices:
             delta = choice.delta
             logprobs = [] if choice.logprobs is None else choice.logprobs.content
-            if thoughts := getattr(delta, "reasoning_content", None):
-                yield from self._grow("thoughts", thoughts)
+            if delta.reasoning_content:
+                yield from self._grow("thoughts", delta.reasoning_content)
             if delta.content or (logprobs and self.all and self.all[-1].kind == "text"):
                 yield from self._grow("text", delta.content or "", logprobs)
-            for call in getattr(delta, "tool_calls", None) or ():
+            for call in delta.tool_calls or ():
                 if call.id is not None:
                     yield from self._end()
                     yield self._begin(Block("call", call.id, call.function.name or ""))
@@ -74,8 +74,7 @@ class Blocks:
     @property
     def reasoning_tokens(self) -> int:
         """Tokens of thoughts."""
-        details = None if self.usage is None else self.usage.completion_tokens_details
-        return getattr(details, "reasoning_tokens", 0)
+        return 0 if self.usage is None else self.usage.completion_tokens_details.reasoning_tokens
 
     def message(self) -> Message:
         """The answer as a message of a conversation."""
