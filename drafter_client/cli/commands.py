@@ -119,8 +119,6 @@ def _check_strategy(parser: Parser, options: argparse.Namespace) -> None:
 
 def _check_grammar(parser: Parser, options: argparse.Namespace) -> None:
     given = [flag(name) for name in given_grammars(options)]
-    if options.grammar_after and not given:
-        parser.error("--grammar-after: there is no grammar")
     if len(given) > 1:
         parser.error(f"{given[1]}: give either {given[0]} or {given[1]}")
 

@@ -178,4 +178,4 @@ def wrong_grammars(options: GrammarOptions) -> str | None:
     given = given_grammars(options)
     if len(given) > 1:
         return f"{given[1]}: give either {given[0]} or {given[1]}"
-    return "grammar_after: there is no grammar" if options.grammar_after and not given else None
+    return None

@@ -67,7 +67,6 @@ def test_a_file_of_prompts_may_have_them(drafter: Command, verifier: Verifier, t
         (["--json-schema", "bad.json"], "--json-schema: bad.json: is not JSON: "),
         (["--grammar", "latin.lark"], "--grammar: latin.lark is not UTF-8 text"),
         (["--regex", "a", "--choice", "b"], "--choice: give either --regex or --choice"),
-        (["--grammar-after", "x"], "--grammar-after: there is no grammar"),
         (["--choice", ""], "--choice: is empty: give at least one character"),
     ],
 )

@@ -73,6 +73,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "mode": ("auto", "fused", "target"),
     "cache_salt": ("a", "b", "c"),
     "regex": ("a", "b", "c"),
+    "grammar_after": ("a", "b", "c"),
     "draft_model": ("/1", "/2", "/3"),
     "backend": ("torch", "mlx", "neuron_legacy"),
     "device": ("cpu", "cuda", "mps"),
