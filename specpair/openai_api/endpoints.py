@@ -14,7 +14,9 @@ from specpair.http_service.keys.access import Caller
 from specpair.http_service.replies.event_stream import EventStream, unless_disconnected
 from specpair.http_service.replies.json_reply import JsonReply
 from specpair.openai_api.answers.answer import PLAIN, AnswerForm
+from specpair.openai_api.answers.forced import grammar_of_calls, of_tools
 from specpair.openai_api.answers.form import form_of
+from specpair.openai_api.answers.thoughts import markers_of
 from specpair.openai_api.generation import Choices, MakeTexts, Order
 from specpair.openai_api.limits import check_bias, check_draft_n, check_model, check_size
 from specpair.openai_api.messages import replies
@@ -26,6 +28,7 @@ from specpair.openai_api.places import Places, QueuedEvents
 from specpair.openai_api.prompts.prompts import Prompts
 from specpair.openai_api.texts import Target, TextRequest, TextSource
 from specpair.openai_api.tools.styles import Style
+from specpair.protocol.errors import InvalidRequest
 
 R = TypeVar("R", CompletionRequest, ChatRequest)
 _AT_ONCE = 4  # prompts of a request that are encoded, as that may be a request to a far verifier for each
@@ -94,8 +97,13 @@ class Endpoints:
         form = ChatFormat(target.vocabulary, bool(message.logprobs))
         parts = await self.prompts.rendered(message, target)
         answer = form_of(message, target.chat_template, parts, self._style)
+        thoughts = markers_of(target.chat_template)
+        grammar = await asyncio.to_thread(grammar_of_calls, message, answer, thoughts, target.vocabulary)
         prompt = await self.prompts.of_parts(parts, target)
-        return await self._texts(message, target, form, [prompt], caller, began, answer)
+        try:
+            return await self._texts(message, target, form, [prompt], caller, began, answer, grammar)
+        except InvalidRequest as error:
+            raise error if grammar is None else of_tools(error) from None
 
     async def _reply(self, request: Request, stream: bool, texts: MakeTexts) -> Response:
         run = await texts()
@@ -148,6 +156,7 @@ class Endpoints:
         caller: Caller,
         began: float,
         answer: AnswerForm = PLAIN,
+        grammar: str | None = None,
     ) -> Choices:
         prediction = None
         if message.prediction is not None:
@@ -160,7 +169,7 @@ class Endpoints:
         wanted = [
             TextRequest(ids, spec, prediction, target.identity, speculative)
             for ids in prompts
-            for spec in message.specs()
+            for spec in message.specs(grammar)
         ]
         order = Order(
             form,
@@ -172,6 +181,7 @@ class Endpoints:
             message.include_usage,
             message.continuous_usage,
             answer,
+            grammar is not None,
         )
         texts = await self._open(wanted, caller)
         return Choices(order, texts, began, int(time.time()))

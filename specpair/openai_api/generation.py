@@ -11,6 +11,7 @@ from typing import Any
 from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.replies.event_stream import HEARTBEAT, comment
 from specpair.openai_api.answers.answer import PLAIN, AnswerForm, AnswerReason
+from specpair.openai_api.answers.forced import of_tools
 from specpair.openai_api.messages.errors import error_body
 from specpair.openai_api.messages.formats import Format
 from specpair.openai_api.messages.replies import (
@@ -27,7 +28,7 @@ from specpair.openai_api.messages.replies import (
 from specpair.openai_api.output import Delta, Output, joined
 from specpair.openai_api.running import Running
 from specpair.openai_api.texts import End, Events
-from specpair.protocol.errors import SpecPairError, TargetChanged
+from specpair.protocol.errors import InvalidRequest, SpecPairError, TargetChanged
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.times import milliseconds
 from specpair.speculation.acceptance.round_counts import RoundCounts
@@ -48,6 +49,7 @@ class Order:
     include_usage: bool
     continuous_usage: bool  # in each chunk
     answer: AnswerForm = PLAIN  # how the texts are read
+    forced: bool = False  # whether they keep to a grammar of calls
 
 
 class Choices:
@@ -173,7 +175,10 @@ class Choices:
         """What the choices grow by: the choice, and with its last part why it ended. None: silence."""
         done = [False] * len(self._texts)
         while self._open:
-            found = await running.next(HEARTBEAT)
+            try:
+                found = await running.next(HEARTBEAT)
+            except InvalidRequest as error:
+                raise of_tools(error) if self._order.forced else error from None
             if found is None:
                 yield 0, None, None
                 continue

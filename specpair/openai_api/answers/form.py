@@ -5,10 +5,9 @@ from functools import lru_cache
 
 from specpair.engines.vocabulary import Part
 from specpair.openai_api.answers.answer import AnswerForm
-from specpair.openai_api.answers.thoughts import markers_of
+from specpair.openai_api.answers.thoughts import THINK, markers_of
 from specpair.openai_api.messages.requests import ChatRequest
 from specpair.openai_api.tools.styles import Style, style_of
-from specpair.protocol.errors import InvalidRequest
 
 _style_of = lru_cache(maxsize=8)(style_of)  # it looks through the whole template
 
@@ -18,15 +17,9 @@ def form_of(message: ChatRequest, template: str | None, prompt: Sequence[Part], 
 
     `prompt`: the rendered template.
     `style`: how the model writes calls; None: as its template shows.
-
-    Raises InvalidRequest for a call that must come.
     """
     tools = {tool.function.name: tool.function.parameters or {} for tool in message.callable_tools}
-    if message.must_call:
-        raise InvalidRequest(
-            'tool_choice: not supported: a call cannot be forced yet, send "auto" or "none"', param="tool_choice"
-        )
-    markers = markers_of(template)
+    markers = markers_of(template) or THINK
     tail = "".join(part.text for part in prompt[-3:]).rstrip()
     return AnswerForm(
         markers=None if message.has_grammar else markers,  # which begins with the text

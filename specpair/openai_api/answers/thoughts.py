@@ -19,7 +19,7 @@ class Markers:
         return (self.begin, self.end, *self.heads)
 
 
-THINK = Markers("<think>", "</think>")  # of most families; of a template that names none, too
+THINK = Markers("<think>", "</think>")  # of most families
 _HARMONY = Markers(
     "<|channel|>analysis<|message|>",
     "<|end|>",
@@ -38,12 +38,12 @@ _FAMILIES = (
 
 
 @lru_cache(maxsize=8)
-def markers_of(template: str | None) -> Markers:
-    """The markers that a chat template shows. They may stand in the prompt, in earlier answers, or in both."""
+def markers_of(template: str | None) -> Markers | None:
+    """The markers that a chat template shows, in the prompt, in earlier answers, or in both; None: there are none."""
     shown = template or ""
     if "<|channel|>" in shown and "analysis" in shown:  # gpt-oss: the template puts them together
         return _HARMONY
-    return next((each for each in _FAMILIES if each.begin in shown or each.end in shown), THINK)
+    return next((each for each in _FAMILIES if each.begin in shown or each.end in shown), None)
 
 
 class _Place(Enum):

@@ -179,8 +179,8 @@ class _Generation(_WithOptions):
         """For how many of the likeliest tokens log probabilities are wanted; None: for none."""
         raise NotImplementedError
 
-    def specs(self) -> list[TextSpec]:
-        """The options of each choice."""
+    def specs(self, calls: str | None = None) -> list[TextSpec]:
+        """The options of each choice. `calls`: a grammar of the calls to which they keep."""
         options = options_of(TextSpec)
         given = {
             name: options[name].of_json(getattr(self, name))
@@ -189,6 +189,7 @@ class _Generation(_WithOptions):
         }
         for grammar in self._grammars.values():
             given |= {name: options[name].of_json(value) for name, value in grammar.items()}
+        given |= {} if calls is None else {"grammar": calls}
         given = {"temperature": 1.0} | given | {"max_tokens": self.limit, "logprobs": self.top_logprobs_wanted}
         given["top_k"] = max(0, given.get("top_k", 0))
         if self.ignore_eos:
@@ -328,7 +329,12 @@ class ChatRequest(_Generation):
     @property
     def must_call(self) -> bool:
         """Whether a call must come."""
-        return self.tool_choice == "required" or isinstance(self.tool_choice, NamedTool)
+        return self.tool_choice == "required" or self.named_tool is not None
+
+    @property
+    def named_tool(self) -> str | None:
+        """The tool that must be called, if the request names one."""
+        return self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else None
 
     @property
     def thoughts_apart(self) -> bool:

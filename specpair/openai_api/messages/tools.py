@@ -7,7 +7,7 @@ from pydantic import Field
 
 from specpair.openai_api.messages.objects import Object
 
-MOST_TOOLS = 512
+MOST_TOOLS = 128  # as many as OpenAI takes
 Name = Annotated[
     str,
     Field(
@@ -27,7 +27,8 @@ class FunctionDefinition(Object):
         dict[str, Any] | None, Field(description="The JSON Schema of its arguments. Passed on to the chat template.")
     ] = None
     strict: Annotated[
-        bool | None, Field(description="Has no effect: the arguments of a call that must come keep to the schema.")
+        bool | None,
+        Field(description="Whether the arguments of calls keep to the schema; they do if a call must come."),
     ] = None
 
 

@@ -1,11 +1,13 @@
 """Services with a model that answers what the last message of the user says, so that a test says what it writes."""
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import openai
+from openai.types.chat import ChatCompletionMessage
 
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client import DraftModel, Options, Pair
@@ -72,3 +74,25 @@ def client_of(url: str) -> Iterator[openai.OpenAI]:
 def asked(text: str, **options: Any) -> dict[str, Any]:
     """The options of a chat whose answer is `text`."""
     return {"model": "", "messages": [{"role": "user", "content": text}], "seed": 1} | options
+
+
+def tool(name: str, **properties: str) -> dict[str, Any]:
+    """A tool with required parameters of these types."""
+    members = {key: {"type": kind} for key, kind in properties.items()}
+    schema = {"type": "object", "properties": members, "additionalProperties": False}
+    function = {"name": name, "description": "Works", "parameters": schema | {"required": [*properties]}}
+    return {"type": "function", "function": function}
+
+
+TOOLS: list[Any] = [tool("look", town="string"), tool("add", a="integer", b="integer")]
+LOOK = '<tool_call>\n{"name": "look", "arguments": {"town": "Köln"}}\n</tool_call>'
+ADD = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
+SWITCH = tool("switch", on="boolean")
+
+
+def called(message: ChatCompletionMessage) -> list[tuple[str, Any]]:
+    """The calls of a message: names and arguments."""
+    calls = message.tool_calls or []
+    assert all(call.id and call.type == "function" for call in calls)
+    assert len({call.id for call in calls}) == len(calls)
+    return [(call.function.name, json.loads(call.function.arguments)) for call in calls if call.type == "function"]

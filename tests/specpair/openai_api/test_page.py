@@ -48,7 +48,7 @@ def test_the_example_with_tools_runs() -> None:
     question = "Do I need an umbrella in Cologne?"
     with parrots("target") as url:
         assert _ran(sys.executable, "-c", program.replace(ADDRESS, url)) == f"{question}\n"
-        call = '<tool_call>{"name": "weather", "arguments": {"town": "Bonn"}}</tool_call>'
+        call = '<tool_call>\n{"name": "weather", "arguments": {"town": "Bonn"}}\n</tool_call>'
         # A parrot repeats what the user says, so the result is the user's.
         ended = program.replace(f'"{question}"', repr(call)).replace('"role": "tool"', '"role": "user"')
         assert _ran(sys.executable, "-c", ended.replace(ADDRESS, url)) == "It rains in Bonn.\n"

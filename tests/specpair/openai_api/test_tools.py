@@ -1,30 +1,17 @@
 """Calls of tools with OpenAI's own client and types, at both ends, whole and streamed."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
 from openai import pydantic_function_tool
-from openai.types.chat import ChatCompletion, ChatCompletionMessage
+from openai.types.chat import ChatCompletion
 from pydantic import BaseModel
 
 from specpair.openai_api.tools.styles import Style
 from tests.specpair.openai_api.conftest import CHATML
-from tests.specpair.openai_api.parrot import asked, client_of, parrots
-
-
-def tool(name: str, **properties: str) -> dict[str, Any]:
-    """A tool with required parameters of these types."""
-    schema = {"type": "object", "properties": {key: {"type": kind} for key, kind in properties.items()}}
-    function = {"name": name, "description": "Works", "parameters": schema | {"required": [*properties]}}
-    return {"type": "function", "function": function}
-
-
-TOOLS: list[Any] = [tool("look", town="string"), tool("add", a="integer", b="integer")]
-LOOK = '<tool_call>\n{"name": "look", "arguments": {"town": "Köln"}}\n</tool_call>'
-ADD = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
+from tests.specpair.openai_api.parrot import ADD, LOOK, SWITCH, TOOLS, asked, called, client_of, parrots, tool
 
 
 @pytest.fixture(scope="module", params=["target", "drafter"])
@@ -45,14 +32,6 @@ def answer(client: openai.OpenAI, text: str, *, stream: bool, **options: Any) ->
         return client.chat.completions.create(**given)
     with client.chat.completions.stream(**given) as streamed:
         return streamed.get_final_completion()
-
-
-def called(message: ChatCompletionMessage) -> list[tuple[str, Any]]:
-    """The calls of a message: names and arguments."""
-    calls = message.tool_calls or []
-    assert all(call.id and call.type == "function" for call in calls)
-    assert len({call.id for call in calls}) == len(calls)
-    return [(call.function.name, json.loads(call.function.arguments)) for call in calls if call.type == "function"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -173,3 +152,44 @@ def test_the_setting_overrules_the_style_of_the_template(kind: str) -> None:
         assert called(answer(client, text, stream=False).choices[0].message) == [("add", {"a": 1, "b": 2})]
         marked = LOOK.replace("\n", "")
         assert answer(client, marked, stream=False).choices[0].message.content == marked
+
+
+CHOICES: list[Any] = ["required", {"type": "function", "function": {"name": "switch"}}]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("choice", CHOICES, ids=["required", "named"])
+def test_a_call_that_must_come_is_valid(client: openai.OpenAI, stream: bool, choice: Any) -> None:
+    tools = [SWITCH] if choice == "required" else [*TOOLS, SWITCH]
+    for seed in (1, 2):
+        done = answer(
+            client, "No!", stream=stream, tools=tools, tool_choice=choice, seed=seed, parallel_tool_calls=False
+        )
+        ((name, arguments),) = called(done.choices[0].message)
+        assert name == "switch" and arguments in ({"on": True}, {"on": False})
+        assert done.choices[0].finish_reason == "tool_calls" and not done.choices[0].message.content
+
+
+def test_what_the_model_would_call_is_called_if_a_call_must_come(client: openai.OpenAI) -> None:
+    for text in (LOOK, f"{LOOK}\n{ADD}"):
+        done = answer(client, text, stream=False, tool_choice="required")
+        assert called(done.choices[0].message) == called(answer(client, text, stream=False).choices[0].message)
+
+
+def test_calls_of_strict_tools_fit_where_they_come(client: openai.OpenAI) -> None:
+    strict: Any = [TOOLS[0], SWITCH | {"function": SWITCH["function"] | {"strict": True}}]
+    text = '<tool_call>\n{"name": "switch", "arguments": {"on": "maybe"}}\n</tool_call>'
+    free, fits = (answer(client, text, stream=False, tools=tools) for tools in ([TOOLS[0], SWITCH], strict))
+    assert called(free.choices[0].message) == [("switch", {"on": "maybe"})]
+    ((name, arguments), *_) = called(fits.choices[0].message)
+    assert name == "switch" and arguments in ({"on": True}, {"on": False})
+    assert answer(client, "No call.", stream=False, tools=strict).choices[0].message.content == "No call."
+
+
+def test_a_schema_that_cannot_be_kept_to(client: openai.OpenAI) -> None:
+    unique: Any = tool("f", a="array")
+    unique["function"]["parameters"]["properties"]["a"]["uniqueItems"] = True
+    with pytest.raises(openai.BadRequestError) as refused:
+        answer(client, "x", stream=False, tools=[unique], tool_choice="required")
+    assert refused.value.param == "tools" and "uniqueItems" in refused.value.message
+    assert answer(client, "x", stream=False, tools=[unique]).choices[0].message.content == "x"

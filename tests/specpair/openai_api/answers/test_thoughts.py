@@ -11,7 +11,7 @@ from specpair.openai_api.answers.thoughts import THINK, Markers, ThoughtReader, 
 from specpair.openai_api.tools.events import CallBegan, Content
 from specpair.openai_api.tools.styles import Style
 
-HARMONY = markers_of("{{ '<|channel|>' }} analysis")
+HARMONY = markers_of("{{ '<|channel|>' }} analysis") or THINK
 CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
 
 
@@ -82,8 +82,6 @@ def test_the_division_of_the_text_does_not_matter(text: str, begun: bool, cuts: 
 @pytest.mark.parametrize(
     ("template", "begin"),
     [
-        (None, "<think>"),
-        ("{{ messages }}", "<think>"),
         ("{{ content.split('</think>')[-1] }}", "<think>"),
         ("[THINK]{{ thoughts }}[/THINK]", "[THINK]"),
         ("<|channel>thought\n<channel|>", "<|channel>thought"),
@@ -92,8 +90,12 @@ def test_the_division_of_the_text_does_not_matter(text: str, begun: bool, cuts: 
         ("<|start|>assistant<|channel|>analysis<|message|>", "<|channel|>analysis<|message|>"),
     ],
 )
-def test_the_template_says_the_markers(template: str | None, begin: str) -> None:
-    assert markers_of(template).begin == begin
+def test_the_template_says_the_markers(template: str, begin: str) -> None:
+    assert markers_of(template).begin == begin  # type: ignore[union-attr]
+
+
+def test_a_template_without_thoughts() -> None:
+    assert markers_of(None) is None and markers_of("{{ messages }}") is None
 
 
 @given(st.lists(st.integers(0, 90), max_size=5))

@@ -1,0 +1,75 @@
+"""The grammar to which an answer keeps whose calls must come, or must fit."""
+
+from collections.abc import Mapping
+
+from specpair.engines.vocabulary import Kind, Vocabulary
+from specpair.openai_api.answers.answer import AnswerForm
+from specpair.openai_api.answers.thoughts import Markers
+from specpair.openai_api.messages.requests import ChatRequest
+from specpair.openai_api.tools.grammar import calls_grammar
+from specpair.openai_api.tools.notation import Tools
+from specpair.openai_api.tools.styles import NOTATIONS
+from specpair.protocol.errors import InvalidRequest
+
+_KEPT = "control tokens"  # under which a vocabulary keeps them
+
+
+def grammar_of_calls(message: ChatRequest, form: AnswerForm, thoughts: Markers | None, names: Vocabulary) -> str | None:
+    """The grammar of an answer in Lark; None: it is free.
+
+    `form`: how the answer is read.
+    `thoughts`: the markers of thoughts that the chat template shows; the grammar begins behind these.
+    `names`: the target's vocabulary.
+
+    Raises InvalidRequest for parameters that cannot be kept to.
+    """
+    if form.style is None or not (message.must_call or any(tool.function.strict for tool in message.callable_tools)):
+        return None
+    writing, control = NOTATIONS[form.style].writing(), _control_tokens(names)
+    markers = {text: control[text] for text in writing.tokens if text in control}
+    tools = _tools(message, form)
+    grammar = calls_grammar(writing, tools, markers, parallel=not form.one_call, free=not message.must_call)
+    if grammar is None or not message.must_call or thoughts is None:
+        return grammar  # what is free may have thoughts, too
+    return _behind(grammar, thoughts, control, begun=form.begun)
+
+
+def of_tools(error: InvalidRequest) -> InvalidRequest:
+    """An error of a text that keeps to such a grammar, which the request did not name."""
+    where, _, why = error.message.partition(": ")
+    if where != "grammar":
+        return error
+    return InvalidRequest(f"tools: calls cannot be made to keep to the parameters: {why}", param="tools")
+
+
+def _tools(message: ChatRequest, form: AnswerForm) -> Tools:
+    """The schemas to which calls keep. Calls that need not come keep to those of strict tools alone."""
+    named = message.named_tool
+    if named is not None:
+        return {named: form.tools[named]}
+    if message.must_call:
+        return form.tools
+    return {
+        tool.function.name: form.tools[tool.function.name] if tool.function.strict else {}
+        for tool in message.callable_tools
+    }
+
+
+def _behind(grammar: str, thoughts: Markers, control: Mapping[str, int], *, begun: bool) -> str:
+    """A grammar that begins behind thoughts, which `begun` says the prompt has begun; otherwise they may be missing."""
+    begin, end = (f"<[{control[text]}]>" if text in control else f'"{text}"' for text in (thoughts.begin, thoughts.end))
+    lazy = "" if thoughts.end in control else "[lazy]"
+    start = "start: thoughts answer" if begun else f"start: ({begin} thoughts)? answer"
+    rules = [start, "thoughts: ended BLANK", f"ended{lazy}: TEXT {end}", r"BLANK: /\s*/"]
+    return "\n".join([*rules, grammar.replace("start:", "answer:", 1)])
+
+
+def _control_tokens(vocabulary: Vocabulary) -> Mapping[str, int]:
+    """The control tokens of a vocabulary by what they spell. Kept, since it has a hundred thousand ids."""
+    if _KEPT not in vocabulary.derived:
+        pieces = zip(vocabulary.pieces, vocabulary.kinds, strict=True)
+        vocabulary.derived[_KEPT] = {
+            piece.decode(errors="replace"): token for token, (piece, kind) in enumerate(pieces) if kind == Kind.CONTROL
+        }
+    found: Mapping[str, int] = vocabulary.derived[_KEPT]
+    return found
