@@ -9,6 +9,7 @@ from drafter_client import program_options
 from drafter_client.cli import commands
 from drafter_client.options import Options
 from drafter_client.serve import operations as drafter
+from specpair.anthropic_api.fields import TABLE as MESSAGES
 from specpair.command_line.parser import Parser, Switch, flag
 from specpair.http_service.keys import key_command
 from specpair.http_service.openapi.operation import Operation
@@ -141,7 +142,7 @@ def openai_fields() -> str:
         f"if it is {_values(EMPTY)}, which ask for nothing. Otherwise the reply is a 400 that names the field: to "
         "ignore it would give another text than the one that was asked for.",
     ]
-    for name, beside in (TABLE | RESPONSES).items():
+    for name, beside in (TABLE | RESPONSES | MESSAGES).items():
         others = {*beside.ignored, *beside.only}
         used = [each for each in schemas[name]["properties"] if each not in others]
         text += ["", f"## {name}", "", f"{schemas[name]['description']} [Its fields](rest.md#{name.lower()})."]

@@ -13,6 +13,8 @@ from drafter_client.pair import Pair
 from drafter_client.serve import operations
 from drafter_client.serve.texts import RETRY_AFTER, PairSource
 from drafter_client.serve.watch import PAUSE, VerifierWatch
+from specpair.anthropic_api.endpoints import MessageEndpoints
+from specpair.anthropic_api.errors import form_of
 from specpair.http_service.connections.app import App
 from specpair.http_service.draining import Draining
 from specpair.http_service.head_requests import HeadRequests
@@ -27,7 +29,6 @@ from specpair.http_service.replies.failures import Failures
 from specpair.http_service.shutdown import stop_signals
 from specpair.http_service.trailing_slash import TrailingSlash
 from specpair.openai_api.endpoints import Endpoints
-from specpair.openai_api.messages.errors import form_of
 from specpair.openai_api.responses.endpoints import ResponseEndpoints
 from specpair.openai_api.tokens.endpoints import TokenEndpoints
 from specpair.openai_api.tools.styles import Style
@@ -112,6 +113,7 @@ def create_app(
     app = App(operations.TITLE, lifespan, lambda: operations.document(passed.access.keyed))
     operation.add_to(app, operations.OPENAI_OPERATIONS, endpoints)
     operation.add_to(app, operations.RESPONSE_OPERATIONS, ResponseEndpoints(source, endpoints))
+    operation.add_to(app, operations.MESSAGE_OPERATIONS, MessageEndpoints(source, endpoints))
     operation.add_to(app, operations.TOKEN_OPERATIONS, TokenEndpoints(source, endpoints.prompts))
     operation.add_to(app, operations.STATE, StateEndpoints(passed, counted.registry, condition, health))
     Failures("drafter", form_of).add_to(app)

@@ -2,12 +2,14 @@
 
 from functools import cache
 
+from specpair.anthropic_api import schemas as anthropic_schemas
+from specpair.anthropic_api.examples import EXAMPLES as ANTHROPIC
+from specpair.anthropic_api.operations import message_operations
 from specpair.http_service.openapi import document as built
 from specpair.http_service.openapi import state
 from specpair.http_service.openapi.document import Examples
 from specpair.http_service.openapi.operation import ALWAYS, Errors, Json
 from specpair.http_service.openapi.state import state_operations
-from specpair.openai_api.openapi import schemas
 from specpair.openai_api.openapi.examples import EXAMPLES as OPENAI
 from specpair.openai_api.openapi.parameters import PARAMETERS
 from specpair.openai_api.operations import openai_operations
@@ -29,6 +31,7 @@ _TEXTS: Errors = (
 STATE = state_operations(ALWAYS)
 OPENAI_OPERATIONS = openai_operations(ALWAYS, _TEXTS)
 RESPONSE_OPERATIONS = response_operations(ALWAYS, _TEXTS)
+MESSAGE_OPERATIONS = message_operations(ALWAYS, _TEXTS)
 TOKEN_OPERATIONS = token_operations(
     ALWAYS, (errors.EngineError, errors.Overloaded, errors.VerifierAway, errors.ModelMismatch)
 )
@@ -37,10 +40,14 @@ SERVICE = built.Service(
     title=TITLE,
     description=_DESCRIPTION,
     key="A key that the drafter serves. Not needed if it has none.",
-    operations=(*OPENAI_OPERATIONS, *RESPONSE_OPERATIONS, *TOKEN_OPERATIONS, *STATE),
-    examples=Examples(OPENAI.requests, {**state.RESPONSES, **OPENAI.responses}, OPENAI.events),
+    operations=(*OPENAI_OPERATIONS, *RESPONSE_OPERATIONS, *MESSAGE_OPERATIONS, *TOKEN_OPERATIONS, *STATE),
+    examples=Examples(
+        {**OPENAI.requests, **ANTHROPIC.requests},
+        {**state.RESPONSES, **OPENAI.responses, **ANTHROPIC.responses},
+        {**OPENAI.events, **ANTHROPIC.events},
+    ),
     parameters=PARAMETERS,
-    refine=schemas.refine,
+    refine=anthropic_schemas.refine,
 )
 
 

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from specpair.anthropic_api.errors import form_of
 from specpair.http_service.replies.failures import Failures
 from specpair.http_service.trailing_slash import without_slash
-from specpair.openai_api.messages.errors import form_of
 from specpair.protocol.errors import ShuttingDown, SpecPairError
 from verifier_server.api import routes
 

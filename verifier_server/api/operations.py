@@ -2,6 +2,8 @@
 
 from fastapi import FastAPI
 
+from specpair.anthropic_api.endpoints import MessageEndpoints
+from specpair.anthropic_api.operations import message_operations
 from specpair.http_service.observability.health import StateEndpoints
 from specpair.http_service.openapi import operation
 from specpair.http_service.openapi.operation import ALWAYS, BODY, Errors, Json, Operation
@@ -150,9 +152,10 @@ _OWN = (
 )
 OPENAI = openai_operations((*_ALWAYS, *_MODEL), _ENGINE)
 RESPONSES = response_operations((*_ALWAYS, *_MODEL), _ENGINE)
+MESSAGES = message_operations((*_ALWAYS, *_MODEL), _ENGINE)
 TOKENS = token_operations((*_ALWAYS, *_MODEL), ())
 STATE = state_operations(_ALWAYS)
-OPERATIONS = (*_OWN, *TOKENS, *STATE, *OPENAI, *RESPONSES)
+OPERATIONS = (*_OWN, *TOKENS, *STATE, *OPENAI, *RESPONSES, *MESSAGES)
 
 
 def add_to(app: FastAPI, state: StateEndpoints, openai_endpoints: Endpoints, source: TextSource) -> None:
@@ -162,3 +165,4 @@ def add_to(app: FastAPI, state: StateEndpoints, openai_endpoints: Endpoints, sou
     operation.add_to(app, STATE, state)
     operation.add_to(app, OPENAI, openai_endpoints)
     operation.add_to(app, RESPONSES, ResponseEndpoints(source, openai_endpoints))
+    operation.add_to(app, MESSAGES, MessageEndpoints(source, openai_endpoints))

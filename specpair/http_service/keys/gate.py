@@ -49,14 +49,18 @@ class Gate:
         A POST makes the service work. It counts against the limits of the caller's key, until its reply is sent.
         Raises RateLimited beyond them.
         """
-        scope, authorization, forwarded = request.scope, b"", []
+        scope, authorization, api_key, forwarded = request.scope, b"", b"", []
         for name, value in scope["headers"]:  # one pass costs less than a look-up for each name
             if name == b"authorization":
                 authorization = value
+            elif name == b"x-api-key":  # as Anthropic's clients send it
+                api_key = value
             elif name in _FORWARDED:
                 forwarded.append(value.decode("latin-1"))
         address = (scope.get("client") or (None,))[0]
         server = (scope.get("server") or (None,))[0]
+        if api_key and not authorization:
+            authorization = b"Bearer " + api_key
         caller = self.access.identify(address, authorization.decode("latin-1"), forwarded, server)
         note_key(caller.key_name)
         in_flight: list[Account] | None = scope.get(_IN_FLIGHT)

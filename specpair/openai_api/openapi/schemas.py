@@ -1,8 +1,10 @@
 """JSON Schema for the checks of OpenAI's requests that are made in code."""
 
+from collections.abc import Mapping
+
 from specpair.http_service.openapi.operation import Json
 from specpair.http_service.openapi.schemas import given, one_of, when
-from specpair.openai_api.messages.fields import TABLE
+from specpair.openai_api.messages.fields import TABLE, Beside
 from specpair.openai_api.messages.requests import MOST_TEXTS
 from specpair.openai_api.responses.fields import TABLE as RESPONSES
 
@@ -12,15 +14,7 @@ _TRUE: Json = {"const": True}
 
 def refine(found: dict[str, Json]) -> None:
     """Add the checks, and the fields that are taken beside those that are used, to the schemas."""
-    for name, beside in (TABLE | RESPONSES).items():
-        schema = found[name]
-        properties = schema["properties"]
-        for field in beside.ignored:
-            properties[field] = {"description": "Taken, without effect."}
-        for field, values in beside.only.items():
-            said = "Not supported: taken with a value that asks for nothing."
-            properties[field] = {"enum": [None, *values], "description": said}
-        schema["additionalProperties"] = {"anyOf": [_exactly(value) for value in beside.empty]}
+    add_fields(found, TABLE | RESPONSES)
     for name in ("ChatRequest", "CompletionRequest"):
         schema = found[name]
         schema["properties"]["best_of"] = {"enum": [None, 1], "description": "Only 1, or the value of `n`."}
@@ -39,6 +33,19 @@ def refine(found: dict[str, Json]) -> None:
     found["Speculative"]["allOf"] = [
         when(given("draft_n", "integer"), {"properties": {"mode": {"not": {"const": "off"}}}})
     ]
+
+
+def add_fields(found: dict[str, Json], table: Mapping[str, Beside]) -> None:
+    """Add the fields that are taken beside those that are used, by a table of them."""
+    for name, beside in table.items():
+        schema = found[name]
+        properties = schema["properties"]
+        for field in beside.ignored:
+            properties[field] = {"description": "Taken, without effect."}
+        for field, values in beside.only.items():
+            said = "Not supported: taken with a value that asks for nothing."
+            properties[field] = {"enum": [None, *values], "description": said}
+        schema["additionalProperties"] = {"anyOf": [_exactly(value) for value in beside.empty]}
 
 
 def _exactly(value: object) -> Json:

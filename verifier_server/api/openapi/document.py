@@ -2,9 +2,9 @@
 
 from functools import cache
 
+from specpair.anthropic_api import schemas as text_schemas
 from specpair.http_service.openapi import document as built
 from specpair.http_service.openapi.operation import Json
-from specpair.openai_api.openapi import schemas as openai_schemas
 from specpair.openai_api.openapi.parameters import PARAMETERS as OPENAI_PARAMETERS
 from specpair.protocol import messages
 from verifier_server.api.openapi import schemas
@@ -54,7 +54,7 @@ _PARAMETERS: dict[str, Json] = {
 
 def _refine(found: dict[str, Json]) -> None:
     schemas.refine(found)
-    openai_schemas.refine(found)
+    text_schemas.refine(found)
 
 
 SERVICE = built.Service(

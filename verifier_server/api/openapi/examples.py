@@ -2,6 +2,7 @@
 
 import json
 
+from specpair.anthropic_api.examples import EXAMPLES as ANTHROPIC
 from specpair.http_service.openapi import state
 from specpair.http_service.openapi.document import Examples
 from specpair.http_service.openapi.operation import Json
@@ -161,7 +162,7 @@ _EVENTS: dict[str, tuple[tuple[str, str], ...]] = {  # by path: event names and 
 }
 
 EXAMPLES = Examples(
-    {**_REQUESTS, **OPENAI.requests},
-    {**state.RESPONSES, **_RESPONSES, **OPENAI.responses},
-    {**_EVENTS, **OPENAI.events},
+    {**_REQUESTS, **OPENAI.requests, **ANTHROPIC.requests},
+    {**state.RESPONSES, **_RESPONSES, **OPENAI.responses, **ANTHROPIC.responses},
+    {**_EVENTS, **OPENAI.events, **ANTHROPIC.events},
 )

@@ -9,6 +9,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from pydantic import BaseModel
 
 from drafter_client.serve import operations as drafter
+from specpair.anthropic_api.requests import CountRequest, MessagesRequest
 from specpair.http_service.openapi.document import Service, document
 from specpair.http_service.openapi.operation import Operation
 from specpair.http_service.openapi.state import UNHEALTHY
@@ -117,6 +118,8 @@ def test_request_examples_are_valid(service: Service) -> None:
         "ChatRequest": ChatRequest,
         "CompletionRequest": CompletionRequest,
         "ResponseRequest": ResponseRequest,
+        "MessagesRequest": MessagesRequest,
+        "CountRequest": CountRequest,
     }
     ours = {each.request.__name__: each.request for each in service.operations if each.request is not None}
     for name, examples in service.examples.requests.items():

@@ -1,0 +1,92 @@
+"""The messages of a conversation, and the blocks that they consist of, as Anthropic's requests have them."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from specpair.anthropic_api.fields import TABLE
+from specpair.openai_api.messages.objects import Object
+
+
+class _Object(Object):
+    table = TABLE
+
+
+class TextBlock(_Object):
+    """A block of text."""
+
+    type: Annotated[Literal["text"], Field(description="Only text.")]
+    text: Annotated[str, Field(description="The text.")]
+
+
+Text = Annotated[
+    str | Annotated[list[TextBlock], Field(fail_fast=True)], Field(description="A string, or blocks of text.")
+]
+
+
+class ThinkingBlock(_Object):
+    """The thoughts before an earlier answer. They go to the chat template with it."""
+
+    type: Annotated[Literal["thinking"], Field(description="What this is.")]
+    thinking: Annotated[str, Field(description="The thoughts.")]
+
+
+class RedactedBlock(_Object):
+    """Thoughts that only another service can read. Has no effect."""
+
+    type: Annotated[Literal["redacted_thinking"], Field(description="What this is.")]
+
+
+class ToolUseBlock(_Object):
+    """A call of a tool in an earlier answer."""
+
+    type: Annotated[Literal["tool_use"], Field(description="What this is.")]
+    id: Annotated[str, Field(description="What the answer of the tool refers to.")]
+    name: Annotated[str, Field(description="The tool's name.")]
+    input: Annotated[dict[str, Any], Field(description="The arguments.")]
+
+
+class ToolResultBlock(_Object):
+    """The answer of a tool."""
+
+    type: Annotated[Literal["tool_result"], Field(description="What this is.")]
+    tool_use_id: Annotated[str, Field(description="The call's.")]
+    content: Annotated[Text | None, Field(description="What the tool says.")] = None
+
+
+_TYPES = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
+
+
+def _type(given: Any) -> str | None:
+    """The tag of a block. In brackets, as the names of types are: errors leave these out of a path."""
+    found = given.get("type") if isinstance(given, dict) else getattr(given, "type", None)
+    return f"[{found}]" if found in _TYPES else None
+
+
+Block = Annotated[
+    Annotated[TextBlock, Tag("[text]")]
+    | Annotated[ThinkingBlock, Tag("[thinking]")]
+    | Annotated[RedactedBlock, Tag("[redacted_thinking]")]
+    | Annotated[ToolUseBlock, Tag("[tool_use]")]
+    | Annotated[ToolResultBlock, Tag("[tool_result]")],
+    Discriminator(
+        _type,
+        custom_error_type="block",
+        custom_error_message=f"blocks are of the types {', '.join(_TYPES)}: leave others out",
+    ),
+]
+
+
+class TurnMessage(_Object):
+    """A message of a conversation."""
+
+    role: Annotated[Literal["user", "assistant", "system"], Field(description="Who says it.")]
+    content: Annotated[
+        str | Annotated[list[Block], Field(fail_fast=True)], Field(description="A string, or blocks of content.")
+    ]
+
+
+def joined(text: str | Sequence[TextBlock] | None, between: str) -> str:
+    """The text of a content, with `between` its blocks."""
+    return text if isinstance(text, str) else between.join(block.text for block in text or ())

@@ -1,0 +1,116 @@
+"""A request of Anthropic's as one for a chat."""
+
+import json
+from typing import Any, NamedTuple
+
+from specpair.anthropic_api.blocks import (
+    Block,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    TurnMessage,
+    joined,
+)
+from specpair.anthropic_api.requests import TEXT_FIELDS, Conversation, CustomTool, CustomToolChoice, MessagesRequest
+from specpair.openai_api.messages.requests import ChatRequest
+from specpair.openai_api.translated.names import chat_of, given
+
+_NAMES = {
+    "response_format": "output_config.format",
+    "json_schema": "output_config.format.schema",
+    "reasoning_effort": "output_config.effort",
+    "max_completion_tokens": "max_tokens",
+    "stop": "stop_sequences",
+}
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+Json = dict[str, Any]
+
+
+class Asked(NamedTuple):
+    """The chat of a request, and the names of its parameters there."""
+
+    chat: ChatRequest
+    names: dict[str, str]
+
+
+def asked_of(request: Conversation) -> Asked:
+    """The chat of a request. Raises InvalidRequest, in the request's names."""
+    system = joined(request.system, "\n\n")
+    messages: list[Json] = [{"role": "system", "content": system}] if system else []
+    origins = ["system"] if system else []
+    tools: dict[str, str] = {}  # names by the ids of their calls
+    for at, message in enumerate(request.messages):
+        made = _messages(message, tools)
+        messages += made
+        origins += [f"messages.{at}"] * len(made)
+    config, choice = request.output_config, request.tool_choice
+    body: Json = {
+        "model": request.model,
+        "messages": messages,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "tools": [_tool(each) for each in request.tools or ()],
+        "tool_choice": None if choice is None else _choice(choice),
+        "parallel_tool_calls": None if choice is None else not choice.disable_parallel_tool_use,
+        "reasoning_effort": None if config is None else config.effort,
+    }
+    if config is not None and config.format is not None:
+        body["response_format"] = {"type": "json_schema", "schema": config.format.schema_}
+    if request.thinking is not None and request.thinking.type != "adaptive":
+        body["chat_template_kwargs"] = {"enable_thinking": request.thinking.type == "enabled"}
+    if isinstance(request, MessagesRequest):
+        body |= {"max_completion_tokens": request.max_tokens, "stop": request.stop_sequences}
+        body |= given(request, TEXT_FIELDS)
+        if request.speculative is not None:
+            body["speculative"] = request.speculative.model_dump()
+    # The longest beginning of a path counts, and what is none of these has the same name.
+    names = _NAMES | {f"messages.{at}": name for at, name in enumerate(origins)}
+    names |= {f"tools.{at}.function": f"tools.{at}" for at in range(len(request.tools or ()))}
+    names |= {f"tools.{at}.function.parameters": f"tools.{at}.input_schema" for at in range(len(request.tools or ()))}
+    return Asked(chat_of(body, names), names)
+
+
+def _tool(tool: CustomTool) -> Json:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
+    return {"type": "function", "function": function | {"strict": tool.strict}}
+
+
+def _choice(choice: CustomToolChoice) -> Any:
+    if choice.type == "tool":
+        return {"type": "function", "function": {"name": choice.name}}
+    return _CHOICES[choice.type]
+
+
+def _messages(message: TurnMessage, tools: dict[str, str]) -> list[Json]:
+    """A message as those of a chat: what tools answered, and what the user says.
+
+    `tools`: the names of tools by the ids of their calls, which are added.
+    """
+    if isinstance(message.content, str):
+        return [{"role": message.role, "content": message.content}]
+    if message.role == "assistant":
+        return [_answer(message.content, tools)]
+    made = [_result(block, tools) for block in message.content if isinstance(block, ToolResultBlock)]
+    said = [block for block in message.content if isinstance(block, TextBlock)]
+    return [*made, {"role": message.role, "content": joined(said, "\n")}] if said or not made else made
+
+
+def _result(block: ToolResultBlock, tools: dict[str, str]) -> Json:
+    message = {"role": "tool", "tool_call_id": block.tool_use_id, "content": joined(block.content, "\n")}
+    return message | ({"name": tools[block.tool_use_id]} if block.tool_use_id in tools else {})
+
+
+def _answer(blocks: list[Block], tools: dict[str, str]) -> Json:
+    text = "".join(block.text for block in blocks if isinstance(block, TextBlock))
+    thoughts = "".join(block.thinking for block in blocks if isinstance(block, ThinkingBlock))
+    calls: list[Json] = []
+    for block in blocks:
+        if isinstance(block, ToolUseBlock):
+            tools[block.id] = block.name
+            function = {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)}
+            calls.append({"id": block.id, "type": "function", "function": function})
+    answer: Json = {"role": "assistant", "content": text or (None if calls else "")}
+    if thoughts:
+        answer["reasoning_content"] = thoughts
+    return answer | ({"tool_calls": calls} if calls else {})

@@ -1,0 +1,34 @@
+"""Errors as Anthropic's endpoints report them, and which endpoints report them so."""
+
+from typing import Any
+
+from specpair.http_service.observability.request_context import current
+from specpair.http_service.openapi.operation import ErrorForm
+from specpair.openai_api.messages import errors as openai_errors
+from specpair.protocol.errors import SpecPairError
+
+_TYPES = {  # by status
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
+
+def error_body(error: SpecPairError) -> dict[str, Any]:
+    """The JSON object of an error, which has the code and the parameter that OpenAI's endpoints tell, too."""
+    status = openai_errors.status(error)
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    told = openai_errors.error_body(error)["error"] | {"type": kind}
+    context = current()
+    return {"type": "error", "error": told, "request_id": None if context is None else context.request_id}
+
+
+FORM = ErrorForm(openai_errors.status, error_body, ("code", "type", "message", "param"))
+
+
+def form_of(path: str) -> ErrorForm:
+    """How a service with OpenAI's and Anthropic's endpoints reports errors at a path."""
+    return FORM if path == "/v1/messages" or path.startswith("/v1/messages/") else openai_errors.form_of(path)

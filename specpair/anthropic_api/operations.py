@@ -1,0 +1,42 @@
+"""Anthropic's endpoints as operations, which both services register and describe in their OpenAPI documents."""
+
+from specpair.anthropic_api.endpoints import MessageEndpoints
+from specpair.anthropic_api.errors import FORM
+from specpair.anthropic_api.objects import EVENTS, MessageReply, TokenCount
+from specpair.anthropic_api.requests import CountRequest, MessagesRequest
+from specpair.http_service.openapi.operation import BODY, Errors, Operation
+from specpair.protocol import errors
+
+_PROMPT: Errors = (errors.UnknownModel, errors.EmptyPrompt, errors.PromptTooLong, errors.NoChatTemplate)
+
+
+def message_operations(always: Errors, texts: Errors) -> tuple[Operation, ...]:
+    """The operations; their endpoints are methods of `MessageEndpoints`.
+
+    The arguments are errors of the service: `always` of any request, `texts` of a text.
+    """
+    asked = (*always, *BODY, *_PROMPT, *texts)
+    return (
+        Operation(
+            "POST",
+            "/v1/messages",
+            MessageEndpoints.create_message,
+            "Anthropic's",
+            MessageReply,
+            (*asked, errors.TokenOutOfRange, errors.ModeUnavailable),
+            request=MessagesRequest,
+            events=tuple(EVENTS.items()),
+            last=("message_stop", "error"),
+            form=FORM,
+        ),
+        Operation(
+            "POST",
+            "/v1/messages/count_tokens",
+            MessageEndpoints.count_tokens,
+            "Anthropic's",
+            TokenCount,
+            asked,
+            request=CountRequest,
+            form=FORM,
+        ),
+    )
