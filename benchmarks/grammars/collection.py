@@ -27,7 +27,7 @@ from specpair.engines.load_options import LoadOptions
 from specpair.engines.vocabulary import Vocabulary
 from specpair.grammar.compiling import Grammars
 from specpair.protocol.errors import InvalidRequest
-from specpair.speculation.sampling.grammar import LONGEST_GRAMMAR, GrammarText
+from specpair.speculation.sampling.grammar import LONGEST_SCHEMA, GrammarText
 
 FLAGS = {"model": str(DEFAULT_TARGET), "schemas": 300, "tokens": 200}
 
@@ -66,7 +66,7 @@ def _measure(vocabulary: Vocabulary, paths: list[Path], tokens: int, report: Rep
         text = json.dumps(json.loads(path.read_text(encoding="utf-8")))
         began = time.perf_counter()
         try:
-            if len(text) > LONGEST_GRAMMAR:
+            if len(text) > LONGEST_SCHEMA:
                 raise InvalidRequest(f"json_schema: {len(text)} characters")
             state = grammars(GrammarText("json_schema", text))
         except InvalidRequest as error:

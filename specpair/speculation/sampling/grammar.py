@@ -12,8 +12,8 @@ from specpair.options.option import option, options_of
 from specpair.speculation.sampling.processor_options import ProcessorContext, ProcessorOptions
 from specpair.speculation.sampling.row_changes import LogitProcessor
 
-LONGEST_GRAMMAR = 256 * 1024  # characters of a schema or a grammar: larger ones take seconds to compile
-LONGEST_REGEX = 16 * 1024
+LONGEST_SCHEMA = 256 * 1024  # characters: larger ones take seconds to compile
+LONGEST_GRAMMAR, LONGEST_REGEX = 32 * 1024, 8 * 1024
 MOST_CHOICES = 1000
 
 
@@ -41,8 +41,8 @@ def _wrong_schema(schema: Any) -> str | None:
         return f"json_schema is not JSON: {error}"
     except RecursionError:
         return "json_schema is nested too deeply"
-    if size > LONGEST_GRAMMAR:
-        return f"json_schema has {size} characters as JSON, at most {LONGEST_GRAMMAR} are taken"
+    if size > LONGEST_SCHEMA:
+        return f"json_schema has {size} characters as JSON, at most {LONGEST_SCHEMA} are taken"
     return None
 
 
@@ -59,8 +59,8 @@ def _wrong_choices(choices: Any) -> str | None:
         return "choice holds an empty text: give each at least one character"
     if len(choices) > MOST_CHOICES:
         return f"choice has {len(choices)} texts, at most {MOST_CHOICES} are taken"
-    if sum(map(len, choices)) > LONGEST_GRAMMAR:
-        return f"choice has more than {LONGEST_GRAMMAR} characters"
+    if sum(map(len, choices)) > LONGEST_SCHEMA:
+        return f"choice has more than {LONGEST_SCHEMA} characters"
     return None
 
 

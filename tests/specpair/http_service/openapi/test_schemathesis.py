@@ -37,7 +37,7 @@ def _verifier(script: Script = SCRIPT) -> Iterator[str]:
     backend = ScriptedBackend(script, slots=4)
     backend.chat_template = CHATML
     draft = ScriptedBackend(Script(seed=2, agreement=0.7), slots=4)
-    live = LiveServer(Settings(backend="scripted", api_key=KEY, max_body_bytes=65536), backend, draft=draft)
+    live = LiveServer(Settings(backend="scripted", api_key=KEY), backend, draft=draft)
     live.http.headers["Authorization"] = f"Bearer {KEY}"
     live.wait_until_ready()
     try:
