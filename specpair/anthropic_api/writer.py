@@ -1,8 +1,9 @@
 """Writes an answer as a message of Anthropic's, and as the events of its stream."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
+
+from pydantic_core import from_json
 
 from specpair.anthropic_api.errors import error_body
 from specpair.anthropic_api.objects import (
@@ -110,5 +111,11 @@ def _content(block: Block, *, ended: bool) -> Content:
     if block.kind == "thoughts":
         return ContentThinking(type="thinking", thinking=text, signature="")
     if block.kind == "call":
-        return ContentToolUse(type="tool_use", id=block.id, name=block.name, input=json.loads(text or "{}"))
+        return ContentToolUse(type="tool_use", id=block.id, name=block.name, input=_input(text))
     return ContentText(type="text", text=text, citations=None)
+
+
+def _input(text: str) -> dict[str, Any]:
+    """The arguments in their JSON text: those that are there, if the text was cut, as the client reads a stream."""
+    found = from_json(text or "{}", allow_partial=True)
+    return found if isinstance(found, dict) else {}

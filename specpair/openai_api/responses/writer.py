@@ -82,7 +82,7 @@ class ResponseWriter:
         assert self._ended is not None
         return self._ended
 
-    def _event(self, name: str, **fields: Any) -> Event:
+    def _event(self, name: str, /, **fields: Any) -> Event:
         return Event(name, EVENTS[name](type=name, sequence_number=next(self._numbers), **fields))
 
     def _events(self, step: Step) -> list[Event]:

@@ -1,0 +1,121 @@
+"""Calls of tools and thoughts in messages, with Anthropic's own client and types, whole and streamed, at both ends."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import pytest
+
+from tests.specpair.openai_api.parrot import parrots
+
+LOOK = '<tool_call>\n{"name": "look", "arguments": {"town": "Köln"}}\n</tool_call>'
+ADD = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
+
+
+def _tool(name: str, **properties: str) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {key: {"type": kind} for key, kind in properties.items()}}
+    return {"name": name, "description": "Works", "input_schema": schema | {"required": [*properties]}}
+
+
+TOOLS: list[Any] = [_tool("look", town="string"), _tool("add", a="integer", b="integer")]
+
+
+@pytest.fixture(scope="module", params=["target", "drafter"])
+def client(request: pytest.FixtureRequest) -> Iterator[anthropic.Anthropic]:
+    with parrots(request.param) as url, anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as client:
+        yield client
+
+
+def _message(client: anthropic.Anthropic, messages: Any, *, stream: bool = False, **options: Any) -> Any:
+    """The answer, put together by the client if it is streamed. `messages`: or what the user says."""
+    said = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+    given: dict[str, Any] = {
+        "model": "",
+        "max_tokens": 200,
+        "messages": said,
+        "tools": TOOLS,
+        "extra_body": {"seed": 1},
+    } | options
+    if not stream:
+        return client.messages.create(**given)
+    with client.messages.stream(**given) as streamed:
+        return streamed.get_final_message()
+
+
+def _called(message: Any) -> list[tuple[str, Any]]:
+    return [(block.name, block.input) for block in message.content if block.type == "tool_use"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_calls_are_blocks_behind_the_text(client: anthropic.Anthropic, stream: bool) -> None:
+    message = _message(client, f"Well.\n{LOOK}\n{ADD}", stream=stream)
+    assert [block.type for block in message.content] == ["text", "tool_use", "tool_use"]
+    assert _called(message) == [("look", {"town": "Köln"}), ("add", {"a": 1, "b": 2})]
+    assert message.content[0].text.strip() == "Well." and message.stop_reason == "tool_use"
+    assert len({block.id for block in message.content[1:]}) == 2
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_thoughts_are_a_block_before_the_text(client: anthropic.Anthropic, stream: bool) -> None:
+    thinking = {"thinking": {"type": "adaptive"}}
+    message = _message(client, f"<think>\nWhy?\n</think>\n\nWell.\n{LOOK}", stream=stream, **thinking)
+    assert [block.type for block in message.content] == ["thinking", "text", "tool_use"]
+    assert message.content[0].thinking.strip() == "Why?" and message.content[1].text.strip() == "Well."
+
+
+def test_a_loop_of_calls_and_results(client: anthropic.Anthropic) -> None:
+    messages: list[Any] = [{"role": "user", "content": LOOK}]
+    for at, text in enumerate((ADD, LOOK, "Done.")):
+        message = _message(client, messages, stream=bool(at % 2))
+        assert _called(message)
+        results = [
+            {"type": "tool_result", "tool_use_id": block.id, "content": "12"}
+            for block in message.content
+            if block.type == "tool_use"
+        ]
+        messages.append({"role": "assistant", "content": [block.to_dict() for block in message.content]})
+        messages.append({"role": "user", "content": [*results, {"type": "text", "text": text}]})
+    last = _message(client, messages)
+    assert [block.text for block in last.content] == ["Done."] and last.stop_reason == "end_turn"
+
+
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "add"}])
+def test_a_call_that_must_come_is_valid(client: anthropic.Anthropic, choice: Any) -> None:
+    message = _message(client, "No!", tool_choice=choice | {"disable_parallel_tool_use": True})
+    ((name, arguments),) = _called(message)
+    assert message.stop_reason == "tool_use" and isinstance(arguments, dict)
+    assert name == "add" or choice["type"] == "any"
+
+
+def test_without_a_choice_of_tools_a_text_is_a_text(client: anthropic.Anthropic) -> None:
+    message = _message(client, LOOK, tool_choice={"type": "none"})
+    assert [block.text for block in message.content] == [LOOK]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_limit_cuts_a_call(client: anthropic.Anthropic, stream: bool) -> None:
+    message = _message(client, LOOK, stream=stream, max_tokens=len(LOOK.encode()) - 20)
+    assert message.stop_reason == "max_tokens"
+
+
+def test_tools_count_as_tokens(client: anthropic.Anthropic) -> None:
+    messages: Any = [{"role": "user", "content": "Hi"}]
+    bare, with_tools = (client.messages.count_tokens(model="", messages=messages, tools=tools) for tools in ([], TOOLS))
+    usage = _message(client, "Hi").usage
+    assert bare.input_tokens < with_tools.input_tokens == usage.input_tokens + usage.cache_read_input_tokens
+
+
+@pytest.mark.parametrize(
+    ("given", "parameter"),
+    [
+        ({"tools": [{"name": "no name", "input_schema": {}}]}, "tools.0.name"),
+        ({"tools": [{"name": "x"}]}, "tools.0.input_schema"),
+        ({"tool_choice": {"type": "tool", "name": "other"}}, "tool_choice"),
+        ({"tool_choice": {"type": "tool"}}, "tool_choice"),
+    ],
+)
+def test_what_is_wrong_is_named(client: anthropic.Anthropic, given: Any, parameter: str) -> None:
+    with pytest.raises(anthropic.BadRequestError) as refused:
+        _message(client, "x", **given)
+    body: Any = refused.value.body
+    assert body["error"]["param"] == parameter
