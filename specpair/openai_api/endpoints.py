@@ -2,10 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,9 +15,8 @@ from specpair.http_service.keys.access import Caller
 from specpair.http_service.replies.event_stream import EventStream, unless_disconnected
 from specpair.http_service.replies.json_reply import JsonReply
 from specpair.openai_api.answers.answer import PLAIN, AnswerForm
-from specpair.openai_api.answers.forced import grammar_of_calls, of_tools
+from specpair.openai_api.answers.forced import kept_to, of_tools
 from specpair.openai_api.answers.form import form_of
-from specpair.openai_api.answers.thoughts import markers_of
 from specpair.openai_api.generation import Choices, MakeTexts, Order
 from specpair.openai_api.limits import check_bias, check_draft_n, check_model, check_size
 from specpair.openai_api.messages import replies
@@ -96,14 +96,13 @@ class Endpoints:
         target = self._target(message.model)
         form = ChatFormat(target.vocabulary, bool(message.logprobs))
         parts = await self.prompts.rendered(message, target)
-        answer = form_of(message, target.chat_template, parts, self._style)
-        thoughts = markers_of(target.chat_template)
-        grammar = await asyncio.to_thread(grammar_of_calls, message, answer, thoughts, target.vocabulary)
+        answer = form_of(message, target, parts, self._style)
+        keeps = await asyncio.to_thread(kept_to, message, answer, target)
         prompt = await self.prompts.of_parts(parts, target)
         try:
-            return await self._texts(message, target, form, [prompt], caller, began, answer, grammar)
+            return await self._texts(message, target, form, [prompt], caller, began, answer, keeps)
         except InvalidRequest as error:
-            raise error if grammar is None else of_tools(error) from None
+            raise of_tools(error) if "grammar" in keeps else error from None
 
     async def _reply(self, request: Request, stream: bool, texts: MakeTexts) -> Response:
         run = await texts()
@@ -156,7 +155,7 @@ class Endpoints:
         caller: Caller,
         began: float,
         answer: AnswerForm = PLAIN,
-        grammar: str | None = None,
+        keeps: Mapping[str, Any] = MappingProxyType({}),
     ) -> Choices:
         prediction = None
         if message.prediction is not None:
@@ -169,7 +168,7 @@ class Endpoints:
         wanted = [
             TextRequest(ids, spec, prediction, target.identity, speculative)
             for ids in prompts
-            for spec in message.specs(grammar)
+            for spec in message.specs(keeps)
         ]
         order = Order(
             form,
@@ -181,7 +180,7 @@ class Endpoints:
             message.include_usage,
             message.continuous_usage,
             answer,
-            grammar is not None,
+            "grammar" in keeps,
         )
         texts = await self._open(wanted, caller)
         return Choices(order, texts, began, int(time.time()))

@@ -1,11 +1,13 @@
-"""The grammar to which an answer keeps whose calls must come, or must fit."""
+"""What an answer keeps to: calls that must come or must fit, and a grammar that begins behind thoughts."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.openai_api.answers.answer import AnswerForm
-from specpair.openai_api.answers.thoughts import Markers
+from specpair.openai_api.answers.thoughts import Markers, markers_of
 from specpair.openai_api.messages.requests import ChatRequest
+from specpair.openai_api.texts import Target
 from specpair.openai_api.tools.grammar import calls_grammar
 from specpair.openai_api.tools.notation import Tools
 from specpair.openai_api.tools.styles import NOTATIONS
@@ -14,18 +16,27 @@ from specpair.protocol.errors import InvalidRequest
 _KEPT = "control tokens"  # under which a vocabulary keeps them
 
 
-def grammar_of_calls(message: ChatRequest, form: AnswerForm, thoughts: Markers | None, names: Vocabulary) -> str | None:
-    """The grammar of an answer in Lark; None: it is free.
+def kept_to(message: ChatRequest, form: AnswerForm, target: Target) -> dict[str, Any]:
+    """Further options of the texts.
 
-    `form`: how the answer is read.
-    `thoughts`: the markers of thoughts that the chat template shows; the grammar begins behind these.
-    `names`: the target's vocabulary.
+    `form`: how they are read.
 
     Raises InvalidRequest for parameters that cannot be kept to.
     """
+    if message.has_grammar and form.markers is not None:
+        return {"grammar_after": form.markers.end}
+    grammar = _calls(message, form, markers_of(target.chat_template), target.vocabulary)
+    return {} if grammar is None else {"grammar": grammar}
+
+
+def _calls(message: ChatRequest, form: AnswerForm, thoughts: Markers | None, vocabulary: Vocabulary) -> str | None:
+    """The grammar of an answer with calls, in Lark; None: it is free.
+
+    `thoughts`: the markers of thoughts that the chat template shows; the grammar begins behind these.
+    """
     if form.style is None or not (message.must_call or any(tool.function.strict for tool in message.callable_tools)):
         return None
-    writing, control = NOTATIONS[form.style].writing(), _control_tokens(names)
+    writing, control = NOTATIONS[form.style].writing(), _control_tokens(vocabulary)
     markers = {text: control[text] for text in writing.tokens if text in control}
     tools = _tools(message, form)
     grammar = calls_grammar(writing, tools, markers, parallel=not form.one_call, free=not message.must_call)

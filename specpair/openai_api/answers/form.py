@@ -7,23 +7,29 @@ from specpair.engines.vocabulary import Part
 from specpair.openai_api.answers.answer import AnswerForm
 from specpair.openai_api.answers.thoughts import THINK, markers_of
 from specpair.openai_api.messages.requests import ChatRequest
+from specpair.openai_api.texts import Target
 from specpair.openai_api.tools.styles import Style, style_of
 
 _style_of = lru_cache(maxsize=8)(style_of)  # it looks through the whole template
 
 
-def form_of(message: ChatRequest, template: str | None, prompt: Sequence[Part], style: Style | None) -> AnswerForm:
+def form_of(message: ChatRequest, target: Target, prompt: Sequence[Part], style: Style | None) -> AnswerForm:
     """How the answers to a conversation are read.
 
-    `prompt`: the rendered template.
+    `prompt`: the rendered chat template.
     `style`: how the model writes calls; None: as its template shows.
     """
     tools = {tool.function.name: tool.function.parameters or {} for tool in message.callable_tools}
+    template = target.chat_template
     markers = markers_of(template) or THINK
-    tail = "".join(part.text for part in prompt[-3:]).rstrip()
+    begun = "".join(part.text for part in prompt[-3:]).rstrip().endswith(markers.begin)
+    # A grammar leaves room for thoughts if it begins behind them.
+    behind = message.grammar_after or (
+        markers.end if begun and markers.end.encode() in target.vocabulary.pieces else ""
+    )
     return AnswerForm(
-        markers=None if message.has_grammar else markers,  # which begins with the text
-        begun=tail.endswith(markers.begin),
+        markers=markers if not message.has_grammar or behind == markers.end else None,
+        begun=begun,
         apart=message.thoughts_apart,
         style=(style or _style_of(template)) if tools else None,
         tools=tools,

@@ -1,7 +1,8 @@
 """The requests of OpenAI's endpoints, as far as they are supported. `fields` says what happens to others."""
 
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, create_model, model_validator
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
         seed: int | None
         min_tokens: int | None
         logit_bias: dict[str, float] | None
+        grammar_after: str | None
 
 else:
     _WithOptions = create_model("_WithOptions", __base__=Object, **text_fields())
@@ -179,8 +181,8 @@ class _Generation(_WithOptions):
         """For how many of the likeliest tokens log probabilities are wanted; None: for none."""
         raise NotImplementedError
 
-    def specs(self, calls: str | None = None) -> list[TextSpec]:
-        """The options of each choice. `calls`: a grammar of the calls to which they keep."""
+    def specs(self, keeps: Mapping[str, Any] = MappingProxyType({})) -> list[TextSpec]:
+        """The options of each choice. `keeps`: further ones."""
         options = options_of(TextSpec)
         given = {
             name: options[name].of_json(getattr(self, name))
@@ -189,8 +191,9 @@ class _Generation(_WithOptions):
         }
         for grammar in self._grammars.values():
             given |= {name: options[name].of_json(value) for name, value in grammar.items()}
-        given |= {} if calls is None else {"grammar": calls}
-        given = {"temperature": 1.0} | given | {"max_tokens": self.limit, "logprobs": self.top_logprobs_wanted}
+        given = (
+            {"temperature": 1.0} | given | {**keeps} | {"max_tokens": self.limit, "logprobs": self.top_logprobs_wanted}
+        )
         given["top_k"] = max(0, given.get("top_k", 0))
         if self.ignore_eos:
             given["min_tokens"] = MOST_MIN_TOKENS

@@ -32,8 +32,9 @@ TEMPLATE = (
 class Parrot(ScriptedBackend):
     """Its other tokens stay possible, so that a grammar can forbid what the user says."""
 
-    def __init__(self, template: str = TEMPLATE) -> None:
-        super().__init__(Script(seed=2), slots=4, context_length=4096, max_batch_tokens=512)
+    def __init__(self, template: str = TEMPLATE, *, size: int = 258) -> None:
+        """`size`: of its vocabulary."""
+        super().__init__(Script(seed=2, vocabulary_size=size), slots=4, context_length=4096, max_batch_tokens=512)
         self.chat_template = template
 
     def logits_after(self, tokens: Sequence[int]) -> Logits:
@@ -51,15 +52,22 @@ class Parrot(ScriptedBackend):
 def parrots(kind: str, template: str = TEMPLATE, style: Style | None = None) -> Iterator[str]:
     """The address of a service: the verifier's (target), or the drafter's. `style`: its setting."""
     settings = {} if style is None or kind == "drafter" else {"tool_style": style.value}
-    live = LiveServer(settings_of(max_body_bytes=65536, **settings), Parrot(template))
-    live.wait_until_ready()
-    try:
+    with parrot_alone(Parrot(template), **settings) as verifier:
         if kind == "target":
-            yield live.url
+            yield verifier
             return
-        pair = Pair(live.url, DraftModel(Path("2"), "scripted"), texts=4)
+        pair = Pair(verifier, DraftModel(Path("2"), "scripted"), texts=4)
         with served(create_app(pair, Options(), texts=4, queue=16, tool_style=style)) as url:
             yield url
+
+
+@contextmanager
+def parrot_alone(parrot: Parrot, **settings: Any) -> Iterator[str]:
+    """The address of a verifier with this model."""
+    live = LiveServer(settings_of(max_body_bytes=65536, **settings), parrot)
+    live.wait_until_ready()
+    try:
+        yield live.url
     finally:
         live.close()
 

@@ -1,13 +1,26 @@
 """Thoughts before an answer, at both ends, whole and streamed: apart from the content, and counted."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import openai
 import pytest
 
-from tests.specpair.openai_api.parrot import LOOK, SWITCH, TEMPLATE, TOOLS, asked, called, client_of, parrots
+from specpair.engines.backend import Logits
+from specpair.engines.vocabulary import Kind
+from tests.specpair.openai_api.parrot import (
+    LOOK,
+    SWITCH,
+    TEMPLATE,
+    TOOLS,
+    Parrot,
+    asked,
+    called,
+    client_of,
+    parrot_alone,
+    parrots,
+)
 
 THOUGHTS = "<think>\nWhy 7?\n</think>\n\n"
 BEGUN = {"chat_template_kwargs": {"think": True}}
@@ -96,3 +109,26 @@ def test_earlier_thoughts_are_the_template_s_to_show() -> None:
             usage = client.chat.completions.create(**body).usage
             counts.append(usage.prompt_tokens if usage else 0)
     assert counts[0] - counts[1] == len("cd")
+
+
+class Thinker(Parrot):
+    """A parrot with the end of thoughts as a token."""
+
+    def __init__(self) -> None:
+        super().__init__(TEMPLATE + "{# <think> #}", size=259)
+        self.vocabulary.pieces[-1] = b"</think>"
+        self.vocabulary.kinds[-1] = Kind.CONTROL
+
+    def logits_after(self, tokens: Sequence[int]) -> Logits:
+        logits = super().logits_after(tokens)
+        if bytes(token for token in tokens if token < 256).endswith(b"Why 7?"):
+            logits[-1] = 90.0 if tokens[-1] < 256 else -90.0
+        return logits
+
+
+def test_a_grammar_begins_behind_thoughts_that_the_prompt_has_begun() -> None:
+    with parrot_alone(Thinker()) as url, client_of(url) as client:
+        schema = {"json_schema": {"type": "object", "properties": {"a": {"enum": [1]}}, "additionalProperties": False}}
+        for stream in (False, True):
+            thoughts, content, count = told(client, "Why 7?", stream=stream, extra_body=BEGUN | schema, max_tokens=60)
+            assert (thoughts, count) == ("Why 7?", len("Why 7?") + 1) and content in ('{"a": 1}', "{}")
