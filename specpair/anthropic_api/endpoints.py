@@ -7,7 +7,7 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
-from specpair.anthropic_api.conversation import Asked, asked_of
+from specpair.anthropic_api.conversation import asked_of
 from specpair.anthropic_api.objects import TokenCount
 from specpair.anthropic_api.requests import CountRequest, MessagesRequest
 from specpair.anthropic_api.writer import MessageWriter
@@ -15,9 +15,8 @@ from specpair.http_service.replies.json_reply import JsonReply
 from specpair.openai_api.endpoints import Endpoints
 from specpair.openai_api.generation import Choices
 from specpair.openai_api.limits import check_model
-from specpair.openai_api.messages.parameters import read_request
 from specpair.openai_api.texts import TextSource
-from specpair.openai_api.translated.names import renamed
+from specpair.openai_api.translated.names import renamed, translated
 from specpair.openai_api.translated.running import answer
 from specpair.protocol.errors import SpecPairError
 
@@ -32,7 +31,9 @@ class MessageEndpoints:
         """Answer a conversation: JSON, or server-sent events with `stream`."""
         began, caller = time.monotonic(), self._source.admit(request)
         self._chats.places.check()
-        message, asked = await self._source.read(request, _read)
+        message, asked = await self._source.read(
+            request, lambda body: translated(MessagesRequest, body, lambda message: (message, asked_of(message)))
+        )
         make = partial(self._chats.answers, asked.chat, caller, began)
 
         def writer(choices: Choices) -> MessageWriter:
@@ -43,7 +44,7 @@ class MessageEndpoints:
     async def count_tokens(self, request: Request) -> Response:
         """How many tokens the prompt of a conversation has."""
         self._source.admit(request)
-        asked = await self._source.read(request, lambda body: asked_of(read_request(CountRequest, body)))
+        asked = await self._source.read(request, lambda body: translated(CountRequest, body, asked_of))
         target = self._source.target()
         check_model(asked.chat.model, target)
         try:
@@ -52,8 +53,3 @@ class MessageEndpoints:
             raise renamed(error, asked.names) from None
         ids = await self._source.encoding(lambda vocabulary: vocabulary.encode_parts(parts))
         return JsonReply(TokenCount(input_tokens=len(ids)).json_bytes())
-
-
-def _read(body: bytes) -> tuple[MessagesRequest, Asked]:
-    message = read_request(MessagesRequest, body)
-    return message, asked_of(message)

@@ -16,7 +16,7 @@ R = TypeVar("R", bound=BaseModel)
 
 _MOST_DIGITS = 4300  # more take long to read; Python's own limit
 _LONGEST_NAME = 80  # characters of a name in an error
-_TOO_DEEP = "the body is nested too deeply"
+TOO_DEEP = "the body is nested too deeply"
 _UNICODE = "a string in the body is not Unicode text: it has half of a surrogate pair"
 _TYPE = re.compile(r"\[|^(constrained-)?(str|int)$|^[A-Z][A-Za-z]+$")  # names of types, also of our objects
 
@@ -29,7 +29,7 @@ def read_request(schema: type[R], body: bytes) -> R:
     except ValidationError as error:
         raise reported(error) from None
     except RecursionError:
-        raise InvalidRequest(_TOO_DEEP) from None
+        raise InvalidRequest(TOO_DEEP) from None
 
 
 def _object(body: bytes) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def _object(body: bytes) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise InvalidRequest(f"the body is not JSON: {error.msg}, at character {error.pos}") from None
     except RecursionError:
-        raise InvalidRequest(_TOO_DEEP) from None
+        raise InvalidRequest(TOO_DEEP) from None
     if not isinstance(given, dict):
         raise InvalidRequest("the body is not a JSON object")
     return given
@@ -82,7 +82,7 @@ def reported(error: ValidationError) -> InvalidRequest:
         return too_many
     errors = error.errors(include_url=False, include_input=False)
     if errors[0]["type"] == "json_invalid":  # what Python's reader takes, and pydantic's does not
-        return InvalidRequest(_TOO_DEEP if "recursion" in errors[0]["msg"] else _UNICODE)
+        return InvalidRequest(TOO_DEEP if "recursion" in errors[0]["msg"] else _UNICODE)
     found = [(_path(each), each["msg"].removeprefix("Value error, ")) for each in errors]
     parameter = found[0][0][:1]
     of_it = [(path, message) for path, message in found if path[:1] == parameter]

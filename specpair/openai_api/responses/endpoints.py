@@ -13,13 +13,14 @@ from specpair.http_service.replies.json_reply import JsonReply
 from specpair.openai_api.endpoints import Endpoints
 from specpair.openai_api.generation import Choices
 from specpair.openai_api.messages.conversation import Message
-from specpair.openai_api.messages.parameters import read_request, shown
+from specpair.openai_api.messages.parameters import shown
 from specpair.openai_api.responses.conversation import Asked, asked_of, conversation
 from specpair.openai_api.responses.objects import ResponseDeleted, ResponseObject
 from specpair.openai_api.responses.requests import ResponseRequest
 from specpair.openai_api.responses.store import Kept, ResponseStore
 from specpair.openai_api.responses.writer import ResponseWriter
 from specpair.openai_api.texts import TextSource
+from specpair.openai_api.translated.names import translated
 from specpair.openai_api.translated.running import answer
 from specpair.protocol.errors import InvalidRequest, UnknownResponse
 
@@ -35,7 +36,7 @@ class ResponseEndpoints:
         """Answer a conversation: JSON, or server-sent events with `stream`."""
         began, caller = time.monotonic(), self._source.admit(request)
         self._chats.places.check()
-        asked = await self._source.read(request, _read)
+        asked = await self._source.read(request, lambda body: translated(ResponseRequest, body, asked_of))
         previous: list[Message] = []
         if asked.request.previous_response_id is not None:
             kept = self._kept(caller, asked.request.previous_response_id, "previous_response_id")
@@ -74,10 +75,6 @@ class ResponseEndpoints:
                 self._store.keep(caller.client, Kept(response, [*previous, *asked.chat.messages, answer]))
 
         return ResponseWriter(asked.request, choices.model, uuid.uuid4().hex, time.time, keep)
-
-
-def _read(body: bytes) -> Asked:
-    return asked_of(read_request(ResponseRequest, body))
 
 
 def _id(request: Request) -> str:

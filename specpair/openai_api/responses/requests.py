@@ -68,8 +68,8 @@ class ResponseToolChoice(_Object):
 if TYPE_CHECKING:
 
     class _WithOptions(_Object):
-        temperature: float | None
-        top_p: float | None
+        temperature: float | None = None
+        top_p: float | None = None
 
 else:
     _WithOptions = create_model("_WithOptions", __base__=_Object, **TEXT_FIELDS)

@@ -57,6 +57,7 @@ class ResponseWriter:
             "truncation": "disabled",
         }
         self._ended: ResponseObject | None = None
+        self._broken = False  # whether an error has ended it
 
     def begin(self) -> Sequence[Event]:
         response = self._response("in_progress")
@@ -76,6 +77,7 @@ class ResponseWriter:
         return [*events, self._event(f"response.{self._ended.status}", response=self._ended)]
 
     def failed(self, error: SpecPairError) -> Sequence[Event]:
+        self._broken = True
         return [self._event("response.failed", response=self._response("failed", error))]
 
     def reply(self) -> ResponseObject:
@@ -110,7 +112,7 @@ class ResponseWriter:
         return f"{_PREFIX[block.kind]}_{self._id}{at:02}"
 
     def _item(self, at: int, block: Block, ended: bool) -> OutputItem:
-        cut = self._blocks.reason == "length" and at == len(self._blocks.all) - 1
+        cut = (self._broken or self._blocks.reason == "length") and at == len(self._blocks.all) - 1
         status: ItemStatus = "in_progress" if not ended else "incomplete" if cut else "completed"
         id = self._item_id(at, block)
         if block.kind == "call":

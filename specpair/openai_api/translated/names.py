@@ -1,15 +1,17 @@
-"""Errors of a chat in the names of the request that it was made of."""
+"""Reads requests as chats. Errors of a chat are in the names of the request that it was made of."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from specpair.openai_api.messages.parameters import reported
+from specpair.openai_api.messages.parameters import TOO_DEEP, read_request, reported
 from specpair.openai_api.messages.requests import ChatRequest
-from specpair.protocol.errors import SpecPairError
+from specpair.protocol.errors import InvalidRequest, SpecPairError
 
 E = TypeVar("E", bound=SpecPairError)
+R = TypeVar("R", bound=BaseModel)
+T = TypeVar("T")
 Names = Mapping[str, str]  # of parameters of a chat, or where paths to them begin, and what they are in the request
 
 
@@ -19,6 +21,15 @@ def chat_of(body: Mapping[str, object], names: Names) -> ChatRequest:
         return ChatRequest.model_validate(body)
     except ValidationError as error:
         raise renamed(reported(error), names) from None
+
+
+def translated(schema: type[R], body: bytes, translate: Callable[[R], T]) -> T:
+    """What `translate` makes of the request in `body`. Raises InvalidRequest."""
+    request = read_request(schema, body)
+    try:
+        return translate(request)
+    except RecursionError:  # it was just not too deep to be read
+        raise InvalidRequest(TOO_DEEP) from None
 
 
 def renamed(error: E, names: Names) -> E:
