@@ -12,6 +12,7 @@ from specpair.openai_api.tools.grammar import calls_grammar
 from specpair.openai_api.tools.notation import Tools
 from specpair.openai_api.tools.styles import NOTATIONS
 from specpair.protocol.errors import InvalidRequest
+from specpair.speculation.sampling.grammar import LONGEST_GRAMMAR
 
 _KEPT = "control tokens"  # under which a vocabulary keeps them
 
@@ -26,6 +27,12 @@ def kept_to(message: ChatRequest, form: AnswerForm, target: Target) -> dict[str,
     if message.has_grammar and form.markers is not None:
         return {"grammar_after": form.markers.end}
     grammar = _calls(message, form, markers_of(target.chat_template), target.vocabulary)
+    if grammar is not None and len(grammar) > LONGEST_GRAMMAR:
+        raise InvalidRequest(
+            f"tools: a grammar of them has {len(grammar)} characters, at most {LONGEST_GRAMMAR} are taken: send fewer, "
+            "or leave strict and tool_choice out",
+            param="tools",
+        )
     return {} if grammar is None else {"grammar": grammar}
 
 

@@ -115,6 +115,8 @@ INSTEAD = {
     "guided_choice": "choice",
     "guided_grammar": "grammar",
     "enable_thinking": "chat_template_kwargs.enable_thinking",
+    "thinking_budget_tokens": "thinking_budget",
+    "thinking_token_budget": "thinking_budget",
     "speculative.n_max": "speculative.draft_n",
 }
 OF_A_REPLY = (  # what an earlier reply, sent back, says of itself

@@ -273,6 +273,10 @@ class ChatRequest(_Generation):
         str | None,
         Field(max_length=32, description="A variable of the chat template; only `none` where it has no such one."),
     ] = None
+    thinking_budget: Annotated[
+        int | None,
+        Field(ge=0, description="A variable of the chat template: tokens of thoughts, where it has such a one."),
+    ] = None
     chat_template_kwargs: Annotated[
         dict[str, Any] | None, Field(description="Further variables of the chat template.")
     ] = None
@@ -354,6 +358,13 @@ class ChatRequest(_Generation):
                 "reasoning_effort: the chat template of this model does not know it, leave it out",
                 param="reasoning_effort",
             )
+        if self.thinking_budget is not None:
+            if "thinking_budget" not in template:
+                raise InvalidRequest(
+                    "thinking_budget: the chat template of this model does not know it, leave it out",
+                    param="thinking_budget",
+                )
+            variables.setdefault("thinking_budget", self.thinking_budget)
         if self.callable_tools:
             variables["tools"] = [tool.for_template() for tool in self.callable_tools]
         return variables

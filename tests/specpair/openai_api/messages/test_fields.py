@@ -218,6 +218,12 @@ def test_what_would_change_the_text_is_refused_by_name(given: Json, param: str) 
     assert refused.value.details["param"] == param and refused.value.message.startswith(f"{param}: ")
 
 
+def test_a_budget_of_thoughts_is_a_variable_of_the_template() -> None:
+    assert _chat(thinking_budget=64).template_variables("{{ thinking_budget }}") == {"thinking_budget": 64}
+    with pytest.raises(InvalidRequest, match="the chat template of this model does not know it"):
+        _chat(thinking_budget=64).template_variables("{{ messages }}")
+
+
 def test_reasoning_effort_is_a_variable_of_the_template() -> None:
     knows, knows_not = "{{ reasoning_effort | default('medium') }}", "{{ messages }}"
     assert _chat(reasoning_effort="high").template_variables(knows) == {"reasoning_effort": "high"}
