@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from specpair.anthropic_api.errors import MessageError
 from specpair.openai_api.messages.replies import Metrics, Reply, SpecDecode, Timings
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"]
@@ -142,14 +143,6 @@ class MessageStop(Reply):
     type: Annotated[Literal["message_stop"], Field(description="The name of the event.")]
 
 
-class StreamedError(Reply):
-    """An error, which is the last event."""
-
-    type: Annotated[Literal["error"], Field(description="The name of the event.")]
-    error: Annotated[dict[str, Any], Field(description="As in a reply: `type`, `message`, `code`, `param`.")]
-    request_id: Annotated[str | None, Field(description="That of the reply.")]
-
-
 EVENTS: dict[str, type[Reply]] = {
     "message_start": MessageStart,
     "content_block_start": BlockStart,
@@ -157,5 +150,5 @@ EVENTS: dict[str, type[Reply]] = {
     "content_block_stop": BlockStop,
     "message_delta": MessageDelta,
     "message_stop": MessageStop,
-    "error": StreamedError,
+    "error": MessageError,
 }

@@ -156,7 +156,7 @@ def _refusal(operation: Operation, status: int, errors: list[SpecPairError]) -> 
     error_schema = {"properties": {"code": {"enum": [*bodies]}}, "required": [*operation.form.required]}
     schema = {
         "allOf": [
-            {"$ref": PREFIX + ErrorResponse.__name__},
+            {"$ref": PREFIX + operation.form.model.__name__},
             {"type": "object", "properties": {"error": error_schema}},
         ]
     }
@@ -186,4 +186,5 @@ def _sentences(described: object) -> list[str]:
 def _models(operations: tuple[Operation, ...]) -> set[type[BaseModel]]:
     """The message models that the document refers to."""
     models = {model for each in operations for model in (each.request, each.response, each.chunk) if model}
-    return models | {data for operation in operations for _, data in operation.events} | {ErrorResponse}
+    models |= {data for operation in operations for _, data in operation.events}
+    return models | {ErrorResponse} | {operation.form.model for operation in operations}

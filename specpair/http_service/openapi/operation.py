@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from specpair.protocol import errors
 from specpair.protocol.errors import SpecPairError
+from specpair.protocol.responses import ErrorResponse
 
 Json = dict[str, Any]
 Errors = tuple[type[SpecPairError], ...]
@@ -31,6 +32,7 @@ class ErrorForm(NamedTuple):
     status: Callable[[SpecPairError], int]
     body: Callable[[SpecPairError], Json]
     required: tuple[str, ...]  # fields of `error` that are always there
+    model: type[BaseModel] = ErrorResponse  # of the body
 
 
 OWN_ERRORS = ErrorForm(lambda error: error.status, SpecPairError.body, ("code", "type", "message"))
