@@ -23,6 +23,7 @@ _VECTORS = {"amx_int8": "with AMX", "avx512_vnni": "with AVX-512 VNNI", "avx512f
 _LISTS = {  # where the packages are named that one program or another needs
     "matplotlib": "requirements/benchmarks.txt",
     "jsonschema_rs": "requirements/benchmarks.txt",
+    "openai": "requirements/dev.txt",
     "pyte": "requirements/dev.txt",
     "torch": "requirements/torch.txt",
     "transformers": "requirements/torch.txt",

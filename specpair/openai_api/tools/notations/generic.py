@@ -4,7 +4,7 @@ from specpair.openai_api.tools.characters import blank, one_of
 from specpair.openai_api.tools.json_calls import call_list, call_object
 from specpair.openai_api.tools.notation import Broken, Calls, Reading, Writing
 
-_FENCE = "```"
+FENCE = "```"
 _LONGEST_LANGUAGE = 16  # characters
 # What stands behind calls, by what stands before them. It may be missing.
 _MARKERS = {
@@ -22,16 +22,16 @@ class Generic:
     """For models whose template shows none of the other styles. Several objects may follow each other."""
 
     anywhere: tuple[str, ...] = tuple(_MARKERS)
-    at_line: tuple[str, ...] = ("{", "[", _FENCE)
+    at_line: tuple[str, ...] = ("{", "[", FENCE)
 
     def read(self, opener: str, calls: Calls) -> Reading[str]:
         marked = opener in _MARKERS
         c: str | None = opener[-1]
-        if opener == _FENCE:
+        if opener == FENCE:
             c = yield from _in_fence()
         elif marked and c != "[":
             c = yield from blank()
-        end = _MARKERS.get(opener, _FENCE)
+        end = _MARKERS.get(opener, FENCE)
         while True:
             behind = None
             if c == "[":

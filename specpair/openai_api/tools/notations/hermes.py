@@ -3,17 +3,24 @@
 from specpair.openai_api.tools.characters import blank, one_of
 from specpair.openai_api.tools.json_calls import call_list, call_object
 from specpair.openai_api.tools.notation import Broken, Calls, Reading, Writing
+from specpair.openai_api.tools.notations.generic import FENCE, Generic
 
+_PLAIN = Generic()
 _BEGIN, _END = "<tool_call>", "</tool_call>"
 
 
 class Hermes:
-    """Beside that, several objects or a list in one pair of markers are read, and calls whose end marker is missing."""
+    """Beside that, several objects or a list in one pair of markers are read, and calls whose end marker is missing.
+
+    Small models write calls without markers, too, as plain JSON or in a fence.
+    """
 
     anywhere: tuple[str, ...] = (_BEGIN,)
-    at_line: tuple[str, ...] = ()
+    at_line: tuple[str, ...] = ("{", FENCE)
 
     def read(self, opener: str, calls: Calls) -> Reading[str]:
+        if opener != _BEGIN:
+            return (yield from _PLAIN.read(opener, calls))
         c: str | None = yield from blank()
         while True:
             if c == "[":
