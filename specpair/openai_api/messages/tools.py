@@ -39,9 +39,11 @@ class Tool(Object):
     function: Annotated[FunctionDefinition, Field(description="The function.")]
 
     def for_template(self) -> dict[str, Any]:
-        """The tool as chat templates get it."""
-        function = self.function.model_dump(exclude_none=True, exclude={"strict"})
-        return {"type": "function", "function": {"parameters": {"type": "object", "properties": {}}} | function}
+        """The tool as chat templates get it. Many fail where description or parameters are missing."""
+        function, given = self.function, self.function.parameters
+        schema = {"type": "object", "properties": {}} if given is None else given
+        shown = {"name": function.name, "description": function.description or "", "parameters": schema}
+        return {"type": "function", "function": shown}
 
 
 class FunctionName(Object):

@@ -218,6 +218,14 @@ def test_what_would_change_the_text_is_refused_by_name(given: Json, param: str) 
     assert refused.value.details["param"] == param and refused.value.message.startswith(f"{param}: ")
 
 
+def test_templates_get_all_that_they_ask_of_a_tool() -> None:
+    empty = {"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}}
+    given = {"name": "g", "description": "Does", "parameters": {"type": "object"}}
+    tools = [{"type": "function", "function": each} for each in ({"name": "f", "strict": True}, given)]
+    shown = _chat(tools=tools).template_variables("")["tools"]
+    assert shown == [{"type": "function", "function": each} for each in (empty, given)]
+
+
 def test_a_budget_of_thoughts_is_a_variable_of_the_template() -> None:
     assert _chat(thinking_budget=64).template_variables("{{ thinking_budget }}") == {"thinking_budget": 64}
     with pytest.raises(InvalidRequest, match="the chat template of this model does not know it"):
