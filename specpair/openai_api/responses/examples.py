@@ -78,9 +78,15 @@ REQUESTS: dict[str, dict[str, Json]] = {
             "max_output_tokens": 8,
             "temperature": 0.8,
         },
-        "next question": {"input": "and close it", "previous_response_id": f"resp_{_ID}", "stream": True},
+        "next question": {
+            "input": "and close it",
+            "previous_response_id": f"resp_{_ID}",
+            "max_output_tokens": 8,
+            "stream": True,
+        },
         "JSON": {
             "input": [{"role": "user", "content": "a person"}],
+            "max_output_tokens": 24,
             "text": {
                 "format": {
                     "type": "json_schema",
