@@ -46,7 +46,12 @@ def _calls(message: ChatRequest, form: AnswerForm, thoughts: Markers | None, voc
     writing, control = NOTATIONS[form.style].writing(), _control_tokens(vocabulary)
     markers = {text: control[text] for text in writing.tokens if text in control}
     tools = _tools(message, form)
-    grammar = calls_grammar(writing, tools, markers, parallel=not form.one_call, free=not message.must_call)
+    try:
+        grammar = calls_grammar(writing, tools, markers, parallel=not form.one_call, free=not message.must_call)
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):  # parameters may be any JSON
+        raise InvalidRequest(
+            "tools: calls cannot be made to keep to the parameters: those of a tool are no JSON Schema", param="tools"
+        ) from None
     if grammar is None or not message.must_call or thoughts is None:
         return grammar  # what is free may have thoughts, too
     return _behind(grammar, thoughts, control, begun=form.begun)

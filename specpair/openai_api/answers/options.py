@@ -7,18 +7,21 @@ from specpair.openai_api.tools.styles import Style
 from specpair.options.option import AUTO, option
 
 
+def style_named(setting: str) -> Style | None:
+    """The style that the setting `tool_style` names; None: that of the chat template. Raises ValueError."""
+    if setting not in (AUTO, *Style):
+        raise ValueError(f"is no style: choose one of {', '.join((AUTO, *Style))}")
+    return None if setting == AUTO else Style(setting)
+
+
 @dataclass(frozen=True, kw_only=True)
 class AnswerOptions(ServiceOptions):
     """Settings of a service that answers. Flags, variables and keys of both ends are made from these fields."""
 
     tool_style: str = option(
         AUTO,
-        "how the model writes calls of tools; auto: as its chat template shows",
-        choices=(AUTO, *Style),
+        f"how the model writes calls of tools: {', '.join(Style)}; auto: as its chat template shows",
+        check=style_named,
         group=SERVICE,
+        placeholder="STYLE",
     )
-
-
-def style_named(setting: str) -> Style | None:
-    """The style that the setting `tool_style` names; None: that of the chat template."""
-    return None if setting == AUTO else Style(setting)

@@ -193,3 +193,14 @@ def test_a_schema_that_cannot_be_kept_to(client: openai.OpenAI) -> None:
         answer(client, "x", stream=False, tools=[unique], tool_choice="required")
     assert refused.value.param == "tools" and "uniqueItems" in refused.value.message
     assert answer(client, "x", stream=False, tools=[unique]).choices[0].message.content == "x"
+
+
+@pytest.mark.parametrize("style", [Style.HERMES, Style.QWEN_XML, Style.PYTHONIC, Style.GEMMA])
+def test_parameters_that_are_no_schema(style: Style) -> None:
+    wrong: list[Any] = [{"properties": [1]}, {"properties": {"a": {}}, "required": 5}]
+    with parrots("target", style=style) as url, client_of(url) as client:
+        for parameters in wrong:
+            given: Any = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+            with pytest.raises(openai.BadRequestError) as refused:
+                answer(client, "x", stream=False, tools=[given], tool_choice="required")
+            assert refused.value.param == "tools"
