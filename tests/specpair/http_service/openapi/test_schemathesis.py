@@ -49,7 +49,8 @@ def _verifier(script: Script = SCRIPT) -> Iterator[str]:
 
 @contextmanager
 def _drafter() -> Iterator[str]:
-    with _verifier() as url:
+    """Its texts end at once: most requests set no limit, and would fill the context."""
+    with _verifier(ENDING) as url:
         pair = Pair(url, DraftModel(Path("2"), "scripted"), texts=4, api_key=KEY)
         with served(create_app(pair, Options(), texts=4, queue=16)) as address:
             yield address
