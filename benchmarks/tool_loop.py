@@ -106,7 +106,7 @@ def main() -> None:
             )
             if calls:
                 messages += [{"role": "tool", "tool_call_id": call["id"], "content": turn.result} for call in calls]
-                answer = _both(client, messages, "none", warm, cold)
+                answer = _both(client, messages, "auto", warm, cold)
                 messages.append({"role": "assistant", "content": answer.text})
     pairs = list(zip(warm, cold, strict=True))[1:]
     report.line(
