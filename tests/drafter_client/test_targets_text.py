@@ -197,7 +197,8 @@ def by_lookup(url: str) -> tuple[str, str]:
 def by_endpoints(url: str) -> tuple[str, str]:
     """The continuation of a prompt, and the answer in a chat, by OpenAI's endpoints."""
     (raw,) = asked(url, "/v1/completions", prompt="the 123", max_tokens=24, temperature=0)["choices"]
-    (chat,) = asked(url, "/v1/chat/completions", messages=CHAT, max_tokens=24, temperature=0)["choices"]
+    whole = {"max_tokens": 24, "temperature": 0, "reasoning_format": "none"}
+    (chat,) = asked(url, "/v1/chat/completions", messages=CHAT, **whole)["choices"]
     return raw["text"], chat["message"]["content"]
 
 

@@ -58,7 +58,7 @@ def _seen(exact: Verifier, columns: int, *more: str) -> tuple[list[str], str]:
 )
 def test_screen_shows_the_text_and_the_main_statistics(exact: Verifier, columns: int, more: list[str]) -> None:
     (legend, *lines), written = _seen(exact, columns, *more)
-    assert legend == "■ accepted   ■ recovered   ■ bonus   ■ target-decoded"
+    assert legend == "■ accepted   ■ recovered   ■ bonus   ■ target-decoded   ■ forced"
     top = next(at for at, line in enumerate(lines) if line.startswith("╭"))
     text = Screen(columns)
     text.feed(_piped(exact, *more).stdout.expandtabs(8))

@@ -7,6 +7,7 @@ routes and with the replies of the endpoints.
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from contextvars import Context
 from dataclasses import dataclass
 
 from pydantic import BaseModel
@@ -48,6 +49,10 @@ class Service:
 
 def document(service: Service, keyed: bool = False) -> Json:
     """The document of a service. `keyed`: whether it has an API key."""
+    return Context().run(_document, service, keyed)  # else examples of errors would name the request that asks for it
+
+
+def _document(service: Service, keyed: bool) -> Json:
     paths: dict[str, Json] = {}
     for operation in service.operations:
         described = _operation(operation, service.examples)

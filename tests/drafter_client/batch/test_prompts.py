@@ -66,8 +66,8 @@ def test_a_bad_text_file_is_refused_with_the_line(data: bytes, complaint: str) -
 
 KEYS = (
     "prompt, id, system, messages, seed, temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, "
-    "repetition_penalty, min_tokens, regex, grammar, max_tokens, logprobs, cache_salt, logit_bias, prediction, "
-    "json_schema, choice, stop"
+    "repetition_penalty, min_tokens, regex, grammar, grammar_after, max_tokens, logprobs, cache_salt, logit_bias, "
+    "prediction, json_schema, choice, stop"
 )
 
 BOTH = "there are messages and a prompt"
