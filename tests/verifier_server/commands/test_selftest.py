@@ -370,8 +370,7 @@ command.load = loaded
         text=True,
     )
     assert process.stderr is not None
-    while process.stderr.readline() != "loading\n":
-        pass
+    assert any(line == "loading\n" for line in process.stderr), "it ended before it loaded"
     errors = errors_of_ended(process, number)
     assert errors.endswith("verifier: interrupted; the report so far: r.txt\n") and "Traceback" not in errors
     report = (tmp_path / "r.txt").read_text()

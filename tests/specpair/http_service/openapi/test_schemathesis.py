@@ -76,8 +76,14 @@ def test_few_requests_to_the_verifier(tmp_path: Path) -> None:
         _run(url, tmp_path, [*FEW, "--exclude-operation-id", STREAM], 50)
 
 
-def test_systematic_requests_to_the_drafter(tmp_path: Path) -> None:
+def test_few_requests_to_the_drafter(tmp_path: Path) -> None:
     """They include OpenAI's endpoints, which both services share."""
+    with _drafter() as url:
+        _run(url, tmp_path, FEW, 30)
+
+
+@pytest.mark.slow
+def test_systematic_requests_to_the_drafter(tmp_path: Path) -> None:
     with _drafter() as url:
         _run(url, tmp_path, SYSTEMATIC, 500)
 
