@@ -4,7 +4,7 @@ import json
 import re
 from collections import OrderedDict
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.gbnf_to_lark import any_to_lark
@@ -14,14 +14,9 @@ from specpair.grammar.keywords import place_of, widest
 from specpair.grammar.state import GrammarState
 from specpair.grammar.tokenizer import tokenizer_of
 from specpair.protocol.errors import InvalidRequest
-from specpair.speculation.sampling.grammar import GrammarText
-
-if TYPE_CHECKING:
-    from llguidance._lib import JsonCompileOptions
+from specpair.speculation.sampling.grammar import ONE_LINE, GrammarText
 
 _KEPT, _KEPT_CHARACTERS = 64, 1_000_000  # grammars, and characters of all their texts: each takes some 50 bytes
-# JSON in one line, with the spaces that Python writes, and models with it.
-_ONE_LINE: "JsonCompileOptions" = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 # Less than llguidance allows by default: a mask may take some 7 ms of the pass that a text shares with others.
 _LIMITS = LLParserLimits(step_lexer_fuel=100_000, step_max_items=20_000, max_grammar_size=50_000, verbose_errors=False)
 _MOST_PROPERTIES = 1000  # of an object: the time to compile grows with their square
@@ -111,7 +106,7 @@ def _schema(text: str) -> str:
     schema = json.loads(text)
     if (most := widest(schema)) > _MOST_PROPERTIES:
         raise ValueError(f"an object has {most} properties, at most {_MOST_PROPERTIES} are taken")
-    return LLMatcher.grammar_from_json_schema({} if schema is True else schema, defaults=_ONE_LINE)
+    return LLMatcher.grammar_from_json_schema({} if schema is True else schema, defaults=ONE_LINE)
 
 
 def _choices(text: str) -> str:

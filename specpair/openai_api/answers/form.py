@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from specpair.engines.vocabulary import Part
 from specpair.openai_api.answers.answer import AnswerForm
-from specpair.openai_api.answers.thoughts import THINK, markers_of
+from specpair.openai_api.answers.thoughts import THINK, Markers, markers_of
 from specpair.openai_api.messages.requests import ChatRequest
 from specpair.openai_api.texts import Target
 from specpair.openai_api.tools.styles import Style, style_of
@@ -23,12 +23,8 @@ def form_of(message: ChatRequest, target: Target, prompt: Sequence[Part], style:
     template = target.chat_template
     markers = markers_of(template) or THINK
     begun = "".join(part.text for part in prompt[-3:]).rstrip().endswith(markers.begin)
-    # A grammar leaves room for thoughts if it begins behind them.
-    behind = message.grammar_after or (
-        markers.end if begun and markers.end.encode() in target.vocabulary.pieces else ""
-    )
     return AnswerForm(
-        markers=markers if not message.has_grammar or behind == markers.end else None,
+        markers=markers if _may_think(message, target, markers, begun) else None,
         begun=begun,
         apart=message.thoughts_apart,
         style=(style or _style_of(template)) if tools else None,
@@ -36,3 +32,12 @@ def form_of(message: ChatRequest, target: Target, prompt: Sequence[Part], style:
         whole=not message.stream,
         one_call=message.parallel_tool_calls is False,
     )
+
+
+def _may_think(message: ChatRequest, target: Target, markers: Markers, begun: bool) -> bool:
+    """Whether there may be thoughts: a grammar leaves room for them if it begins behind them."""
+    if not message.has_grammar:
+        return True
+    if message.grammar_after:
+        return message.grammar_after == markers.end
+    return begun and markers.end.encode() in target.vocabulary.pieces

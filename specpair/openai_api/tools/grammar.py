@@ -10,8 +10,8 @@ from typing import Any
 
 from specpair.openai_api.tools.notation import BareKeys, Keywords, Parameters, Tools, Writing
 from specpair.protocol.errors import InvalidRequest
+from specpair.speculation.sampling.grammar import ONE_LINE
 
-_ONE_LINE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _WITHOUT_QUOTES = ("number", "integer", "boolean", "null")
 _MOST_RULES = 2000  # of one grammar
 
@@ -89,7 +89,7 @@ class _Grammar:
             choices = _texts_of(schema)
             if choices is not None:
                 return f"{head} ({' | '.join(map(self._literal, choices))}) {self._literal(form.end)}"
-            if _is_text(schema, root):  # it stands as it is, up to what ends it
+            if _is_text(schema):  # it stands as it is, up to what ends it
                 return f"{head} {self._up_to(form.end)}"
             return f"{head} {self._json(schema, root)} {self._literal(form.end)}"
 
@@ -163,7 +163,7 @@ class _Grammar:
     def _json(self, schema: Schema, root: Schema) -> str:
         """JSON under a schema in one line. `root`: the schema that it is part of, to which it may refer."""
         shared = {name: root[name] for name in ("$defs", "definitions") if name in root}
-        return f"%json {json.dumps({**shared, **schema, 'x-guidance': _ONE_LINE})}"
+        return f"%json {json.dumps({**shared, **schema, 'x-guidance': ONE_LINE})}"
 
     def _up_to(self, marker: str) -> str:
         """Any text up to a marker, and the marker."""
@@ -202,7 +202,7 @@ def _texts_of(schema: Schema) -> Sequence[str] | None:
     return values if isinstance(values, list) and all(isinstance(each, str) for each in values) else None
 
 
-def _is_text(schema: Schema, root: Schema) -> bool:
+def _is_text(schema: Schema) -> bool:
     """Whether a value may be a string that is not one of a few."""
     kinds = schema.get("type")
     if isinstance(kinds, str):
@@ -210,7 +210,7 @@ def _is_text(schema: Schema, root: Schema) -> bool:
     if isinstance(kinds, list):
         return "string" in kinds
     parts = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
-    return (not parts and "$ref" not in schema and "enum" not in schema) or any(_is_text(each, root) for each in parts)
+    return (not parts and "$ref" not in schema and "enum" not in schema) or any(_is_text(each) for each in parts)
 
 
 def _bare_text(form: BareKeys, value: Any) -> str:

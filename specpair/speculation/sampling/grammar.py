@@ -6,15 +6,20 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from specpair.options.option import option, options_of
 from specpair.speculation.sampling.processor_options import ProcessorContext, ProcessorOptions
 from specpair.speculation.sampling.row_changes import LogitProcessor
 
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
 LONGEST_SCHEMA = 256 * 1024  # characters: larger ones take seconds to compile
 LONGEST_GRAMMAR, LONGEST_REGEX = 32 * 1024, 8 * 1024
 MOST_CHOICES = 1000
+# JSON in one line, with the spaces that Python writes, and models with it.
+ONE_LINE: "JsonCompileOptions" = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 class GrammarText(NamedTuple):
