@@ -17,7 +17,7 @@ from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strate
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import FORCED, SELF_CONTINUED, TokenSource
 from specpair.speculation.sampling.processor_options import MakeGrammar
-from specpair.speculation.sampling.row_changes import LogitProcessor, ProcessorChain, following
+from specpair.speculation.sampling.row_changes import ProcessorChain, following
 from specpair.speculation.text_options import TextSpec
 
 _WATCHERS = Lock()  # guards the watchers of all sessions, which change seldom
@@ -64,7 +64,6 @@ class Session:
     details: TokenDetails = field(init=False)  # of the tokens from `decided_from` on
     decided_from: int = field(init=False)  # position of the first token committed here
     rule: Rule = field(init=False)  # how tokens are judged, from strategy, sampling and threshold
-    masks: Sequence[LogitProcessor] = ()  # logit processors of its own, which come first
     grammars: MakeGrammar | None = None  # of the vocabulary, if the text has a grammar
     processors: ProcessorChain | None = field(init=False)  # all of them, for the engine's thread; None: there are none
 
@@ -94,9 +93,7 @@ class Session:
         spec = self.spec
         self.details = TokenDetails.asked_by(spec)
         self.rule = Rule(spec.strategy, spec.drawn, spec.threshold or 0.0)
-        self.processors = following(
-            [*self.masks, *self.rule.sampling.processors(self.ends, grammars=self.grammars)], self.prompt_len
-        )
+        self.processors = following(self.rule.sampling.processors(self.ends, grammars=self.grammars), self.prompt_len)
         self.decided_from = self.cursor = len(self.tokens)
 
     @property

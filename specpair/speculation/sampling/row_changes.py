@@ -4,7 +4,7 @@
 
 Order and formulas are those of vLLM. l is a logit, and n is how often its id occurs in the output so far:
 
-    masks                 processors of the caller's own, and that of a grammar: -inf for what it forbids
+    grammar               -inf for what it forbids
     min_tokens n          -inf for the end tokens while the output has fewer than n tokens, unless no other id is left
     logit_bias b          l + b
     repetition_penalty r  l / r where l > 0, else l * r, for ids in the prompt or the output (CTRL, arXiv 1909.05858)

@@ -11,7 +11,6 @@ from specpair.speculation.acceptance.draft_probs import Weights
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft
 from specpair.speculation.sampling.processor_options import MakeGrammar
-from specpair.speculation.sampling.row_changes import LogitProcessor
 from specpair.speculation.sampling.sampling import Sampling, choose_reference
 from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.engine import Engine
@@ -87,7 +86,6 @@ class Bench:
         threshold: float | None = None,
         explain: bool = False,
         logprobs: int | None = None,
-        masks: Sequence[LogitProcessor] = (),
         grammars: MakeGrammar | None = None,
     ) -> Session:
         ids = self.backend.vocabulary.encode(prompt) if isinstance(prompt, str) else list(prompt)
@@ -102,7 +100,6 @@ class Bench:
             TextSpec.of(sampling, strategy=strategy, threshold=threshold, explain=explain, logprobs=logprobs),
             limit,
             self.backend.vocabulary.ends,
-            masks=masks,
             grammars=grammars,
         )
 

@@ -143,9 +143,9 @@ class Banned(LogitProcessor):
         row[[0, 1, 2, 3, 4, 5, 6]] = -np.inf
 
 
-def test_a_session_may_have_masks_of_its_own() -> None:
+def test_a_session_may_have_a_grammar() -> None:
     bench = Bench(SCRIPT)
-    session = bench.open(PROMPT, max_tokens=40, sampling=Sampling(3, 1.0), masks=[Banned()])
+    session = bench.open(PROMPT, max_tokens=40, sampling=Sampling(3, 1.0, regex="x"), grammars=lambda _: Banned())
     bench.decode(session)
     assert min(session.tokens[4:]) > 6
     free = bench.open(PROMPT, max_tokens=40, sampling=Sampling(3, 1.0))
