@@ -16,7 +16,7 @@ from specpair.http_service.replies.event_stream import EventStream, unless_disco
 from specpair.http_service.replies.json_reply import JsonReply
 from specpair.openai_api.answers.answer import PLAIN, AnswerForm
 from specpair.openai_api.answers.forced import kept_to, of_tools
-from specpair.openai_api.answers.form import form_of
+from specpair.openai_api.answers.form import calling_style, form_of
 from specpair.openai_api.generation import Choices, MakeTexts, Order
 from specpair.openai_api.limits import check_bias, check_draft_n, check_model, check_size
 from specpair.openai_api.messages import replies
@@ -97,7 +97,7 @@ class Endpoints:
         form = ChatFormat(target.vocabulary, bool(message.logprobs))
         parts = await self.prompts.rendered(message, target)
         answer = form_of(message, target, parts, self._style)
-        keeps = await asyncio.to_thread(kept_to, message, answer, target)
+        keeps = await asyncio.to_thread(kept_to, message, answer, target, calling_style(target, self._style))
         prompt = await self.prompts.of_parts(parts, target)
         try:
             return await self._texts(message, target, form, [prompt], caller, began, answer, keeps)

@@ -10,22 +10,27 @@ from specpair.openai_api.messages.requests import ChatRequest
 from specpair.openai_api.texts import Target
 from specpair.openai_api.tools.grammar import calls_grammar
 from specpair.openai_api.tools.notation import Tools
-from specpair.openai_api.tools.styles import NOTATIONS
+from specpair.openai_api.tools.styles import NOTATIONS, Style
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.grammar import LONGEST_GRAMMAR
+from specpair.speculation.sampling.processors import BIAS
 
-_KEPT = "control tokens"  # under which a vocabulary keeps them
+# Under these names a vocabulary keeps what was looked up in it: it has a hundred thousand ids.
+_CONTROL, _BEGINNINGS = "control tokens", "tokens that begin calls"
 
 
-def kept_to(message: ChatRequest, form: AnswerForm, target: Target) -> dict[str, Any]:
+def kept_to(message: ChatRequest, form: AnswerForm, target: Target, style: Style) -> dict[str, Any]:
     """Further options of the texts.
 
     `form`: how they are read.
+    `style`: how the model writes calls.
 
     Raises InvalidRequest for parameters that cannot be kept to.
     """
     if message.has_grammar and form.markers is not None:
         return {"grammar_after": form.markers.end}
+    if message.tools and not message.callable_tools and not message.has_grammar:
+        return _without_calls(message, style, target.vocabulary)
     grammar = _calls(message, form, markers_of(target.chat_template), target.vocabulary)
     if grammar is not None and len(grammar) > LONGEST_GRAMMAR:
         raise InvalidRequest(
@@ -34,6 +39,18 @@ def kept_to(message: ChatRequest, form: AnswerForm, target: Target) -> dict[str,
             param="tools",
         )
     return {} if grammar is None else {"grammar": grammar}
+
+
+def _without_calls(message: ChatRequest, style: Style, vocabulary: Vocabulary) -> dict[str, Any]:
+    """Options that keep the model from a call where one begins with a token of its own."""
+    if _BEGINNINGS not in vocabulary.derived:
+        vocabulary.derived[_BEGINNINGS] = {}
+    found: dict[Style, list[int]] = vocabulary.derived[_BEGINNINGS]
+    if style not in found:
+        begins = {text.encode() for text in NOTATIONS[style].anywhere}
+        found[style] = [token for token, piece in enumerate(vocabulary.pieces) if piece in begins]
+    biases = {int(token): bias for token, bias in message.bias.items()} | dict.fromkeys(found[style], -BIAS)
+    return {"logit_bias": biases} if found[style] else {}
 
 
 def _calls(message: ChatRequest, form: AnswerForm, thoughts: Markers | None, vocabulary: Vocabulary) -> str | None:
@@ -88,11 +105,11 @@ def _behind(grammar: str, thoughts: Markers, control: Mapping[str, int], *, begu
 
 
 def _control_tokens(vocabulary: Vocabulary) -> Mapping[str, int]:
-    """The control tokens of a vocabulary by what they spell. Kept, since it has a hundred thousand ids."""
-    if _KEPT not in vocabulary.derived:
+    """The control tokens of a vocabulary by what they spell."""
+    if _CONTROL not in vocabulary.derived:
         pieces = zip(vocabulary.pieces, vocabulary.kinds, strict=True)
-        vocabulary.derived[_KEPT] = {
+        vocabulary.derived[_CONTROL] = {
             piece.decode(errors="replace"): token for token, (piece, kind) in enumerate(pieces) if kind == Kind.CONTROL
         }
-    found: Mapping[str, int] = vocabulary.derived[_KEPT]
+    found: Mapping[str, int] = vocabulary.derived[_CONTROL]
     return found

@@ -27,11 +27,16 @@ def form_of(message: ChatRequest, target: Target, prompt: Sequence[Part], style:
         markers=markers if _may_think(message, target, markers, begun) else None,
         begun=begun,
         apart=message.thoughts_apart,
-        style=(style or _style_of(template)) if tools else None,
+        style=calling_style(target, style) if tools else None,
         tools=tools,
         whole=not message.stream,
         one_call=message.parallel_tool_calls is False,
     )
+
+
+def calling_style(target: Target, style: Style | None) -> Style:
+    """How the model writes calls. `style`: as above."""
+    return style or _style_of(target.chat_template)
 
 
 def _may_think(message: ChatRequest, target: Target, markers: Markers, begun: bool) -> bool:

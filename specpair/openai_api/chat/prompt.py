@@ -18,6 +18,8 @@ def chat_parts(
     messages: Sequence[Message],
     renderer: Renderer,
     variables: Mapping[str, Any] | None = None,
+    *,
+    calls: bool = True,
 ) -> list[Part]:
     """Return a conversation as text, up to where the assistant's answer begins. Nothing is encoded yet.
 
@@ -25,9 +27,10 @@ def chat_parts(
     `template`: the target's, in Jinja.
     `vocabulary`: the target's.
     `variables`: others for the template.
+    `calls`: whether tools that are among these may be called.
 
     Raises NoChatTemplate if the template cannot be rendered, and InvalidRequest if it refuses the messages or does not
-    show tools or the content of a message.
+    show tools that may be called, or the content of a message.
     """
     ours = {
         "add_generation_prompt": True,
@@ -35,7 +38,7 @@ def chat_parts(
         "eos_token": vocabulary.spelled(vocabulary.end),
     }
     forms = renderer.forms(template)
-    if (variables or {}).get("tools") and not forms.shows_tools:
+    if calls and (variables or {}).get("tools") and not forms.shows_tools:
         raise InvalidRequest(
             "tools: the chat template of this model does not show any, so that it cannot call them: leave them out, or "
             "serve a model that calls tools",

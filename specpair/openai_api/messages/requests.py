@@ -283,13 +283,13 @@ class ChatRequest(_Generation):
 
     tools: Annotated[
         Annotated[list[Tool], Field(max_length=MOST_TOOLS, fail_fast=True)] | None,
-        Field(description="The tools that the answer may call, unless `tool_choice` is none."),
+        Field(description="The tools that the model sees, and the answer may call, unless `tool_choice` is none."),
     ] = None
     tool_choice: Annotated[
         ToolChoice | None,
         Field(
-            description="auto: calls may come; none: the model does not see the tools; required: a call must come; or "
-            "the tool that must be called. Default: auto."
+            description="auto: calls may come; none: none comes; required: a call must come; or the tool that must be "
+            "called. Default: auto."
         ),
     ] = None
     parallel_tool_calls: Annotated[
@@ -365,8 +365,8 @@ class ChatRequest(_Generation):
                     param="thinking_budget",
                 )
             variables.setdefault("thinking_budget", self.thinking_budget)
-        if self.callable_tools:
-            variables["tools"] = [tool.for_template() for tool in self.callable_tools]
+        if self.tools:  # with the choice none, too: the prompt begins like that of other turns, and the KV cache has it
+            variables["tools"] = [tool.for_template() for tool in self.tools]
         return variables
 
     @property

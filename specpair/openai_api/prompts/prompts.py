@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from specpair.engines.vocabulary import Part
 from specpair.openai_api.chat.prompt import chat_parts
@@ -75,7 +76,7 @@ class Prompts:
         check_size(_MESSAGES, sum(len(each.text.encode()) for each in message.messages), target)
         parts = await asyncio.get_running_loop().run_in_executor(
             self._rendering,
-            chat_parts,
+            partial(chat_parts, calls=bool(message.callable_tools)),
             target.chat_template,
             target.vocabulary,
             [each.for_template() for each in message.messages],

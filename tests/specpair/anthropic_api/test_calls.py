@@ -90,6 +90,8 @@ def test_a_call_that_must_come_is_valid(client: anthropic.Anthropic, choice: Any
 def test_without_a_choice_of_tools_a_text_is_a_text(client: anthropic.Anthropic) -> None:
     message = _message(client, LOOK, tool_choice={"type": "none"})
     assert [block.text for block in message.content] == [LOOK]
+    usages = [message.usage, _message(client, LOOK).usage]
+    assert len({usage.input_tokens + usage.cache_read_input_tokens for usage in usages}) == 1  # it saw the tools
 
 
 @pytest.mark.parametrize("stream", [False, True])

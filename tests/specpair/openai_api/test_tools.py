@@ -3,15 +3,21 @@
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from openai import pydantic_function_tool
 from openai.types.chat import ChatCompletion
 from pydantic import BaseModel
 
+from backends.scripted import ByteVocabulary
+from specpair.openai_api.answers.answer import PLAIN
+from specpair.openai_api.answers.forced import kept_to
+from specpair.openai_api.messages.requests import ChatRequest
+from specpair.openai_api.texts import Target
 from specpair.openai_api.tools.styles import Style
 from tests.specpair.openai_api.conftest import CHATML
-from tests.specpair.openai_api.parrot import ADD, LOOK, SWITCH, TOOLS, asked, called, client_of, parrots, tool
+from tests.specpair.openai_api.parrot import ADD, LOOK, SWITCH, TEMPLATE, TOOLS, asked, called, client_of, parrots, tool
 
 
 @pytest.fixture(scope="module", params=["target", "drafter"])
@@ -133,8 +139,33 @@ def test_a_loop_of_calls_and_results(client: openai.OpenAI) -> None:
 def test_with_the_choice_none_a_text_is_a_text(client: openai.OpenAI) -> None:
     done = client.chat.completions.create(**asked(LOOK, tools=TOOLS, tool_choice="none"))
     assert done.choices[0].message.content == LOOK and not done.choices[0].message.tool_calls
-    without = client.chat.completions.create(**asked(LOOK))
-    assert done.usage and without.usage and done.usage.prompt_tokens == without.usage.prompt_tokens
+
+
+def test_with_the_choice_none_the_prompt_goes_on_from_the_turn_before(client: openai.OpenAI) -> None:
+    said: list[Any] = [{"role": "user", "content": LOOK}]
+    first = client.chat.completions.create(model="", messages=said, tools=TOOLS, seed=1)
+    said.append(first.choices[0].message.model_dump(exclude_none=True))
+    said += [{"role": "tool", "tool_call_id": "1", "content": "12"}, {"role": "user", "content": "Done."}]
+    last = client.chat.completions.create(model="", messages=said, tools=TOOLS, tool_choice="none", seed=1)
+    assert last.choices[0].message.content == "Done." and first.usage and last.usage
+    details = last.usage.prompt_tokens_details
+    assert details and details.cached_tokens and details.cached_tokens >= first.usage.prompt_tokens - 1
+    path = f"{client.base_url}".removesuffix("v1/") + "apply-template"
+    before, now = (
+        httpx.post(path, json={"messages": messages, "tools": TOOLS, "tool_choice": choice}).json()["prompt"]
+        for messages, choice in ((said[:1], "auto"), (said, "none"))
+    )
+    assert now.startswith(before)
+
+
+def test_with_the_choice_none_no_token_begins_a_call() -> None:
+    vocabulary = ByteVocabulary(259)
+    vocabulary.pieces[258] = b"<tool_call>"
+    target = Target("", vocabulary, 512, 8, TEMPLATE)
+    given: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "tools": TOOLS, "logit_bias": {"5": 1}}
+    none, auto = (ChatRequest(**given, tool_choice=choice) for choice in ("none", "auto"))
+    assert kept_to(none, PLAIN, target, Style.HERMES) == {"logit_bias": {5: 1, 258: -100}}
+    assert kept_to(none, PLAIN, target, Style.LLAMA) == kept_to(auto, PLAIN, target, Style.HERMES) == {}
 
 
 def test_a_template_that_shows_no_tools(kind: str) -> None:

@@ -114,6 +114,12 @@ def test_a_call_that_must_come_is_valid(client: openai.OpenAI, choice: Any) -> N
     assert not response.parallel_tool_calls
 
 
+def test_without_a_choice_of_tools_a_text_is_a_text(client: openai.OpenAI) -> None:
+    response, free = (_response(client, LOOK, stream=False, tool_choice=choice) for choice in ("none", "auto"))
+    assert response.output_text == LOOK and not _called(response)
+    assert response.usage.input_tokens == free.usage.input_tokens  # it saw the tools
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_limit_cuts_a_call(client: openai.OpenAI, stream: bool) -> None:
     given: Any = {"model": "", "input": LOOK, "tools": TOOLS, "max_output_tokens": len(LOOK.encode()) - 20}
