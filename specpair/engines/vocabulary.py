@@ -108,6 +108,16 @@ class Vocabulary(ABC):
         """How a text spells out the token; empty without one."""
         return "" if token is None else self.pieces[token].decode(errors="replace")
 
+    def token_of(self, spelled: str) -> int | None:
+        """The first token that is spelled so; None: no token in use is. It takes microseconds after the first time."""
+        token = self._tokens.get(spelled.encode(errors="surrogatepass"))
+        return None if token is None or self.kinds[token] == Kind.UNUSED else token
+
+    @cached_property
+    def _tokens(self) -> dict[bytes, int]:
+        """The first token with these bytes."""
+        return dict(zip(reversed(self.pieces), range(self.size - 1, -1, -1), strict=True))
+
     def decode(self, ids: list[int]) -> bytes:
         """The bytes of the ordinary tokens in `ids`; other ids have no text. A character can span several ids."""
         return b"".join(self.pieces[i] for i in ids if self.kinds[i] == Kind.ORDINARY)

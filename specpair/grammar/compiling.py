@@ -39,9 +39,12 @@ class Grammars:
         Raises InvalidRequest for a grammar that is wrong, or cannot be followed. It takes microseconds for one that was
         compiled lately, else milliseconds, and up to seconds for a large one.
         """
-        vocabulary, after = self._vocabulary, None
-        if grammar.after:
-            after = _token(vocabulary, grammar.after)
+        vocabulary = self._vocabulary
+        after = vocabulary.token_of(grammar.after) if grammar.after else None
+        if grammar.after and after is None:
+            raise InvalidRequest(
+                f"grammar_after: {grammar.after!r} is not one token of this model", param="grammar_after"
+            )
         matcher = self._matcher(grammar._replace(after=""))
         end = min(vocabulary.ends) if vocabulary.end is None else vocabulary.end
         canonical = vocabulary.encodes_here
@@ -74,15 +77,6 @@ def grammars_of(vocabulary: Vocabulary) -> Grammars:
     """The grammars of a vocabulary, which live as long as it does: they encode texts with its model. Thread-safe."""
     found: Grammars = vocabulary.derived.setdefault("grammars", Grammars(vocabulary))
     return found
-
-
-def _token(vocabulary: Vocabulary, spelled: str) -> int:
-    try:
-        return vocabulary.pieces.index(spelled.encode())
-    except ValueError:
-        raise InvalidRequest(
-            f"grammar_after: {spelled!r} is not one token of this model", param="grammar_after"
-        ) from None
 
 
 def _compiled(grammar: GrammarText, tokenizer: LLTokenizer) -> LLMatcher:

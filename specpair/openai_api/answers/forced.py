@@ -1,6 +1,6 @@
 """What an answer keeps to: calls that must come or must fit, and a grammar that begins behind thoughts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from specpair.engines.vocabulary import Kind, Vocabulary
@@ -14,9 +14,6 @@ from specpair.openai_api.tools.styles import NOTATIONS, Style
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.grammar import LONGEST_GRAMMAR
 from specpair.speculation.sampling.processors import BIAS
-
-# Under these names a vocabulary keeps what was looked up in it: it has a hundred thousand ids.
-_CONTROL, _BEGINNINGS = "control tokens", "tokens that begin calls"
 
 
 def kept_to(message: ChatRequest, form: AnswerForm, target: Target, style: Style) -> dict[str, Any]:
@@ -43,14 +40,9 @@ def kept_to(message: ChatRequest, form: AnswerForm, target: Target, style: Style
 
 def _without_calls(message: ChatRequest, style: Style, vocabulary: Vocabulary) -> dict[str, Any]:
     """Options that keep the model from a call where one begins with a token of its own."""
-    if _BEGINNINGS not in vocabulary.derived:
-        vocabulary.derived[_BEGINNINGS] = {}
-    found: dict[Style, list[int]] = vocabulary.derived[_BEGINNINGS]
-    if style not in found:
-        begins = {text.encode() for text in NOTATIONS[style].anywhere}
-        found[style] = [token for token, piece in enumerate(vocabulary.pieces) if piece in begins]
-    biases = {int(token): bias for token, bias in message.bias.items()} | dict.fromkeys(found[style], -BIAS)
-    return {"logit_bias": biases} if found[style] else {}
+    begins = {token for text in NOTATIONS[style].anywhere if (token := vocabulary.token_of(text)) is not None}
+    biases = {int(token): bias for token, bias in message.bias.items()} | dict.fromkeys(begins, -BIAS)
+    return {"logit_bias": biases} if begins else {}
 
 
 def _calls(message: ChatRequest, form: AnswerForm, thoughts: Markers | None, vocabulary: Vocabulary) -> str | None:
@@ -60,9 +52,8 @@ def _calls(message: ChatRequest, form: AnswerForm, thoughts: Markers | None, voc
     """
     if form.style is None or not (message.must_call or any(tool.function.strict for tool in message.callable_tools)):
         return None
-    writing, control = NOTATIONS[form.style].writing(), _control_tokens(vocabulary)
-    markers = {text: control[text] for text in writing.tokens if text in control}
-    tools = _tools(message, form)
+    writing, tools = NOTATIONS[form.style].writing(), _tools(message, form)
+    markers = _control_tokens(writing.tokens, vocabulary)
     try:
         grammar = calls_grammar(writing, tools, markers, parallel=not form.one_call, free=not message.must_call)
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):  # parameters may be any JSON
@@ -71,7 +62,7 @@ def _calls(message: ChatRequest, form: AnswerForm, thoughts: Markers | None, voc
         ) from None
     if grammar is None or not message.must_call or thoughts is None:
         return grammar  # what is free may have thoughts, too
-    return _behind(grammar, thoughts, control, begun=form.begun)
+    return _behind(grammar, thoughts, vocabulary, begun=form.begun)
 
 
 def of_tools(error: InvalidRequest) -> InvalidRequest:
@@ -95,8 +86,9 @@ def _tools(message: ChatRequest, form: AnswerForm) -> Tools:
     }
 
 
-def _behind(grammar: str, thoughts: Markers, control: Mapping[str, int], *, begun: bool) -> str:
+def _behind(grammar: str, thoughts: Markers, vocabulary: Vocabulary, *, begun: bool) -> str:
     """A grammar that begins behind thoughts, which `begun` says the prompt has begun; otherwise they may be missing."""
+    control = _control_tokens((thoughts.begin, thoughts.end), vocabulary)
     begin, end = (f"<[{control[text]}]>" if text in control else f'"{text}"' for text in (thoughts.begin, thoughts.end))
     lazy = "" if thoughts.end in control else "[lazy]"
     start = "start: thoughts answer" if begun else f"start: ({begin} thoughts)? answer"
@@ -104,12 +96,9 @@ def _behind(grammar: str, thoughts: Markers, control: Mapping[str, int], *, begu
     return "\n".join([*rules, grammar.replace("start:", "answer:", 1)])
 
 
-def _control_tokens(vocabulary: Vocabulary) -> Mapping[str, int]:
-    """The control tokens of a vocabulary by what they spell."""
-    if _CONTROL not in vocabulary.derived:
-        pieces = zip(vocabulary.pieces, vocabulary.kinds, strict=True)
-        vocabulary.derived[_CONTROL] = {
-            piece.decode(errors="replace"): token for token, (piece, kind) in enumerate(pieces) if kind == Kind.CONTROL
-        }
-    found: Mapping[str, int] = vocabulary.derived[_CONTROL]
-    return found
+def _control_tokens(spelled: Iterable[str], vocabulary: Vocabulary) -> dict[str, int]:
+    """Those of these texts that are control tokens."""
+    found = {text: vocabulary.token_of(text) for text in spelled}
+    return {
+        text: token for text, token in found.items() if token is not None and vocabulary.kinds[token] == Kind.CONTROL
+    }

@@ -45,4 +45,4 @@ def _may_think(message: ChatRequest, target: Target, markers: Markers, begun: bo
         return True
     if message.grammar_after:
         return message.grammar_after == markers.end
-    return begun and markers.end.encode() in target.vocabulary.pieces
+    return begun and target.vocabulary.token_of(markers.end) is not None

@@ -1,9 +1,8 @@
 """Prompts that ask for the middle of a text, where the vocabulary has tokens for that (fill-in-the-middle)."""
 
-from functools import lru_cache
 from typing import NamedTuple
 
-from specpair.engines.vocabulary import Kind, Vocabulary
+from specpair.engines.vocabulary import Vocabulary
 
 
 class _Names(NamedTuple):
@@ -35,19 +34,13 @@ class InfillTokens(NamedTuple):
     middle: int | None
 
 
-@lru_cache(maxsize=8)
 def infill_tokens(vocabulary: Vocabulary) -> InfillTokens | None:
-    """The tokens of a vocabulary; None: it has none. Kept, since a vocabulary has a hundred thousand ids."""
-    names = {name.encode() for family in _FAMILIES for name in family if name is not None}
-    ids = {
-        piece.decode(): token
-        for token, piece in enumerate(vocabulary.pieces)
-        if piece in names and vocabulary.kinds[token] != Kind.UNUSED
-    }
-    family = next((each for each in _FAMILIES if all(name in ids for name in each if name is not None)), None)
-    if family is None:
-        return None
-    return InfillTokens(ids[family.prefix], ids[family.suffix], None if family.middle is None else ids[family.middle])
+    """The tokens of a vocabulary; None: it has none."""
+    for family in _FAMILIES:
+        prefix, suffix, middle = (None if name is None else vocabulary.token_of(name) for name in family)
+        if prefix is not None and suffix is not None and (middle is None) == (family.middle is None):
+            return InfillTokens(prefix, suffix, middle)
+    return None
 
 
 def infill_ids(tokens: InfillTokens, vocabulary: Vocabulary, before: str, behind: str) -> list[int]:
