@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from specpair.openai_api.messages.objects import Object
 
@@ -60,15 +60,17 @@ class StructuredOutputs(Object):
     grammar: Annotated[str | None, Field(description="A grammar in Lark or GBNF.")] = None
     json_object: Annotated[bool | None, Field(description="Any object of JSON.")] = None
 
+    @field_validator("json_")
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        try:
+            return json.loads(given) if isinstance(given, str) else given
+        except (ValueError, RecursionError):
+            raise ValueError("this is not JSON") from None
+
     @property
     def options(self) -> dict[str, Any]:
-        """The options of the text. Raises ValueError for a schema that is not JSON."""
+        """The options of the text."""
         given = {name: getattr(self, name) for name in ("regex", "choice", "grammar")}
-        if isinstance(self.json_, str):
-            try:
-                given["json_schema"] = json.loads(self.json_)
-            except (ValueError, RecursionError):
-                raise ValueError("structured_outputs.json: this is not JSON") from None
-        elif self.json_ is not None or self.json_object:
-            given["json_schema"] = _OBJECT if self.json_ is None else self.json_
+        given["json_schema"] = _OBJECT if self.json_object and self.json_ is None else self.json_
         return {name: value for name, value in given.items() if value is not None}
