@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from specpair.openai_api.tools.notation import BareKeys, Keywords, Parameters, Tools, Writing
+from specpair.openai_api.tools.values import referred
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.grammar import ONE_LINE
 
@@ -41,6 +42,7 @@ class _Grammar:
         self._writing, self._control = writing, control
         self._markers = re.compile("|".join(map(re.escape, sorted(control, key=len, reverse=True))) or r"(?!)")
         self._rules: dict[str, str] = {}  # bodies by name
+        self._names: dict[tuple[str, str], str] = {}  # by body and options
 
     def of(self, tools: Tools, parallel: bool, free: bool) -> str:
         writing = self._writing
@@ -136,9 +138,7 @@ class _Grammar:
         name = "ref_" + re.sub(r"\W", lambda found: f"_{ord(found[0]):x}_", reference)
         if name not in self._rules:
             self._rules[name] = ""  # so that a schema that refers to itself ends
-            target: Any = root
-            for part in reference.removeprefix("#").strip("/").split("/"):
-                target = target.get(part) if isinstance(target, Mapping) else None
+            target = referred(reference, root)
             if not isinstance(target, Mapping) or not reference.startswith("#/"):
                 raise _NoForm(f"the reference {reference!r}")
             self._rules[name] = self._bare(form, target, root)
@@ -182,14 +182,12 @@ class _Grammar:
 
     def _rule(self, body: str, options: str = "") -> str:
         """The name of a rule with this body. Raises InvalidRequest for too many."""
-        for name, other in self._rules.items():
-            if other == body and name.endswith(options):
-                return name.removesuffix(options)
-        if len(self._rules) >= _MOST_RULES:
-            raise InvalidRequest("tools: the parameters are too many to make a grammar of them", param="tools")
-        name = f"r{len(self._rules)}"
-        self._rules[name + options] = body
-        return name
+        if (body, options) not in self._names:
+            if len(self._rules) >= _MOST_RULES:
+                raise InvalidRequest("tools: the parameters are too many to make a grammar of them", param="tools")
+            name = self._names[body, options] = f"r{len(self._rules)}"
+            self._rules[name + options] = body
+        return self._names[body, options]
 
 
 class _NoForm(Exception):

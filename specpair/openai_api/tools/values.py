@@ -35,7 +35,7 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int, followed: set[str])
     elif isinstance(schema.get("$ref"), str):
         if schema["$ref"] not in followed:
             followed.add(schema["$ref"])
-            found |= _types(_referred(schema["$ref"], root), root, depth - 1, followed)
+            found |= _types(referred(schema["$ref"], root), root, depth - 1, followed)
     else:
         for several in ("anyOf", "oneOf", "allOf"):
             for each in schema[several] if isinstance(schema.get(several), list) else []:
@@ -43,7 +43,7 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int, followed: set[str])
     return frozenset(found)
 
 
-def _referred(reference: str, root: Mapping[str, Any]) -> Any:
+def referred(reference: str, root: Mapping[str, Any]) -> Any:
     """The schema in `root` that a reference names; None if there is none."""
     found: Any = root
     for step in reference.removeprefix("#").strip("/").split("/"):
