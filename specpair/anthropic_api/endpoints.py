@@ -48,8 +48,7 @@ class MessageEndpoints:
         target = self._source.target()
         check_model(asked.chat.model, target)
         try:
-            parts = await self._chats.prompts.rendered(asked.chat, target)
+            ids = await self._chats.prompts.encoded(await self._chats.prompts.rendered(asked.chat, target))
         except SpecPairError as error:
             raise renamed(error, asked.names) from None
-        ids = await self._source.encoding(lambda vocabulary: vocabulary.encode_parts(parts))
         return JsonReply(TokenCount(input_tokens=len(ids)).json_bytes())

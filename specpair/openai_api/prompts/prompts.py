@@ -61,9 +61,13 @@ class Prompts:
 
     async def of_parts(self, parts: Sequence[Part], target: Target) -> list[int]:
         """The ids of a rendered conversation."""
-        ids = await self._source.encoding(lambda vocabulary: vocabulary.encode_parts(parts))
+        ids = await self.encoded(parts)
         check_fits(_MESSAGES, len(ids), target)
         return ids
+
+    async def encoded(self, parts: Sequence[Part]) -> list[int]:
+        """The ids of a rendered conversation, however many."""
+        return await self._source.encoding(lambda vocabulary: vocabulary.encode_parts(parts))
 
     async def rendered(self, message: ChatRequest, target: Target) -> list[Part]:
         """The text of a conversation in the target's chat template, up to where the answer begins."""

@@ -51,8 +51,7 @@ class TokenEndpoints:
             ids = await self._source.tokenize(message.ours)
         else:
             check_model(message.model, target)
-            parts = await self._prompts.rendered(message, target)
-            ids = await self._source.encoding(lambda vocabulary: vocabulary.encode_parts(parts))
+            ids = await self._prompts.encoded(await self._prompts.rendered(message, target))
         if len(ids) > (most := _CONTEXTS * target.context_length):
             raise PromptTooLong(
                 f"the text has {len(ids)} tokens, at most {most} are told, {_CONTEXTS} times what the context holds: "
