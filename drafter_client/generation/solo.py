@@ -6,10 +6,9 @@ from drafter_client.errors import BadOption, BadPrompt
 from drafter_client.generation.events import Began, Committed, Ended, Listener, PromptRead
 from drafter_client.generation.text_session import TextSession
 from specpair.engines.backend import Backend, Entry, top_logits_spec
-from specpair.grammar.of_text import grammars_for
+from specpair.grammar.of_text import processors_of
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.speculation.acceptance.token_source import TokenSource
-from specpair.speculation.sampling.row_changes import following
 from specpair.speculation.sampling.sampling import Sampling, choose
 
 
@@ -40,10 +39,7 @@ def run_solo(
         )
     tell(Began(len(tokens)), clock())
     limit = min(len(tokens) + max_tokens, backend.context_length)
-    processors = following(
-        sampling.processors(backend.vocabulary.ends, grammars=grammars_for(sampling, backend.vocabulary)),
-        len(text.prompt_ids),
-    )
+    processors = processors_of(sampling, backend.vocabulary, len(text.prompt_ids))
     held, wanted = 0, top_logits_spec(sampling, size, whole=processors is not None)
     try:
         while text.finish_reason is None:

@@ -18,7 +18,7 @@ from specpair.drafters.base import Drafter
 from specpair.drafters.run.executors import Executor, executor_of
 from specpair.drafters.run.reactor import Reactor
 from specpair.engines.vocabulary import Vocabulary
-from specpair.grammar.of_text import limits_of
+from specpair.grammar.of_text import processors_of
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.responses import PrefillResponse
@@ -199,8 +199,9 @@ class Preparation:
                 executor = self._executor()
                 stack.callback(executor.close)
                 executor.read(self._known, self._text.read)
-                options, prompt_len = self._options, len(self._text.prompt_ids)
-                limits = None if self._vocabulary is None else limits_of(options, self._vocabulary, prompt_len)
+                options, prompt_len, limits = self._options, len(self._text.prompt_ids), None
+                if self._vocabulary is not None:
+                    limits = processors_of(options.drawn, self._vocabulary, prompt_len, limits=True)
                 lookups = Lookups(prompt_len, in_text=options.lookup, prediction=options.prediction_ids, limits=limits)
                 lookups.follow(self._known)
                 stack.pop_all()

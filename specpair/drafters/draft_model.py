@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from specpair.drafters.base import Expansion
 from specpair.engines.backend import Backend, Entry, Rows, top_logits_spec
 from specpair.engines.errors import BackendError, OutOfRoom
-from specpair.grammar.of_text import grammars_for
+from specpair.grammar.of_text import processors_of
 from specpair.speculation.acceptance.draft_probs import drawn_from, normalised, propose
 from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.drafts.tree import Proposal
-from specpair.speculation.sampling.row_changes import following
 from specpair.speculation.sampling.sampling import Row, Sampling, choose, choose_two, probability
 from specpair.speculation.text_options import TextSpec
 
@@ -54,10 +53,7 @@ class ModelDrafter:
         """
         self._backend, self._sampling, self._draws = backend, sampling, draws
         self._ids = min(backend.vocabulary.size, vocabulary_size or backend.vocabulary.size)
-        ends = [end for end in backend.vocabulary.ends if end < self._ids]
-        self._processors = following(
-            sampling.processors(ends, self._ids, grammars_for(sampling, backend.vocabulary)), prompt_len
-        )
+        self._processors = processors_of(sampling, backend.vocabulary, prompt_len, below=self._ids)
         self._wanted = top_logits_spec(sampling, self._ids, choices=_CHOICES, whole=self._processors is not None)
         self._fewer_ids = (vocabulary_size or 0) > self._ids
         self.width = backend.slots if backend.can_copy else 1

@@ -1,11 +1,11 @@
-"""The grammars that the options of a text ask for. llguidance is imported with the first one: it takes a tenth of a
-second."""
+"""The logit processors and grammars that the options of a text ask for. llguidance is imported with the first grammar:
+it takes a tenth of a second."""
 
 from specpair.engines.vocabulary import Vocabulary
 from specpair.speculation.sampling.grammar import GrammarOptions
 from specpair.speculation.sampling.processor_options import MakeGrammar
 from specpair.speculation.sampling.row_changes import ProcessorChain, following
-from specpair.speculation.text_options import TextSpec
+from specpair.speculation.sampling.sampling import Sampling
 
 
 def grammars_for(options: GrammarOptions, vocabulary: Vocabulary) -> MakeGrammar | None:
@@ -17,7 +17,14 @@ def grammars_for(options: GrammarOptions, vocabulary: Vocabulary) -> MakeGrammar
     return grammars_of(vocabulary)
 
 
-def limits_of(spec: TextSpec, vocabulary: Vocabulary, prompt_len: int) -> ProcessorChain | None:
-    """What limits the tokens of a text, to whatever drafts; None: nothing does. Raises InvalidRequest."""
-    grammars = grammars_for(spec, vocabulary)
-    return following(spec.drawn.processors(vocabulary.ends, grammars=grammars), prompt_len, limits=True)
+def processors_of(
+    sampling: Sampling, vocabulary: Vocabulary, prompt_len: int, *, below: int | None = None, limits: bool = False
+) -> ProcessorChain | None:
+    """New logit processors of a text; None: it has none. Raises InvalidRequest for a grammar that cannot be used.
+
+    `below`: how many ids a row has, where the text may hold others.
+    `limits`: only those that limit the text, for whatever drafts without logits.
+    """
+    ends = [end for end in vocabulary.ends if below is None or end < below]
+    made = sampling.processors(ends, below, grammars_for(sampling, vocabulary))
+    return following(made, prompt_len, limits=limits)

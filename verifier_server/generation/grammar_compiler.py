@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 
 from specpair.engines.vocabulary import Vocabulary
-from specpair.grammar.of_text import grammars_for
+from specpair.grammar.of_text import processors_of
 from specpair.speculation.text_options import TextSpec
 from verifier_server.generation.fair_pool import FairPool
 
@@ -24,7 +24,7 @@ class GrammarCompiler:
         if spec.grammar_text is None:
             return
         compiled: Future[None] = Future()
-        self._pool.submit(client, lambda: _settle(compiled, lambda: _compile(spec, vocabulary)))
+        self._pool.submit(client, lambda: _settle(compiled, lambda: processors_of(spec.drawn, vocabulary, 0)))
         await asyncio.wrap_future(compiled)
 
     def stop(self) -> None:
@@ -32,11 +32,7 @@ class GrammarCompiler:
         self._pool.shutdown()
 
 
-def _compile(spec: TextSpec, vocabulary: Vocabulary) -> None:
-    spec.drawn.processors(vocabulary.ends, grammars=grammars_for(spec, vocabulary))
-
-
-def _settle(future: Future[None], work: Callable[[], None]) -> None:
+def _settle(future: Future[None], work: Callable[[], object]) -> None:
     """Do `work` unless it is no longer wanted, and tell how it ended."""
     if not future.set_running_or_notify_cancel():
         return

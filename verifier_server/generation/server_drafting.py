@@ -14,7 +14,7 @@ from specpair.drafters.run import events
 from specpair.drafters.run.executors import executor_of
 from specpair.drafters.run.reactor import PlainTranscript, Reactor
 from specpair.engines.errors import BackendError
-from specpair.grammar.of_text import limits_of
+from specpair.grammar.of_text import processors_of
 from specpair.protocol.errors import InternalError, SpecPairError
 from specpair.protocol.responses import Speculation
 from specpair.protocol.times import milliseconds
@@ -200,7 +200,8 @@ class _FusedRun:
             executor = executor_of(self._lane, drafter, mechanisms)
             stack.callback(executor.close)
             executor.read(known, 0)
-            limits = limits_of(session.spec, self.engine.info.vocabulary, session.prompt_len)
+            sampling, vocabulary = session.spec.drawn, self.engine.info.vocabulary
+            limits = processors_of(sampling, vocabulary, session.prompt_len, limits=True)
             looks_up = not self.draft.looks_up
             lookups = Lookups(session.prompt_len, in_text=looks_up, prediction=self.prediction, limits=limits)
             lookups.follow(known)
