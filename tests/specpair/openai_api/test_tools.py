@@ -11,6 +11,7 @@ from openai.types.chat import ChatCompletion
 from pydantic import BaseModel
 
 from backends.scripted import ByteVocabulary
+from specpair.engines.vocabulary import Kind
 from specpair.openai_api.answers.answer import PLAIN
 from specpair.openai_api.answers.forced import kept_to
 from specpair.openai_api.messages.requests import ChatRequest
@@ -160,7 +161,7 @@ def test_with_the_choice_none_the_prompt_goes_on_from_the_turn_before(client: op
 
 def test_with_the_choice_none_no_token_begins_a_call() -> None:
     vocabulary = ByteVocabulary(259)
-    vocabulary.pieces[258] = b"<tool_call>"
+    vocabulary.pieces[258], vocabulary.kinds[258] = b"<tool_call>", Kind.CONTROL
     target = Target("", vocabulary, 512, 8, TEMPLATE)
     given: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "tools": TOOLS, "logit_bias": {"5": 1}}
     none, auto = (ChatRequest(**given, tool_choice=choice) for choice in ("none", "auto"))
