@@ -102,7 +102,7 @@ class Endpoints:
         try:
             return await self._texts(message, target, form, [prompt], caller, began, answer, keeps)
         except InvalidRequest as error:
-            raise of_tools(error) if "grammar" in keeps else error from None
+            raise of_tools(error, message.document) if "grammar" in keeps else error from None
 
     async def _reply(self, request: Request, stream: bool, texts: MakeTexts) -> Response:
         run = await texts()
@@ -180,7 +180,7 @@ class Endpoints:
             message.include_usage,
             message.continuous_usage,
             answer,
-            "grammar" in keeps,
+            partial(of_tools, document=message.document) if "grammar" in keeps else None,
         )
         texts = await self._open(wanted, caller)
         return Choices(order, texts, began, int(time.time()))

@@ -11,7 +11,6 @@ from typing import Any
 from specpair.engines.vocabulary import Vocabulary
 from specpair.http_service.replies.event_stream import HEARTBEAT, comment
 from specpair.openai_api.answers.answer import PLAIN, AnswerForm, AnswerReason
-from specpair.openai_api.answers.forced import of_tools
 from specpair.openai_api.messages.errors import error_body
 from specpair.openai_api.messages.formats import Format
 from specpair.openai_api.messages.replies import (
@@ -49,7 +48,8 @@ class Order:
     include_usage: bool
     continuous_usage: bool  # in each chunk
     answer: AnswerForm = PLAIN  # how the texts are read
-    forced: bool = False  # whether they keep to a grammar of calls
+    # How an error of their grammar is told, where that is one of calls, which the request did not name.
+    of_calls: Callable[[InvalidRequest], InvalidRequest] | None = None
 
 
 class Choices:
@@ -178,7 +178,7 @@ class Choices:
             try:
                 found = await running.next(HEARTBEAT)
             except InvalidRequest as error:
-                raise of_tools(error) if self._order.forced else error from None
+                raise error if self._order.of_calls is None else self._order.of_calls(error) from None
             if found is None:
                 yield 0, None, None
                 continue

@@ -1,15 +1,16 @@
-"""What an answer keeps to: calls that must come or must fit, and a grammar that begins behind thoughts."""
+"""What an answer keeps to: calls that must come, must fit or must not come, and a grammar behind thoughts."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from specpair.engines.vocabulary import Kind, Vocabulary
+from specpair.grammar.keywords import place_of
 from specpair.openai_api.answers.answer import AnswerForm
 from specpair.openai_api.answers.thoughts import Markers, markers_of
 from specpair.openai_api.messages.requests import ChatRequest
 from specpair.openai_api.texts import Target
-from specpair.openai_api.tools.grammar import calls_grammar
-from specpair.openai_api.tools.notation import Tools
+from specpair.openai_api.tools.grammar import Schema, calls_grammar
 from specpair.openai_api.tools.styles import NOTATIONS, Style
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.grammar import LONGEST_GRAMMAR
@@ -24,15 +25,18 @@ def kept_to(message: ChatRequest, form: AnswerForm, target: Target, style: Style
 
     Raises InvalidRequest for parameters that cannot be kept to.
     """
-    if message.has_grammar and form.markers is not None:
+    if message.has_grammar and not message.callable_tools:
+        if form.markers is None:
+            return {}
         return {"grammar_after": form.markers.end}
-    if message.tools and not message.callable_tools and not message.has_grammar:
+    if message.tools and not message.callable_tools:
         return _without_calls(message, style, target.vocabulary)
     grammar = _calls(message, form, markers_of(target.chat_template), target.vocabulary)
     if grammar is not None and len(grammar) > LONGEST_GRAMMAR:
+        also = "" if message.document is None else " and the JSON Schema of the text"
         raise InvalidRequest(
-            f"tools: a grammar of them has {len(grammar)} characters, at most {LONGEST_GRAMMAR} are taken: send fewer, "
-            "or leave strict and tool_choice out",
+            f"tools: a grammar of them{also} has {len(grammar)} characters, at most {LONGEST_GRAMMAR} are taken: send "
+            "fewer, or leave strict and tool_choice out",
             param="tools",
         )
     return {} if grammar is None else {"grammar": grammar}
@@ -50,38 +54,48 @@ def _calls(message: ChatRequest, form: AnswerForm, thoughts: Markers | None, voc
 
     `thoughts`: the markers of thoughts that the chat template shows; the grammar begins behind these.
     """
-    if form.style is None or not (message.must_call or any(tool.function.strict for tool in message.callable_tools)):
+    document = None if message.must_call else message.document
+    free = not message.must_call and document is None
+    if form.style is None or (free and not any(tool.function.strict for tool in message.callable_tools)):
         return None
     writing, tools = NOTATIONS[form.style].writing(), _tools(message, form)
     markers = _control_tokens(writing.tokens, vocabulary)
     try:
-        grammar = calls_grammar(writing, tools, markers, parallel=not form.one_call, free=not message.must_call)
+        grammar = calls_grammar(writing, tools, markers, parallel=not form.one_call, free=free, document=document)
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):  # parameters may be any JSON
         raise InvalidRequest(
             "tools: calls cannot be made to keep to the parameters: those of a tool are no JSON Schema", param="tools"
         ) from None
-    if grammar is None or not message.must_call or thoughts is None:
+    if grammar is None or free or thoughts is None or message.grammar_after:
         return grammar  # what is free may have thoughts, too
     return _behind(grammar, thoughts, vocabulary, begun=form.begun)
 
 
-def of_tools(error: InvalidRequest) -> InvalidRequest:
-    """An error of a text that keeps to such a grammar, which the request did not name."""
+def of_tools(error: InvalidRequest, document: Any) -> InvalidRequest:
+    """An error of a text that keeps to such a grammar, which the request did not name.
+
+    `document`: the JSON Schema that the text may keep to in place of calls; None: there is none.
+    """
     where, _, why = error.message.partition(": ")
     if where != "grammar":
         return error
+    if document is not None and (place := place_of(json.dumps(document), why)) is not None:
+        return InvalidRequest(f"json_schema{place}: {why}", param="json_schema")
     return InvalidRequest(f"tools: calls cannot be made to keep to the parameters: {why}", param="tools")
 
 
-def _tools(message: ChatRequest, form: AnswerForm) -> Tools:
-    """The schemas to which calls keep. Calls that need not come keep to those of strict tools alone."""
+def _tools(message: ChatRequest, form: AnswerForm) -> Mapping[str, Schema | None]:
+    """The schemas to which calls keep. Calls that need not come keep to those of strict tools alone.
+
+    None: any arguments fit.
+    """
     named = message.named_tool
     if named is not None:
         return {named: form.tools[named]}
     if message.must_call:
         return form.tools
     return {
-        tool.function.name: form.tools[tool.function.name] if tool.function.strict else {}
+        tool.function.name: form.tools[tool.function.name] if tool.function.strict else None
         for tool in message.callable_tools
     }
 

@@ -41,7 +41,7 @@ def calling_style(target: Target, style: Style | None) -> Style:
 
 def _may_think(message: ChatRequest, target: Target, markers: Markers, begun: bool) -> bool:
     """Whether there may be thoughts: a grammar leaves room for them if it begins behind them."""
-    if not message.has_grammar:
+    if not message.has_grammar or message.callable_tools:  # that of calls does, too
         return True
     if message.grammar_after:
         return message.grammar_after == markers.end

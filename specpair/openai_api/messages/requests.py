@@ -136,6 +136,11 @@ class _Generation(_WithOptions):
             "structured_outputs": {} if self.structured_outputs is None else self.structured_outputs.options,
         }
 
+    @property
+    def document(self) -> Any:
+        """The JSON Schema of the text, true for any JSON; None: the text keeps to none."""
+        return next((options["json_schema"] for options in self._grammars.values() if "json_schema" in options), None)
+
     @model_validator(mode="after")
     def _streamed(self) -> "_Generation":
         if self.include_usage and not self.stream:
@@ -182,14 +187,14 @@ class _Generation(_WithOptions):
         raise NotImplementedError
 
     def specs(self, keeps: Mapping[str, Any] = MappingProxyType({})) -> list[TextSpec]:
-        """The options of each choice. `keeps`: further ones."""
+        """The options of each choice. `keeps`: further ones; a grammar among them is that of the text."""
         options = options_of(TextSpec)
         given = {
             name: options[name].of_json(getattr(self, name))
             for name in _OPTIONS
             if getattr(self, name) is not None and name not in GRAMMARS
         }
-        for grammar in self._grammars.values():
+        for grammar in () if "grammar" in keeps else self._grammars.values():
             given |= {name: options[name].of_json(value) for name, value in grammar.items()}
         given = (
             {"temperature": 1.0} | given | {**keeps} | {"max_tokens": self.limit, "logprobs": self.top_logprobs_wanted}
@@ -307,10 +312,11 @@ class ChatRequest(_Generation):
     def _tools_fit(self) -> "ChatRequest":
         if (wrong := complaint(self.tools or [], self.tool_choice)) is not None:
             raise ValueError(wrong)
-        if self.callable_tools and (given := [where for where, options in self._grammars.items() if options]):
+        if self.callable_tools and self.has_grammar and self.document is None:
+            where = next(where for where, options in self._grammars.items() if options)
             raise ValueError(
-                f"{given[0]}: an answer that may call tools keeps to no other grammar: leave {given[0]} or tools out, "
-                "or send tool_choice none"
+                f"{where}: an answer that may call tools keeps to no other grammar than that of JSON: leave {where} or "
+                "tools out, or send tool_choice none"
             )
         return self
 

@@ -8,31 +8,40 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from specpair.openai_api.tools.notation import BareKeys, Keywords, Parameters, Tools, Writing
+from specpair.openai_api.tools.notation import BareKeys, Keywords, Parameters, Writing
 from specpair.openai_api.tools.values import referred
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.grammar import ONE_LINE
 
 _WITHOUT_QUOTES = ("number", "integer", "boolean", "null")
 _MOST_RULES = 2000  # of one grammar
+_LEXEMES = (r"TEXT: /(?s:.*)/", r'KEY: /[^\s<>{}\[\]",:=]+/', "WORD: /[A-Za-z_][A-Za-z0-9_]*/")
+_LEXEME = re.compile(r'"[^"]*"|, |: |[{}\[\]]')  # of JSON in one line
 
 Schema = Mapping[str, Any]
 
 
 def calls_grammar(
-    writing: Writing, tools: Tools, control: Mapping[str, int], *, parallel: bool = True, free: bool = False
+    writing: Writing,
+    tools: Mapping[str, Schema | None],
+    control: Mapping[str, int],
+    *,
+    parallel: bool = True,
+    free: bool = False,
+    document: Schema | bool | None = None,
 ) -> str | None:
     """The grammar of texts with calls of these tools; None: it would forbid nothing.
 
-    `tools`: those that may be called, at least one.
+    `tools`: those that may be called, at least one. Without a schema: with any arguments.
     `control`: ids of the control tokens in `writing.tokens`, by what they spell.
     `parallel`: whether there may be several calls.
     `free`: whether there may be no call, and other text beside calls: then each call fits from its trigger on, where
         the style has one. Otherwise the text is one call, or more of them.
+    `document`: a JSON Schema, true for any JSON: the text may be such a document in place of calls.
 
     Raises InvalidRequest for parameters that cannot be written in the style.
     """
-    return None if free and writing.trigger is None else _Grammar(writing, control).of(tools, parallel, free)
+    return None if free and writing.trigger is None else _Grammar(writing, control).of(tools, parallel, free, document)
 
 
 class _Grammar:
@@ -44,8 +53,10 @@ class _Grammar:
         self._rules: dict[str, str] = {}  # bodies by name
         self._names: dict[tuple[str, str], str] = {}  # by body and options
 
-    def of(self, tools: Tools, parallel: bool, free: bool) -> str:
+    def of(self, tools: Mapping[str, Schema | None], parallel: bool, free: bool, document: Schema | bool | None) -> str:
         writing = self._writing
+        if document is not None and (writing.before + writing.begin).startswith(("{", "[{")):
+            return self._in_json(tools, parallel, document)
         calls = [self._call(name, writing_of, schema) for name, (writing_of, schema) in self._each(tools).items()]
         self._rules["call"] = " | ".join(calls)
         more = f"({self._literal(writing.between + writing.begin)} call)*" if parallel else ""
@@ -53,23 +64,52 @@ class _Grammar:
         opening = writing.before + writing.begin
         if not free or writing.trigger is None:
             start = f"{self._literal(opening)} {ending}"
+            if document is not None:
+                start = f"{start} | {self._document(document)}"
         else:
             begun = f"{self._up_to(writing.trigger)} {self._literal(opening[len(writing.trigger) :])} {ending}"
             start = f"({begun})* TEXT" if parallel else f"{begun} | TEXT"
-        lines = [f"start: {start}", *(f"{name}: {body}" for name, body in self._rules.items()), r"TEXT: /(?s:.*)/"]
-        return "\n".join(lines)
+        return self._text(start)
 
-    def _each(self, tools: Tools) -> dict[str, tuple[str, Schema]]:
+    def _in_json(self, tools: Mapping[str, Schema | None], parallel: bool, document: Schema | bool) -> str:
+        """The grammar where calls are JSON, too: of lexemes that both have, since the longest that may come counts."""
+
+        def lexemes(text: str) -> str:
+            return " ".join(json.dumps(each) for each in _LEXEME.findall(text))
+
+        writing, calls = self._writing, list[str]()
+        for name, schema in tools.items():
+            head = lexemes(f"{writing.begin}{name}{writing.middle}")
+            calls.append(
+                f"{head} {self._json({'type': 'object', **(schema or {})}, schema or {})} {lexemes(writing.end)}"
+            )
+        self._rules["call"] = " | ".join(calls)
+        more = f"({self._literal(writing.between)} call)*" if parallel else ""
+        written = f"{lexemes(writing.before)} call {more} {lexemes(writing.after)}"
+        return self._text(f"{written} | {self._document(document)}")
+
+    def _text(self, start: str) -> str:
+        lines = [f"start: {start}", *(f"{name}: {body}" for name, body in self._rules.items())]
+        return "\n".join([*lines, *_LEXEMES])
+
+    def _document(self, schema: Schema | bool) -> str:
+        found = schema if isinstance(schema, Mapping) else {}
+        return self._json(found, found)
+
+    def _each(self, tools: Mapping[str, Schema | None]) -> dict[str, tuple[str, Schema | None]]:
         """Of each tool how its name is written, and its schema."""
         in_json = self._writing.begin.endswith('"')
-        return {name: (json.dumps(name)[1:-1] if in_json else name, schema or {}) for name, schema in tools.items()}
+        return {name: (json.dumps(name)[1:-1] if in_json else name, schema) for name, schema in tools.items()}
 
-    def _call(self, name: str, written: str, schema: Schema) -> str:
+    def _call(self, name: str, written: str, schema: Schema | None) -> str:
         """What stands behind `begin` in a call of a tool."""
         form, writing = self._writing.arguments, self._writing
         head = self._literal(written + writing.middle)
         if form is None:
-            return f"{head} {self._json({'type': 'object', **schema}, schema)} {self._literal(writing.end)}"
+            of_any = schema or {}
+            return f"{head} {self._json({'type': 'object', **of_any}, of_any)} {self._literal(writing.end)}"
+        if schema is None:
+            return f"{head} {self._any(form)} {self._literal(writing.end)}"
         try:
             if isinstance(form, Parameters):
                 arguments = self._parameters(form, schema)
@@ -84,6 +124,19 @@ class _Grammar:
                 param="tools",
             ) from None
         return f"{head} {arguments} {self._literal(writing.end)}"
+
+    def _any(self, form: Parameters | BareKeys | Keywords) -> str:
+        """Any arguments."""
+        if isinstance(form, Parameters):
+            return f"({self._literal(form.begin)} KEY {self._literal(form.middle)} {self._up_to(form.end)})*"
+        if isinstance(form, Keywords):
+            pair = f"WORD {self._literal(form.middle)} {self._json({}, {})}"
+            return f"({pair} ({self._literal(form.between)} {pair})*)?"
+        self._rules["object"] = '"{" (KEY ":" value ("," KEY ":" value)*)? "}"'
+        text = f"{self._literal(form.quote)} {self._up_to(form.quote)}"
+        plain = self._json({"type": [*_WITHOUT_QUOTES]}, {})
+        self._rules["value"] = f'object | "[" (value ("," value)*)? "]" | {text} | {plain}'
+        return "object"
 
     def _parameters(self, form: Parameters, root: Schema) -> str:
         def pair(key: str, schema: Schema) -> str:

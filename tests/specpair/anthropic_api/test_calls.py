@@ -87,6 +87,14 @@ def test_a_call_that_must_come_is_valid(client: anthropic.Anthropic, choice: Any
     assert name == "add" or choice["type"] == "any"
 
 
+def test_beside_tools_a_text_is_calls_or_a_document(client: anthropic.Anthropic) -> None:
+    schema = {"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"]}
+    config = {"format": {"type": "json_schema", "schema": schema | {"additionalProperties": False}}}
+    assert _called(_message(client, LOOK, output_config=config)) == [("look", {"town": "Köln"})]
+    document = _message(client, '{"on": true}', stream=True, output_config=config)
+    assert [block.text for block in document.content] == ['{"on": true}'] and document.stop_reason == "end_turn"
+
+
 def test_without_a_choice_of_tools_a_text_is_a_text(client: anthropic.Anthropic) -> None:
     message = _message(client, LOOK, tool_choice={"type": "none"})
     assert [block.text for block in message.content] == [LOOK]

@@ -1,5 +1,6 @@
 """Calls of tools with OpenAI's own client and types, at both ends, whole and streamed."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -216,6 +217,58 @@ def test_calls_of_strict_tools_fit_where_they_come(client: openai.OpenAI) -> Non
     ((name, arguments), *_) = called(fits.choices[0].message)
     assert name == "switch" and arguments in ({"on": True}, {"on": False})
     assert answer(client, "No call.", stream=False, tools=strict).choices[0].message.content == "No call."
+
+
+COUNTED: Any = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "counted",
+        "schema": {"type": "object", "properties": {"count": {"type": "integer", "maximum": 99, "minimum": 0}}}
+        | {"required": ["count"], "additionalProperties": False},
+    },
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("text", [LOOK, '{"count": 7}', "No!"])
+def test_beside_tools_a_text_is_calls_or_a_document(client: openai.OpenAI, text: str, stream: bool) -> None:
+    choice = answer(client, text, stream=stream, response_format=COUNTED, parallel_tool_calls=False).choices[0]
+    calls = called(choice.message)
+    if text == LOOK:
+        assert calls == [("look", {"town": "Köln"})]
+    if not calls:
+        assert choice.finish_reason == "stop" and choice.message.content
+        assert text == "No!" or choice.message.content == text
+        assert 0 <= json.loads(choice.message.content)["count"] <= 99
+    else:
+        assert text != '{"count": 7}' and choice.finish_reason == "tool_calls" and not choice.message.content
+
+
+def test_a_call_that_must_come_is_no_document(client: openai.OpenAI) -> None:
+    given: dict[str, Any] = {"response_format": COUNTED, "tool_choice": "required", "parallel_tool_calls": False}
+    assert len(called(answer(client, '{"count": 7}', stream=False, **given).choices[0].message)) == 1
+    none = answer(client, LOOK, stream=False, response_format=COUNTED, tool_choice="none").choices[0].message
+    assert none.content and [*json.loads(none.content)] == ["count"]
+
+
+def test_thoughts_come_before_a_document_beside_tools(client: openai.OpenAI) -> None:
+    given: dict[str, Any] = {"response_format": COUNTED, "extra_body": {"chat_template_kwargs": {"think": True}}}
+    said: Any = answer(client, 'Hm.\n</think>\n\n{"count": 7}', stream=False, **given).choices[0].message
+    assert said.content == '{"count": 7}' and said.reasoning_content.strip() == "Hm."
+
+
+@pytest.mark.parametrize(
+    ("given", "parameter", "why"),
+    [
+        ({"regex": "a+"}, "regex", "no other grammar than that of JSON"),
+        ({"json_schema": {"properties": {"a": {"uniqueItems": True}}}}, "json_schema", "properties.a.uniqueItems"),
+        ({"json_schema": {"description": "a" * 40_000}}, "tools", "and the JSON Schema of the text has 4"),
+    ],
+)
+def test_what_cannot_be_kept_to_beside_tools(client: openai.OpenAI, given: Any, parameter: str, why: str) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        answer(client, "x", stream=False, extra_body=given)
+    assert refused.value.param == parameter and why in refused.value.message
 
 
 def test_a_schema_that_cannot_be_kept_to(client: openai.OpenAI) -> None:

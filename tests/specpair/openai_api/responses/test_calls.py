@@ -114,6 +114,15 @@ def test_a_call_that_must_come_is_valid(client: openai.OpenAI, choice: Any) -> N
     assert not response.parallel_tool_calls
 
 
+def test_beside_tools_a_text_is_calls_or_a_document(client: openai.OpenAI) -> None:
+    schema = {"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"]}
+    form: Any = {"format": {"type": "json_schema", "name": "x", "schema": schema | {"additionalProperties": False}}}
+    assert _called(_response(client, LOOK, stream=False, text=form)) == [("look", {"town": "Köln"})]
+    for text in ({"format": {"type": "json_object"}}, form):
+        document = _response(client, '{"on": true}', stream=True, text=text)
+        assert document.output_text == '{"on": true}' and document.status == "completed"
+
+
 def test_without_a_choice_of_tools_a_text_is_a_text(client: openai.OpenAI) -> None:
     response, free = (_response(client, LOOK, stream=False, tool_choice=choice) for choice in ("none", "auto"))
     assert response.output_text == LOOK and not _called(response)
@@ -135,7 +144,7 @@ def test_a_limit_cuts_a_call(client: openai.OpenAI, stream: bool) -> None:
         ({"tools": [*TOOLS, TOOLS[0]]}, "tools"),
         ({"tools": [{"type": "function", "name": "no name"}]}, "tools.0.name"),
         ({"tool_choice": {"type": "function", "name": "other"}}, "tool_choice"),
-        ({"text": {"format": {"type": "json_object"}}}, "text.format"),
+        ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {"not": {}}}}}, "text.format.schema"),
     ],
 )
 def test_what_is_wrong_is_named(client: openai.OpenAI, given: Any, parameter: str) -> None:

@@ -14,7 +14,7 @@ from backends.scripted import END, ByteVocabulary
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.grammar.compiling import Grammars
 from specpair.openai_api.tools.grammar import calls_grammar
-from specpair.openai_api.tools.notation import Parameters
+from specpair.openai_api.tools.notation import BareKeys, Parameters
 from specpair.openai_api.tools.styles import NOTATIONS, Style
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.grammar import GrammarText
@@ -47,6 +47,13 @@ TOOLS: dict[str, Any] = {
     "now": {"type": "object", "properties": {}, "additionalProperties": False},
 }
 
+DOCUMENT = {
+    "type": "object",
+    "properties": {"mood": {"enum": ["calm", "glad"]}, "n": {"type": "integer", "maximum": 99, "minimum": 0}},
+    "required": ["mood"],
+    "additionalProperties": False,
+}
+
 
 class WithMarkers(Vocabulary):
     """Bytes, and the markers of a style as tokens of their own: control tokens, or ordinary ones."""
@@ -62,11 +69,11 @@ class WithMarkers(Vocabulary):
         return list(text.encode())
 
 
-def written(style: Style, seed: int, control: bool, most: int = 600, **how: bool) -> str | None:
+def written(style: Style, seed: int, control: bool, most: int = 600, tools: Any = TOOLS, **how: Any) -> str | None:
     """A text drawn from the masks of the grammar alone; None: it did not end. Letters and the end are preferred."""
     writing = NOTATIONS[style].writing()
     vocabulary = WithMarkers(writing.tokens, control)
-    grammar = calls_grammar(writing, TOOLS, vocabulary.ids if control else {}, **how)
+    grammar = calls_grammar(writing, tools, vocabulary.ids if control else {}, **how)
     assert grammar is not None
     state, random = Grammars(vocabulary)(GrammarText("grammar", grammar)), np.random.default_rng(seed)
     liked = np.zeros(vocabulary.size, np.float32)
@@ -125,6 +132,73 @@ def test_beside_free_text_each_call_fits(style: Style, seed: int, control: bool,
         return
     for call in read(style, TOOLS, text).calls:
         assert call.whole and isinstance(json.loads(call.arguments), dict), text
+
+
+@EACH_STYLE
+@examples(12)
+@given(seed=st.integers(0, 10**6), control=st.booleans(), fits=st.booleans())
+def test_a_text_is_calls_or_a_document(style: Style, seed: int, control: bool, fits: bool) -> None:
+    tools = TOOLS if fits else dict.fromkeys(TOOLS)
+    text = written(style, seed, control, tools=tools, document=DOCUMENT)
+    if text is None:
+        return
+    said = read(style, TOOLS, text)
+    if said.calls:
+        assert not said.content.strip() and all(call.whole for call in said.calls), text
+        assert all(isinstance(json.loads(call.arguments), dict) for call in said.calls), text
+    else:
+        assert jsonschema_rs.is_valid(DOCUMENT, json.loads(said.content)), text
+
+
+@EACH_STYLE
+@pytest.mark.parametrize(
+    ("schema", "documents"),
+    [
+        (DOCUMENT, ['{"mood": "calm"}']),
+        (True, ['{"mood": "calm"}', '{"name": "x", "b": [1]}', '["a"]', '[{"name": {}}]', "7"]),
+        ({"type": "object"}, ['{"nam": 1}', '{"name": "no", "parameters": 7}', '{"name": "nowhere"}', "{}"]),
+        ({"type": "array"}, ["[]", '[{"names": "now"}, {"name": "now"}]']),
+    ],
+)
+def test_a_document_and_a_call_can_begin(style: Style, schema: Any, documents: list[str]) -> None:
+    writing = NOTATIONS[style].writing()
+    vocabulary = WithMarkers(writing.tokens, True)
+    grammar = calls_grammar(writing, TOOLS, vocabulary.ids, document=schema)
+    now = f"{writing.before}{writing.begin}now{writing.middle}"
+    for text in (*documents, now):
+        state = Grammars(vocabulary)(GrammarText("grammar", grammar or ""))
+        for token in _tokens(text, vocabulary):
+            assert state.allows(token), text
+            state.push(token)
+        assert state.allows(END) == (text != now)
+
+
+@EACH_STYLE
+def test_without_a_schema_any_arguments_fit(style: Style) -> None:
+    writing = NOTATIONS[style].writing()
+    vocabulary = WithMarkers(writing.tokens, True)
+    match writing.arguments:
+        case None:
+            arguments = '{"q": [1, {"z": "s"}], "r": null}'
+        case BareKeys(quote):
+            arguments = f"{{q:[1,{{z:{quote}s{quote}}}],r:null}}"
+        case Parameters(begin, middle, end):
+            arguments = f'{begin}q{middle}[1, {{"z": "s"}}]{end}{begin}r{middle}null{end}'
+        case _:
+            arguments = 'q=[1, {"z": "s"}], r=null'
+    text = f"{writing.before}{writing.begin}f{writing.middle}{arguments}{writing.end}{writing.after}"
+    for free in (False, True):
+        grammar = calls_grammar(writing, {"f": None}, vocabulary.ids, free=free)
+        if grammar is None:
+            continue
+        state = Grammars(vocabulary)(GrammarText("grammar", grammar))
+        for token in _tokens(text, vocabulary):
+            assert state.allows(token), text
+            state.push(token)
+        assert state.allows(END)
+    schema = {"type": "object", "properties": {"q": {}, "r": {"type": "null"}}}
+    (call,) = read(style, {"f": schema}, text).calls
+    assert call.whole and json.loads(call.arguments) == {"q": [1, {"z": "s"}], "r": None}
 
 
 @pytest.mark.parametrize("control", [False, True])
