@@ -22,7 +22,7 @@ BELOW: dict[str, set[str]] = {
 # The same for the packages in specpair/. All may import `options`, and the modules of specpair's own level but `core`.
 SHARED = {
     "anthropic_api": {"openai_api", "http_service", "engines", "protocol", "speculation"},
-    "openai_api": {"http_service", "engines", "protocol", "speculation"},
+    "openai_api": {"http_service", "engines", "grammar", "protocol", "speculation"},
     "http_service": {"protocol", "command_line"},
     "drafters": {"engines", "grammar", "protocol", "speculation"},
     "grammar": {"engines", "protocol", "speculation"},
