@@ -4,10 +4,8 @@ from specpair.anthropic_api.endpoints import MessageEndpoints
 from specpair.anthropic_api.errors import FORM
 from specpair.anthropic_api.objects import EVENTS, MessageReply, TokenCount
 from specpair.anthropic_api.requests import CountRequest, MessagesRequest
-from specpair.http_service.openapi.operation import BODY, Errors, Operation
-from specpair.protocol import errors
-
-_PROMPT: Errors = (errors.UnknownModel, errors.EmptyPrompt, errors.PromptTooLong, errors.NoChatTemplate)
+from specpair.http_service.openapi.operation import Errors, Operation
+from specpair.openai_api.operations import CONVERSATION, GENERATED
 
 
 def message_operations(always: Errors, texts: Errors) -> tuple[Operation, ...]:
@@ -15,7 +13,6 @@ def message_operations(always: Errors, texts: Errors) -> tuple[Operation, ...]:
 
     The arguments are errors of the service: `always` of any request, `texts` of a text.
     """
-    asked = (*always, *BODY, *_PROMPT, *texts)
     return (
         Operation(
             "POST",
@@ -23,7 +20,7 @@ def message_operations(always: Errors, texts: Errors) -> tuple[Operation, ...]:
             MessageEndpoints.create_message,
             "Anthropic's",
             MessageReply,
-            (*asked, errors.TokenOutOfRange, errors.ModeUnavailable),
+            (*always, *CONVERSATION, *GENERATED, *texts),
             request=MessagesRequest,
             events=tuple(EVENTS.items()),
             last=("message_stop", "error"),
@@ -35,7 +32,7 @@ def message_operations(always: Errors, texts: Errors) -> tuple[Operation, ...]:
             MessageEndpoints.count_tokens,
             "Anthropic's",
             TokenCount,
-            asked,
+            (*always, *CONVERSATION, *texts),
             request=CountRequest,
             form=FORM,
         ),

@@ -6,7 +6,9 @@ from specpair.openai_api.messages import replies, requests
 from specpair.openai_api.messages.errors import FORM
 from specpair.protocol import errors
 
-_PROMPT: Errors = (errors.UnknownModel, errors.EmptyPrompt, errors.PromptTooLong, errors.TokenOutOfRange)
+_PROMPT: Errors = (*BODY, errors.UnknownModel, errors.EmptyPrompt, errors.PromptTooLong)
+CONVERSATION: Errors = (*_PROMPT, errors.NoChatTemplate)  # of any request with messages
+GENERATED: Errors = (errors.TokenOutOfRange, errors.ModeUnavailable)  # of any text
 
 
 def openai_operations(always: Errors, texts: Errors) -> tuple[Operation, ...]:
@@ -14,7 +16,6 @@ def openai_operations(always: Errors, texts: Errors) -> tuple[Operation, ...]:
 
     The arguments are errors of the service: `always` of any request, `texts` of a text.
     """
-    asked = (*always, *BODY, *_PROMPT, errors.ModeUnavailable, *texts)
     return (
         Operation(
             "POST",
@@ -22,7 +23,7 @@ def openai_operations(always: Errors, texts: Errors) -> tuple[Operation, ...]:
             Endpoints.chat,
             "OpenAI's",
             replies.ChatCompletion,
-            (*asked, errors.NoChatTemplate),
+            (*always, *CONVERSATION, *GENERATED, *texts),
             request=requests.ChatRequest,
             chunk=replies.ChatChunk,
             form=FORM,
@@ -33,7 +34,7 @@ def openai_operations(always: Errors, texts: Errors) -> tuple[Operation, ...]:
             Endpoints.complete,
             "OpenAI's",
             replies.Completion,
-            asked,
+            (*always, *_PROMPT, *GENERATED, *texts),
             request=requests.CompletionRequest,
             chunk=replies.Completion,
             form=FORM,

@@ -1,14 +1,13 @@
 """The endpoints for responses as operations, which both services register and describe in their OpenAPI documents."""
 
-from specpair.http_service.openapi.operation import BODY, Errors, Operation
+from specpair.http_service.openapi.operation import Errors, Operation
 from specpair.openai_api.messages.errors import FORM
+from specpair.openai_api.operations import CONVERSATION, GENERATED
 from specpair.openai_api.responses.endpoints import ResponseEndpoints
 from specpair.openai_api.responses.events import EVENTS
 from specpair.openai_api.responses.objects import ResponseDeleted, ResponseObject
 from specpair.openai_api.responses.requests import ResponseRequest
 from specpair.protocol import errors
-
-_PROMPT: Errors = (errors.UnknownModel, errors.EmptyPrompt, errors.PromptTooLong, errors.NoChatTemplate)
 
 
 def response_operations(always: Errors, texts: Errors) -> tuple[Operation, ...]:
@@ -24,10 +23,7 @@ def response_operations(always: Errors, texts: Errors) -> tuple[Operation, ...]:
             ResponseEndpoints.create_response,
             "OpenAI's",
             ResponseObject,
-            (
-                *(*always, *BODY, *_PROMPT, errors.TokenOutOfRange, errors.ModeUnavailable, *texts),
-                errors.UnknownResponse,
-            ),
+            (*always, *CONVERSATION, *GENERATED, *texts, errors.UnknownResponse),
             request=ResponseRequest,
             events=tuple(EVENTS.items()),
             last=("response.completed", "response.incomplete", "response.failed"),
