@@ -9,6 +9,10 @@ from specpair.openai_api.messages.replies import Metrics, Reply, SpecDecode, Tim
 ItemStatus = Annotated[
     Literal["in_progress", "completed", "incomplete"], Field(description="incomplete: the text was cut.")
 ]
+ResponseStatus = Annotated[
+    Literal["in_progress", "completed", "incomplete", "failed"],
+    Field(description="incomplete: the text was cut at a limit."),
+]
 ItemId = Annotated[str, Field(description="Another one for each item.")]
 
 
@@ -106,10 +110,7 @@ class ResponseObject(Reply):
     object: Annotated[Literal["response"], Field(description="What this is.")]
     created_at: Annotated[int, Field(description="Seconds since 1970.")]
     completed_at: Annotated[int | None, Field(description="Seconds since 1970; null: it has not ended.")]
-    status: Annotated[
-        Literal["in_progress", "completed", "incomplete", "failed"],
-        Field(description="incomplete: the text was cut at a limit."),
-    ]
+    status: ResponseStatus
     background: Annotated[Literal[False], Field(description="Always false.")]
     error: Annotated[ResponseError | None, Field(description="Why it failed.")]
     incomplete_details: Annotated[IncompleteDetails | None, Field(description="Why it is incomplete.")]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, Literal
+from typing import Any
 
 from specpair.openai_api.messages.conversation import Message
 from specpair.openai_api.messages.replies import Reply
@@ -10,6 +10,7 @@ from specpair.openai_api.responses.events import EVENTS
 from specpair.openai_api.responses.objects import (
     IncompleteDetails,
     InputTokensDetails,
+    ItemStatus,
     OutputCall,
     OutputItem,
     OutputMessage,
@@ -19,6 +20,7 @@ from specpair.openai_api.responses.objects import (
     OutputTokensDetails,
     ResponseError,
     ResponseObject,
+    ResponseStatus,
     ResponseUsage,
 )
 from specpair.openai_api.responses.requests import ResponseRequest
@@ -26,7 +28,6 @@ from specpair.openai_api.translated.blocks import Block, Blocks, Step
 from specpair.openai_api.translated.running import Event
 from specpair.protocol.errors import SpecPairError
 
-ItemStatus = Literal["in_progress", "completed", "incomplete"]
 _TEXT = {"text": "output_text", "thoughts": "reasoning_text", "call": "function_call_arguments"}  # in names of events
 _PREFIX = {"text": "msg", "thoughts": "rs", "call": "fc"}  # of ids
 
@@ -129,9 +130,7 @@ class ResponseWriter:
             return OutputReasoning(type="reasoning", id=id, status=status, summary=[], content=[part] if ended else [])
         return OutputMessage(type="message", id=id, status=status, role="assistant", content=[part] if ended else [])
 
-    def _response(
-        self, status: Literal["in_progress", "completed", "incomplete", "failed"], error: SpecPairError | None = None
-    ) -> ResponseObject:
+    def _response(self, status: ResponseStatus, error: SpecPairError | None = None) -> ResponseObject:
         ended = status != "in_progress"
         usage, failure = self._blocks.usage, None
         if error is not None:
