@@ -14,6 +14,7 @@ from specpair.anthropic_api.blocks import (
 )
 from specpair.anthropic_api.requests import TEXT_FIELDS, Conversation, CustomTool, CustomToolChoice, MessagesRequest
 from specpair.openai_api.messages.requests import ChatRequest
+from specpair.openai_api.translated.blocks import answer_of
 from specpair.openai_api.translated.names import chat_of, given
 
 _NAMES = {
@@ -110,7 +111,4 @@ def _answer(blocks: list[Block], tools: dict[str, str]) -> Json:
             tools[block.id] = block.name
             function = {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)}
             calls.append({"id": block.id, "type": "function", "function": function})
-    answer: Json = {"role": "assistant", "content": text or (None if calls else "")}
-    if thoughts:
-        answer["reasoning_content"] = thoughts
-    return answer | ({"tool_calls": calls} if calls else {})
+    return answer_of(text, thoughts, calls)

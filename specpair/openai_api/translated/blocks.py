@@ -86,12 +86,7 @@ class Blocks:
             for block in self.all
             if block.kind == "call"
         ]
-        said: dict[str, Any] = {"role": "assistant", "content": text or (None if calls else "")}
-        if thoughts:
-            said["reasoning_content"] = thoughts
-        if calls:
-            said["tool_calls"] = calls
-        return Message(**said)  # without what is not there: templates get what is set
+        return Message(**answer_of(text, thoughts, calls))
 
     def _grow(self, kind: Kind, text: str, logprobs: Sequence[Logprob] = ()) -> Iterator[Step]:
         if not self.all or self.all[-1].kind != kind:
@@ -109,3 +104,10 @@ class Blocks:
     def _end(self) -> Iterator[Step]:
         if self.all:
             yield Step("end", len(self.all) - 1, self.all[-1])
+
+
+def answer_of(text: str, thoughts: str, calls: Sequence[Any]) -> dict[str, Any]:
+    """The fields of an answer as a message of a chat, without what is not there: templates get what is set."""
+    beside = {"reasoning_content": thoughts, "tool_calls": calls}
+    content = text or (None if calls else "")
+    return {"role": "assistant", "content": content} | {name: each for name, each in beside.items() if each}
