@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field, Tag
 
 from specpair.anthropic_api.fields import TABLE
-from specpair.openai_api.messages.objects import Object
+from specpair.openai_api.messages.objects import Object, by_type
 
 
 class _Object(Object):
@@ -55,26 +55,13 @@ class ToolResultBlock(_Object):
     content: Annotated[Text | None, Field(description="What the tool says.")] = None
 
 
-_TYPES = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
-
-
-def _type(given: Any) -> str | None:
-    """The tag of a block. In brackets, as the names of types are: errors leave these out of a path."""
-    found = given.get("type") if isinstance(given, dict) else getattr(given, "type", None)
-    return f"[{found}]" if found in _TYPES else None
-
-
 Block = Annotated[
     Annotated[TextBlock, Tag("[text]")]
     | Annotated[ThinkingBlock, Tag("[thinking]")]
     | Annotated[RedactedBlock, Tag("[redacted_thinking]")]
     | Annotated[ToolUseBlock, Tag("[tool_use]")]
     | Annotated[ToolResultBlock, Tag("[tool_result]")],
-    Discriminator(
-        _type,
-        custom_error_type="block",
-        custom_error_message=f"blocks are of the types {', '.join(_TYPES)}: leave others out",
-    ),
+    by_type("blocks", "text", "thinking", "redacted_thinking", "tool_use", "tool_result"),
 ]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, model_validator
 from pydantic_core import PydanticCustomError
 
 from specpair.openai_api.messages.fields import TABLE, Beside, why_refused, without_ignored
@@ -28,3 +28,20 @@ class Object(BaseModel):
         if refused is not None:
             raise PydanticCustomError(REFUSED, "{why}", {"field": refused, "why": why_refused(beside, refused)})
         return used
+
+
+def by_type(what: str, *types: str, usually: str | None = None) -> Discriminator:
+    """Tells objects apart by their `type`, each of which is tagged with its own.
+
+    `what`: what they are, in errors.
+    `usually`: the type of one that has none.
+
+    Tags are in brackets, as the names of types are: errors leave these out of a path.
+    """
+
+    def tag(given: Any) -> str | None:
+        found = given.get("type", usually) if isinstance(given, dict) else getattr(given, "type", None)
+        return f"[{found}]" if found in types else None
+
+    message = f"{what} are of the types {', '.join(types)}: leave others out"
+    return Discriminator(tag, custom_error_type="unknown_type", custom_error_message=message)

@@ -1,10 +1,10 @@
 """The items of a conversation as requests for responses have them."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field, Tag
 
-from specpair.openai_api.messages.objects import Object
+from specpair.openai_api.messages.objects import Object, by_type
 from specpair.openai_api.responses.fields import TABLE
 
 
@@ -72,25 +72,12 @@ class InputCallOutput(_Part):
     output: Text
 
 
-_TYPES = ("message", "reasoning", "function_call", "function_call_output")
-
-
-def _type(given: Any) -> str | None:
-    """The tag of an item. In brackets, as the names of types are: errors leave these out of a path."""
-    found = given.get("type", "message") if isinstance(given, dict) else getattr(given, "type", None)
-    return f"[{found}]" if found in _TYPES else None
-
-
 Item = Annotated[
     Annotated[InputMessage, Tag("[message]")]
     | Annotated[InputReasoning, Tag("[reasoning]")]
     | Annotated[InputCall, Tag("[function_call]")]
     | Annotated[InputCallOutput, Tag("[function_call_output]")],
-    Discriminator(
-        _type,
-        custom_error_type="item",
-        custom_error_message=f"items are of the types {', '.join(_TYPES)}: leave others out",
-    ),
+    by_type("items", "message", "reasoning", "function_call", "function_call_output", usually="message"),
 ]
 
 
