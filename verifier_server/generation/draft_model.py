@@ -148,6 +148,8 @@ def load_draft_model(
             differs = cannot_draft(backend.model_name, backend.vocabulary, target.model_name, target.vocabulary)
             if differs is not None:
                 raise ModelLoadError(differs)
+            if backend.vocabulary.fingerprint == target.vocabulary.fingerprint:
+                backend.vocabulary.derived = target.vocabulary.derived  # a grammar is compiled once for both
             kept, one_scope = settings.most_kept(target), settings.share_prefixes
             draft = DraftModel(backend, backend.slots, target.vocabulary.size, clock, kept, one_scope=one_scope)
         except BackendError as error:

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from specpair.engines.backend import Backend, Progress
 from specpair.engines.errors import EngineFailure, ModelLoadError, OutOfRoom
 from specpair.engines.load_options import LoadOptions
 from specpair.engines.vocabulary import Kind
+from specpair.grammar.compiling import grammars_of
 from specpair.protocol.service_responses import HealthResponse
 from specpair.speculation.text_options import TextSpec
 from tests.verifier_server.conftest import SCRIPT, Serve
@@ -186,6 +188,14 @@ def test_the_draft_model_keeps_a_number_of_tokens_the_oldest_text_goes_first() -
     prompts = [[number, *range(41)] for number in range(3)]
     assert [read(draft, prompt) for prompt in prompts] == [42, 42, 42]
     assert [read(draft, prompt) for prompt in reversed(prompts)] == [1, 1, 42]
+
+
+def test_a_grammar_is_compiled_once_for_both_models_of_one_vocabulary() -> None:
+    target = ScriptedBackend(SCRIPT)
+    for size, both in ((SCRIPT.vocabulary_size, True), (300, False)):
+        draft = ScriptedBackend(replace(SCRIPT, vocabulary_size=size))
+        assert load_draft_model(SETTINGS, target, lambda _: None, lambda: 0.0, given=draft) is not None
+        assert (grammars_of(draft.vocabulary) is grammars_of(target.vocabulary)) == both
 
 
 def test_settings_without_a_draft_model_load_none() -> None:
