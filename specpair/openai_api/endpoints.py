@@ -97,7 +97,7 @@ class Endpoints:
         form = ChatFormat(target.vocabulary, bool(message.logprobs))
         parts = await self.prompts.rendered(message, target)
         answer = form_of(message, target, parts, self._style)
-        keeps = await asyncio.to_thread(kept_to, message, answer, target, calling_style(target, self._style))
+        keeps = await kept_to(message, answer, target, calling_style(target, self._style))
         prompt = await self.prompts.of_parts(parts, target)
         try:
             return await self._texts(message, target, form, [prompt], caller, began, answer, keeps)

@@ -1,5 +1,6 @@
 """What an answer keeps to: calls that must come, must fit or must not come, and a grammar behind thoughts."""
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,7 +18,7 @@ from specpair.speculation.sampling.grammar import LONGEST_GRAMMAR
 from specpair.speculation.sampling.processors import BIAS
 
 
-def kept_to(message: ChatRequest, form: AnswerForm, target: Target, style: Style) -> dict[str, Any]:
+async def kept_to(message: ChatRequest, form: AnswerForm, target: Target, style: Style) -> dict[str, Any]:
     """Further options of the texts.
 
     `form`: how they are read.
@@ -31,7 +32,10 @@ def kept_to(message: ChatRequest, form: AnswerForm, target: Target, style: Style
         return {"grammar_after": form.markers.end}
     if message.tools and not message.callable_tools:
         return _without_calls(message, style, target.vocabulary)
-    grammar = _calls(message, form, markers_of(target.chat_template), target.vocabulary)
+    free = not message.must_call and message.document is None
+    if free and not any(tool.function.strict for tool in message.callable_tools):
+        return {}
+    grammar = await asyncio.to_thread(_calls, message, form, target, style, free)  # many tools take long
     if grammar is not None and len(grammar) > LONGEST_GRAMMAR:
         also = "" if message.document is None else " and the JSON Schema of the text"
         raise InvalidRequest(
@@ -49,17 +53,14 @@ def _without_calls(message: ChatRequest, style: Style, vocabulary: Vocabulary) -
     return {"logit_bias": biases} if begins else {}
 
 
-def _calls(message: ChatRequest, form: AnswerForm, thoughts: Markers | None, vocabulary: Vocabulary) -> str | None:
-    """The grammar of an answer with calls, in Lark; None: it is free.
+def _calls(message: ChatRequest, form: AnswerForm, target: Target, style: Style, free: bool) -> str | None:
+    """The grammar of an answer with calls, in Lark; None: it forbids nothing. Thoughts may come before it.
 
-    `thoughts`: the markers of thoughts that the chat template shows; the grammar begins behind these.
+    `free`: whether there may be no call, and any text.
     """
     document = None if message.must_call else message.document
-    free = not message.must_call and document is None
-    if form.style is None or (free and not any(tool.function.strict for tool in message.callable_tools)):
-        return None
-    writing, tools = NOTATIONS[form.style].writing(), _tools(message, form)
-    markers = _control_tokens(writing.tokens, vocabulary)
+    writing, tools = NOTATIONS[style].writing(), _tools(message, form)
+    markers, thoughts = _control_tokens(writing.tokens, target.vocabulary), markers_of(target.chat_template)
     try:
         grammar = calls_grammar(writing, tools, markers, parallel=not form.one_call, free=free, document=document)
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):  # parameters may be any JSON
@@ -68,7 +69,7 @@ def _calls(message: ChatRequest, form: AnswerForm, thoughts: Markers | None, voc
         ) from None
     if grammar is None or free or thoughts is None or message.grammar_after:
         return grammar  # what is free may have thoughts, too
-    return _behind(grammar, thoughts, vocabulary, begun=form.begun)
+    return _behind(grammar, thoughts, target.vocabulary, begun=form.begun)
 
 
 def of_tools(error: InvalidRequest, document: Any) -> InvalidRequest:

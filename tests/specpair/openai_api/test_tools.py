@@ -1,5 +1,6 @@
 """Calls of tools with OpenAI's own client and types, at both ends, whole and streamed."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -166,8 +167,12 @@ def test_with_the_choice_none_no_token_begins_a_call() -> None:
     target = Target("", vocabulary, 512, 8, TEMPLATE)
     given: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "tools": TOOLS, "logit_bias": {"5": 1}}
     none, auto = (ChatRequest(**given, tool_choice=choice) for choice in ("none", "auto"))
-    assert kept_to(none, PLAIN, target, Style.HERMES) == {"logit_bias": {5: 1, 258: -100}}
-    assert kept_to(none, PLAIN, target, Style.LLAMA) == kept_to(auto, PLAIN, target, Style.HERMES) == {}
+    kept, other, free = (
+        asyncio.run(kept_to(message, PLAIN, target, style))
+        for message, style in ((none, Style.HERMES), (none, Style.LLAMA), (auto, Style.HERMES))
+    )
+    assert kept == {"logit_bias": {5: 1, 258: -100}}
+    assert other == free == {}
 
 
 def test_a_template_that_shows_no_tools(kind: str) -> None:
