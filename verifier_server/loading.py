@@ -13,6 +13,7 @@ from specpair.counted import counted
 from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError
 from specpair.fairness import retry_after
+from specpair.grammar.of_text import prepare_grammars
 from specpair.protocol.errors import ModelFailed, ModelLoading
 from specpair.protocol.terminal_text import one_line, several_lines
 from verifier_server.engine.engine import Engine
@@ -146,7 +147,9 @@ class Loader:
             )
             own_name = backend.model_name
             backend.model_name = settings.alias or own_name
-            _ = backend.vocabulary.fingerprint  # here, since it takes a while, and the event loop must not wait for it
+            # Here, since both take a while, and the event loop must not wait for them.
+            _ = backend.vocabulary.fingerprint
+            prepare_grammars(backend.vocabulary)
             pass_times = pass_cost(backend, time.perf_counter)
             draft = load_draft_model(
                 settings,

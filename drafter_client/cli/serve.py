@@ -37,7 +37,7 @@ def run_serve(options: argparse.Namespace) -> int:
     pair: Pair | None = None
     metrics = ServiceMetrics(lambda: "" if pair is None else pair.target.name)
     counter = DrafterMetrics(metrics)
-    pair = pair_of(options, options.texts, counter, counter.outage, _log.warning)
+    pair = pair_of(options, options.texts, counter, counter.outage, _log.warning, serves=True)
     try:
         check_draft_n(pair, options)
         chosen = served_options(options)

@@ -31,11 +31,13 @@ from specpair.counted import counted
 from specpair.drafters.plugged import plugged
 from specpair.engines.errors import BackendError
 from specpair.engines.load_options import LoadOptions
+from specpair.grammar.of_text import prepare_grammars
 from specpair.options.option import options_of
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.terminal_text import is_text
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
+from specpair.speculation.sampling.grammar import given_grammars
 from specpair.speculation.sampling.sampling import SamplingOptions
 
 INTERRUPTED = 130  # exit status of a program ended by Ctrl-C
@@ -49,6 +51,8 @@ def pair_of(
     observer: Observer | None = None,
     on_outage: Callable[[Outage], None] | None = None,
     log: Callable[[str], object] | None = None,
+    *,
+    serves: bool = False,
 ) -> Pair:
     """The pair that the flags describe.
 
@@ -56,6 +60,7 @@ def pair_of(
     `observer`: takes the events of each text, in place of a trace.
     `on_outage`: called with each outage, too.
     `log`: takes what would be shown of waits for the verifier; None: it is shown.
+    `serves`: whether others ask for its texts, any of which may keep to a grammar.
     """
     say = say_outage(log)
 
@@ -80,6 +85,8 @@ def pair_of(
             on_outage=told,
             on_prompt=say_prompt() if log is None else None,
         )
+    if serves or given_grammars(options):
+        prepare_grammars(pair.vocabulary)
     keep_loaded_objects()
     return pair
 

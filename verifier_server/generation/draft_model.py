@@ -13,6 +13,7 @@ from specpair.drafters.warm_engine import WarmEngine, warmest
 from specpair.engines.backend import Backend, Progress
 from specpair.engines.errors import BackendError, ModelLoadError, OutOfRoom, first_line
 from specpair.engines.vocabulary import cannot_draft
+from specpair.grammar.of_text import prepare_grammars
 from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.port import EngineInfo
 from verifier_server.options import NGRAM
@@ -150,6 +151,7 @@ def load_draft_model(
                 raise ModelLoadError(differs)
             if backend.vocabulary.fingerprint == target.vocabulary.fingerprint:
                 backend.vocabulary.derived = target.vocabulary.derived  # a grammar is compiled once for both
+            prepare_grammars(backend.vocabulary)
             kept, one_scope = settings.most_kept(target), settings.share_prefixes
             draft = DraftModel(backend, backend.slots, target.vocabulary.size, clock, kept, one_scope=one_scope)
         except BackendError as error:

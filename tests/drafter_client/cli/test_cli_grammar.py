@@ -1,10 +1,15 @@
 """Flags of grammars: from a file or the command line, in each command and in files of prompts."""
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
+from llguidance import LLTokenizer
 
+from specpair.engines.vocabulary import Vocabulary
+from specpair.grammar import compiling
+from specpair.grammar.tokenizer import tokenizer_of as made
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Verifier
 
@@ -37,6 +42,22 @@ def test_each_command_keeps_to_the_grammar(
         ran = drafter(*how, *TEXT, *flags, "--json")
         assert (ran.status, ran.err) == (0, "")
         assert callable(matches) and matches(pattern, json.loads(ran.out)["text"])
+
+
+def test_a_flag_has_the_vocabulary_read_before_the_text(
+    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = list[threading.Thread]()
+
+    def tokenizer_of(vocabulary: Vocabulary) -> LLTokenizer:
+        threads.append(threading.current_thread())
+        return made(vocabulary)
+
+    monkeypatch.setattr(compiling, "tokenizer_of", tokenizer_of)
+    pair = ["--verifier", verifier.url, "--backend", "scripted", "--draft-model", "1", *TEXT]
+    for flags in ([], ["--regex", "[ab]{2,4}"]):
+        assert drafter(*pair, *flags).status == 0
+        assert (threading.main_thread() in threads) == bool(flags)
 
 
 @pytest.fixture

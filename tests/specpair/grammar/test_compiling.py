@@ -5,10 +5,14 @@ import json
 from weakref import ref
 
 import pytest
+from llguidance import LLTokenizer
 
 from backends.scripted import BEGIN, ByteVocabulary
 from specpair.engines.vocabulary import Vocabulary
+from specpair.grammar import compiling
 from specpair.grammar.compiling import Grammars, grammars_of
+from specpair.grammar.of_text import prepare_grammars
+from specpair.grammar.tokenizer import tokenizer_of as made
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.grammar import GrammarText
 
@@ -85,8 +89,25 @@ def test_a_model_without_an_end_token_writes_no_grammar() -> None:
         def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
             return list(text.encode())
 
+    endless = Endless()
+    prepare_grammars(endless)
     with pytest.raises(InvalidRequest, match="no end token"):
-        Grammars(Endless())(GrammarText("regex", "a"))
+        grammars_of(endless)(GrammarText("regex", "a"))
+
+
+def test_a_vocabulary_is_read_once_and_beforehand_if_wished(monkeypatch: pytest.MonkeyPatch) -> None:
+    vocabulary, read = ByteVocabulary(), list[Vocabulary]()
+
+    def tokenizer_of(each: Vocabulary) -> LLTokenizer:
+        read.append(each)
+        return made(each)
+
+    monkeypatch.setattr(compiling, "tokenizer_of", tokenizer_of)
+    prepare_grammars(vocabulary)
+    assert read == [vocabulary]
+    prepare_grammars(vocabulary)
+    grammars_of(vocabulary)(GrammarText("regex", "a"))
+    assert read == [vocabulary]
 
 
 def test_where_texts_are_encoded_elsewhere_only_the_bytes_count() -> None:

@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
+from backends.scripted import Script, ScriptedBackend
+from specpair.grammar import compiling
 from tests.verifier_server.conftest import LiveServer
+from tests.verifier_server.conftest import settings as settings_of
 
 PROMPT: dict[str, Any] = {"prompt_ids": [256, 1, 2], "max_tokens": 60, "seed": 9, "temperature": 1.0}
 SCHEMA = {"type": "array", "items": {"enum": ["left", "right"]}, "minItems": 2, "maxItems": 3}
@@ -35,6 +38,22 @@ def test_a_text_keeps_to_its_grammar(server: LiveServer, name: str) -> None:
         tokens += verified["tokens"]
         position, finished = verified["total_tokens"], verified["finish_reason"]
     assert tokens == reply["token_ids"]
+
+
+def test_a_verifier_that_is_ready_has_read_the_vocabularies(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(seed=2)
+    draft = ScriptedBackend(script, slots=4, context_length=512)
+    settings = settings_of(draft_backend="scripted", draft_model="1")
+    server = LiveServer(
+        settings, ScriptedBackend(script, slots=4, context_length=512, max_batch_tokens=128), draft=draft
+    )
+    try:
+        server.wait_until_ready()
+        monkeypatch.setattr(compiling, "tokenizer_of", None)
+        reply = server.post("/generate", PROMPT | {"regex": GRAMMARS["regex"], "mode": "fused"})
+        assert reply["text"].startswith("ha")
+    finally:
+        server.close()
 
 
 def test_any_json_is_a_schema_too(server: LiveServer) -> None:
