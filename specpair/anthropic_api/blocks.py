@@ -73,6 +73,14 @@ class TurnMessage(_Object):
         str | Annotated[list[Block], Field(fail_fast=True)], Field(description="A string, or blocks of content.")
     ]
 
+    @property
+    def text(self) -> str | None:
+        """The text of the content; None: there is something else in it."""
+        if isinstance(self.content, str):
+            return self.content
+        said = [block for block in self.content if isinstance(block, TextBlock)]
+        return joined(said, "") if len(said) == len(self.content) else None
+
 
 def joined(text: str | Sequence[TextBlock] | None, between: str) -> str:
     """The text of a content, with `between` its blocks."""

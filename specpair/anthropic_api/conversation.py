@@ -12,10 +12,19 @@ from specpair.anthropic_api.blocks import (
     TurnMessage,
     joined,
 )
-from specpair.anthropic_api.requests import TEXT_FIELDS, Conversation, CustomTool, CustomToolChoice, MessagesRequest
+from specpair.anthropic_api.requests import (
+    TEXT_FIELDS,
+    Conversation,
+    CustomTool,
+    CustomToolChoice,
+    MessagesRequest,
+    Thinking,
+)
+from specpair.openai_api.answers.thoughts import markers_of
 from specpair.openai_api.messages.requests import ChatRequest
 from specpair.openai_api.translated.blocks import answer_of
 from specpair.openai_api.translated.names import chat_of, given
+from specpair.protocol.errors import InvalidRequest
 
 _NAMES = {
     "response_format": "output_config.format",
@@ -29,10 +38,34 @@ Json = dict[str, Any]
 
 
 class Asked(NamedTuple):
-    """The chat of a request, and the names of its parameters there."""
+    """The chat of a request.
+
+    `names`     of its parameters in the request
+    `prefill`   what the answer begins with, and goes on from
+    `thinking`  whether the model is asked to think
+    """
 
     chat: ChatRequest
     names: dict[str, str]
+    prefill: str
+    thinking: Thinking | None
+
+    def for_template(self, template: str | None) -> ChatRequest:
+        """The chat with the variables for thoughts that a chat template has. Raises InvalidRequest if they are asked
+        for, and it knows none."""
+        if self.thinking is None or self.thinking.type == "adaptive":
+            return self.chat
+        thinks, shown, variables = self.thinking.type == "enabled", template or "", Json()
+        if "enable_thinking" in shown:
+            variables["chat_template_kwargs"] = {"enable_thinking": thinks}
+        if "thinking_budget" in shown:
+            variables["thinking_budget"] = self.thinking.budget_tokens if thinks else 0
+        if thinks and not variables and markers_of(template) is None:
+            raise InvalidRequest(
+                "thinking: the chat template of this model knows no thoughts: leave it out, or send the type adaptive",
+                param="thinking",
+            )
+        return self.chat.model_copy(update=variables)
 
 
 def asked_of(request: Conversation) -> Asked:
@@ -41,7 +74,9 @@ def asked_of(request: Conversation) -> Asked:
     messages: list[Json] = [{"role": "system", "content": system}] if system else []
     origins = ["system"] if system else []
     tools: dict[str, str] = {}  # names by the ids of their calls
-    for at, message in enumerate(request.messages):
+    last = request.messages[-1]
+    prefill = last.text or "" if last.role == "assistant" else ""
+    for at, message in enumerate(request.messages[:-1] if last.role == "assistant" else request.messages):
         made = _messages(message, tools)
         messages += made
         origins += [f"messages.{at}"] * len(made)
@@ -58,8 +93,6 @@ def asked_of(request: Conversation) -> Asked:
     }
     if config is not None and config.format is not None:
         body["response_format"] = {"type": "json_schema", "schema": config.format.schema_}
-    if request.thinking is not None and request.thinking.type != "adaptive":
-        body["chat_template_kwargs"] = {"enable_thinking": request.thinking.type == "enabled"}
     if isinstance(request, MessagesRequest):
         body |= {"max_completion_tokens": request.max_tokens, "stop": request.stop_sequences}
         body |= given(request, TEXT_FIELDS)
@@ -69,7 +102,7 @@ def asked_of(request: Conversation) -> Asked:
     names = _NAMES | {f"messages.{at}": name for at, name in enumerate(origins)}
     names |= {f"tools.{at}.function": f"tools.{at}" for at in range(len(request.tools or ()))}
     names |= {f"tools.{at}.function.parameters": f"tools.{at}.input_schema" for at in range(len(request.tools or ()))}
-    return Asked(chat_of(body, names), names)
+    return Asked(chat_of(body, names), names, prefill, request.thinking)
 
 
 def _tool(tool: CustomTool) -> Json:

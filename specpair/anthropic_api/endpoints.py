@@ -2,7 +2,6 @@
 
 import time
 import uuid
-from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -34,7 +33,10 @@ class MessageEndpoints:
         message, asked = await self._source.read(
             request, lambda body: translated(MessagesRequest, body, lambda message: (message, asked_of(message)))
         )
-        make = partial(self._chats.answers, asked.chat, caller, began)
+
+        async def make() -> Choices:
+            chat = asked.for_template(self._source.target().chat_template)
+            return await self._chats.answers(chat, caller, began, asked.prefill)
 
         def writer(choices: Choices) -> MessageWriter:
             return MessageWriter(choices, uuid.uuid4().hex, message.max_tokens)
@@ -48,7 +50,8 @@ class MessageEndpoints:
         target = self._source.target()
         check_model(asked.chat.model, target)
         try:
-            ids = await self._chats.prompts.encoded(await self._chats.prompts.rendered(asked.chat, target))
+            chat = asked.for_template(target.chat_template)
+            ids = await self._chats.prompts.encoded(await self._chats.prompts.rendered(chat, target, asked.prefill))
         except SpecPairError as error:
             raise renamed(error, asked.names) from None
         return JsonReply(TokenCount(input_tokens=len(ids)).json_bytes())

@@ -27,7 +27,7 @@ TABLE: dict[str, Beside] = {
     "CountRequest": _REQUEST,
     "OutputConfig": Beside(only={"task_budget": ({},)}),
     "OutputFormat": Beside(),
-    "Thinking": Beside(("display",), {"budget_tokens": ()}),
+    "Thinking": Beside(("display",)),
     "TurnMessage": Beside(("id", *_CACHE)),
     "TextBlock": Beside(_CACHE, {"citations": ([],)}),
     "ThinkingBlock": Beside((*_CACHE, "signature")),

@@ -45,11 +45,25 @@ class CustomToolChoice(_Object):
 
 
 class Thinking(_Object):
-    """Whether the model thinks before it answers, where its chat template has a variable `enable_thinking`."""
+    """Whether the model thinks before it answers, where its chat template knows thoughts."""
 
     type: Annotated[
-        Literal["adaptive", "disabled", "enabled"], Field(description="adaptive: as the model does by itself.")
+        Literal["adaptive", "disabled", "enabled"],
+        Field(
+            description="adaptive: as the model does by itself; the others are `enable_thinking` of the chat template, "
+            "where it has such a variable."
+        ),
     ]
+    budget_tokens: Annotated[
+        int | None,
+        Field(ge=1, description="With enabled: `thinking_budget` of the chat template, without effect elsewhere."),
+    ] = None
+
+    @model_validator(mode="after")
+    def _has_a_budget(self) -> "Thinking":
+        if self.budget_tokens is not None and self.type != "enabled":
+            raise ValueError("budget_tokens: only with the type enabled")
+        return self
 
 
 class OutputFormat(_Object):
@@ -90,10 +104,18 @@ class _Conversation(_Object):
     @model_validator(mode="after")
     def _can_be_answered(self) -> "_Conversation":
         last = len(self.messages) - 1
-        if self.messages[last].role == "assistant":
+        if self.messages[last].role != "assistant":
+            return self
+        if self.messages[last].text is None:
             raise ValueError(
-                f"messages.{last}: the last message is the assistant's, which cannot be continued: end with one of the "
-                "user's"
+                f"messages.{last}: the last message is the assistant's, of which only text can be continued: end with "
+                "one of the user's"
+            )
+        form, choice = self.output_config and self.output_config.format, self.tool_choice
+        if form is not None or (choice is not None and choice.type in ("any", "tool")):
+            raise ValueError(
+                f"messages.{last}: the last message is the assistant's, and a text that keeps to a form is not "
+                "continued: end with one of the user's"
             )
         return self
 

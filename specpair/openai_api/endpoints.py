@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -31,6 +32,7 @@ from specpair.openai_api.tools.styles import Style
 from specpair.protocol.errors import InvalidRequest
 
 R = TypeVar("R", CompletionRequest, ChatRequest)
+_OF_ANTHROPIC = "anthropic-version"  # a header that requests of Anthropic's API have
 _AT_ONCE = 4  # prompts of a request that are encoded, as that may be a request to a far verifier for each
 
 
@@ -57,13 +59,15 @@ class Endpoints:
     async def list_models(self, request: Request) -> Response:
         """The model that is served."""
         self._source.admit(request)
-        return JsonReply(replies.Models(object="list", data=[self._model()]).json_bytes())
+        model = self._model(request)
+        page = {"has_more": False, "first_id": model.id, "last_id": model.id} if _is_anthropic(request) else {}
+        return JsonReply(replies.Models(object="list", data=[model], **page).json_bytes())
 
     async def retrieve_model(self, request: Request) -> Response:
         """The model that is served, if the path names it."""
         self._source.admit(request)
         check_model(request.path_params["model"].removesuffix("/") or "/", self._source.target())
-        return JsonReply(self._model().json_bytes())
+        return JsonReply(self._model(request).json_bytes())
 
     async def complete(self, request: Request) -> Response:
         """Continue one or several prompts: JSON, or server-sent events with `stream`."""
@@ -91,12 +95,22 @@ class Endpoints:
         message = await self._read(ChatRequest, request)
         return await self._reply(request, bool(message.stream), partial(self.answers, message, caller, began))
 
-    async def answers(self, message: ChatRequest, caller: Caller, began: float) -> Choices:
-        """The answers to a conversation. `began`: when the request came, of `time.monotonic`."""
+    async def answers(self, message: ChatRequest, caller: Caller, began: float, prefill: str = "") -> Choices:
+        """The answers to a conversation.
+
+        `began`: when the request came, of `time.monotonic`.
+        `prefill`: what they go on from.
+        """
         target = self._target(message.model)
         form = ChatFormat(target.vocabulary, bool(message.logprobs))
-        parts = await self.prompts.rendered(message, target)
-        answer = form_of(message, target, parts, self._style)
+        parts = await self.prompts.rendered(message, target, prefill)
+        answer = form_of(message, target, parts[:-1] if prefill else parts, self._style)
+        if prefill and answer.begun:
+            raise InvalidRequest(
+                "messages: the last one is the assistant's, and the chat template of this model begins thoughts there: "
+                "switch these off, or end with a message of the user's",
+                param="messages",
+            )
         keeps = await kept_to(message, answer, target, calling_style(target, self._style))
         prompt = await self.prompts.of_parts(parts, target)
         try:
@@ -119,14 +133,19 @@ class Endpoints:
         self.places.check()
         return await self._source.read(request, partial(read_request, schema))
 
-    def _model(self) -> replies.Model:
-        target = self._source.target()
+    def _model(self, request: Request) -> replies.Model:
+        target, also = self._source.target(), dict[str, Any]()
+        if _is_anthropic(request):
+            created = datetime.fromtimestamp(self._began, UTC).isoformat()
+            also = {"type": "model", "display_name": target.name, "created_at": created, "lifecycle": "active"}
+            also |= {"max_input_tokens": target.context_length, "max_tokens": target.context_length}
         return replies.Model(
             id=target.name,
             object="model",
             created=self._began,
             owned_by="specpair",
             max_model_len=target.context_length,
+            **also,
         )
 
     def _target(self, name: str | None) -> Target:
@@ -201,3 +220,7 @@ class Endpoints:
                 place.leave()
             raise
         return texts
+
+
+def _is_anthropic(request: Request) -> bool:
+    return _OF_ANTHROPIC in request.headers

@@ -13,6 +13,7 @@ Ended = Annotated[
         "length: a limit; null: more follows."
     ),
 ]
+_ANTHROPIC = " Only with the header `anthropic-version`."
 
 
 class Reply(BaseModel):
@@ -253,6 +254,12 @@ class Model(Reply):
     created: Annotated[int, Field(description="When the service began, in seconds since 1970.")]
     owned_by: Annotated[str, Field(description="Always specpair.")]
     max_model_len: Annotated[int, Field(description="Tokens of the context.")]
+    type: Annotated[Literal["model"] | None, Field(description=f"What this is.{_ANTHROPIC}")] = None
+    display_name: Annotated[str | None, Field(description=f"Its name.{_ANTHROPIC}")] = None
+    created_at: Annotated[str | None, Field(description=f"When the service began.{_ANTHROPIC}")] = None
+    lifecycle: Annotated[Literal["active"] | None, Field(description=f"Always active.{_ANTHROPIC}")] = None
+    max_input_tokens: Annotated[int | None, Field(description=f"Tokens of the context.{_ANTHROPIC}")] = None
+    max_tokens: Annotated[int | None, Field(description=f"Tokens of the context.{_ANTHROPIC}")] = None
 
 
 class Models(Reply):
@@ -260,6 +267,9 @@ class Models(Reply):
 
     object: Annotated[Literal["list"], Field(description="What this is.")]
     data: Annotated[list[Model], Field(description="The one model.")]
+    has_more: Annotated[Literal[False] | None, Field(description=f"Always false.{_ANTHROPIC}")] = None
+    first_id: Annotated[str | None, Field(description=f"The model's name.{_ANTHROPIC}")] = None
+    last_id: Annotated[str | None, Field(description=f"The model's name.{_ANTHROPIC}")] = None
 
 
 def rate(count: int, seconds: float) -> float | None:

@@ -69,8 +69,11 @@ class Prompts:
         """The ids of a rendered conversation, however many."""
         return await self._source.encoding(lambda vocabulary: vocabulary.encode_parts(parts))
 
-    async def rendered(self, message: ChatRequest, target: Target) -> list[Part]:
-        """The text of a conversation in the target's chat template, up to where the answer begins."""
+    async def rendered(self, message: ChatRequest, target: Target, prefill: str = "") -> list[Part]:
+        """The text of a conversation in the target's chat template, up to where the answer begins.
+
+        `prefill`: what the answer begins with; it is the last part then.
+        """
         if not target.chat_template:
             raise NoChatTemplate(
                 f"{target.name} has no chat template: send a prompt to /v1/completions, or serve an instruct model"
@@ -87,5 +90,7 @@ class Prompts:
             self._renderer,
             variables,
         )
+        if prefill:
+            parts = [*parts, Part(prefill, control=False)]
         check_size(_MESSAGES, sum(len(part.text.encode()) for part in parts), target)
         return parts

@@ -6,7 +6,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from tests.specpair.openai_api.parrot import parrots
+from tests.specpair.openai_api.parrot import TEMPLATE, parrots
 
 LOOK = '<tool_call>\n{"name": "look", "arguments": {"town": "Köln"}}\n</tool_call>'
 ADD = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
@@ -61,6 +61,41 @@ def test_thoughts_are_a_block_before_the_text(client: anthropic.Anthropic, strea
     message = _message(client, f"<think>\nWhy?\n</think>\n\nWell.\n{LOOK}", stream=stream, **thinking)
     assert [block.type for block in message.content] == ["thinking", "text", "tool_use"]
     assert message.content[0].thinking.strip() == "Why?" and message.content[1].text.strip() == "Well."
+
+
+SWITCHES = [  # how a template has thoughts begun, and whether it knows a budget
+    ("{% if enable_thinking %}<think>{% else %}</think>{% endif %}", ["</think>", "<think>", "<think>"]),
+    ("{% if thinking_budget %}budget {{ thinking_budget }}{% endif %}", ["", "", "budget 1024"]),
+]
+
+
+@pytest.mark.parametrize(("end", "begun"), SWITCHES)
+def test_a_template_gets_the_switch_and_the_budget_of_thoughts(end: str, begun: list[str]) -> None:
+    template = TEMPLATE.replace(
+        "{% if add_generation_prompt %}<assistant>", "{% if add_generation_prompt %}" + end + "<assistant>"
+    )
+    with parrots("target", template) as url, anthropic.Anthropic(base_url=url, api_key="none") as client:
+        given: list[Any] = [{"type": "disabled"}, {"type": "enabled"}, {"type": "enabled", "budget_tokens": 1024}]
+        messages: Any = [{"role": "user", "content": "Hi"}]
+        least = min(
+            client.messages.count_tokens(model="", messages=messages, thinking=each).input_tokens for each in given
+        )
+        for thinking, shown in zip(given, begun, strict=True):
+            counted = client.messages.count_tokens(model="", messages=messages, thinking=thinking).input_tokens
+            assert counted - least == len(shown) - min(map(len, begun))
+            message = _message(client, "Hi", tools=[], thinking=thinking, max_tokens=2)
+            assert counted == message.usage.input_tokens + message.usage.cache_read_input_tokens
+
+
+def test_thoughts_that_the_template_begins_are_not_continued(client: anthropic.Anthropic) -> None:
+    template = TEMPLATE.replace("{% if think %}", "{% if enable_thinking %}")
+    messages: Any = [{"role": "user", "content": "Well, yes."}, {"role": "assistant", "content": "Well"}]
+    with parrots("target", template) as url, anthropic.Anthropic(base_url=url, api_key="none") as client:
+        with pytest.raises(anthropic.BadRequestError, match="begins thoughts there"):
+            _message(client, messages, thinking={"type": "enabled", "budget_tokens": 1024}, tools=[])
+        for stream in (False, True):
+            message = _message(client, messages, thinking={"type": "disabled"}, stream=stream)
+            assert [block.text for block in message.content] == [", yes."]
 
 
 def test_a_loop_of_calls_and_results(client: anthropic.Anthropic) -> None:

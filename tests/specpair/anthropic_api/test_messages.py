@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 OPTIONS: dict[str, Any] = {"model": "scripted-2", "max_tokens": 12, "extra_body": {"seed": 3}}
 HELLO: Any = [{"role": "user", "content": "Hello"}]
+FORMAT: Any = {"type": "json_schema", "schema": {"type": "object"}}
 
 
 def _of_chat(url: str, messages: list[Any], **options: Any) -> str:
@@ -105,6 +106,26 @@ def test_blocks_of_earlier_turns_come_back_as_messages(client: anthropic.Anthrop
     assert _text(_message(client, messages=messages)) == _of_chat(url, chat)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_has_begun_goes_on(client: anthropic.Anthropic, stream: bool) -> None:
+    greedy: Any = {"extra_body": {"temperature": 0}}
+    whole = _text(_message(client, **greedy))
+    begun: Any = [*HELLO, {"role": "assistant", "content": [{"type": "text", "text": whole[:5]}]}]
+    message = _message(client, stream, messages=begun, max_tokens=7, **greedy)
+    assert whole == whole[:5] + _text(message)
+    counted = [client.messages.count_tokens(model="", messages=each).input_tokens for each in (HELLO, begun)]
+    assert counted[1] == counted[0] + 5 == message.usage.input_tokens + (message.usage.cache_read_input_tokens or 0)
+
+
+def test_models_are_listed_for_both_clients(client: anthropic.Anthropic, url: str) -> None:
+    (model,) = client.models.list()
+    assert model.id == model.display_name and model.type == "model" and model.created_at.year >= 2026
+    assert client.models.retrieve(model.id).to_dict() == model.to_dict()
+    type(model).model_validate(model.to_dict())
+    plain = httpx.get(f"{url}/v1/models", trust_env=False).json()
+    assert plain.keys() == {"object", "data"} and "type" not in plain["data"][0]
+
+
 def test_tokens_are_counted_as_a_message_counts_them(client: anthropic.Anthropic) -> None:
     counted = client.messages.count_tokens(model="scripted-2", messages=HELLO, system="S")
     usage = _message(client, system="S").usage
@@ -124,11 +145,20 @@ def test_a_text_keeps_to_a_schema(client: anthropic.Anthropic) -> None:
     [
         ({"max_tokens": 0}, "max_tokens"),
         ({"messages": []}, "messages"),
-        ({"messages": [*HELLO, {"role": "assistant", "content": "He"}]}, "messages.1"),
+        (
+            {"messages": [*HELLO, {"role": "assistant", "content": [{"type": "thinking", "thinking": "x"}]}]},
+            "messages.1",
+        ),
+        (
+            {"messages": [*HELLO, {"role": "assistant", "content": "{"}], "output_config": {"format": FORMAT}},
+            "messages.1",
+        ),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages.0.content.0"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "messages.0.role"),
         ({"system": 1}, "system"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking.budget_tokens"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 0}}, "thinking.budget_tokens"),
+        ({"thinking": {"type": "adaptive", "budget_tokens": 1024}}, "thinking"),
         ({"output_config": {"effort": "high"}}, "output_config.effort"),
         (
             {"output_config": {"format": {"type": "json_schema", "schema": {"type": "no"}}}},
