@@ -6,7 +6,7 @@ from pydantic import Field, create_model, model_validator
 
 from specpair.anthropic_api.blocks import Text, TurnMessage
 from specpair.anthropic_api.fields import TABLE
-from specpair.openai_api.messages.objects import Object
+from specpair.openai_api.messages.objects import Object, check_type
 from specpair.openai_api.messages.requests import MOST_STOPS, LongestStop, text_fields
 from specpair.openai_api.messages.speculative import Speculative
 
@@ -25,6 +25,11 @@ class CustomTool(_Object):
     description: Annotated[str | None, Field(description="What it does.")] = None
     input_schema: Annotated[dict[str, Any], Field(description="The JSON Schema of its arguments.")]
     strict: Annotated[bool | None, Field(description="Whether the arguments always keep to the schema.")] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_of_the_caller(cls, given: Any) -> Any:
+        return check_type(given, "custom", "leave it out, or give a tool with an input_schema of its own")
 
 
 class CustomToolChoice(_Object):

@@ -20,12 +20,14 @@ class Beside:
     `ignored`   taken with any value: it says something about the request, or about an earlier reply, not about the text
     `only`      taken with these values (or null), which ask for nothing; with none of them: refused unless it is null
     `instead`   the names that fields of other servers have here
+    `hints`     what to do in place of fields that are refused, where it is not just to leave them out
     `empty`     values with which any other field is taken
     """
 
     ignored: tuple[str, ...] = ()
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     instead: Mapping[str, str] = field(default_factory=dict)
+    hints: Mapping[str, str] = field(default_factory=dict)
     empty: tuple[Any, ...] = EMPTY
 
 
@@ -183,6 +185,8 @@ def why_refused(beside: Beside, name: str) -> str:
     """What is wrong with a field that is refused, and what to do."""
     if name in beside.instead:
         return f"its name is {beside.instead[name]} here"
+    if name in beside.hints:
+        return f"not supported: {beside.hints[name]}"
     if name not in beside.only:
         return "there is no such parameter"
     values = beside.only[name]

@@ -7,7 +7,9 @@ from pydantic import BaseModel, ConfigDict, Discriminator, model_validator
 from pydantic_core import PydanticCustomError
 
 from specpair.openai_api.messages.fields import TABLE, Beside, why_refused, without_ignored
+from specpair.protocol.terminal_text import one_line
 
+_LONGEST_TYPE = 80  # characters, in an error
 REFUSED = "refused_field"  # the type of the error of a field that is refused; its name is in the error's context
 
 
@@ -28,6 +30,18 @@ class Object(BaseModel):
         if refused is not None:
             raise PydanticCustomError(REFUSED, "{why}", {"field": refused, "why": why_refused(beside, refused)})
         return used
+
+
+def check_type(given: Any, wanted: str, instead: str) -> Any:
+    """What was given for a tool. Raises an error for one of another type, which its provider would run.
+
+    `instead`: what to do.
+    """
+    kind = given.get("type") if isinstance(given, dict) else None
+    if isinstance(kind, str) and kind != wanted:
+        why = f"tools of the type {one_line(kind[:_LONGEST_TYPE])} are not run here: {instead}"
+        raise PydanticCustomError(REFUSED, "{why}", {"field": "type", "why": why})
+    return given
 
 
 def by_type(what: str, *types: str, usually: str | None = None) -> Discriminator:

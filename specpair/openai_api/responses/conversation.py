@@ -39,7 +39,7 @@ def asked_of(request: ResponseRequest) -> Asked:
         "stream_options": {"include_usage": True},
         "reasoning_effort": None if request.reasoning is None else request.reasoning.effort,
         "response_format": None if text is None else text.model_dump(include={"type", "schema_"}, by_alias=True),
-        "logprobs": request.top_logprobs is not None,
+        "logprobs": request.logprobs,
         "top_logprobs": request.top_logprobs,
         "tools": [{"type": "function", "function": _function(each)} for each in request.tools or ()],
         "parallel_tool_calls": request.parallel_tool_calls,

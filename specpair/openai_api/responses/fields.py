@@ -7,14 +7,18 @@ _SERVICE = tuple(name for name in SERVICE if name not in ("metadata", "store", "
 
 TABLE: dict[str, Beside] = {
     "ResponseRequest": Beside(
-        (*_SERVICE, "stream_options", "include", "client_metadata"),
+        (
+            *_SERVICE,
+            "stream_options",
+            "client_metadata",
+            "max_tool_calls",
+        ),  # calls of hosted tools, of which none is taken
         {
             "background": (False,),
             "background_options": ({},),
             "context_management": ([],),
             "conversation": ("",),
             "image": ({},),
-            "max_tool_calls": (),
             "moderation": (),
             "prompt": ({},),
             "truncation": ("disabled",),
@@ -23,6 +27,12 @@ TABLE: dict[str, Beside] = {
         instead=INSTEAD
         | dict.fromkeys(("max_tokens", "max_completion_tokens"), "max_output_tokens")
         | {"messages": "input", "response_format": "text.format", "reasoning_effort": "reasoning.effort"},
+        hints={
+            "background": "wait for the response, or read it as a stream, and leave background out",
+            "conversation": "go on with previous_response_id, or send the whole conversation as input",
+            "prompt": "send its text as instructions and input",
+            "context_management": "leave it out, and send a shorter conversation where one is too long",
+        },
     ),
     "ResponseText": Beside(only={"verbosity": ("medium",)}),
     "ResponseTextFormat": Beside(OF_A_PROVIDER),

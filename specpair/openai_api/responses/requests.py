@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, create_model, model_validator
 
-from specpair.openai_api.messages.objects import Object
+from specpair.openai_api.messages.objects import Object, check_type
 from specpair.openai_api.messages.requests import text_fields
 from specpair.openai_api.messages.speculative import Speculative
 from specpair.openai_api.responses.fields import TABLE
@@ -48,7 +48,16 @@ class ResponseReasoning(_Object):
     ] = None
 
 
-class ResponseTool(_Object):
+class _OfTheCaller(_Object):
+    """What is about a function, which the caller's program runs."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_a_function(cls, given: Any) -> Any:
+        return check_type(given, "function", "leave it out, or give a function that your program runs")
+
+
+class ResponseTool(_OfTheCaller):
     """A tool that the answer may call."""
 
     type: Annotated[Literal["function"], Field(description="Only functions.")]
@@ -58,7 +67,7 @@ class ResponseTool(_Object):
     strict: Annotated[bool | None, Field(description="Whether the arguments always keep to the schema.")] = None
 
 
-class ResponseToolChoice(_Object):
+class ResponseToolChoice(_OfTheCaller):
     """The tool that must be called."""
 
     type: Annotated[Literal["function"], Field(description="Always a function.")]
@@ -108,5 +117,14 @@ class ResponseRequest(_WithOptions):
         Annotated[int, Field(ge=0, le=20)] | None,
         Field(description="Report log probabilities, and so many of the likeliest tokens."),
     ] = None
+    include: Annotated[
+        list[str] | None,
+        Field(description="message.output_text.logprobs: report log probabilities. Others have no effect."),
+    ] = None
     metadata: Annotated[dict[str, str] | None, Field(description="Comes back with the response.")] = None
     speculative: Annotated[Speculative | None, Field(description="Who drafts, and how much.")] = None
+
+    @property
+    def logprobs(self) -> bool:
+        """Whether log probabilities are reported."""
+        return self.top_logprobs is not None or "message.output_text.logprobs" in (self.include or ())

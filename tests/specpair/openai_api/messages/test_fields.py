@@ -4,10 +4,13 @@ import json
 from typing import Any
 
 import pytest
+from anthropic.types.message_count_tokens_params import MessageCountTokensParams
+from anthropic.types.message_create_params import MessageCreateParamsBase
 from openai.types.chat import completion_create_params as chat_params
 from openai.types.completion_create_params import CompletionCreateParamsBase
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
 
+from specpair.anthropic_api.requests import CountRequest, MessagesRequest
 from specpair.openai_api.messages import conversation, grammar, requests, tools
 from specpair.openai_api.messages.fields import TABLE
 from specpair.openai_api.messages.objects import Object
@@ -54,9 +57,11 @@ def test_the_tables_have_every_kind_of_object() -> None:
         (ChatRequest, chat_params.CompletionCreateParamsBase),
         (CompletionRequest, CompletionCreateParamsBase),
         (ResponseRequest, ResponseCreateParamsBase),
+        (MessagesRequest, MessageCreateParamsBase),
+        (CountRequest, MessageCountTokensParams),
     ],
 )
-def test_every_parameter_of_openai_s_client_is_decided(schema: type[Object], asked: type) -> None:
+def test_every_parameter_of_the_clients_is_decided(schema: type[Object], asked: type) -> None:
     beside = schema.table[schema.__name__]
     known = {*schema.model_fields, *beside.ignored, *beside.only}
     assert set(asked.__annotations__) - known == set()

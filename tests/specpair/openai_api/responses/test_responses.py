@@ -114,12 +114,20 @@ def test_a_text_keeps_to_a_format(client: openai.OpenAI) -> None:
     assert response.text.format is not None and response.text.format.type == "json_schema"
 
 
-def test_logprobs(client: openai.OpenAI) -> None:
-    response = client.responses.create(input="Hi", top_logprobs=2, **OPTIONS)
+@pytest.mark.parametrize(
+    ("given", "likeliest"),
+    [
+        ({"top_logprobs": 2}, 2),
+        ({"top_logprobs": 2, "include": ["message.output_text.logprobs"]}, 2),
+        ({"include": ["reasoning.encrypted_content", "message.output_text.logprobs"]}, 0),
+    ],
+)
+def test_logprobs(client: openai.OpenAI, given: Any, likeliest: int) -> None:
+    response = client.responses.create(input="Hi", **OPTIONS, **given)
     message: Any = response.output[0]
     part = message.content[0]
     assert "".join(each.token for each in part.logprobs) == part.text
-    assert {len(each.top_logprobs) for each in part.logprobs} == {2}
+    assert {len(each.top_logprobs) for each in part.logprobs} == {likeliest}
 
 
 @pytest.mark.parametrize(
@@ -147,6 +155,24 @@ def test_what_is_wrong_is_named(url: str, given: dict[str, Any], parameter: str)
     assert (reply.status_code, error["param"]) == (400, parameter) and parameter in error["message"]
 
 
+@pytest.mark.parametrize(
+    ("given", "what_to_do"),
+    [
+        ({"background": True}, "read it as a stream"),
+        ({"conversation": {"id": "conv_1"}}, "previous_response_id"),
+        ({"truncation": "auto"}, 'send "disabled"'),
+        ({"prompt": {"id": "pmpt_1"}}, "instructions and input"),
+        ({"context_management": [{"type": "compaction"}]}, "a shorter conversation"),
+        ({"tools": [{"type": "web_search"}]}, "web_search are not run here: leave it out, or give a function"),
+        ({"tools": [{"type": "mcp", "server_label": "x"}]}, "mcp are not run here"),
+        ({"tool_choice": {"type": "file_search"}}, "file_search are not run here"),
+    ],
+)
+def test_what_is_refused_says_what_to_do(url: str, given: dict[str, Any], what_to_do: str) -> None:
+    reply = httpx.post(f"{url}/v1/responses", json={"input": "Hi"} | given, trust_env=False)
+    assert reply.status_code == 400 and what_to_do in reply.json()["error"]["message"]
+
+
 def test_what_programs_send_beside_is_taken(url: str) -> None:
     codex = {
         "model": "scripted-2",
@@ -163,6 +189,15 @@ def test_what_programs_send_beside_is_taken(url: str) -> None:
         "stream": True,
         "include": ["reasoning.encrypted_content"],
         "prompt_cache_key": "k",
+        "prompt_cache_retention": "24h",
+        "safety_identifier": "u",
+        "service_tier": "auto",
+        "user": "u",
+        "metadata": {"task": "t"},
+        "max_tool_calls": 3,
+        "truncation": "disabled",
+        "background": False,
+        "stream_options": {"include_obfuscation": False},
         "max_output_tokens": 4,
     }
     reply = httpx.post(f"{url}/v1/responses", json=codex, trust_env=False)
