@@ -57,11 +57,6 @@ class Team:
         self._watcher = threading.Thread(target=self._watch, name="followers", daemon=True)
         self._watcher.start()
 
-    @property
-    def processes(self) -> list[int]:
-        """The process ids of the followers."""
-        return [process.pid for process in self._processes.values()]
-
     def wait_until_started(self) -> None:
         """Wait until every follower has started. Raises ModelLoadError if one is lost."""
         with self._changed:

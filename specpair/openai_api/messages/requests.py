@@ -55,7 +55,6 @@ _Ids = Annotated[list[int], Field(fail_fast=True)]
 # The options of a text that OpenAI's requests have, too, and what they say of them in another way.
 _OTHERWISE = ("strategy", "threshold", "explain", "logprobs")  # not offered, or in another form
 _OPTIONS = tuple(name for name in options_of(TextSpec) if name not in _OTHERWISE)
-_ANY = {"ge": None, "lt": None}
 _HERE: dict[str, dict[str, Any]] = {
     "max_tokens": {"usually": "16 for a text; for an answer, as many as the context holds"},
     "temperature": {"usually": "1"},

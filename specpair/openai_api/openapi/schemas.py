@@ -8,7 +8,6 @@ from specpair.openai_api.messages.fields import TABLE, Beside
 from specpair.openai_api.messages.requests import MOST_TEXTS
 from specpair.openai_api.responses.fields import TABLE as RESPONSES
 
-_NULL: Json = {"type": "null"}
 _TRUE: Json = {"const": True}
 
 
