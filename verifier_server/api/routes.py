@@ -4,11 +4,11 @@ import ipaddress
 from functools import partial
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from specpair.http_service.keys.access import Caller
 from specpair.http_service.observability.request_context import note_session
-from specpair.http_service.replies.event_stream import HEADERS, HEARTBEAT, MEDIA_TYPE
+from specpair.http_service.replies.event_stream import HEARTBEAT, EventStream
 from specpair.http_service.replies.json_reply import JsonReply
 from specpair.protocol import messages, response_fields, responses, service_responses
 from specpair.protocol.errors import (
@@ -18,7 +18,7 @@ from specpair.protocol.errors import (
     SpecPairError,
 )
 from verifier_server.api.generate_responses import sampling_report, summary, text_events
-from verifier_server.api.server_sent_events import CommittedStream
+from verifier_server.api.server_sent_events import committed_tokens
 from verifier_server.engine.requests import Answer, check_position
 from verifier_server.service import Service
 from verifier_server.sessions import Session
@@ -83,9 +83,7 @@ async def generate(request: Request) -> Response:
     text = service.open_text(message, _session_id(request, message.session_id), caller)
     if message.stream:
         answers = service.texts.each(text, HEARTBEAT)
-        headers = HEADERS | {SESSION_HEADER: text.session.id}
-        events = text_events(text, answers, service.identity)
-        return StreamingResponse(events, media_type=MEDIA_TYPE, headers=headers)
+        return EventStream(text_events(text, answers, service.identity), {SESSION_HEADER: text.session.id})
     return _json(summary(text, await service.texts.last(text, request.receive)), text.session)
 
 
@@ -97,7 +95,7 @@ async def stream_session(request: Request) -> Response:
     if position is None:
         position = session.prompt_len
     check_position(len(session.tokens), session.prompt_len, position)
-    return CommittedStream(service, session, position)
+    return EventStream(committed_tokens(service, session, position), held=service.sessions.in_use(session))
 
 
 async def get_model(request: Request) -> Response:

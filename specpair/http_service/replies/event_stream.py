@@ -1,8 +1,9 @@
 """Server-sent events as a reply, which ends as soon as its reader hangs up."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import AbstractContextManager, aclosing, nullcontext
+from types import MappingProxyType
 from typing import TypeVar
 
 from starlette.responses import Response
@@ -12,8 +13,7 @@ from specpair.protocol.prompt_progress import PromptProgress
 
 T = TypeVar("T")
 
-MEDIA_TYPE = "text/event-stream"
-HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # a buffering proxy would delay tokens
+_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # a buffering proxy would delay tokens
 COMMENT = b":\n\n"
 HEARTBEAT = 3.0  # seconds of silence before a comment shows that the connection is alive; clients wait for 10
 
@@ -26,16 +26,23 @@ def comment(progress: PromptProgress | None) -> bytes:
 class EventStream(Response):
     """Sends the events of an iterator. The iterator is closed when its reader hangs up, also while it is silent."""
 
-    media_type = MEDIA_TYPE
+    media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncIterator[bytes]) -> None:
+    def __init__(
+        self,
+        events: AsyncIterator[bytes],
+        headers: Mapping[str, str] = MappingProxyType({}),
+        held: AbstractContextManager[object] | None = None,
+    ) -> None:
+        """`held`: entered before the reply begins, so that its errors are one, and left behind the events."""
         self.status_code, self.background = 200, None
-        self.init_headers(HEADERS)
-        self._events = events
+        self.init_headers({**_HEADERS, **headers})
+        self._events, self._held = events, held or nullcontext()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        await unless_disconnected(self._send(send), receive)
+        with self._held:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await unless_disconnected(self._send(send), receive)
 
     async def _send(self, send: Send) -> None:
         async with aclosing(self._events) as events:  # type: ignore[type-var]  # it is a generator
