@@ -33,6 +33,7 @@ _NAMES = {
     "max_completion_tokens": "max_tokens",
     "stop": "stop_sequences",
 }
+USUAL_EFFORT = "high"  # asks for nothing: it is the same as none, so that a template need not know it
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 Json = dict[str, Any]
 
@@ -57,7 +58,7 @@ class Asked(NamedTuple):
             return self.chat
         thinks, shown, variables = self.thinking.type == "enabled", template or "", Json()
         if "enable_thinking" in shown:
-            variables["chat_template_kwargs"] = {"enable_thinking": thinks}
+            variables["chat_template_kwargs"] = {**(self.chat.chat_template_kwargs or {}), "enable_thinking": thinks}
         if "thinking_budget" in shown:
             variables["thinking_budget"] = self.thinking.budget_tokens if thinks else 0
         if thinks and not variables and markers_of(template) is None:
@@ -81,6 +82,7 @@ def asked_of(request: Conversation) -> Asked:
         messages += made
         origins += [f"messages.{at}"] * len(made)
     config, choice = request.output_config, request.tool_choice
+    effort = None if config is None else config.effort
     body: Json = {
         "model": request.model,
         "messages": messages,
@@ -89,10 +91,12 @@ def asked_of(request: Conversation) -> Asked:
         "tools": [_tool(each) for each in request.tools or ()],
         "tool_choice": None if choice is None else _choice(choice),
         "parallel_tool_calls": None if choice is None else not choice.disable_parallel_tool_use,
-        "reasoning_effort": None if config is None else config.effort,
+        "reasoning_effort": None if effort == USUAL_EFFORT else effort,
     }
     if config is not None and config.format is not None:
         body["response_format"] = {"type": "json_schema", "schema": config.format.schema_}
+    if effort == USUAL_EFFORT:
+        body["chat_template_kwargs"] = {"reasoning_effort": effort}
     if isinstance(request, MessagesRequest):
         body |= {"max_completion_tokens": request.max_tokens, "stop": request.stop_sequences}
         body |= given(request, TEXT_FIELDS)

@@ -143,8 +143,15 @@ class MessageStop(Reply):
     type: Annotated[Literal["message_stop"], Field(description="The name of the event.")]
 
 
+class Ping(Reply):
+    """Nothing has happened for a while, and the answer goes on."""
+
+    type: Annotated[Literal["ping"], Field(description="The name of the event.")]
+
+
 EVENTS: dict[str, type[Reply]] = {
     "message_start": MessageStart,
+    "ping": Ping,
     "content_block_start": BlockStart,
     "content_block_delta": BlockDelta,
     "content_block_stop": BlockStop,

@@ -82,7 +82,12 @@ class OutputConfig(_Object):
     """How the answer is written."""
 
     effort: Annotated[
-        str | None, Field(max_length=32, description="`reasoning_effort`, where the chat template has such a variable.")
+        str | None,
+        Field(
+            max_length=32,
+            description="`reasoning_effort`, where the chat template has such a variable; elsewhere only `high`, the "
+            "same as none.",
+        ),
     ] = None
     format: Annotated[OutputFormat | None, Field(description="What the text is. Default: a free text.")] = None
 

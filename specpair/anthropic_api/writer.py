@@ -41,6 +41,9 @@ class MessageWriter:
     def begin(self) -> Sequence[Event]:
         return [_event("message_start", message=self._message([], None))]
 
+    def silent(self) -> Sequence[Event]:
+        return [_event("ping")]
+
     def take(self, chunk: Reply) -> Sequence[Event]:
         return [_told(step) for step in self._blocks.take(chunk)]
 

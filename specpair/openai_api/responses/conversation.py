@@ -5,8 +5,16 @@ from typing import Any, NamedTuple
 
 from specpair.openai_api.messages.conversation import Message
 from specpair.openai_api.messages.requests import ChatRequest
-from specpair.openai_api.responses.items import InputCall, InputCallOutput, InputMessage, InputReasoning, Item, joined
-from specpair.openai_api.responses.requests import TEXT_FIELDS, ResponseRequest
+from specpair.openai_api.responses.items import (
+    InputCall,
+    InputCallOutput,
+    InputMessage,
+    InputReasoning,
+    Item,
+    joined,
+    shown_name,
+)
+from specpair.openai_api.responses.requests import TEXT_FIELDS, NamedFunction, ResponseRequest
 from specpair.openai_api.translated.names import chat_of, given
 
 _NAMES = {
@@ -41,7 +49,7 @@ def asked_of(request: ResponseRequest) -> Asked:
         "response_format": None if text is None else text.model_dump(include={"type", "schema_"}, by_alias=True),
         "logprobs": request.logprobs,
         "top_logprobs": request.top_logprobs,
-        "tools": [{"type": "function", "function": _function(each)} for each in request.tools or ()],
+        "tools": [{"type": "function", "function": _function(each)} for each in request.functions()],
         "parallel_tool_calls": request.parallel_tool_calls,
     }
     if request.speculative is not None:
@@ -74,12 +82,13 @@ def conversation(asked: Asked, previous: Sequence[Message]) -> tuple[ChatRequest
 def names_of(request: ResponseRequest, messages: Sequence[str]) -> dict[str, str]:
     """The names of a chat's parameters in the request. `messages`: where each message comes from."""
     schema = {} if request.text is None else {"json_schema": "text.format.schema"}
-    tools = {f"tools.{at}.function": f"tools.{at}" for at in range(len(request.tools or ()))}
+    tools = {f"tools.{at}.function": each.path for at, each in enumerate(request.functions())}
     return _NAMES | schema | tools | {f"messages.{at}": name for at, name in enumerate(messages)}
 
 
-def _function(tool: Any) -> dict[str, Any]:
-    return {name: value for name, value in tool.model_dump(exclude={"type"}).items() if value is not None}
+def _function(named: NamedFunction) -> dict[str, Any]:
+    fields = named.tool.model_dump(exclude={"type"}) | {"name": named.name, "description": named.description}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _messages(given: str | list[Item]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -104,7 +113,7 @@ def _messages(given: str | list[Item]) -> tuple[list[dict[str, Any]], list[str]]
                 names.append(f"input.{at}")
             _add(open_answer, item)
             if isinstance(item, InputCall):
-                tools[item.call_id] = item.name
+                tools[item.call_id] = shown_name(item.name, item.namespace)
             continue
         open_answer = None
         messages.append(message)
@@ -131,7 +140,7 @@ def _add(answer: dict[str, Any], item: Item) -> None:
         if thoughts:
             answer["reasoning_content"] = thoughts
     elif isinstance(item, InputCall):
-        function = {"name": item.name, "arguments": item.arguments}
+        function = {"name": shown_name(item.name, item.namespace), "arguments": item.arguments}
         answer.setdefault("tool_calls", []).append({"id": item.call_id, "type": "function", "function": function})
     elif isinstance(item, InputMessage):
         answer["content"] = joined(item.content)

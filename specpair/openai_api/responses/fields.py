@@ -48,11 +48,12 @@ TABLE: dict[str, Beside] = {
     "InputText": Beside(_ITEM, {"detail": ("auto",)}),
     "InputReasoning": Beside((*_ITEM, "encrypted_content")),
     "InputThoughts": Beside(_ITEM),
-    "InputCall": Beside((*_ITEM, "parsed_arguments")),
+    "InputCall": Beside((*(name for name in _ITEM if name != "namespace"), "parsed_arguments")),
     "InputCallOutput": Beside((*_ITEM, "name")),
     "ResponseTool": Beside(
         OF_A_PROVIDER,
         {"defer_loading": (False,), "allowed_callers": (["direct"],), "output_schema": ({},), "async": (False,)},
     ),
+    "ResponseNamespace": Beside(OF_A_PROVIDER),
     "ResponseToolChoice": Beside(OF_A_PROVIDER),
 }

@@ -61,6 +61,7 @@ class InputCall(_Part):
     type: Annotated[Literal["function_call"], Field(description="What this is.")]
     call_id: Annotated[str, Field(description="What the answer of the tool refers to.")]
     name: Annotated[str, Field(description="The tool's name.")]
+    namespace: Annotated[str | None, Field(description="The tool's namespace, if it is in one.")] = None
     arguments: Annotated[str, Field(description="A JSON object, as text.")]
 
 
@@ -84,3 +85,8 @@ Item = Annotated[
 def joined(text: str | list[InputText]) -> str:
     """The text of a content."""
     return text if isinstance(text, str) else "".join(part.text for part in text)
+
+
+def shown_name(name: str, namespace: str | None) -> str:
+    """A tool's name as the model sees and writes it."""
+    return name if namespace is None else f"{namespace}.{name}"

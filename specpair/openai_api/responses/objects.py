@@ -60,6 +60,7 @@ class OutputCall(Reply):
     status: ItemStatus
     call_id: Annotated[str, Field(description="What the answer of the tool refers to.")]
     name: Annotated[str, Field(description="The tool's name.")]
+    namespace: Annotated[str | None, Field(description="The tool's namespace, if it is in one.")] = None
     arguments: Annotated[str, Field(description="A JSON object, as text.")]
 
 

@@ -1,14 +1,14 @@
 """Requests for responses, as far as they are supported. `fields` says what happens to others."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, create_model, model_validator
+from pydantic import Discriminator, Field, Tag, create_model, model_validator
 
 from specpair.openai_api.messages.objects import Object, check_type
 from specpair.openai_api.messages.requests import text_fields
 from specpair.openai_api.messages.speculative import Speculative
 from specpair.openai_api.responses.fields import TABLE
-from specpair.openai_api.responses.items import Item
+from specpair.openai_api.responses.items import Item, shown_name
 
 TEXT_FIELDS = text_fields(without=["max_tokens"])
 
@@ -67,12 +67,44 @@ class ResponseTool(_OfTheCaller):
     strict: Annotated[bool | None, Field(description="Whether the arguments always keep to the schema.")] = None
 
 
+class ResponseNamespace(_Object):
+    """Tools under a name that they share. The model sees each as `NAMESPACE.NAME`."""
+
+    type: Annotated[Literal["namespace"], Field(description="What this is.")]
+    name: Annotated[str, Field(description="What calls of these tools have as `namespace`.")]
+    description: Annotated[
+        str | None, Field(description="What they are for. The description of each tool begins with it.")
+    ] = None
+    tools: Annotated[list[ResponseTool], Field(fail_fast=True, description="The tools: functions.")]
+
+
+class NamedFunction(NamedTuple):
+    """A tool as the model sees it: by this name, with this description. `path`: of the tool in the request."""
+
+    name: str
+    description: str | None
+    tool: ResponseTool
+    namespace: str | None
+    path: str
+
+
+def _tool_tag(given: Any) -> str:
+    """The tag of a tool: whatever is no namespace has to be a function."""
+    found = given.get("type") if isinstance(given, dict) else getattr(given, "type", None)
+    return "[namespace]" if found == "namespace" else "[function]"
+
+
 class ResponseToolChoice(_OfTheCaller):
     """The tool that must be called."""
 
     type: Annotated[Literal["function"], Field(description="Always a function.")]
     name: Annotated[str, Field(description="Its name.")]
 
+
+_Tool = Annotated[
+    Annotated[ResponseTool, Tag("[function]")] | Annotated[ResponseNamespace, Tag("[namespace]")],
+    Discriminator(_tool_tag),
+]
 
 if TYPE_CHECKING:
 
@@ -106,7 +138,7 @@ class ResponseRequest(_WithOptions):
     text: Annotated[ResponseText | None, Field(description="How the text is written.")] = None
     reasoning: Annotated[ResponseReasoning | None, Field(description="How much the model thinks.")] = None
     tools: Annotated[
-        Annotated[list[ResponseTool], Field(fail_fast=True)] | None, Field(description="Tools that may be called.")
+        Annotated[list[_Tool], Field(fail_fast=True)] | None, Field(description="Tools that may be called.")
     ] = None
     tool_choice: Annotated[
         Literal["none", "auto", "required"] | ResponseToolChoice | None,
@@ -128,3 +160,16 @@ class ResponseRequest(_WithOptions):
     def logprobs(self) -> bool:
         """Whether log probabilities are reported."""
         return self.top_logprobs is not None or "message.output_text.logprobs" in (self.include or ())
+
+    def functions(self) -> list[NamedFunction]:
+        """The tools, those of namespaces among them, in their order."""
+        found: list[NamedFunction] = []
+        for at, each in enumerate(self.tools or ()):
+            if isinstance(each, ResponseTool):
+                found.append(NamedFunction(each.name, each.description, each, None, f"tools.{at}"))
+                continue
+            for inner, tool in enumerate(each.tools):
+                said = "\n\n".join(filter(None, (each.description, tool.description))) or None
+                name = shown_name(tool.name, each.name)
+                found.append(NamedFunction(name, said, tool, each.name, f"tools.{at}.tools.{inner}"))
+        return found

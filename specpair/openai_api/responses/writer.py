@@ -23,12 +23,15 @@ from specpair.openai_api.responses.objects import (
     ResponseStatus,
     ResponseUsage,
 )
-from specpair.openai_api.responses.requests import ResponseRequest
+from specpair.openai_api.responses.requests import ResponseNamespace, ResponseRequest, ResponseTool
 from specpair.openai_api.translated.blocks import Block, Blocks, Step
 from specpair.openai_api.translated.running import Event
 from specpair.protocol.errors import SpecPairError
 
 _TEXT = {"text": "output_text", "thoughts": "reasoning_text", "call": "function_call_arguments"}  # in names of events
+SILENCES = (
+    10  # comments, after which an event tells that the response is in progress: some readers wait for events only
+)
 _PREFIX = {"text": "msg", "thoughts": "rs", "call": "fc"}  # of ids
 
 
@@ -49,6 +52,8 @@ class ResponseWriter:
         """
         self._id, self._clock, self._keep = id, clock, keep
         self._blocks, self._numbers = Blocks(), count()
+        self._silences = 0
+        self._functions = {each.name: each for each in request.functions()}
         self._fixed = _of_request(request) | {
             "id": f"resp_{id}",
             "object": "response",
@@ -66,6 +71,12 @@ class ResponseWriter:
             self._event("response.created", response=response),
             self._event("response.in_progress", response=response),
         ]
+
+    def silent(self) -> Sequence[Event]:
+        self._silences += 1
+        if self._silences % SILENCES:
+            return []
+        return [self._event("response.in_progress", response=self._response("in_progress"))]
 
     def take(self, chunk: Reply) -> Sequence[Event]:
         return [event for step in self._blocks.take(chunk) for event in self._events(step)]
@@ -104,7 +115,7 @@ class ResponseWriter:
                 *(self._event("response.content_part.added", **each) for each in part),
             ]
         return [
-            self._event(f"response.{name}.done", **inner, **_whole(block)),
+            self._event(f"response.{name}.done", **inner, **self._whole(block)),
             *(self._event("response.content_part.done", **each) for each in part),
             self._event("response.output_item.done", **item),
         ]
@@ -122,13 +133,25 @@ class ResponseWriter:
                 id=id,
                 status=status,
                 call_id=block.id,
-                name=block.name,
                 arguments=block.text if ended else "",
+                **self._tool(block),
             )
         part = _part(block, ended)
         if isinstance(part, OutputThoughts):
             return OutputReasoning(type="reasoning", id=id, status=status, summary=[], content=[part] if ended else [])
         return OutputMessage(type="message", id=id, status=status, role="assistant", content=[part] if ended else [])
+
+    def _tool(self, block: Block) -> dict[str, Any]:
+        """The name of the tool that a call calls, and the namespace, if it is in one."""
+        found = self._functions.get(block.name)
+        if found is None or found.namespace is None:
+            return {"name": block.name}
+        return {"name": found.tool.name, "namespace": found.namespace}
+
+    def _whole(self, block: Block) -> dict[str, Any]:
+        if block.kind == "call":
+            return {"name": self._tool(block)["name"], "arguments": block.text}
+        return {"text": block.text} | ({"logprobs": block.logprobs} if block.kind == "text" else {})
 
     def _response(self, status: ResponseStatus, error: SpecPairError | None = None) -> ResponseObject:
         ended = status != "in_progress"
@@ -164,10 +187,10 @@ def _part(block: Block, ended: bool) -> OutputText | OutputThoughts:
     return OutputText(type="output_text", text=text, annotations=[], logprobs=block.logprobs if ended else [])
 
 
-def _whole(block: Block) -> dict[str, Any]:
-    if block.kind == "call":
-        return {"name": block.name, "arguments": block.text}
-    return {"text": block.text} | ({"logprobs": block.logprobs} if block.kind == "text" else {})
+def _told(tool: ResponseTool | ResponseNamespace) -> dict[str, Any]:
+    """A tool of the request. The client's type has these fields in every function."""
+    given = {} if isinstance(tool, ResponseNamespace) else {"strict": None, "parameters": None}
+    return given | tool.model_dump()
 
 
 def _of_request(request: ResponseRequest) -> dict[str, Any]:
@@ -185,7 +208,7 @@ def _of_request(request: ResponseRequest) -> dict[str, Any]:
         "temperature": 1.0 if request.temperature is None else request.temperature,
         "text": text if text.get("format") else text | {"format": {"type": "text"}},
         "tool_choice": "auto" if choice is None else choice if isinstance(choice, str) else choice.model_dump(),
-        "tools": [{"strict": None, "parameters": None} | tool.model_dump() for tool in request.tools or ()],
+        "tools": [_told(tool) for tool in request.tools or ()],
         "top_logprobs": request.top_logprobs or 0,
         "top_p": 1.0 if request.top_p is None else request.top_p,
     }

@@ -32,6 +32,9 @@ class Writer(Protocol):
     def begin(self) -> Sequence[Event]:
         """The events before the first chunk."""
 
+    def silent(self) -> Sequence[Event]:
+        """The events beside a comment, when there was no chunk for a while: some readers pass over comments."""
+
     def take(self, chunk: Reply) -> Sequence[Event]:
         """The events for a chunk of the chat."""
 
@@ -92,8 +95,7 @@ async def _events(choices: Choices, make: MakeTexts, writer: Writer, names: Name
             async for chunk in chunks:
                 if chunk is None:
                     yield comment(choices.prompt_progress)
-                    continue
-                for event in writer.take(chunk):
+                for event in writer.silent() if chunk is None else writer.take(chunk):
                     yield event.bytes()
     except SpecPairError as error:
         for event in writer.failed(renamed(error, names)):

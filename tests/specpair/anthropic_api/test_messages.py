@@ -126,6 +126,11 @@ def test_models_are_listed_for_both_clients(client: anthropic.Anthropic, url: st
     assert plain.keys() == {"object", "data"} and "type" not in plain["data"][0]
 
 
+def test_the_usual_effort_is_the_same_as_none(client: anthropic.Anthropic) -> None:
+    """As Claude Code asks."""
+    assert _text(_message(client, output_config={"effort": "high"})) == _text(_message(client))
+
+
 def test_tokens_are_counted_as_a_message_counts_them(client: anthropic.Anthropic) -> None:
     counted = client.messages.count_tokens(model="scripted-2", messages=HELLO, system="S")
     usage = _message(client, system="S").usage
@@ -159,7 +164,7 @@ def test_a_text_keeps_to_a_schema(client: anthropic.Anthropic) -> None:
         ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking"),
         ({"thinking": {"type": "enabled", "budget_tokens": 0}}, "thinking.budget_tokens"),
         ({"thinking": {"type": "adaptive", "budget_tokens": 1024}}, "thinking"),
-        ({"output_config": {"effort": "high"}}, "output_config.effort"),
+        ({"output_config": {"effort": "low"}}, "output_config.effort"),
         (
             {"output_config": {"format": {"type": "json_schema", "schema": {"type": "no"}}}},
             "output_config.format.schema",

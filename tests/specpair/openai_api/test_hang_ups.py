@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -22,7 +23,7 @@ from specpair.openai_api.messages.formats import ChatFormat
 from specpair.openai_api.places import Places, QueuedEvents
 from specpair.openai_api.texts import End, Events, Piece
 from specpair.speculation.acceptance.round_counts import RoundCounts
-from tests.specpair.openai_api.conftest import served
+from tests.specpair.openai_api.conftest import served, verifier
 from tests.verifier_server.conftest import LiveServer, settings
 from verifier_server.api import openai_texts
 
@@ -73,20 +74,25 @@ def test_a_client_that_hangs_up_ends_its_text(kind: str, stream: bool, monkeypat
         assert backend.passes <= before + 1, "the text went on"
 
 
+def _held(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Holds the forward passes of a verifier until the event is set."""
+    backend, free = live.service.loader.loaded().engine.backend, threading.Event()
+    assert isinstance(backend, ScriptedBackend)
+    extend = backend.extend
+
+    def held(*arguments: object) -> object:
+        free.wait(20.0)
+        return extend(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(backend, "extend", held)
+    return free
+
+
 @pytest.mark.parametrize("kind", ["verifier", "drafter"])
 def test_a_silent_stream_sends_comments(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generation, "HEARTBEAT", 0.02)
     with slow(kind) as (url, live):
-        backend = live.service.loader.loaded().engine.backend
-        assert isinstance(backend, ScriptedBackend)
-        free = threading.Event()
-        extend = backend.extend
-
-        def held(*arguments: object) -> object:
-            free.wait(20.0)
-            return extend(*arguments)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(backend, "extend", held)
+        free = _held(live, monkeypatch)
         body = BODY | {"stream": True, "max_tokens": 20}
         with httpx.stream("POST", f"{url}/v1/completions", json=body, trust_env=False) as reply:
             lines = reply.iter_lines()
@@ -95,6 +101,29 @@ def test_a_silent_stream_sends_comments(kind: str, monkeypatch: pytest.MonkeyPat
             free.set()
             data = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
         assert data[-1] == "[DONE]" and json.loads(data[-2])["choices"][0]["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "event", "last"),
+    [
+        ("responses", {"input": "Hi", "max_output_tokens": 4}, "response.in_progress", "response.incomplete"),
+        ("messages", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}, "ping", "message_stop"),
+    ],
+)
+def test_a_silent_answer_has_events_that_it_goes_on(
+    path: str, body: dict[str, Any], event: str, last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Codex gives up after five minutes without one: it passes over comments."""
+    monkeypatch.setattr(generation, "HEARTBEAT", 0.02)
+    with verifier() as live:
+        free = _held(live, monkeypatch)
+        with httpx.stream("POST", f"{live.url}/v1/{path}", json=body | {"stream": True}, trust_env=False) as reply:
+            names: list[str] = []
+            for line in reply.iter_lines():
+                names += [line.removeprefix("event: ")] if line.startswith("event: ") else []
+                if names.count(event) == 3:
+                    free.set()
+        assert names.count(event) >= 3 and set(names[2 : names.index(event) + 2]) == {event} and names[-1] == last
 
 
 def test_texts_beyond_the_queue_are_refused_at_once_and_the_others_are_generated() -> None:

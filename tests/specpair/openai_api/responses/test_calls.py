@@ -105,6 +105,55 @@ def test_both_ways_make_the_same_prompt(client: openai.OpenAI) -> None:
     assert _response(client, items, stream=False).usage.input_tokens == kept.usage.input_tokens
 
 
+NAMESPACE: Any = {
+    "type": "namespace",
+    "name": "town",
+    "description": "Of towns.",
+    "tools": [_tool("look", town="string") | {"description": "Looks."}, _tool("leave")],
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_tool_in_a_namespace_is_called_by_both_names(client: openai.OpenAI, stream: bool) -> None:
+    tools = [*TOOLS, NAMESPACE]
+    first = _response(client, LOOK.replace("look", "town.look"), stream=stream, tools=tools)
+    (call,) = first.output
+    assert (call.name, call.namespace, json.loads(call.arguments)) == ("look", "town", {"town": "Köln"})
+    assert first.tools[2].to_dict()["tools"][0]["name"] == "look"
+    (other,) = _response(client, LOOK, stream=stream, tools=tools).output
+    assert (other.name, other.namespace) == ("look", None)
+    said = [
+        {"type": "function_call_output", "call_id": call.call_id, "output": "12"},
+        {"role": "user", "content": "Ok."},
+    ]
+    kept = _response(client, said, stream=stream, tools=tools, previous_response_id=first.id)
+    items = [{"role": "user", "content": LOOK.replace("look", "town.look")}, call.to_dict(), *said]
+    sent = _response(client, items, stream=stream, tools=tools)
+    assert kept.output_text == sent.output_text == "Ok." and kept.usage.input_tokens == sent.usage.input_tokens
+
+
+def test_the_model_sees_what_a_namespace_is_for(client: openai.OpenAI) -> None:
+    flat = [_tool("town.look", town="string") | {"description": "Of towns.\n\nLooks."}]
+    flat += [_tool("town.leave") | {"description": "Of towns."}]
+    expected = _response(client, LOOK, stream=False, tools=flat).usage.input_tokens
+    assert _response(client, LOOK, stream=False, tools=[NAMESPACE]).usage.input_tokens == expected
+
+
+@pytest.mark.parametrize(
+    ("tool", "parameter"),
+    [
+        ({"type": "custom", "name": "x"}, "tools.0.tools.2.type"),
+        (_tool("look"), "tools"),
+        (_tool("no name"), "tools.0.tools.2.name"),
+    ],
+)
+def test_what_is_wrong_in_a_namespace_is_named(client: openai.OpenAI, tool: Any, parameter: str) -> None:
+    namespace = NAMESPACE | {"tools": [*NAMESPACE["tools"], tool]}
+    with pytest.raises(openai.BadRequestError) as caught:
+        _response(client, "Hi", stream=False, tools=[namespace])
+    assert caught.value.param == parameter
+
+
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "add"}])
 def test_a_call_that_must_come_is_valid(client: openai.OpenAI, choice: Any) -> None:
     response = _response(client, "No!", stream=True, tool_choice=choice, parallel_tool_calls=False)
