@@ -19,7 +19,7 @@ from specpair.openai_api.tools.styles import NOTATIONS, Style
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.grammar import GrammarText
 from tests.examples import examples
-from tests.specpair.openai_api.tools.support import read
+from tests.specpair.openai_api.tools.support import Call, read
 
 POINT = {"type": "object", "properties": {"x": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["x"]}
 TOOLS: dict[str, Any] = {
@@ -82,7 +82,8 @@ def written(style: Style, seed: int, control: bool, most: int = 600, tools: Any 
     ends = [writing.arguments.end] if isinstance(writing.arguments, Parameters) else []
     for _ in range(most):
         if not planned and random.random() < 0.1:  # what noise would hardly write
-            planned = _tokens(str(random.choice([writing.trigger or "", *ends, writing.end])), vocabulary)
+            texts = [_tokens(each, vocabulary) for each in (writing.trigger or "", *ends, writing.end)]
+            planned = [[END], *texts][random.integers(0 if how.get("free") else 1, len(texts) + 1)]
         row = (random.standard_normal(vocabulary.size) + liked).astype(np.float32)
         if planned and state.allows(planned[0]):
             row[planned.pop(0)] = 20
@@ -117,10 +118,7 @@ def test_a_text_is_calls_that_fit(style: Style, seed: int, control: bool, parall
     assert said.calls and not said.content.strip(), text
     assert parallel or len(said.calls) == 1
     for call in said.calls:
-        assert call.whole, text
-        schema = TOOLS[call.name]
-        loose = style in (Style.QWEN_XML, Style.GEMMA)  # lengths of strings that stand as they are
-        assert jsonschema_rs.is_valid(_without_lengths(schema) if loose else schema, json.loads(call.arguments)), text
+        assert _fits(style, call), text
 
 
 @pytest.mark.parametrize("style", [each for each in Style if NOTATIONS[each].writing().trigger])
@@ -131,7 +129,7 @@ def test_beside_free_text_each_call_fits(style: Style, seed: int, control: bool,
     if text is None:
         return
     for call in read(style, TOOLS, text).calls:
-        assert call.whole and isinstance(json.loads(call.arguments), dict), text
+        assert _fits(style, call), text
 
 
 @EACH_STYLE
@@ -239,6 +237,14 @@ def test_a_schema_that_refers_to_itself_makes_a_grammar() -> None:
         grammar = calls_grammar(NOTATIONS[style].writing(), {"f": tree | {"$defs": {"tree": tree}}}, {})
         assert grammar is not None
         Grammars(ByteVocabulary())(GrammarText("grammar", grammar))
+
+
+def _fits(style: Style, call: Call) -> bool:
+    """Whether a call is whole, and its arguments are valid."""
+    schema = TOOLS[call.name]
+    loose = style in (Style.QWEN_XML, Style.GEMMA)  # lengths of strings that stand as they are
+    valid = jsonschema_rs.is_valid(_without_lengths(schema) if loose else schema, json.loads(call.arguments))
+    return bool(call.whole) and valid
 
 
 def _without_lengths(node: Any) -> Any:
