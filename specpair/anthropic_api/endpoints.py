@@ -36,7 +36,7 @@ class MessageEndpoints:
 
         async def make() -> Choices:
             chat = asked.for_template(self._source.target().chat_template)
-            return await self._chats.answers(chat, caller, began, asked.prefill)
+            return await self._chats.answers(chat, caller, began, bool(message.stream), asked.prefill)
 
         def writer(choices: Choices) -> MessageWriter:
             return MessageWriter(choices, uuid.uuid4().hex, message.max_tokens)

@@ -93,18 +93,22 @@ class Endpoints:
         """Answer a conversation: JSON, or server-sent events with `stream`."""
         began, caller = time.monotonic(), self._source.admit(request)
         message = await self._read(ChatRequest, request)
-        return await self._reply(request, bool(message.stream), partial(self.answers, message, caller, began))
+        streamed = bool(message.stream)
+        return await self._reply(request, streamed, partial(self.answers, message, caller, began, streamed))
 
-    async def answers(self, message: ChatRequest, caller: Caller, began: float, prefill: str = "") -> Choices:
+    async def answers(
+        self, message: ChatRequest, caller: Caller, began: float, streamed: bool, prefill: str = ""
+    ) -> Choices:
         """The answers to a conversation.
 
         `began`: when the request came, of `time.monotonic`.
+        `streamed`: whether the client gets them as they grow.
         `prefill`: what they go on from.
         """
         target = self._target(message.model)
         form = ChatFormat(target.vocabulary, bool(message.logprobs))
         parts = await self.prompts.rendered(message, target, prefill)
-        answer = form_of(message, target, parts[:-1] if prefill else parts, self._style)
+        answer = form_of(message, target, parts[:-1] if prefill else parts, self._style, whole=not streamed)
         if prefill and answer.begun:
             raise InvalidRequest(
                 "messages: the last one is the assistant's, and the chat template of this model begins thoughts there: "

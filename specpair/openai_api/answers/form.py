@@ -13,11 +13,14 @@ from specpair.openai_api.tools.styles import Style, style_of
 _style_of = lru_cache(maxsize=8)(style_of)  # it looks through the whole template
 
 
-def form_of(message: ChatRequest, target: Target, prompt: Sequence[Part], style: Style | None) -> AnswerForm:
+def form_of(
+    message: ChatRequest, target: Target, prompt: Sequence[Part], style: Style | None, *, whole: bool
+) -> AnswerForm:
     """How the answers to a conversation are read.
 
     `prompt`: the rendered chat template.
     `style`: how the model writes calls; None: as its template shows.
+    `whole`: whether a call is told only when it has ended.
     """
     tools = {tool.function.name: tool.function.parameters or {} for tool in message.callable_tools}
     template = target.chat_template
@@ -29,7 +32,7 @@ def form_of(message: ChatRequest, target: Target, prompt: Sequence[Part], style:
         apart=message.thoughts_apart,
         style=calling_style(target, style) if tools else None,
         tools=tools,
-        whole=not message.stream,
+        whole=whole,
         one_call=message.parallel_tool_calls is False,
     )
 

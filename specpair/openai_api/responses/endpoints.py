@@ -42,7 +42,7 @@ class ResponseEndpoints:
             kept = self._kept(caller, asked.request.previous_response_id, "previous_response_id")
             previous = [*kept.messages]
         chat, names = conversation(asked, previous)
-        make = partial(self._chats.answers, chat, caller, began)
+        make = partial(self._chats.answers, chat, caller, began, bool(asked.request.stream))
         writer = partial(self._writer, asked, previous, caller)
         return await answer(request, bool(asked.request.stream), make, writer, names)
 

@@ -141,6 +141,11 @@ def test_without_a_choice_of_tools_a_text_is_a_text(client: anthropic.Anthropic)
 def test_a_limit_cuts_a_call(client: anthropic.Anthropic, stream: bool) -> None:
     message = _message(client, LOOK, stream=stream, max_tokens=len(LOOK.encode()) - 20)
     assert message.stop_reason == "max_tokens"
+    (block,) = message.content
+    if stream:
+        assert (block.type, block.name) == ("tool_use", "look")
+    else:
+        assert block.text == LOOK.encode()[:-20].decode()
 
 
 def test_tools_count_as_tokens(client: anthropic.Anthropic) -> None:

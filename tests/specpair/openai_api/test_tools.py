@@ -100,15 +100,24 @@ def test_the_answer_ends_behind_one_call_if_they_may_not_be_parallel(client: ope
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_limit_cuts_a_call(client: openai.OpenAI, stream: bool) -> None:
-    given = asked(f"{LOOK}\n{ADD}", tools=TOOLS, max_tokens=len(LOOK.encode()) + 40)
+@pytest.mark.parametrize("cut", [ADD[:8], ADD[:39], ADD[:49]], ids=["marker", "name", "arguments"])
+def test_a_limit_cuts_a_call(client: openai.OpenAI, stream: bool, cut: str) -> None:
+    """What was cut is content, but in a stream what was told of the call."""
+    given = asked(f"{LOOK}\n{ADD}", tools=TOOLS, max_tokens=len(LOOK.encode()) + 1 + len(cut))
     if not stream:
         choice = client.chat.completions.create(**given).choices[0]
         assert called(choice.message) == [("look", {"town": "Köln"})] and choice.finish_reason == "length"
-        assert (choice.message.content or "").strip() == ADD[:39]
+        assert (choice.message.content or "").strip() == cut
         return
     chunks = list(client.chat.completions.create(**given, stream=True))
     assert chunks[-1].choices[0].finish_reason == "length"
+    content = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    told = [call.function for chunk in chunks for call in chunk.choices[0].delta.tool_calls or [] if call.index == 1]
+    if told:
+        written = "".join(each.arguments or "" for each in told if each)
+        assert told[0] and told[0].name == "add" and not content
+        content = f'<tool_call>\n{{"name": "add", "arguments": {written}'
+    assert content.strip() == cut and bool(told) == ("{" in cut[20:])
 
 
 def test_stop_strings_logprobs_and_n(client: openai.OpenAI) -> None:

@@ -184,7 +184,13 @@ def test_a_limit_cuts_a_call(client: openai.OpenAI, stream: bool) -> None:
     response: Any = [*client.responses.create(stream=True, **given)][-1].response if stream else None
     response = response or client.responses.create(**given)
     assert response.status == "incomplete" and response.incomplete_details.reason == "max_output_tokens"
-    assert response.output[-1].status == "incomplete"
+    (item,) = response.output
+    assert item.status == "incomplete"
+    cut = LOOK.encode()[:-20].decode()
+    if stream:
+        assert cut.endswith(f'"arguments": {item.arguments}') and item.name == "look"
+    else:
+        assert response.output_text == cut
 
 
 @pytest.mark.parametrize(
