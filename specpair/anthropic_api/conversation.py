@@ -86,8 +86,6 @@ def asked_of(request: Conversation) -> Asked:
     body: Json = {
         "model": request.model,
         "messages": messages,
-        "stream": True,
-        "stream_options": {"include_usage": True},
         "tools": [_tool(each) for each in request.tools or ()],
         "tool_choice": None if choice is None else _choice(choice),
         "parallel_tool_calls": None if choice is None else not choice.disable_parallel_tool_use,
@@ -100,8 +98,6 @@ def asked_of(request: Conversation) -> Asked:
     if isinstance(request, MessagesRequest):
         body |= {"max_completion_tokens": request.max_tokens, "stop": request.stop_sequences}
         body |= given(request, TEXT_FIELDS)
-        if request.speculative is not None:
-            body["speculative"] = request.speculative.model_dump()
     # The longest beginning of a path counts, and what is none of these has the same name.
     names = _NAMES | {f"messages.{at}": name for at, name in enumerate(origins)}
     names |= {f"tools.{at}.function": f"tools.{at}" for at in range(len(request.tools or ()))}

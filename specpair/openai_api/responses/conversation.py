@@ -43,8 +43,6 @@ def asked_of(request: ResponseRequest) -> Asked:
         "model": request.model,
         "messages": messages,
         "max_completion_tokens": request.max_output_tokens,
-        "stream": True,
-        "stream_options": {"include_usage": True},
         "reasoning_effort": None if request.reasoning is None else request.reasoning.effort,
         "response_format": None if text is None else text.model_dump(include={"type", "schema_"}, by_alias=True),
         "logprobs": request.logprobs,
@@ -52,8 +50,6 @@ def asked_of(request: ResponseRequest) -> Asked:
         "tools": [{"type": "function", "function": _function(each)} for each in request.functions()],
         "parallel_tool_calls": request.parallel_tool_calls,
     }
-    if request.speculative is not None:
-        body["speculative"] = request.speculative.model_dump()
     if isinstance(request.tool_choice, str):
         body["tool_choice"] = request.tool_choice
     elif request.tool_choice is not None:

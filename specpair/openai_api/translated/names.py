@@ -16,9 +16,9 @@ Names = Mapping[str, str]  # of parameters of a chat, or where paths to them beg
 
 
 def chat_of(body: Mapping[str, object], names: Names) -> ChatRequest:
-    """The request for a chat with these fields, in objects of JSON. Raises InvalidRequest, in the caller's names."""
+    """The request for the chunks of a chat with these fields. Raises InvalidRequest, in the caller's names."""
     try:
-        return ChatRequest.model_validate(body)
+        return ChatRequest.model_validate({**body, "stream": True, "stream_options": {"include_usage": True}})
     except ValidationError as error:
         raise renamed(reported(error), names) from None
 
@@ -47,5 +47,5 @@ def renamed(error: E, names: Names) -> E:
 
 
 def given(request: BaseModel, fields: Mapping[str, object]) -> dict[str, object]:
-    """Those of `fields` that a request has, with their values."""
-    return {name: value for name in fields if (value := getattr(request, name)) is not None}
+    """Those of `fields` that a request has, with their values, and who drafts."""
+    return {name: value for name in (*fields, "speculative") if (value := getattr(request, name)) is not None}
