@@ -2,10 +2,12 @@
 
 from specpair.openai_api.tools.characters import Tell, blank, ignored
 from specpair.openai_api.tools.json_text import object_in_string, scalar, text_of_string, value
-from specpair.openai_api.tools.notation import Broken, Calls, Reading
+from specpair.openai_api.tools.notation import Broken, Calls, Reading, Writing
 
 _NAMES, _ARGUMENTS = ("name", "tool_name"), ("arguments", "parameters")
 _BESIDE = ("type", "id", "tool_call_id")  # other keys that may stand before the name
+
+LIST = Writing(before="[", begin='{"name": "', middle='", "arguments": ', end="}", between=", ", after="]")
 
 
 def call_object(calls: Calls, *, lone: bool) -> Reading[str | None]:

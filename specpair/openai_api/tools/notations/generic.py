@@ -1,7 +1,9 @@
 """Plain JSON: an object `{"name": NAME, "arguments": {…}}` or a list of them, perhaps in a fence or between markers."""
 
+from dataclasses import replace
+
 from specpair.openai_api.tools.characters import blank, one_of
-from specpair.openai_api.tools.json_calls import call_list, call_object
+from specpair.openai_api.tools.json_calls import LIST, call_list, call_object
 from specpair.openai_api.tools.notation import Broken, Calls, Reading, Writing
 
 FENCE = "```"
@@ -47,15 +49,7 @@ class Generic:
                 return other
 
     def writing(self) -> Writing:
-        return Writing(
-            before="[",
-            begin='{"name": "',
-            middle='", "arguments": ',
-            end="}",
-            between=", ",
-            after="]",
-            tokens=tuple(each for each in (*_MARKERS, *_MARKERS.values()) if each),
-        )
+        return replace(LIST, tokens=tuple(each for each in (*_MARKERS, *_MARKERS.values()) if each))
 
 
 def _in_fence() -> Reading[str]:

@@ -1,7 +1,9 @@
 """Mistral: `[TOOL_CALLS]NAME[ARGS]{…}` for each call, or, of older models, `[TOOL_CALLS][{"name": NAME, …}, …]`."""
 
+from dataclasses import replace
+
 from specpair.openai_api.tools.characters import blank, literal, one_of, tool_name
-from specpair.openai_api.tools.json_calls import arguments, call_list, call_object
+from specpair.openai_api.tools.json_calls import LIST, arguments, call_list, call_object
 from specpair.openai_api.tools.notation import Broken, Calls, Reading, Writing
 
 _CALLS, _ARGUMENTS, _ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
@@ -35,16 +37,7 @@ class Mistral:
 
     def writing(self) -> Writing:
         if self._as_list:
-            return Writing(
-                before=f"{_CALLS}[",
-                begin='{"name": "',
-                middle='", "arguments": ',
-                end="}",
-                between=", ",
-                after="]",
-                trigger=_CALLS,
-                tokens=(_CALLS,),
-            )
+            return replace(LIST, before=_CALLS + LIST.before, trigger=_CALLS, tokens=(_CALLS,))
         return Writing(
             begin=_CALLS, middle=_ARGUMENTS, end="", between="", trigger=_CALLS, tokens=(_CALLS, _ARGUMENTS, _ID)
         )
