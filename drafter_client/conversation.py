@@ -1,6 +1,7 @@
 """Conversations as prompts: messages in the target's chat template."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from specpair.engines.vocabulary import Vocabulary
@@ -29,6 +30,6 @@ def chat_ids(template: str | None, vocabulary: Vocabulary, messages: Messages) -
     """
     if not template:
         raise NoChatTemplate("the target model has no chat template: leave --chat away, or serve an instruct model")
-    with Renderer() as renderer:
+    with closing(Renderer()) as renderer:
         parts = chat_parts(template, vocabulary, [dict(each) for each in messages], renderer)
     return vocabulary.encode_parts(parts)

@@ -1,5 +1,6 @@
 """The gate that every request passes: it admits callers, holds the keys to their limits, and refuses foreign pages."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -106,11 +107,4 @@ class GatedRequests:
 
 
 def _reported(name: str, usage: Usage) -> KeyUsage:
-    return KeyUsage(
-        key=name or None,
-        requests=usage.requests,
-        prompt_tokens=usage.prompt_tokens,
-        generated_tokens=usage.generated_tokens,
-        draft_tokens=usage.draft_tokens,
-        accepted_tokens=usage.accepted_tokens,
-    )
+    return KeyUsage(key=name or None, **asdict(usage))

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from specpair.openai_api.chat.forms import Forms, Message
@@ -28,14 +27,6 @@ class Renderer:
         self._child: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._forms: dict[str, Forms] = {}  # of templates
-
-    def __enter__(self) -> "Renderer":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the child process. A later `render` starts another one."""

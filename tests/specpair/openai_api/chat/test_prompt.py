@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -42,7 +43,7 @@ RENDERER = Renderer()
 
 @pytest.fixture(autouse=True, scope="module")
 def _ended() -> Iterator[None]:
-    with RENDERER:
+    with closing(RENDERER):
         yield
 
 

@@ -7,6 +7,7 @@ as an object or as text, null as a content beside calls, contents in parts by wh
 import json
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -124,7 +125,7 @@ def both() -> Both:
 
 @pytest.fixture(scope="module")
 def renderer() -> Iterator[Renderer]:
-    with Renderer() as renderer:
+    with closing(Renderer()) as renderer:
         yield renderer
 
 
