@@ -1,11 +1,11 @@
 """The messages of a conversation, and the blocks that they consist of, as Anthropic's requests have them."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, Tag
 
 from specpair.anthropic_api.fields import TABLE
+from specpair.openai_api.messages.conversation import joined
 from specpair.openai_api.messages.objects import Object, by_type
 
 
@@ -79,9 +79,4 @@ class TurnMessage(_Object):
         if isinstance(self.content, str):
             return self.content
         said = [block for block in self.content if isinstance(block, TextBlock)]
-        return joined(said, "") if len(said) == len(self.content) else None
-
-
-def joined(text: str | Sequence[TextBlock] | None, between: str) -> str:
-    """The text of a content, with `between` its blocks."""
-    return text if isinstance(text, str) else between.join(block.text for block in text or ())
+        return joined(said) if len(said) == len(self.content) else None

@@ -10,7 +10,6 @@ from specpair.anthropic_api.blocks import (
     ToolResultBlock,
     ToolUseBlock,
     TurnMessage,
-    joined,
 )
 from specpair.anthropic_api.requests import (
     TEXT_FIELDS,
@@ -21,6 +20,7 @@ from specpair.anthropic_api.requests import (
     Thinking,
 )
 from specpair.openai_api.answers.thoughts import markers_of
+from specpair.openai_api.messages.conversation import joined
 from specpair.openai_api.messages.requests import ChatRequest
 from specpair.openai_api.translated.blocks import answer_of
 from specpair.openai_api.translated.names import chat_of, given

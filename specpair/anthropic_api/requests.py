@@ -7,8 +7,7 @@ from pydantic import Field, create_model, model_validator
 from specpair.anthropic_api.blocks import Text, TurnMessage
 from specpair.anthropic_api.fields import TABLE
 from specpair.openai_api.messages.objects import Object, check_type
-from specpair.openai_api.messages.requests import MOST_STOPS, LongestStop, text_fields
-from specpair.openai_api.messages.speculative import Speculative
+from specpair.openai_api.messages.requests import Drafting, ModelName, Stops, Streams, text_fields
 
 TEXT_FIELDS = text_fields(without=["max_tokens"])
 
@@ -95,9 +94,7 @@ class OutputConfig(_Object):
 class _Conversation(_Object):
     """What makes the prompt."""
 
-    model: Annotated[
-        str | None, Field(description="The name that `/v1/models` lists. Default: the model that is served.")
-    ] = None
+    model: ModelName = None
     messages: Annotated[
         list[TurnMessage], Field(min_length=1, fail_fast=True, description="The conversation, the oldest first.")
     ]
@@ -144,12 +141,11 @@ class MessagesRequest(_WithOptions):
     """The answer to a conversation."""
 
     max_tokens: Annotated[int, Field(ge=1, description="The most tokens of the answer, thoughts included.")]
-    stop_sequences: Annotated[
-        Annotated[list[LongestStop], Field(max_length=MOST_STOPS, fail_fast=True)] | None,
-        Field(description="The text ends before the first of these strings."),
-    ] = None
-    stream: Annotated[bool | None, Field(description="Whether to reply with server-sent events.")] = None
-    speculative: Annotated[Speculative | None, Field(description="Who drafts, and how much.")] = None
+    stop_sequences: Annotated[Stops | None, Field(description="The text ends before the first of these strings.")] = (
+        None
+    )
+    stream: Streams = None
+    speculative: Drafting = None
 
 
 Conversation = CountRequest | MessagesRequest

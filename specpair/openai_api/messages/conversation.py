@@ -1,6 +1,7 @@
 """The messages of a conversation, as programs send them and as chat templates get them."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field, model_validator
 
@@ -71,7 +72,7 @@ class Message(Object):
     @property
     def text(self) -> str:
         """The text of the content."""
-        return joined(self.content or "")
+        return joined(self.content)
 
     def for_template(self) -> dict[str, Any]:
         """The message as the client sent it, without what is ignored or empty. Its content stays null or parts."""
@@ -80,6 +81,13 @@ class Message(Object):
         return kept | {"role": "system" if self.role == "developer" else self.role}
 
 
-def joined(content: str | list[TextPart]) -> str:
-    """The text of a content."""
-    return content if isinstance(content, str) else "".join(part.text for part in content)
+class HasText(Protocol):
+    """A part of a content."""
+
+    @property
+    def text(self) -> str: ...
+
+
+def joined(content: str | Sequence[HasText] | None, between: str = "") -> str:
+    """The text of a content, with `between` its parts."""
+    return content if isinstance(content, str) else between.join(part.text for part in content or ())

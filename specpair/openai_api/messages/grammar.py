@@ -7,6 +7,9 @@ from pydantic import Field, field_validator, model_validator
 
 from specpair.openai_api.messages.objects import Object
 
+FormatType = Annotated[
+    Literal["text", "json_object", "json_schema"], Field(description="text, json_object, json_schema.")
+]
 _OBJECT = {"type": "object"}
 
 
@@ -22,7 +25,7 @@ class JsonSchemaFormat(Object):
 class ResponseFormat(Object):
     """What the text is: a free text, any object of JSON, or JSON under a schema."""
 
-    type: Annotated[Literal["text", "json_object", "json_schema"], Field(description="text, json_object, json_schema.")]
+    type: FormatType
     json_schema: Annotated[JsonSchemaFormat | None, Field(description="With json_schema: the schema.")] = None
     schema_: Annotated[
         dict[str, Any] | None, Field(alias="schema", description="The schema, as llama-server takes it.")

@@ -24,6 +24,12 @@ from specpair.speculation.text_options import TextSpec
 MOST_TEXTS = 128  # of one request
 MOST_STOPS = 16
 LongestStop = Annotated[str, Field(min_length=1, max_length=1024)]
+Stops = Annotated[list[LongestStop], Field(max_length=MOST_STOPS, fail_fast=True)]
+ModelName = Annotated[
+    str | None, Field(description="The name that `/v1/models` lists. Default: the model that is served.")
+]
+Streams = Annotated[bool | None, Field(description="Whether to reply with server-sent events.")]
+Drafting = Annotated[Speculative | None, Field(description="Who drafts, and how much.")]
 Logprobs = Annotated[int, Field(ge=0, le=20)]
 
 
@@ -93,27 +99,24 @@ else:
 class _Generation(_WithOptions):
     """What both endpoints have."""
 
-    model: Annotated[
-        str | None, Field(description="The name that `/v1/models` lists. Default: the model that is served.")
-    ] = None
+    model: ModelName = None
     n: Annotated[int | None, Field(ge=1, le=MOST_TEXTS, description="How many texts. The first has the seed.")] = None
     best_of: Annotated[int | None, Field(description="Only 1, or the value of `n`.")] = None
     stop: Annotated[
-        LongestStop | Annotated[list[LongestStop], Field(max_length=MOST_STOPS, fail_fast=True)] | None,
-        Field(description="The text ends before the first of these strings."),
+        LongestStop | Stops | None, Field(description="The text ends before the first of these strings.")
     ] = None
     ignore_eos: Annotated[bool | None, Field(description="Whether the model never ends a text.")] = None
     prediction: Annotated[
         Prediction | None, Field(description="What the text is expected to be: draft tokens are taken from it.")
     ] = None
-    speculative: Annotated[Speculative | None, Field(description="Who drafts, and how much.")] = None
+    speculative: Drafting = None
     response_format: Annotated[
         ResponseFormat | None, Field(description="A free text, any object of JSON, or JSON under a schema.")
     ] = None
     structured_outputs: Annotated[
         StructuredOutputs | None, Field(description="What the text keeps to, as vLLM names it.")
     ] = None
-    stream: Annotated[bool | None, Field(description="Whether to reply with server-sent events.")] = None
+    stream: Streams = None
     stream_options: Annotated[StreamOptions | None, Field(description="Only with `stream`.")] = None
 
     @model_validator(mode="after")

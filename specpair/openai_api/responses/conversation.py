@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from specpair.openai_api.messages.conversation import Message
+from specpair.openai_api.messages.conversation import Message, joined
 from specpair.openai_api.messages.requests import ChatRequest
 from specpair.openai_api.responses.items import (
     InputCall,
@@ -11,7 +11,6 @@ from specpair.openai_api.responses.items import (
     InputMessage,
     InputReasoning,
     Item,
-    joined,
     shown_name,
 )
 from specpair.openai_api.responses.requests import TEXT_FIELDS, NamedFunction, ResponseRequest

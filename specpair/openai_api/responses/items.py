@@ -82,11 +82,6 @@ Item = Annotated[
 ]
 
 
-def joined(text: str | list[InputText]) -> str:
-    """The text of a content."""
-    return text if isinstance(text, str) else "".join(part.text for part in text)
-
-
 def shown_name(name: str, namespace: str | None) -> str:
     """A tool's name as the model sees and writes it."""
     return name if namespace is None else f"{namespace}.{name}"

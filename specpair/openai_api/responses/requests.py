@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import Discriminator, Field, Tag, create_model, model_validator
 
+from specpair.openai_api.messages.grammar import FormatType, JsonSchemaFormat
 from specpair.openai_api.messages.objects import Object, check_type
-from specpair.openai_api.messages.requests import text_fields
-from specpair.openai_api.messages.speculative import Speculative
+from specpair.openai_api.messages.requests import Drafting, ModelName, Streams, text_fields
 from specpair.openai_api.responses.fields import TABLE
 from specpair.openai_api.responses.items import Item, shown_name
 
@@ -17,14 +17,11 @@ class _Object(Object):
     table = TABLE
 
 
-class ResponseTextFormat(_Object):
+class ResponseTextFormat(JsonSchemaFormat):
     """What the text is: a free text, any object of JSON, or JSON under a schema."""
 
-    type: Annotated[Literal["text", "json_object", "json_schema"], Field(description="text, json_object, json_schema.")]
-    name: Annotated[str | None, Field(max_length=256, description="Has no effect.")] = None
-    description: Annotated[str | None, Field(description="Has no effect.")] = None
-    schema_: Annotated[dict[str, Any] | None, Field(alias="schema", description="With json_schema: the schema.")] = None
-    strict: Annotated[bool | None, Field(description="Has no effect: the text is valid all the same.")] = None
+    table = TABLE
+    type: FormatType
 
     @model_validator(mode="after")
     def _has_a_schema(self) -> "ResponseTextFormat":
@@ -119,9 +116,7 @@ else:
 class ResponseRequest(_WithOptions):
     """The answer to a conversation, which may go on from an earlier response."""
 
-    model: Annotated[
-        str | None, Field(description="The name that `/v1/models` lists. Default: the model that is served.")
-    ] = None
+    model: ModelName = None
     input: Annotated[
         str | Annotated[list[Item], Field(min_length=1, fail_fast=True)],
         Field(description="What the user says, or the items of a conversation, the oldest first."),
@@ -134,7 +129,7 @@ class ResponseRequest(_WithOptions):
         int | None, Field(ge=1, description="The most tokens of the answer. Default: as many as the context holds.")
     ] = None
     store: Annotated[bool | None, Field(description="Whether the response is kept for a while. Default: true.")] = None
-    stream: Annotated[bool | None, Field(description="Whether to reply with server-sent events.")] = None
+    stream: Streams = None
     text: Annotated[ResponseText | None, Field(description="How the text is written.")] = None
     reasoning: Annotated[ResponseReasoning | None, Field(description="How much the model thinks.")] = None
     tools: Annotated[
@@ -154,7 +149,7 @@ class ResponseRequest(_WithOptions):
         Field(description="message.output_text.logprobs: report log probabilities. Others have no effect."),
     ] = None
     metadata: Annotated[dict[str, str] | None, Field(description="Comes back with the response.")] = None
-    speculative: Annotated[Speculative | None, Field(description="Who drafts, and how much.")] = None
+    speculative: Drafting = None
 
     @property
     def logprobs(self) -> bool:

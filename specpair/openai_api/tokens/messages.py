@@ -11,7 +11,7 @@ from pydantic_core import from_json
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.openai_api.messages.parameters import read_request
 from specpair.openai_api.messages.replies import Reply
-from specpair.openai_api.messages.requests import ChatRequest
+from specpair.openai_api.messages.requests import ChatRequest, ModelName
 from specpair.protocol import messages
 from specpair.protocol.errors import InvalidRequest
 from specpair.protocol.messages import Message, TokenIds, TokenizeRequest
@@ -19,7 +19,6 @@ from specpair.protocol.service_responses import TokenizeResponse
 
 _STRINGS = "return_token_strs"
 _AT_ONCE = 4096  # tokens that are written at once
-Model = Annotated[str | None, Field(description="The name that `/v1/models` lists. Default: the model that is served.")]
 
 
 class TokenizeContent(Message):
@@ -42,7 +41,7 @@ class TokenizePrompt(Message):
     prompt: Annotated[str, Field(description="The text.")]
     add_special_tokens: Annotated[bool, Field(description="Whether to put the begin token first.")] = True
     return_token_strs: Annotated[bool | None, Field(description="Whether to tell the text of each token.")] = False
-    model: Model = None
+    model: ModelName = None
 
     @property
     def ours(self) -> TokenizeRequest:
@@ -61,7 +60,7 @@ class DetokenizeRequest(Message):
     """Tokens whose text is wanted."""
 
     tokens: Annotated[TokenIds, Field(description="Token ids, at most as many as the context holds.")]
-    model: Model = None
+    model: ModelName = None
 
 
 class TokenPiece(Reply):
