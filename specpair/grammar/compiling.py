@@ -1,7 +1,6 @@
 """Compiles grammars for a vocabulary, and keeps the last ones."""
 
 import json
-import re
 from collections import OrderedDict
 from threading import Lock
 from typing import Any
@@ -10,7 +9,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.gbnf_to_lark import any_to_lark
 
 from specpair.engines.vocabulary import Vocabulary
-from specpair.grammar.keywords import place_of, widest
+from specpair.grammar.keywords import place_of, short, widest
 from specpair.grammar.state import GrammarState
 from specpair.grammar.tokenizer import tokenizer_of
 from specpair.protocol.errors import InvalidRequest
@@ -20,8 +19,6 @@ _KEPT, _KEPT_CHARACTERS = 64, 1_000_000  # grammars, and characters of all their
 # Less than llguidance allows by default: a mask may take some 7 ms of the pass that a text shares with others.
 _LIMITS = LLParserLimits(step_lexer_fuel=100_000, step_max_items=20_000, max_grammar_size=50_000, verbose_errors=False)
 _MOST_PROPERTIES = 1000  # of an object: the time to compile grows with their square
-_EXCERPT = re.compile(r"\s*\d+ \| |<non-verbose/>")
-_LONGEST_ERROR = 300  # characters
 
 
 class Grammars:
@@ -48,7 +45,9 @@ class Grammars:
         matcher = self._matcher(grammar._replace(after=""))
         end = min(vocabulary.ends) if vocabulary.end is None else vocabulary.end
         canonical = vocabulary.encodes_here
-        return GrammarState(matcher, vocabulary.size, vocabulary.ends, end, canonical=canonical, after=after)
+        return GrammarState(
+            matcher, vocabulary.size, vocabulary.ends, end, canonical=canonical, after=after, name=grammar.kind
+        )
 
     def prepare(self) -> None:
         """Read the vocabulary, for which the first grammar would wait otherwise, and every other thread with it: half a
@@ -125,12 +124,4 @@ _SOURCES: dict[str, Any] = {
 def _wrong(grammar: GrammarText, reason: str) -> InvalidRequest:
     place = place_of(grammar.text, reason) if grammar.kind == "json_schema" else None
     where = grammar.kind if place is None else f"{grammar.kind}{place}"
-    return InvalidRequest(f"{where}: {_short(reason)}", param=grammar.kind)
-
-
-def _short(reason: str) -> str:
-    """The reason in one line, without the excerpts of the source that llguidance adds."""
-    lines = [line.strip() for line in reason.splitlines() if line.strip(" ^") and _EXCERPT.match(line) is None]
-    of_regex = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    plain = of_regex[-1] if of_regex else " ".join(lines)
-    return plain if len(plain) <= _LONGEST_ERROR else plain[:_LONGEST_ERROR] + "…"
+    return InvalidRequest(f"{where}: {short(reason)}", param=grammar.kind)

@@ -1,4 +1,4 @@
-"""Looks through a JSON Schema: for the keyword that a complaint names, and for the object with the most properties."""
+"""Reads complaints of llguidance, and a JSON Schema: the keyword that one names, the object with most properties."""
 
 import json
 import re
@@ -7,6 +7,8 @@ from typing import Any
 
 _UNKNOWN = re.compile(r'Unimplemented keys: \["(?P<key>[^"]+)"')
 _FORMAT = re.compile(r"Unknown format: (?P<value>.+)")
+_EXCERPT = re.compile(r"\s*\d+ \| |<non-verbose/>")
+_LONGEST = 300  # characters
 
 
 def place_of(schema: str, complaint: str) -> str | None:
@@ -40,3 +42,12 @@ def widest(node: Any) -> int:
     inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     properties = node.get("properties") if isinstance(node, dict) else None
     return max([len(properties) if isinstance(properties, dict) else 0, *map(widest, inner)])
+
+
+def short(complaint: str) -> str:
+    """The complaint in one line, without the excerpts of the source that llguidance adds."""
+    lines = [line.strip() for line in complaint.splitlines() if line.strip(" ^") and _EXCERPT.match(line) is None]
+    of_regex = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    plain = of_regex[-1] if of_regex else " ".join(lines)
+    plain = plain.replace("NoExtensionBias", "a $ref refers to itself, without anything in between")
+    return plain if len(plain) <= _LONGEST else plain[:_LONGEST] + "…"

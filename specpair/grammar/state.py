@@ -9,6 +9,8 @@ from llguidance import LLMatcher
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from numpy.typing import NDArray
 
+from specpair.grammar.keywords import short
+from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.sampling.row_changes import LogitProcessor
 from specpair.speculation.sampling.top_logits import Logits
 
@@ -35,6 +37,7 @@ class GrammarState(LogitProcessor):
         *,
         canonical: bool = True,
         after: int | None = None,
+        name: str = "grammar",
     ) -> None:
         """`matcher`: new, and used by nothing else.
         `size`: ids of the vocabulary.
@@ -43,7 +46,9 @@ class GrammarState(LogitProcessor):
         `canonical`: whether forced bytes become the tokens with which the vocabulary writes them. If not, no more is
             known than which tokens fit.
         `after`: the token behind which the grammar begins; None: it begins with the output.
+        `name`: the option that gives the grammar, for errors.
         """
+        self._name = name
         self._matcher, self._size, self._ends, self._end = matcher, size, frozenset(ends), end
         self._canonical = canonical
         self._after, self._before = after, 0  # tokens before the grammar begins
@@ -75,7 +80,7 @@ class GrammarState(LogitProcessor):
             self._waits = True
 
     def process(self, row: Logits) -> None:
-        """As for `LogitProcessor`. Raises ValueError where the grammar has become too complex to go on."""
+        """As for `LogitProcessor`. Raises InvalidRequest where the grammar has become too complex to go on."""
         if self._free:
             return
         self._fill()
@@ -130,5 +135,6 @@ class GrammarState(LogitProcessor):
         else:
             fill_next_token_bitmask(self._matcher, self._mask)
         if self._matcher.is_error():
-            raise ValueError(f"the grammar cannot be followed any further: {self._matcher.get_error()}")
+            why = f"it cannot be followed any further: {short(self._matcher.get_error())}"
+            raise InvalidRequest(f"{self._name}: {why}", param=self._name)
         self._fresh = True

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from specpair.engines.backend import Backend, Rows
 from specpair.engines.errors import BackendError, EngineFailure
 from specpair.fairness import retry_after
-from specpair.protocol.errors import EngineError, Overloaded, SpecPairError
+from specpair.protocol.errors import EngineError, InvalidRequest, Overloaded, SpecPairError
 from specpair.speculation.acceptance.explain import explain
 from specpair.speculation.acceptance.judge import judge
 from specpair.speculation.acceptance.token_details import TokenDetails
@@ -154,7 +154,8 @@ class Scheduler:
                 if self.backend.has_overflowed(self.slots[session].number):
                     raise EngineFailure("NaN or infinity in a forward pass")
                 self._commit(part, rows, began, ended)
-            except (ValueError, BackendError) as error:  # a bad row, or one that cannot be fetched: others are intact
+            except (ValueError, BackendError, InvalidRequest) as error:  # a bad row, or one that cannot be fetched, or
+                # a grammar that cannot be followed any further: others are intact
                 self._fail_parts([part], error)
                 continue
             self._queue.settle(part.sequence, ended, part.run, len(part.fresh))
@@ -276,10 +277,12 @@ class Scheduler:
         """Fail the requests of `parts`, and free their slots: which tokens these hold is in doubt."""
         for part in parts:
             extra = {"session_id": part.sequence.session.id}
-            _log.error("a forward pass over %d sessions failed: %s", len(parts), error, extra=extra)
+            told = error if isinstance(error, InvalidRequest) else EngineError(f"the engine failed: {error}")
+            if told is not error:
+                _log.error("a forward pass over %d sessions failed: %s", len(parts), error, extra=extra)
             self.slots.drop(part.sequence.session)
             waiting = [request for request in part.requests if request in part.sequence.requests]
-            self._queue.fail(part.sequence, waiting, EngineError(f"the engine failed: {error}"))
+            self._queue.fail(part.sequence, waiting, told)
 
     def _room_in(self, blocking: list[SequenceState]) -> float:
         """Roughly how many seconds it takes until a request of one of `blocking` is answered, so another may wait."""

@@ -25,7 +25,7 @@ GRAMMARS = Grammars(ByteVocabulary())
         ({"properties": {"a": {"items": [{}, {"not": {}}]}}}, "json_schema.properties.a.items.1.not: "),
         ({"type": "array", "uniqueItems": True}, "json_schema.uniqueItems: "),
         ({"anyOf": [{"type": "string", "format": "date"}, {"format": "tel"}]}, "json_schema.anyOf.1.format: "),
-        ({"$ref": "#"}, "json_schema: "),
+        ({"$ref": "#"}, "json_schema: a $ref refers to itself"),
         ({"$ref": "#/$defs/none"}, "json_schema: "),
         ({"$ref": "https://example.com/a.json"}, "json_schema: "),
         ({"type": "string", "pattern": "(?=a)b"}, "json_schema: "),

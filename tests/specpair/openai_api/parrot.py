@@ -64,7 +64,7 @@ def parrots(kind: str, template: str = TEMPLATE, style: Style | None = None) -> 
 @contextmanager
 def parrot_alone(parrot: Parrot, **settings: Any) -> Iterator[str]:
     """The address of a verifier with this model."""
-    live = LiveServer(settings_of(max_body_bytes=65536, **settings), parrot)
+    live = LiveServer(settings_of(**{"max_body_bytes": 65536} | settings), parrot)
     live.wait_until_ready()
     try:
         yield live.url
