@@ -6,7 +6,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
 from typing import TypeVar
 from weakref import WeakSet
 
@@ -78,9 +77,7 @@ class AsyncPair:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         pair = self._opened()
         self._pair, self._why_none = None, "this pair is closed"
         pair.wait_no_more()  # directly, since all threads may be busy waiting for a verifier
@@ -184,9 +181,7 @@ class AsyncGeneration:
     async def __aenter__(self) -> "AsyncGeneration":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:

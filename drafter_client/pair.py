@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
@@ -147,9 +146,7 @@ class Pair:
     def __enter__(self) -> "Pair":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from types import TracebackType
 from typing import NamedTuple
 
 from drafter_client.generation.events import Committed
@@ -133,9 +132,7 @@ class Generation:
     def __enter__(self) -> "Generation":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

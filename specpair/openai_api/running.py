@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from types import TracebackType
 
 from specpair.openai_api.texts import End, Events, Piece
 
@@ -26,9 +25,7 @@ class Running:
         self._tasks = [asyncio.create_task(self._read(at, text)) for at, text in enumerate(self._texts)]
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for at in range(len(self._tasks)):
             self.end(at)
 
