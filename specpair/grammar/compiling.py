@@ -52,6 +52,7 @@ class Grammars:
     def prepare(self) -> None:
         """Read the vocabulary, for which the first grammar would wait otherwise, and every other thread with it: half a
         second for 150,000 ids. A vocabulary without an end token is left alone."""
+        self._vocabulary.token_of("")  # which takes a while, too, the first time
         if self._vocabulary.ends:
             self._made_tokenizer()
 
