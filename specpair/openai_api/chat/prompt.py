@@ -11,6 +11,8 @@ from specpair.openai_api.chat.marks import Marks
 from specpair.openai_api.chat.template import Renderer
 from specpair.protocol.errors import InvalidRequest
 
+_SYSTEM_BEHIND = "the role 'system' is not supported behind other messages"
+
 
 def chat_parts(
     template: str,
@@ -45,12 +47,25 @@ def chat_parts(
             param="tools",
         )
     given = {**(variables or {}), "messages": forms.fitted(messages)}
-    text = renderer.render(template, given | ours)
+    text = _rendered(template, given | ours, renderer)
     _check_shown(template, given | ours, renderer)
     marks = Marks(vocabulary)
     if (marked := marks.marked(given)) != given:
         text = marks.moved(renderer.render(template, marked | ours), text)
     return marks.parts(text)
+
+
+def _rendered(template: str, variables: Mapping[str, Any], renderer: Renderer) -> str:
+    """The rendered template. If it refuses a system message behind others, the error says so: then Claude Code says it
+    in a message of the user's."""
+    try:
+        return renderer.render(template, {**variables})
+    except InvalidRequest as error:
+        messages: list[Message] = variables["messages"]
+        others = [each for at, each in enumerate(messages) if at == 0 or each["role"] != "system"]
+        if len(others) == len(messages) or renderer.attempt(template, {**variables, "messages": others}) is None:
+            raise
+        raise InvalidRequest(f"{error.message}; {_SYSTEM_BEHIND}", param="messages") from None
 
 
 def _check_shown(template: str, variables: Mapping[str, Any], renderer: Renderer) -> None:
@@ -79,8 +94,9 @@ def _check_shown(template: str, variables: Mapping[str, Any], renderer: Renderer
     shown = {int(number) for number in re.findall(secret + r"(\d{8})", text)}
     if (lost := next((at for number, at in enumerate(owners) if number not in shown), None)) is not None:
         role = messages[lost]["role"]
+        behind = f"; {_SYSTEM_BEHIND}" if role == "system" and lost > 0 else ""
         raise InvalidRequest(
             f"messages.{lost}: the chat template of this model does not show the content of this {role} message: leave "
-            "it out, or say it in another message",
+            f"it out, or say it in another message{behind}",
             param=f"messages.{lost}",
         )

@@ -21,7 +21,7 @@ _CHILD = Path(__file__).with_name("template_child.py")
 
 
 class Renderer:
-    """Renders templates in a child process, which is kept for the next one. Thread-safe. Close it, or use `with`."""
+    """Renders templates in a child process, which is kept for the next one. Thread-safe. Close it at the end."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None

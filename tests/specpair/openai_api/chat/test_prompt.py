@@ -177,6 +177,27 @@ def test_message_that_the_template_does_not_show_is_named(template: str, system:
         chat_ids(template, VOCABULARY, "Hello </s>", system)
 
 
+BEHIND = "the role 'system' is not supported behind other messages"
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        ("{% if message.role == 'system' and not loop.first %}{{ raise_exception('first!') }}{% endif %}", True),
+        ("{% if message.role == 'system' and not loop.first %}{% continue %}{% endif %}", True),
+        ("{{ raise_exception('first!') }}", False),
+    ],
+    ids=["refused", "not shown", "all refused"],
+)
+def test_a_system_message_behind_others_that_a_template_does_not_take_is_named(template: str, told: bool) -> None:
+    """Claude Code looks for these words, and then says it in a message of the user's."""
+    whole = f"{{% for message in messages %}}{template}{{{{ message.content }}}}{{% endfor %}}"
+    messages = [{"role": role, "content": role.upper()} for role in ("system", "user", "system")]
+    with pytest.raises(InvalidRequest) as raised:
+        prompt.chat_parts(whole, VOCABULARY, messages, RENDERER)
+    assert str(raised.value).endswith(BEHIND) == told
+
+
 def test_templates_may_use_break_and_defined() -> None:
     template = (
         "{% for message in messages %}{% if loop.index > 2 %}{% break %}{% endif %}{{ message.content }}{% endfor %}"
