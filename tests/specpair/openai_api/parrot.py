@@ -32,9 +32,9 @@ TEMPLATE = (
 class Parrot(ScriptedBackend):
     """Its other tokens stay possible, so that a grammar can forbid what the user says."""
 
-    def __init__(self, template: str = TEMPLATE, *, size: int = 258) -> None:
+    def __init__(self, template: str = TEMPLATE, *, size: int = 258, context: int = 4096) -> None:
         """`size`: of its vocabulary."""
-        super().__init__(Script(seed=2, vocabulary_size=size), slots=4, context_length=4096, max_batch_tokens=512)
+        super().__init__(Script(seed=2, vocabulary_size=size), slots=4, context_length=context, max_batch_tokens=512)
         self.chat_template = template
 
     def logits_after(self, tokens: Sequence[int]) -> Logits:
@@ -42,23 +42,45 @@ class Parrot(ScriptedBackend):
         text = bytes(token for token in tokens if token < 256)
         _, asked, answered = text.rpartition(b"<assistant>")
         if asked:
-            wanted = text[: len(text) - len(answered)].rpartition(b"<user>")[2].partition(b"</>")[0]
+            wanted = self.wanted(text[: len(text) - len(answered)])
             written = answered.removeprefix(b"<think>\n") if not wanted.startswith(b"<think>\n") else answered
             logits[wanted[len(written)] if len(written) < len(wanted) else END] = 60.0
         return logits
+
+    def wanted(self, prompt: bytes) -> bytes:
+        """What it answers to a conversation."""
+        return prompt.rpartition(b"<user>")[2].partition(b"</>")[0]
+
+
+class Speaker(Parrot):
+    """Answers what stands between `SAY[` and `]SAY`, of which `|||` parts the answers, one for each turn."""
+
+    def __init__(self) -> None:
+        super().__init__(context=16384)
+
+    def wanted(self, prompt: bytes) -> bytes:
+        _, _, asked = prompt.rpartition(b"SAY[")
+        said, _, behind = asked.partition(b"]SAY")
+        return said.replace(rb"\"", b'"').split(b"|||")[behind.count(b"<assistant>") - 1]
 
 
 @contextmanager
 def parrots(kind: str, template: str = TEMPLATE, style: Style | None = None) -> Iterator[str]:
     """The address of a service: the verifier's (target), or the drafter's. `style`: its setting."""
     settings = {} if style is None or kind == "drafter" else {"tool_style": style.value}
-    with parrot_alone(Parrot(template), **settings) as verifier:
-        if kind == "target":
-            yield verifier
-            return
-        pair = Pair(verifier, DraftModel(Path("2"), "scripted"), texts=4)
-        with served(create_app(pair, Options(), texts=4, queue=16, tool_style=style)) as url:
-            yield url
+    with parrot_alone(Parrot(template), **settings) as verifier, end_of(kind, verifier, style) as url:
+        yield url
+
+
+@contextmanager
+def end_of(kind: str, verifier: str, style: Style | None = None) -> Iterator[str]:
+    """The address of a verifier (target), or of a drafter for it."""
+    if kind == "target":
+        yield verifier
+        return
+    pair = Pair(verifier, DraftModel(Path("2"), "scripted"), texts=4)
+    with served(create_app(pair, Options(), texts=4, queue=16, tool_style=style)) as url:
+        yield url
 
 
 @contextmanager
