@@ -93,7 +93,7 @@ def keys_file(config: Path | None, environment: Mapping[str, str] = os.environ) 
 class Command(NamedTuple):
     """What the help of a command that takes all settings begins and ends with."""
 
-    name: str
+    prog: str
     usage: str
     description: str
     examples: tuple[str, ...]
@@ -120,13 +120,7 @@ SERVE = Command(
 
 def flags_parser(options: Mapping[str, Option], command: Command = SERVE) -> Parser:
     """The parser of the command `verifier`, or of another that takes its settings, with the flags of `options`."""
-    parser = Parser(
-        command.name,
-        usage=command.usage,
-        description=command.description,
-        examples=command.examples,
-        commands=command.commands,
-    )
+    parser = Parser(**command._asdict())
     parser.add_config_flags()
     server = parser.add_argument_group("server")
     for option in ADDRESS.values():

@@ -53,7 +53,7 @@ class Blocks:
                 yield from self._grow("text", delta.content or "", logprobs)
             for call in delta.tool_calls or ():
                 if call.id is not None:
-                    yield from self._end()
+                    yield from self.end()
                     yield self._begin(Block("call", call.id, call.function.name or ""))
                 if call.function.arguments:
                     yield from self._grow("call", call.function.arguments)
@@ -64,8 +64,9 @@ class Blocks:
             self.statistics = {name: each for name, each in told.items() if each is not None}
 
     def end(self) -> Iterator[Step]:
-        """The end of the last block, when all chunks are taken in."""
-        yield from self._end()
+        """The end of the last block, as another one begins or all chunks are taken in."""
+        if self.all:
+            yield Step("end", len(self.all) - 1, self.all[-1])
 
     def begin_text(self) -> Iterator[Step]:
         """An empty text, for an answer that has to have a block."""
@@ -90,7 +91,7 @@ class Blocks:
 
     def _grow(self, kind: Kind, text: str, logprobs: Sequence[Logprob] = ()) -> Iterator[Step]:
         if not self.all or self.all[-1].kind != kind:
-            yield from self._end()
+            yield from self.end()
             yield self._begin(Block(kind))
         block = self.all[-1]
         block.text += text
@@ -100,10 +101,6 @@ class Blocks:
     def _begin(self, block: Block) -> Step:
         self.all.append(block)
         return Step("begin", len(self.all) - 1, block)
-
-    def _end(self) -> Iterator[Step]:
-        if self.all:
-            yield Step("end", len(self.all) - 1, self.all[-1])
 
 
 def answer_of(text: str, thoughts: str, calls: Sequence[Any]) -> dict[str, Any]:
