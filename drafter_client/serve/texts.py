@@ -244,7 +244,7 @@ class _PairEvents:
                 self._generation = generation = self._begin()
             for event in generation:
                 if isinstance(event, Tokens):
-                    self._tell(_piece(event))
+                    self._tell(Piece([token.id for token in event.tokens], [token.logprobs for token in event.tokens]))
                 elif isinstance(event, Finished):
                     self._tell(End("stop" if event.finish_reason == "stop" else "length"))
         except (SpecPairError, DrafterError, BackendError) as error:
@@ -271,7 +271,3 @@ def reported(error: SpecPairError | DrafterError | BackendError) -> SpecPairErro
     if isinstance(error, (BadOption, BadPrompt)):
         return InvalidRequest(str(error))
     return EngineError(str(error))
-
-
-def _piece(event: Tokens) -> Piece:
-    return Piece([token.id for token in event.tokens], [token.logprobs for token in event.tokens])

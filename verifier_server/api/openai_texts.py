@@ -14,7 +14,6 @@ from specpair.protocol.messages import GenerateRequest, TokenizeRequest
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.speculation.acceptance.round_counts import RoundCounts
 from verifier_server.api.routes import admitted
-from verifier_server.engine.requests import Answer
 from verifier_server.generation.generator import Answers, GenerationTask
 from verifier_server.service import Service
 
@@ -108,7 +107,7 @@ class _SessionEvents:
             answer = await self._answers.next(None)
             assert answer is not None
             if answer.tokens:
-                yield _piece(answer)
+                yield Piece(answer.tokens, answer.details.logprobs)
             if answer.finish_reason is not None:
                 self._answers.close()  # before the client knows: its next text may need the place of this session
                 yield End(answer.finish_reason)
@@ -134,7 +133,3 @@ def _mode(text: TextRequest, has_draft_model: bool) -> Literal["target", "fused"
                 param=f"speculative.{name}",
             )
     return "target"
-
-
-def _piece(answer: Answer) -> Piece:
-    return Piece(answer.tokens, answer.details.logprobs)

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from specpair.command_line.errors import SettingsError
 from specpair.http_service.keys.access import Access, Caller, ServiceNames
-from specpair.http_service.keys.accounts import Account, Accounts, Usage
+from specpair.http_service.keys.accounts import Account, Accounts
 from specpair.http_service.keys.key_file import KeyFileError
 from specpair.http_service.keys.key_store import KeyStore
 from specpair.http_service.observability.request_context import note_key
@@ -80,7 +80,7 @@ class Gate:
         """The usage that the caller may see: that of its key, or of all keys if its key is an admin's."""
         own = {caller.key_name: self.accounts.of(caller.key_name).usage}
         shown = self.accounts.usage() if caller.key is not None and caller.key.admin else own
-        return UsageResponse(keys=[_reported(name, usage) for name, usage in shown.items()])
+        return UsageResponse(keys=[KeyUsage(key=name or None, **asdict(usage)) for name, usage in shown.items()])
 
 
 class GatedRequests:
@@ -104,7 +104,3 @@ class GatedRequests:
             await self._app(scope, receive, send)
         finally:
             self._gate.leave(in_flight)
-
-
-def _reported(name: str, usage: Usage) -> KeyUsage:
-    return KeyUsage(key=name or None, **asdict(usage))
