@@ -54,6 +54,8 @@ def error_body(error: SpecPairError) -> dict[str, Any]:
     status = openai_errors.status(error)
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     told = openai_errors.error_body(error)["error"] | {"type": kind}
+    if "prompt_len" in told and "context_length" in told:  # in the words by which Claude Code knows what to do
+        told["message"] += f" (prompt is too long: {told['prompt_len']} tokens > {told['context_length']} maximum)"
     context = current()
     return {"type": "error", "error": told, "request_id": None if context is None else context.request_id}
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -109,6 +110,8 @@ def test_a_conversation_that_is_too_long(url: str, path: str) -> None:
     said = [{"role": "user", "content": "x" * 600}]
     error = _check(_post(url, path, ASKED[path] | {"messages" if path == "/v1/messages" else "input": said}))
     assert error["code"] == "context_length_exceeded" and error["param"] in ("messages", "input")
+    known = re.search(r"prompt is too long: (\d+) tokens > 512 maximum", error["message"])  # to Claude Code
+    assert (known is not None and int(known[1]) > 600) == (path == "/v1/messages")
 
 
 @pytest.mark.parametrize("id", ["%00", "%ff%fe", "x" * 5000, "..%2f.."])
