@@ -5,7 +5,7 @@ It is a text for the option `grammar`, in llguidance's Lark syntax, built from h
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from specpair.openai_api.tools.notation import BareKeys, Keywords, Parameters, Writing
@@ -16,8 +16,6 @@ from specpair.speculation.sampling.grammar import ONE_LINE
 _WITHOUT_QUOTES = ("number", "integer", "boolean", "null")
 _MOST_RULES = 2000  # of one grammar
 _LEXEMES = (r"TEXT: /(?s:.*)/", r'KEY: /[^\s<>{}\[\]",:=]+/', "WORD: /[A-Za-z_][A-Za-z0-9_]*/")
-_LEXEME = re.compile(r'"[^"]*"|, |: |[{}\[\]]')  # of JSON in one line
-
 Schema = Mapping[str, Any]
 
 
@@ -54,47 +52,48 @@ class _Grammar:
         self._names: dict[tuple[str, str], str] = {}  # by body and options
 
     def of(self, tools: Mapping[str, Schema | None], parallel: bool, free: bool, document: Schema | bool | None) -> str:
-        writing = self._writing
-        if document is not None and (writing.before + writing.begin).startswith(("{", "[{")):
-            return self._in_json(tools, parallel, document)
-        calls = [self._call(name, writing_of, schema) for name, (writing_of, schema) in self._each(tools).items()]
-        self._rules["call"] = " | ".join(calls)
-        more = f"({self._literal(writing.between + writing.begin)} call)*" if parallel else ""
-        ending = f"call {more} {self._literal(writing.after)}"
-        opening = writing.before + writing.begin
-        if not free or writing.trigger is None:
-            start = f"{self._literal(opening)} {ending}"
-            if document is not None:
-                start = f"{start} | {self._document(document)}"
-        else:
-            begun = f"{self._up_to(writing.trigger)} {self._literal(opening[len(writing.trigger) :])} {ending}"
-            start = f"({begun})* TEXT" if parallel else f"{begun} | TEXT"
-        return self._text(start)
-
-    def _in_json(self, tools: Mapping[str, Schema | None], parallel: bool, document: Schema | bool) -> str:
-        """The grammar where calls are JSON, too: of lexemes that both have, since the longest that may come counts."""
-
-        def lexemes(text: str) -> str:
-            return " ".join(json.dumps(each) for each in _LEXEME.findall(text))
-
-        writing, calls = self._writing, list[str]()
-        for name, schema in tools.items():
-            head = lexemes(f"{writing.begin}{name}{writing.middle}")
-            calls.append(
-                f"{head} {self._json({'type': 'object', **(schema or {})}, schema or {})} {lexemes(writing.end)}"
-            )
-        self._rules["call"] = " | ".join(calls)
-        more = f"({self._literal(writing.between)} call)*" if parallel else ""
-        written = f"{lexemes(writing.before)} call {more} {lexemes(writing.after)}"
-        return self._text(f"{written} | {self._document(document)}")
+        if document is not None:
+            return self._text(" | ".join(self._calls_or_document(tools, parallel, document)))
+        if not free or self._writing.trigger is None:
+            return self._text(self._calls(tools, parallel))
+        begun = f"{self._up_to(self._writing.trigger)} {self._calls(tools, parallel, self._writing.trigger)}"
+        return self._text(f"({begun})* TEXT" if parallel else f"{begun} | TEXT")
 
     def _text(self, start: str) -> str:
         lines = [f"start: {start}", *(f"{name}: {body}" for name, body in self._rules.items())]
         return "\n".join([*lines, *_LEXEMES])
 
-    def _document(self, schema: Schema | bool) -> str:
-        found = schema if isinstance(schema, Mapping) else {}
-        return self._json(found, found)
+    def _calls(self, tools: Mapping[str, Schema | None], parallel: bool, begun: str = "") -> str:
+        """Calls in the style, behind what has `begun` them."""
+        writing = self._writing
+        calls = [self._call(name, writing_of, schema) for name, (writing_of, schema) in self._each(tools).items()]
+        self._rules["call"] = " | ".join(calls)
+        more = f"({self._literal(writing.between + writing.begin)} call)*" if parallel else ""
+        opening = (writing.before + writing.begin).removeprefix(begun)
+        return f"{self._literal(opening)} call {more} {self._literal(writing.after)}"
+
+    def _calls_or_document(
+        self, tools: Mapping[str, Schema | None], parallel: bool, document: Schema | bool
+    ) -> Iterator[str]:
+        """The forms that a text may have. What is JSON consists of the same lexemes in each, since the longest one that
+        may come is read."""
+        writing, schema = self._writing, document if isinstance(document, Mapping) else {}
+        if (writing.before + writing.begin).startswith(("{", "[{")):
+            self._rules["call"] = self._json_calls(tools, writing.begin, writing.middle)
+            more = f"({self._literal(writing.between)} call)*" if parallel else ""
+            yield f"{_lexemes(writing.before)} call {more} {_lexemes(writing.after)}"
+        else:
+            yield self._calls(tools, parallel)
+        if writing.plain:
+            yield self._json_calls(tools, '{"name": "', '", "arguments": ')
+        yield self._json(schema, schema)
+
+    def _json_calls(self, tools: Mapping[str, Schema | None], begin: str, middle: str) -> str:
+        """A call that is an object of JSON."""
+        return " | ".join(
+            f'{_lexemes(begin + name + middle)} {self._json({"type": "object", **(schema or {})}, schema or {})} "}}"'
+            for name, schema in tools.items()
+        )
 
     def _each(self, tools: Mapping[str, Schema | None]) -> dict[str, tuple[str, Schema | None]]:
         """Of each tool how its name is written, and its schema."""
@@ -241,6 +240,11 @@ class _Grammar:
             name = self._names[body, options] = f"r{len(self._rules)}"
             self._rules[name + options] = body
         return self._names[body, options]
+
+
+def _lexemes(text: str) -> str:
+    """JSON in one line, as the lexemes that llguidance has of it."""
+    return " ".join(json.dumps(each) for each in re.findall(r'"[^"]*"|, |: |[{}\[\]]', text))
 
 
 class _NoForm(Exception):

@@ -73,6 +73,7 @@ class Writing:
     `arguments`: how these are written; None: as a JSON object.
     `trigger`: what only a call begins with. None: nothing tells a call from other JSON before its name.
     `tokens`: markers that models have as tokens of their own, often as control tokens. The text must show them.
+    `plain`: whether `{"name": NAME, "arguments": ARGUMENTS}` alone is read as a call, too.
     """
 
     begin: str
@@ -84,6 +85,7 @@ class Writing:
     arguments: Parameters | BareKeys | Keywords | None = None
     trigger: str | None = None
     tokens: tuple[str, ...] = ()
+    plain: bool = False
 
 
 class Notation(Protocol):

@@ -49,7 +49,7 @@ class Generic:
                 return other
 
     def writing(self) -> Writing:
-        return replace(LIST, tokens=tuple(each for each in (*_MARKERS, *_MARKERS.values()) if each))
+        return replace(LIST, tokens=tuple(each for each in (*_MARKERS, *_MARKERS.values()) if each), plain=True)
 
 
 def _in_fence() -> Reading[str]:

@@ -42,4 +42,5 @@ class Hermes:
             between="\n",
             trigger=_BEGIN,
             tokens=(_BEGIN, _END),
+            plain=True,
         )

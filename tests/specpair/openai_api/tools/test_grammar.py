@@ -163,12 +163,19 @@ def test_a_document_and_a_call_can_begin(style: Style, schema: Any, documents: l
     vocabulary = WithMarkers(writing.tokens, True)
     grammar = calls_grammar(writing, TOOLS, vocabulary.ids, document=schema)
     now = f"{writing.before}{writing.begin}now{writing.middle}"
-    for text in (*documents, now):
+    plain = '{"name": "now", "arguments": {}}'
+    for text in (*documents, now, *([plain] if writing.plain else [])):
         state = Grammars(vocabulary)(GrammarText("grammar", grammar or ""))
         for token in _tokens(text, vocabulary):
             assert state.allows(token), text
             state.push(token)
         assert state.allows(END) == (text != now)
+
+
+@EACH_STYLE
+def test_a_plain_object_is_read_as_a_call_where_a_grammar_has_it_as_one(style: Style) -> None:
+    said = read(style, TOOLS, '{"name": "now", "arguments": {}}')
+    assert bool(said.calls) == (NOTATIONS[style].writing().plain or style is Style.LLAMA)
 
 
 @EACH_STYLE
