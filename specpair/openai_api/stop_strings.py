@@ -22,7 +22,6 @@ class StopStrings:
     def __init__(self, stops: Sequence[str]) -> None:
         """`stops`: strings of at least one character; none: the text passes as it is."""
         self._stops = tuple(stops)
-        self._longest = max(map(len, stops), default=0)
         self.held = ""  # characters that may be the beginning of a stop string
         self.found: str | None = None  # the stop string that has ended the text
 
@@ -36,7 +35,7 @@ class StopStrings:
             _, at, self.found = min(found)
             self.held = ""
             return Fed(seen[:at], True)
-        keep = next(size for size in range(min(self._longest - 1, len(seen)), -1, -1) if self._may_begin(seen, size))
+        keep = beginning(seen, self._stops)
         self.held = seen[len(seen) - keep :]
         return Fed(seen[: len(seen) - keep], False)
 
@@ -45,6 +44,9 @@ class StopStrings:
         held, self.held = self.held, ""
         return held
 
-    def _may_begin(self, seen: str, size: int) -> bool:
-        """Whether the last `size` characters are the beginning of a stop string."""
-        return not size or any(stop.startswith(seen[-size:]) for stop in self._stops)
+
+def beginning(text: str, strings: Sequence[str]) -> int:
+    """How many of the last characters of a text may be the beginning of one of these strings."""
+    most = min(max(map(len, strings), default=1) - 1, len(text))
+    sizes = (size for size in range(most, 0, -1) if any(each.startswith(text[-size:]) for each in strings))
+    return next(sizes, 0)

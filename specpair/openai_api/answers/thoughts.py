@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
 
+from specpair.openai_api.stop_strings import beginning
+
 
 @dataclass(frozen=True, slots=True)
 class Markers:
@@ -125,7 +127,7 @@ class ThoughtReader:
             self._place, self._pending, self.end = _Place.BEHIND, behind, self._read - len(behind)
             thoughts = thoughts.rstrip()
         else:
-            thoughts = thoughts[: len(thoughts) - _beginning(thoughts, self._markers.end)].rstrip()
+            thoughts = thoughts[: len(thoughts) - beginning(thoughts, [self._markers.end])].rstrip()
             self._pending = self._pending[len(thoughts) :]
         if not self._told:
             thoughts = thoughts.lstrip()
@@ -141,8 +143,3 @@ class ThoughtReader:
         self._place, self._pending = _Place.ANSWER, stripped[len(found or "") :]
         if found:
             self.end = self._read - len(self._pending)
-
-
-def _beginning(text: str, marker: str) -> int:
-    """How many of the last characters of a text may be the beginning of a marker."""
-    return next((size for size in range(min(len(marker) - 1, len(text)), 0, -1) if marker.startswith(text[-size:])), 0)

@@ -2,6 +2,7 @@
 
 import re
 
+from specpair.openai_api.stop_strings import beginning
 from specpair.openai_api.tools.events import Event
 from specpair.openai_api.tools.notation import Broken, Reading, Tools
 from specpair.openai_api.tools.styles import NOTATIONS, Style
@@ -72,7 +73,7 @@ class Reader:
         """Look for the next opener. Returns what is still to be read."""
         found = self._opener.search(("\n" if self._at_line else " ") + pending)
         if found is None:
-            kept = _beginning(pending, (*self._notation.anywhere, *self._notation.at_line))
+            kept = beginning(pending, (*self._notation.anywhere, *self._notation.at_line))
             self._say(pending[: len(pending) - kept])
             self._kept = pending[len(pending) - kept :]
             return ""
@@ -117,7 +118,7 @@ class Reader:
         read = "".join(self._read)
         begin = int(self._from_opener)
         found = self._marker.search(read, begin)
-        at = found.start() if found else len(read) - _beginning(read[begin:], self._notation.anywhere)
+        at = found.start() if found else len(read) - beginning(read[begin:], self._notation.anywhere)
         self._say(read[:at])
         return read[at:]
 
@@ -133,16 +134,3 @@ class Reader:
             self._telling.content(text)
             _, newline, line = text.rpartition("\n")
             self._at_line = (self._at_line or bool(newline)) and not line.strip()
-
-
-def _beginning(text: str, openers: tuple[str, ...]) -> int:
-    """How many of the last characters may be the beginning of an opener."""
-    longest = max(map(len, openers), default=1) - 1
-    return next(
-        (
-            size
-            for size in range(min(longest, len(text)), 0, -1)
-            if any(opener.startswith(text[-size:]) for opener in openers)
-        ),
-        0,
-    )
