@@ -3,16 +3,11 @@
 from specpair.openai_api.messages.fields import INSTEAD, OF_A_PROVIDER, OF_A_REPLY, SERVICE, Beside
 
 _ITEM = (*(name for name in OF_A_REPLY if name != "type"), *OF_A_PROVIDER, "phase", "namespace", "caller", "async")
-_SERVICE = tuple(name for name in SERVICE if name not in ("metadata", "store", "parallel_tool_calls"))
+_SERVICE = tuple(name for name in SERVICE if name not in ("metadata", "store"))
 
 TABLE: dict[str, Beside] = {
     "ResponseRequest": Beside(
-        (
-            *_SERVICE,
-            "stream_options",
-            "client_metadata",
-            "max_tool_calls",
-        ),  # calls of hosted tools, of which none is taken
+        (*_SERVICE, "stream_options", "client_metadata", "max_tool_calls"),  # of hosted tools, of which none is taken
         {
             "background": (False,),
             "background_options": ({},),
@@ -37,12 +32,7 @@ TABLE: dict[str, Beside] = {
     "ResponseText": Beside(only={"verbosity": ("medium",)}),
     "ResponseTextFormat": Beside(OF_A_PROVIDER),
     "ResponseReasoning": Beside(
-        only={
-            "summary": ("auto",),
-            "generate_summary": ("auto",),
-            "context": ("auto",),
-            "mode": ("standard",),
-        }
+        only=dict.fromkeys(("summary", "generate_summary", "context"), ("auto",)) | {"mode": ("standard",)}
     ),
     "InputMessage": Beside(_ITEM),
     "InputText": Beside(_ITEM, {"detail": ("auto",)}),
