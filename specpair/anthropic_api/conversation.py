@@ -42,13 +42,13 @@ class Asked(NamedTuple):
     """The chat of a request.
 
     `names`     of its parameters in the request
-    `prefill`   what the answer begins with, and goes on from
+    `opening`   what the answer begins with, and goes on from
     `thinking`  whether the model is asked to think
     """
 
     chat: ChatRequest
     names: dict[str, str]
-    prefill: str
+    opening: str
     thinking: Thinking | None
 
     def for_template(self, template: str | None) -> ChatRequest:
@@ -76,7 +76,7 @@ def asked_of(request: Conversation) -> Asked:
     origins = ["system"] if system else []
     tools: dict[str, str] = {}  # names by the ids of their calls
     last = request.messages[-1]
-    prefill = last.text or "" if last.role == "assistant" else ""
+    opening = (last.text or "") if last.role == "assistant" else ""
     for at, message in enumerate(request.messages[:-1] if last.role == "assistant" else request.messages):
         made = _messages(message, tools)
         messages += made
@@ -102,7 +102,7 @@ def asked_of(request: Conversation) -> Asked:
     names = _NAMES | {f"messages.{at}": name for at, name in enumerate(origins)}
     names |= {f"tools.{at}.function": f"tools.{at}" for at in range(len(request.tools or ()))}
     names |= {f"tools.{at}.function.parameters": f"tools.{at}.input_schema" for at in range(len(request.tools or ()))}
-    return Asked(chat_of(body, names), names, prefill, request.thinking)
+    return Asked(chat_of(body, names), names, opening, request.thinking)
 
 
 def _tool(tool: CustomTool) -> Json:

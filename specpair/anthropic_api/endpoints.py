@@ -36,7 +36,7 @@ class MessageEndpoints:
 
         async def make() -> Choices:
             chat = asked.for_template(self._source.target().chat_template)
-            return await self._chats.answers(chat, caller, began, bool(message.stream), asked.prefill)
+            return await self._chats.answers(chat, caller, began, bool(message.stream), asked.opening)
 
         def writer(choices: Choices) -> MessageWriter:
             return MessageWriter(choices, uuid.uuid4().hex, message.max_tokens)
@@ -51,7 +51,7 @@ class MessageEndpoints:
         check_model(asked.chat.model, target)
         try:
             chat = asked.for_template(target.chat_template)
-            ids = await self._chats.prompts.encoded(await self._chats.prompts.rendered(chat, target, asked.prefill))
+            ids = await self._chats.prompts.encoded(await self._chats.prompts.rendered(chat, target, asked.opening))
         except SpecPairError as error:
             raise renamed(error, asked.names) from None
         return JsonReply(TokenCount(input_tokens=len(ids)).json_bytes())

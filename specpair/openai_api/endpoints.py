@@ -97,19 +97,19 @@ class Endpoints:
         return await self._reply(request, streamed, partial(self.answers, message, caller, began, streamed))
 
     async def answers(
-        self, message: ChatRequest, caller: Caller, began: float, streamed: bool, prefill: str = ""
+        self, message: ChatRequest, caller: Caller, began: float, streamed: bool, opening: str = ""
     ) -> Choices:
         """The answers to a conversation.
 
         `began`: when the request came, of `time.monotonic`.
         `streamed`: whether the client gets them as they grow.
-        `prefill`: what they go on from.
+        `opening`: what they go on from.
         """
         target = self._target(message.model)
         form = ChatFormat(target.vocabulary, bool(message.logprobs))
-        parts = await self.prompts.rendered(message, target, prefill)
-        answer = form_of(message, target, parts[:-1] if prefill else parts, self._style, whole=not streamed)
-        if prefill and answer.begun:
+        parts = await self.prompts.rendered(message, target, opening)
+        answer = form_of(message, target, parts[:-1] if opening else parts, self._style, whole=not streamed)
+        if opening and answer.begun:
             raise InvalidRequest(
                 "messages: the last one is the assistant's, and the chat template of this model begins thoughts there: "
                 "switch these off, or end with a message of the user's",

@@ -69,10 +69,10 @@ class Prompts:
         """The ids of a rendered conversation, however many."""
         return await self._source.encoding(lambda vocabulary: vocabulary.encode_parts(parts))
 
-    async def rendered(self, message: ChatRequest, target: Target, prefill: str = "") -> list[Part]:
+    async def rendered(self, message: ChatRequest, target: Target, opening: str = "") -> list[Part]:
         """The text of a conversation in the target's chat template, up to where the answer begins.
 
-        `prefill`: what the answer begins with; it is the last part then.
+        `opening`: what the answer begins with; it is the last part then.
         """
         if not target.chat_template:
             raise NoChatTemplate(
@@ -90,7 +90,7 @@ class Prompts:
             self._renderer,
             variables,
         )
-        if prefill:
-            parts = [*parts, Part(prefill, control=False)]
+        if opening:
+            parts = [*parts, Part(opening, control=False)]
         check_size(_MESSAGES, sum(len(part.text.encode()) for part in parts), target)
         return parts
