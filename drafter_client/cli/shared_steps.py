@@ -86,7 +86,9 @@ def pair_of(
             on_prompt=say_prompt() if log is None else None,
         )
     if serves or given_grammars(options):
-        prepare_grammars(pair.vocabulary)
+        drafting = pair.paired.drafting
+        for vocabulary in (drafting.vocabulary, *(engine.vocabulary for engine in drafting.warm)):
+            prepare_grammars(vocabulary)
     keep_loaded_objects()
     return pair
 

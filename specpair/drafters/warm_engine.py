@@ -10,6 +10,7 @@ from typing import TypeVar
 from specpair.drafters.draft_model import ModelDrafter, model_drafter
 from specpair.engines.backend import Backend
 from specpair.engines.kept_texts import can_cut, shared_length
+from specpair.engines.vocabulary import Vocabulary
 from specpair.speculation.text_options import TextSpec
 
 K = TypeVar("K")
@@ -22,6 +23,11 @@ class WarmEngine:
         self._engine = engine
         self._last: ModelDrafter | None = None
         self._scope: Hashable = None
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The draft model's."""
+        return self._engine.vocabulary
 
     @property
     def held(self) -> int:

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from llguidance import LLTokenizer
 
+from backends.scripted import Script, ScriptedBackend
 from specpair.engines.vocabulary import Vocabulary
 from specpair.grammar import compiling
 from specpair.grammar.tokenizer import tokenizer_of as made
 from tests.drafter_client.cli.command_line import Command
-from tests.drafter_client.support import Verifier
+from tests.drafter_client.support import Verifier, serving
 
 TEXT = ["--prompt", "def f(x):", "--max-tokens", "80", "--seed", "3", "--temperature", "1"]
 SCHEMA = {"type": "object", "properties": {"answer": {"enum": ["yes", "no"]}}, "required": ["answer"]}
@@ -44,8 +45,9 @@ def test_each_command_keeps_to_the_grammar(
         assert callable(matches) and matches(pattern, json.loads(ran.out)["text"])
 
 
-def test_a_flag_has_the_vocabulary_read_before_the_text(
-    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("size", [258, 300])  # the target's: the draft model has 258 ids
+def test_a_flag_has_the_vocabularies_read_before_the_text(
+    drafter: Command, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     threads = list[threading.Thread]()
 
@@ -53,11 +55,13 @@ def test_a_flag_has_the_vocabulary_read_before_the_text(
         threads.append(threading.current_thread())
         return made(vocabulary)
 
-    monkeypatch.setattr(compiling, "tokenizer_of", tokenizer_of)
-    pair = ["--verifier", verifier.url, "--backend", "scripted", "--draft-model", "1", *TEXT]
-    for flags in ([], ["--regex", "[ab]{2,4}"]):
-        assert drafter(*pair, *flags).status == 0
-        assert (threading.main_thread() in threads) == bool(flags)
+    with serving(ScriptedBackend(Script(seed=1, vocabulary_size=size), slots=4)) as verifier:
+        monkeypatch.setattr(compiling, "tokenizer_of", tokenizer_of)
+        pair = ["--verifier", verifier.url, "--backend", "scripted", "--draft-model", "1", *TEXT]
+        for flags in ([], ["--regex", "[ab]{2,4}"]):
+            assert drafter(*pair, *flags).status == 0
+            assert set(threads) == ({threading.main_thread()} if flags else set())
+    assert len(threads) == (1 if size == 258 else 2)
 
 
 @pytest.fixture
