@@ -13,7 +13,8 @@ LIST = Writing(before="[", begin='{"name": "', middle='", "arguments": ', end="}
 def call_object(calls: Calls, *, lone: bool) -> Reading[str | None]:
     """Read a call behind the `{` of its object. Returns the character behind it, if that had to be read.
 
-    A call whose arguments are whole lacks nothing but its bracket: other text behind them ends it, too.
+    A call whose arguments are whole lacks nothing but its bracket: other text behind them ends it, too. The brackets
+    may be there twice: the templates of Qwen2.5-Coder show calls so.
 
     `lone`: no marker says that this is a call. JSON without arguments is none then, nor is JSON that begins with other
     keys, of which nothing is held back for long.
@@ -22,6 +23,8 @@ def call_object(calls: Calls, *, lone: bool) -> Reading[str | None]:
     told = False  # whether the arguments were
     held: list[str] | None = None  # arguments that stand before the name
     c = yield from blank()
+    if twice := c == "{":
+        c = yield from blank()
     while True:
         if c != '"':
             raise Broken
@@ -60,6 +63,8 @@ def call_object(calls: Calls, *, lone: bool) -> Reading[str | None]:
     if not told:
         _tell(calls, name, "{}")
     calls.end()
+    if twice and c == "}":
+        c = yield None
     return None if c == "}" else c
 
 
