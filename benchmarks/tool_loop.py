@@ -2,11 +2,11 @@
 
 Method. A verifier process serves the target and the draft model for mode fused. OpenAI's own client asks its chat
 endpoint, streamed, with the three tools below and a question in each of `--turns` turns; a call is answered by the
-tool's result, and the answer to that ends the turn. A turn is right if the expected tool is called with arguments that
-are valid under its schema and name what the question names. The time to the first token of each request is beside that
-of the same request read cold, with a salt of its own, right after it. `--choice required` lets the grammar make every
-call valid; with `auto` the model decides whether to call. All settings are the service's own defaults, at temperature
-0.
+tool's result, and the answer to that, which may not call again, ends the turn. A turn is right if the expected tool is
+called with arguments that are valid under its schema and name what the question names. The time to the first token of
+each request is beside that of the same request read cold, with a salt of its own, right after it. `--choice required`
+lets the grammar make every call valid; with `auto` the model decides whether to call. All settings are the service's
+own defaults, at temperature 0.
 
     python -m benchmarks.tool_loop --target 1.5b-instruct.gguf --draft 0.5b-instruct.gguf [--turns 6] [--choice auto]
 """
@@ -17,12 +17,12 @@ import time
 from statistics import median
 from typing import Any, NamedTuple
 
-import jsonschema_rs
 import openai
 
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import connected
 from specpair.child_processes.serving import verifier
+from tests.real_models.conversation import SYSTEM, TOOLS, TURNS
 
 FLAGS = {
     "target": {"required": True, "help": "GGUF file with a chat template that has tools"},
@@ -30,53 +30,6 @@ FLAGS = {
     "turns": 6,
     "choice": {"default": "auto", "choices": ("auto", "required")},
 }
-
-
-def _tool(name: str, words: str, **properties: Any) -> dict[str, Any]:
-    schema = {
-        "type": "object",
-        "properties": properties,
-        "required": [*properties],
-        "additionalProperties": False,
-    }
-    return {"type": "function", "function": {"name": name, "description": words, "parameters": schema}}
-
-
-_TEXT = {"type": "string"}
-TOOLS = [
-    _tool("get_weather", "The weather in a city now.", city=_TEXT),
-    _tool("convert_currency", "Convert an amount of money.", amount={"type": "number"}, source=_TEXT, target=_TEXT),
-    _tool("find_train", "The next train between two cities.", origin=_TEXT, destination=_TEXT),
-]
-
-
-class _Turn(NamedTuple):
-    question: str
-    tool: str
-    words: tuple[str, ...]  # what the arguments must hold
-    result: str
-
-
-TURNS = (
-    _Turn("What is the weather in Lisbon right now?", "get_weather", ("lisbon",), '{"sky": "clear", "celsius": 24}'),
-    _Turn(
-        "When does the next train go from Porto to Lisbon?", "find_train", ("porto", "lisbon"), '{"departure": "14:10"}'
-    ),
-    _Turn(
-        "How much are 250 euros in Swedish crowns?",
-        "convert_currency",
-        ("250",),
-        '{"amount": 2812.5, "currency": "SEK"}',
-    ),
-    _Turn("And what is the weather in Oslo?", "get_weather", ("oslo",), '{"sky": "snow", "celsius": -3}'),
-    _Turn("Find me a train from Oslo to Bergen.", "find_train", ("oslo", "bergen"), '{"departure": "08:25"}'),
-    _Turn(
-        "Convert 99 US dollars to Norwegian crowns.",
-        "convert_currency",
-        ("99",),
-        '{"amount": 1044.0, "currency": "NOK"}',
-    ),
-)
 
 
 class _Reply(NamedTuple):
@@ -88,7 +41,7 @@ class _Reply(NamedTuple):
 def main() -> None:
     options = options_of(__doc__, FLAGS, "jsonschema_rs", "openai")
     report = Report("tool_loop", options)
-    messages: list[dict[str, Any]] = [{"role": "system", "content": "You are a travel assistant. Use the tools."}]
+    messages: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
     warm, cold, right = list[float](), list[float](), 0
     with verifier(model=options.target, draft_model=options.draft, slots=4) as server, connected(server.url):
         client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=600)
@@ -96,7 +49,7 @@ def main() -> None:
         for turn in TURNS[: options.turns]:
             messages.append({"role": "user", "content": turn.question})
             reply = _both(client, messages, options.choice, warm, cold)
-            verdict = _judged(turn, reply)
+            verdict = turn.fault([(call["name"], json.loads(call["arguments"])) for call in reply.calls])
             right += verdict is None
             said = ", ".join(f"{call['name']}({call['arguments']})" for call in reply.calls) or repr(reply.text[:60])
             report.line(f"{turn.question}\n    {said}{'' if verdict is None else f'   WRONG: {verdict}'}")
@@ -106,7 +59,7 @@ def main() -> None:
             )
             if calls:
                 messages += [{"role": "tool", "tool_call_id": call["id"], "content": turn.result} for call in calls]
-                answer = _both(client, messages, "auto", warm, cold)
+                answer = _both(client, messages, "none", warm, cold)
                 messages.append({"role": "assistant", "content": answer.text})
     pairs = list(zip(warm, cold, strict=True))[1:]
     report.line(
@@ -135,6 +88,7 @@ def _asked(client: openai.OpenAI, messages: Any, choice: str, max_tokens: int = 
         messages=messages,
         tools=tools,
         tool_choice=choice,  # type: ignore[call-overload]
+        parallel_tool_calls=False,
         temperature=0,
         max_tokens=max_tokens,
         stream=True,
@@ -155,19 +109,6 @@ def _asked(client: openai.OpenAI, messages: Any, choice: str, max_tokens: int = 
 
 def _function(call: dict[str, Any]) -> dict[str, str]:
     return {"name": call["name"], "arguments": call["arguments"]}
-
-
-def _judged(turn: _Turn, reply: _Reply) -> str | None:
-    """What is wrong with the call of a turn; None: nothing."""
-    if len(reply.calls) != 1:
-        return f"{len(reply.calls)} calls"
-    call, schemas = reply.calls[0], {tool["function"]["name"]: tool["function"]["parameters"] for tool in TOOLS}
-    if call["name"] != turn.tool:
-        return f"not {turn.tool}"
-    if not jsonschema_rs.is_valid(schemas[turn.tool], json.loads(call["arguments"])):
-        return "arguments are not valid"
-    lacking = [word for word in turn.words if word not in call["arguments"].lower()]
-    return f"arguments lack {', '.join(lacking)}" if lacking else None
 
 
 if __name__ == "__main__":

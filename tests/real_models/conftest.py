@@ -8,13 +8,15 @@ from typing import Any
 import httpx
 import pytest
 
-from drafter_client import DraftModel, Generation, Pair, Tokens
+from drafter_client import DraftModel, Generation, Mode, Options, Pair, Tokens
+from drafter_client.serve.app import create_app
 from scripts import real_models
 from specpair.child_processes import serving
 from specpair.child_processes.serving import Server
 from specpair.engines.load_options import LoadOptions
+from tests.specpair.openai_api.conftest import served
 
-CONTEXT = 1024
+CONTEXT = 2048
 TOKENS = 48
 PROMPTS = {
     "code": "def quicksort(values: list[int]) -> list[int]:\n",
@@ -66,6 +68,18 @@ def verifier(target: dict[str, Any], folder: Path) -> Iterator[Server]:
 def pair(verifier: Server, draft: DraftModel) -> Iterator[Pair]:
     with Pair(verifier.url, draft, texts=2) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def ends(verifier: Server, draft: DraftModel) -> Iterator[tuple[httpx.Client, httpx.Client]]:
+    """Clients of the verifier's own endpoint, and of `drafter serve`, which closes the pair it gets."""
+    own = Pair(verifier.url, draft, texts=2)
+    with (
+        served(create_app(own, Options(mode=Mode.REMOTE, draft_n=4), texts=2, queue=2)) as url,
+        httpx.Client(base_url=verifier.url, timeout=300, trust_env=False) as large,
+        httpx.Client(base_url=url, timeout=300, trust_env=False) as both,
+    ):
+        yield large, both
 
 
 @pytest.fixture(scope="session")

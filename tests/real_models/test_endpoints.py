@@ -1,18 +1,13 @@
 """OpenAI's API over real models: `drafter serve` answers as the verifier itself does."""
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
 
-from drafter_client import DraftModel, Mode, Options, Pair
-from drafter_client.serve.app import create_app
-from specpair.child_processes.serving import Server
 from tests.real_models.conftest import SEED, TOKENS
-from tests.specpair.openai_api.conftest import served
 
 pytestmark = pytest.mark.engine("real")
 
@@ -24,18 +19,6 @@ CHAT = {
     "max_tokens": TOKENS,
     "seed": SEED,
 }
-
-
-@pytest.fixture(scope="module")
-def ends(verifier: Server, draft: DraftModel) -> Iterator[tuple[httpx.Client, httpx.Client]]:
-    """Clients of the verifier's own endpoint, and of `drafter serve`, which closes the pair it gets."""
-    own = Pair(verifier.url, draft, texts=2)
-    with (
-        served(create_app(own, Options(mode=Mode.REMOTE, draft_n=4), texts=2, queue=2)) as url,
-        httpx.Client(base_url=verifier.url, timeout=300, trust_env=False) as large,
-        httpx.Client(base_url=url, timeout=300, trust_env=False) as both,
-    ):
-        yield large, both
 
 
 def asked(client: httpx.Client, path: str, body: dict[str, Any]) -> dict[str, Any]:
