@@ -1,12 +1,12 @@
 """Tokens per second of ten tasks whose answers are JSON, with their grammar and without, in each mode.
 
 Method. A verifier serves the target and the draft model, and the pair drafts with the same file here, a thread each.
-The ten questions of `benchmarks.grammars.tasks` name their schema, go through the model's chat template (if it has
-one), and are answered in each mode with the grammar and without, by turns, `--runs` times at each temperature. All
-prompts are cold. Rates count from the first tokens to the last one. With the grammar an answer has other tokens than
-without (no spaces for looks, no fence around it), so the second ratio is of the times of whole answers, their prompts
-included. Answers without the grammar are counted as valid where they are JSON that is valid under the schema, and
-nothing else.
+The ten questions of `benchmarks.grammars.tasks` show the form of their answer, go through the chat template (if there
+is one), and are answered in each mode with the grammar and without, by turns, `--runs` times at each temperature. All
+prompts are cold. Rates are of the tokens behind the first one, and of the time from it to the last one. With the
+grammar an answer has other tokens than without (no spaces for looks, no fence around it), so the second ratio is of the
+times of whole answers, their prompts included. Answers without the grammar are counted as valid where they are JSON
+that is valid under the schema, and nothing else but a fence.
 
     python -m benchmarks.grammars.speed [--target BF16.gguf --draft SMALL.gguf] [--runs 1] [--modes target remote fused]
 """
@@ -38,7 +38,6 @@ FLAGS = {
 
 class _Answer(NamedTuple):
     tokens: int
-    later: int  # tokens behind the first ones, which came at once
     writing: float  # seconds from the first to the last
     seconds: float  # from the request to the last token
     first: float  # seconds until the first token
@@ -78,13 +77,11 @@ def _answer(pair: Pair, task: Task, how: Options) -> _Answer:
     done = pair.generate(prompt, how.cold()).read()
     took, stats = time.perf_counter() - began, done.stats
     try:
-        valid = jsonschema_rs.is_valid(task.schema, json.loads(done.text))
+        valid = jsonschema_rs.is_valid(task.schema, json.loads(done.text.removeprefix("```json").removesuffix("```")))
     except ValueError:
         valid = False
     writing, first = (stats.total_ms - stats.ttft_ms) / 1e3, stats.ttft_ms / 1e3
-    at_once = next((at for at, gap in enumerate(stats.token_times[1:], 1) if gap > 0.0), len(stats.token_times))
-    tokens = stats.generated_tokens
-    return _Answer(tokens, tokens - at_once, writing, took, first, valid, stats.report("")["from_grammar"])
+    return _Answer(stats.generated_tokens, writing, took, first, valid, stats.report("")["from_grammar"])
 
 
 def _pairs(answers: Any, mode: str, temperature: float, names: Any) -> tuple[list[_Answer], list[_Answer]]:
@@ -101,7 +98,7 @@ def _row(mode: str, *groups: tuple[list[_Answer], list[_Answer]]) -> str:
 
 def _compared(kept: list[_Answer], free: list[_Answer]) -> str:
     """A line about the answers with the grammar and those without."""
-    rate, other = (sum(each.later for each in some) / sum(each.writing for each in some) for some in (kept, free))
+    rate, other = (sum(each.tokens - 1 for each in some) / sum(each.writing for each in some) for some in (kept, free))
     time_of = sum(each.seconds for each in kept) / sum(each.seconds for each in free)
     later = median(each.first for each in kept) - median(each.first for each in free)
     return (

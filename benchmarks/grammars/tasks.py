@@ -15,9 +15,28 @@ class Task(NamedTuple):
 
     @property
     def content(self) -> str:
-        """The message, which says the schema, too, so that a model without a grammar can keep to it."""
-        asked = "Answer with one line of JSON under this schema, and nothing else:"
-        return f"{self.question}\n{asked}\n{json.dumps(self.schema)}"
+        """The message, which shows the form, so that a model answers in it without a grammar, too."""
+        asked = "Answer with one line of JSON in this form, filled in, and nothing else:"
+        return f"{self.question}\n{asked}\n{json.dumps(_form(self.schema), ensure_ascii=False)}"
+
+
+def _form(schema: Any) -> Any:
+    """What a text under a schema looks like."""
+    if "const" in schema:
+        return schema["const"]
+    if "enum" in schema:
+        return " or ".join(schema["enum"])
+    match schema["type"]:
+        case "object":
+            return {key: _form(value) for key, value in schema["properties"].items()}
+        case "array":
+            return [_form(schema["items"])]
+        case "boolean":
+            return "true or false"
+        case "integer":
+            return "a number"
+        case _:
+            return "…"
 
 
 _MAIL = (
