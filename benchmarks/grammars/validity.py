@@ -12,6 +12,7 @@ within `--tokens`.
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,9 +55,10 @@ def main() -> None:
         Pair(server.url, DraftModel(Path(options.draft)), texts=options.at_once) as pair,
         ThreadPoolExecutor(options.at_once) as pool,
     ):
-        written = list(pool.map(lambda each: _written(pair, *each), texts))
-    for name in options.schemas:
-        report.line(f"{name:17} {_summary([each for each in written if each.name == name])}")
+        written: list[_Written] = []
+        for name, group in groupby(pool.map(lambda each: _written(pair, *each), texts), lambda each: each.name):
+            written += (some := list(group))
+            report.line(f"{name:17} {_summary(some)}")
     same = [each for one in written for each in one.same]
     report.line(
         f"{_summary(written)}; {sum(same)} of {len(same)} the same text in the modes target and fused",
