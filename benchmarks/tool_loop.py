@@ -5,10 +5,11 @@ endpoint, streamed, with the three tools below and a question in each of `--turn
 tool's result, and the answer to that, which may not call again, ends the turn. A turn is right if the expected tool is
 called with arguments that are valid under its schema and name what the question names. The time to the first token of
 each request is beside that of the same request read cold, with a salt of its own, right after it. `--choice required`
-lets the grammar make every call valid; with `auto` the model decides whether to call. All settings are the service's
-own defaults, at temperature 0.
+lets the grammar make every call valid; with `auto` the model decides whether to call. `--rules` lengthen the system
+message by so many lines of some 22 tokens, as the prompts of agents have 2,000 tokens and more. All settings are the
+service's own defaults, at temperature 0.
 
-    python -m benchmarks.tool_loop --target 1.5b-instruct.gguf --draft 0.5b-instruct.gguf [--turns 6] [--choice auto]
+    python -m benchmarks.tool_loop --target TARGET.gguf --draft DRAFT.gguf [--choice required] [--rules 70]
 """
 
 import json
@@ -28,6 +29,7 @@ FLAGS = {
     "target": {"required": True, "help": "GGUF file with a chat template that has tools"},
     "draft": {"required": True, "help": "GGUF file of the draft model"},
     "turns": 6,
+    "rules": 0,
     "choice": {"default": "auto", "choices": ("auto", "required")},
 }
 
@@ -41,7 +43,7 @@ class _Reply(NamedTuple):
 def main() -> None:
     options = options_of(__doc__, FLAGS, "jsonschema_rs", "openai")
     report = Report("tool_loop", options)
-    messages: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
+    messages: list[dict[str, Any]] = [{"role": "system", "content": _system(options.rules)}]
     warm, cold, right = list[float](), list[float](), 0
     with verifier(model=options.target, draft_model=options.draft, slots=4) as server, connected(server.url):
         client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=600)
@@ -69,6 +71,13 @@ def main() -> None:
         + ", ".join(f"{1e3 * w:.0f} / {1e3 * c:.0f} ms" for w, c in pairs),
     )
     report.save()
+
+
+def _system(rules: int) -> str:
+    lines = (
+        f"Rule {n}: of {n} cities that a traveller names at once, answer for number {n} last." for n in range(rules)
+    )
+    return "\n".join([SYSTEM, *lines])
 
 
 def _both(client: openai.OpenAI, messages: Any, choice: str, warm: list[float], cold: list[float]) -> _Reply:

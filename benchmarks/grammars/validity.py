@@ -2,9 +2,9 @@
 
 Method. Each of the twenty schemas of `benchmarks.grammars.schemas` is written `--texts` times at each temperature, each
 time behind a prompt and with a seed of its own, by the pair in mode remote, `--at-once` texts at a time. Every tenth
-text is written in the modes target and fused, too, where it must be the same. Each text is read as JSON and validated
-by the package jsonschema-rs, which knows nothing of how it was made. The schemas bound the length, so each text can end
-within `--tokens`.
+text is written in the modes target and fused, too, where it must be the same, since the verifier's logits are
+deterministic. Each text is read as JSON and validated by the package jsonschema-rs, which knows nothing of how it was
+made. The schemas bound the length, so each text can end within `--tokens`.
 
     python -m benchmarks.grammars.validity [--target BF16.gguf --draft SMALL.gguf] [--texts 17]
 """
@@ -48,7 +48,12 @@ class _Written(NamedTuple):
 def main() -> None:
     options = options_of(__doc__, FLAGS, "jsonschema_rs")
     report = Report("grammars.validity", options, "grammars_validity")
-    served = {"model": options.target, "draft_model": options.draft, "slots": options.at_once + 1}
+    served = {
+        "model": options.target,
+        "draft_model": options.draft,
+        "slots": options.at_once + 1,
+        "deterministic": True,
+    }
     texts = list(_texts(options))
     with (
         verifier(**served, threads=1, draft_threads=1) as server,
