@@ -29,9 +29,8 @@ from specpair.openai_api.translated.running import Event
 from specpair.protocol.errors import SpecPairError
 
 _TEXT = {"text": "output_text", "thoughts": "reasoning_text", "call": "function_call_arguments"}  # in names of events
-SILENCES = (
-    10  # comments, after which an event tells that the response is in progress: some readers wait for events only
-)
+# So many comments, and an event tells that the response is in progress: some readers wait for events only.
+SILENCES = 10
 _PREFIX = {"text": "msg", "thoughts": "rs", "call": "fc"}  # of ids
 
 

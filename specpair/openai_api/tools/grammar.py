@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from specpair.openai_api.tools.json_calls import LIST
 from specpair.openai_api.tools.notation import BareKeys, Keywords, Parameters, Writing
 from specpair.openai_api.tools.values import referred
 from specpair.protocol.errors import InvalidRequest
@@ -85,14 +86,13 @@ class _Grammar:
         else:
             yield self._calls(tools, parallel)
         if writing.plain:
-            yield self._json_calls(tools, '{"name": "', '", "arguments": ')
+            yield self._json_calls(tools, LIST.begin, LIST.middle)
         yield self._json(schema, schema)
 
     def _json_calls(self, tools: Mapping[str, Schema | None], begin: str, middle: str) -> str:
         """A call that is an object of JSON."""
         return " | ".join(
-            f'{_lexemes(begin + name + middle)} {self._json({"type": "object", **(schema or {})}, schema or {})} "}}"'
-            for name, schema in tools.items()
+            f'{_lexemes(begin + name + middle)} {self._object(schema)} "}}"' for name, schema in tools.items()
         )
 
     def _each(self, tools: Mapping[str, Schema | None]) -> dict[str, tuple[str, Schema | None]]:
@@ -105,8 +105,7 @@ class _Grammar:
         form, writing = self._writing.arguments, self._writing
         head = self._literal(written + writing.middle)
         if form is None:
-            of_any = schema or {}
-            return f"{head} {self._json({'type': 'object', **of_any}, of_any)} {self._literal(writing.end)}"
+            return f"{head} {self._object(schema)} {self._literal(writing.end)}"
         if schema is None:
             return f"{head} {self._any(form)} {self._literal(writing.end)}"
         try:
@@ -211,6 +210,10 @@ class _Grammar:
                 later, first = f"{later} | {written}", f"{first} | {alone}"
             written, alone = self._rule(later), self._rule(first)
         return alone
+
+    def _object(self, schema: Schema | None) -> str:
+        """Arguments as an object of JSON. None: any."""
+        return self._json({"type": "object", **(schema or {})}, schema or {})
 
     def _json(self, schema: Schema, root: Schema) -> str:
         """JSON under a schema in one line. `root`: the schema that it is part of, to which it may refer."""
