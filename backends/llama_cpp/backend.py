@@ -28,6 +28,7 @@ from specpair.engines.load_options import MOST_SLOTS, LoadOptions
 _ONE_KERNEL = lib.LLAMA_FTYPE_MOSTLY_Q8_0, lib.LLAMA_FTYPE_MOSTLY_Q4_0
 
 _TILE = 64  # rows from which on flash attention on CPUs sums in float32 tiles; fewer take another kernel
+_ROWS = 16  # multiplication takes repacked weights by groups of 4 to 16 rows; the rows behind them take another kernel
 
 
 class LlamaBackend(Backend):
@@ -77,7 +78,8 @@ class LlamaBackend(Backend):
                 self.threads = threads
             if not (self._deterministic or lib.llama_supports_gpu_offload()):
                 self.even_width = ONE_PATH if lib.llama_model_ftype(self._model) in _ONE_KERNEL else None
-            self.reuse_step = 1 if self._deterministic else _TILE
+            if not self._deterministic:
+                self.reuse_step, self.reuse_rest = _ROWS, _TILE
             # For each context one cell more, for the padding token of `_pass`.
             self._context = self._open_context(options, threads, contexts * (self.context_length + 1) + further)
             self._memory = lib.llama_get_memory(self._context)

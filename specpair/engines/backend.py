@@ -73,8 +73,8 @@ class Backend(ABC):
     `max_rollback`     how many of a slot's last tokens a `start` above 0 can roll back; None: any number
     `even_width`       an entry of up to this many tokens, alone in its pass, leaves bit for bit the KV that passes of
                        one token each would leave; None: not known
-    `reuse_step`       a prefix taken from another text ends at a multiple of this many tokens, and leaves as many to
-                       read: then the rest is computed as without that text
+    `reuse_step`       a prefix taken from another text ends at a multiple of this many tokens
+    `reuse_rest`       and leaves at least so many to read: then they are computed as without that text
     `can_copy`         whether `copy` works; if not, it raises BadEntry
     `runs_on`          the device and the number type of the model, in words, for people
     `threads`          CPU threads that a pass keeps busy; 0: it runs on other devices
@@ -90,6 +90,7 @@ class Backend(ABC):
     max_rollback: int | None = None
     even_width: int | None = None
     reuse_step: int = 1
+    reuse_rest: int = 1
     can_copy: bool = True
     has_top_logits: bool = False
     chat_template: str | None = None  # in Jinja; None: the model has none

@@ -76,14 +76,14 @@ class KeptTexts:
     def nearest(self, tokens: Sequence[int], scope: Hashable) -> KeptText | None:
         """The kept text that begins most like `tokens` and has little else; None: there is none.
 
-        Where nothing of it can be reused, as `Backend.reuse_step` asks for more, a text like it still gets the same
+        Where nothing of it can be reused, as `Backend.reuse_rest` asks for more, a text like it still gets the same
         bits again in its place: an engine may sum in the order of its memory.
         """
         found, best = None, SHARED_AT_LEAST - 1
         for text in self._texts:
             if text.scope == scope:
                 common = shared_length(text.tokens, tokens, min(len(text.tokens), len(tokens)))
-                if common > best and len(text.tokens) - common <= 2 * self._backend.reuse_step:
+                if common > best and len(text.tokens) - common <= 2 * self._backend.reuse_rest:
                     found, best = text, common
         return found
 
@@ -99,10 +99,10 @@ def reusable(backend: Backend, slot: int, text: Sequence[int], held: int, tokens
     """How many of the first `tokens` can be taken from `slot`, which holds the first `held` tokens of `text`; 0 unless
     they are `more_than` so many.
 
-    At least one token is left to read, for its logits, and `Backend.reuse_step` where the engine has one.
+    `Backend.reuse_rest` tokens are left to read: one, for its logits, or more.
     """
     step = backend.reuse_step
-    most = min(held, len(tokens) - step)
+    most = min(held, len(tokens) - backend.reuse_rest)
     # The token behind `more_than` is compared first: most texts differ there or before.
     if most <= more_than or text[more_than] != tokens[more_than]:
         return 0

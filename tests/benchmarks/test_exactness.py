@@ -59,5 +59,5 @@ def test_a_text_differs_where_the_last_token_of_a_kept_prompt_is_read_otherwise(
     backend = ReadAlone(Script(seed=2), slots=2, max_batch_tokens=64)
     kept = gap(backend, PROMPT, 8, other)
     assert kept is not None and kept > 0
-    backend.reuse_step = 2  # so that two tokens are read
+    backend.reuse_rest = 2  # so that two tokens are read
     assert gap(backend, PROMPT, 8, other) is None
