@@ -151,12 +151,17 @@ class Session:
         self.finish_reason = self.ended_at(len(self.tokens))
         self.pending = 1
 
-    def commit_forced(self) -> None:
-        """Append the tokens that alone can follow. They need no pass, but where their logits are asked for."""
+    def commit_forced(self, *, to_end: bool = True) -> None:
+        """Append the tokens that alone can follow. They need no pass, but where their logits are asked for.
+
+        `to_end`: also those that end the text.
+        """
         if self.processors is None or self.finish_reason is not None or self.spec.told != (False, None):
             return
         self.processors.commit(self.tokens)
-        tokens = self.processors.certain(self.limit - len(self.tokens))
+        tokens = self.processors.certain(self.limit - len(self.tokens) - (not to_end))
+        if tokens and tokens[-1] in self.ends and not to_end:
+            tokens.pop()
         if tokens:
             self.commit(tokens, TokenDetails([FORCED] * len(tokens)))
             self.pending = 1 + len(tokens)

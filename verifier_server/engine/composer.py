@@ -6,11 +6,14 @@ prefilled gets a pass without a chunk, so that prompts delay no request by more 
 """
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from math import inf
 
 from specpair.engines.backend import Backend, Entry, TopLogitsSpec, top_logits_spec
+from specpair.engines.errors import BackendError
+from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.draft import NO_DRAFT, Draft
 from verifier_server.engine.queue import Queue
@@ -199,9 +202,20 @@ class Composer:
                 self._slots.share(session)
                 if session.cached is None:
                     session.cached = min(self._slots.held(session), session.prompt_len)
+                self._begin(session, min(plan.room, budget - fed))
                 fed += plan.add(part, self._slots[session], budget - fed)
         self._left_out = 0 if fed else self._left_out + 1
         plan.holds_chunk = fed > 0
+
+    def _begin(self, session: Session, room: int) -> None:
+        """Commit the tokens that alone can begin the text, if its prompt is read to the end now: they are read with it,
+        and take no pass of their own. `room`: tokens that the pass has for them.
+        """
+        unread = self._slots.unread(session) + session.pending
+        if unread > room or len(session.tokens) > session.prompt_len or self._backend.even_width is not None:
+            return
+        with suppress(ValueError, BackendError, InvalidRequest):  # judging the first token meets it again, and says so
+            session.commit_forced(to_end=False)
 
     def _shared(self) -> bool:
         """Whether more than one session waits, or may send its next request while a pass runs."""

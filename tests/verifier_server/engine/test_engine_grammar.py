@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from backends.scripted import END, Script
 from specpair.grammar.compiling import Grammars
+from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.sampling import Sampling
 from tests.examples import examples
@@ -124,3 +125,44 @@ def test_self_continuation_goes_on_behind_forced_tokens() -> None:
     runs = [*session.news(session.prompt_len)]
     assert [each for run in runs for each in run.tokens] == text
     assert [run.target_decoded for run in runs] == [False, True], "forced tokens count to those before them"
+
+
+@pytest.mark.parametrize("even_width", [None, 8])
+def test_the_beginning_that_is_forced_is_read_with_the_prompt(even_width: int | None) -> None:
+    """Not where passes of another width leave other bits: a text that is continued reads it apart from the prompt."""
+    bench, text = Bench(SCRIPT), unforced(SAMPLINGS[0])
+    bench.backend.even_width = even_width
+    session = opened(bench, SAMPLINGS[0])
+    asked = bench.ask(session, session.prompt_len)
+    assert bench.engine.step()
+    bench.engine.check_integrity()
+    answer = asked.answer
+    assert answer.tokens == text[: len(answer.tokens)] and answer.judged == 0
+    first = marks(session)[: len(answer.tokens)]
+    assert bench.backend.fed == session.prompt_len + (first.index("b") if even_width is None else 0)
+    assert first.index("b") == (len('{"a_long_name": "') if even_width is None else 0)
+
+
+def test_a_text_of_nothing_but_what_is_forced_ends_as_with_a_pass_for_each_token() -> None:
+    sampling = Sampling(0, 0.0, choice=("always this",))
+    bench, text = Bench(SCRIPT), unforced(sampling)
+    session = opened(bench, sampling)
+    assert bench.decode(session) == text and session.finish_reason == "stop"
+    for limit in range(1, len(text) + 1):
+        session = opened(bench, sampling, max_tokens=limit)
+        assert bench.decode(session) == text[:limit]
+
+
+def test_a_grammar_that_fails_before_its_first_token_fails_its_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(SCRIPT)
+    session, other = opened(bench, SAMPLINGS[0]), bench.open("another text")
+    assert session.processors is not None
+
+    def too_much(*_: object) -> list[int]:
+        raise InvalidRequest("the grammar takes too much")
+
+    monkeypatch.setattr(session.processors, "certain", too_much)
+    with pytest.raises(InvalidRequest, match="takes too much"):
+        bench.verify(session, session.prompt_len)
+    bench.verify(other, len(other.tokens))
+    bench.engine.check_integrity()
