@@ -24,6 +24,7 @@ from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.responses import PrefillResponse
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
+from specpair.speculation.acceptance.token_source import forced_before
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.experience import Estimates
@@ -115,6 +116,7 @@ def speculate(
             length=options.draft_n,
             mechanisms=mechanisms,
             next_in=next_in,
+            forced=forced_before(details.sources, len(opened.tokens)),
             lookups=prepared.lookups,
             acceptance=acceptance,
             always_send=options.strategy.draws,

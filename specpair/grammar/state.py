@@ -27,6 +27,7 @@ class GrammarState(LogitProcessor):
     """
 
     limits: ClassVar[bool] = True
+    forces: ClassVar[bool] = True
 
     def __init__(
         self,

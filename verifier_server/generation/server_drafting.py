@@ -20,7 +20,7 @@ from specpair.protocol.responses import Speculation
 from specpair.protocol.times import milliseconds
 from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCounts
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
-from specpair.speculation.acceptance.token_source import last_round, passes, rounds
+from specpair.speculation.acceptance.token_source import forced_before, last_round, passes, rounds
 from specpair.speculation.draft import Draft
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.policy.controller import SpeculationController
@@ -217,6 +217,7 @@ class _FusedRun:
                 length=self.length,
                 mechanisms=mechanisms,
                 next_in=latencies.link,
+                forced=forced_before(answer.details.sources, len(answer.tokens)),
                 lookups=lookups,
                 acceptance=estimates.acceptance,
                 always_send=session.strategy.draws,

@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -11,6 +11,7 @@ from specpair.drafters.run.executors import Executor
 from specpair.drafters.run.judged_rounds import JudgedRounds
 from specpair.drafters.run.ports import Verified
 from specpair.speculation.acceptance.explain import Decision
+from specpair.speculation.acceptance.token_source import forced_before, last_round, passes
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 
@@ -58,6 +59,7 @@ class Reactor:
         # The drafter's probability of each draft token that was sent, by position and token; empty unless explained.
         self._confidence: dict[tuple[int, int | None], float] = {}
         self._rounds = JudgedRounds()
+        self._forced = {len(text.known): controller.forced}  # by length of the text, how many of its last tokens are
         self._untold: list[tuple[events.RunEvent, float]] = []  # each with its time; see `_tell_all`
         self._lock = threading.Lock()  # guards all of this object
         self._failure: BaseException | None = None
@@ -167,18 +169,32 @@ class Reactor:
             case events.Streamed():
                 self._untold.append((event, now))
                 if event.forward is not None:
-                    self._controller.self_continued(event.forward)
+                    marks = event.details.sources
+                    begins = len(marks) - len([*passes(marks)][-1]) if marks else 0
+                    self._controller.self_continued(event.forward, self._forced_before(event.position, marks, begins))
                 self._commit(event.position, event, now)
             case events.Failed(error):
                 raise error
 
     def _count(self, event: events.Answered, now: float) -> None:
         """Take in a response, but for its tokens."""
-        response = event.response
+        response, marks = event.response, event.response.details.sources
+        ran = last_round(marks)
         self._controller.answered(
-            event.in_flight_draft, response.judged, response.queue, response.forward, now, response.sessions
+            event.in_flight_draft,
+            response.judged,
+            response.queue,
+            response.forward,
+            now,
+            response.sessions,
+            0 if ran is None else self._forced_before(event.in_flight_draft.draft.position, marks, ran.start),
         )
         self._untold.append((event, now))
+
+    def _forced_before(self, position: int, marks: Sequence[str], at: int) -> int:
+        """How many forced tokens stand right before the token of mark `at`. `position`: that of the first mark."""
+        found = forced_before(marks, at)
+        return found + (self._forced.get(position, 0) if found == at else 0)
 
     def _with_confidence(self, start: int, decisions: list[Decision | None]) -> list[Decision | None]:
         """The decisions on the tokens from position `start` on. Where the drafter's probability `q` is missing, it is
@@ -199,8 +215,12 @@ class Reactor:
         start, learnt = len(self._text.known), self._controller.text
         mispredicted, ready = learnt.mispredicted, learnt.next_draft_ready
         ended = brought.finish_reason is not None
-        new = self._controller.committed(position, brought.tokens, ended, now)
+        marks = brought.details.sources
+        forced = forced_before(marks, len(marks))
+        new = self._controller.committed(position, brought.tokens, ended, now, forced)
         if new:
+            if forced:
+                self._forced[len(self._text.known)] = forced
             details = brought.details.last(len(new))
             if details.decisions is not None:
                 details = details._replace(decisions=self._with_confidence(start, details.decisions))

@@ -79,6 +79,12 @@ def passes(marks: Sequence[str]) -> Iterator[list[str]]:
             begun = []
 
 
+def forced_before(marks: Sequence[str], end: int) -> int:
+    """How many forced tokens stand one after the other right before index `end`. The pass that starts there reads
+    them, too."""
+    return next((end - at - 1 for at in reversed(range(end)) if marks[at] != FORCED), end)
+
+
 def last_round(marks: Sequence[str]) -> Round | None:
     """The last of the `rounds` of these marks; None if there is none."""
     return next(iter([*rounds(marks)][-1:]), None)

@@ -94,10 +94,13 @@ class CommittedText:
         """Open nodes with their chances, as `node_selection.expandable_nodes` returns them."""
         return expandable_nodes(self.tree, self._acceptance_model, deepest, beyond_fork)
 
-    def look_up(self, deepest: int, asked: Sequence[TreeNode], *, always: bool, worth: float = 0.0) -> bool:
+    def look_up(
+        self, deepest: int, asked: Sequence[TreeNode], *, guess: bool = True, always: bool, worth: float = 0.0
+    ) -> bool:
         """Lengthen the likeliest path by looked-up draft tokens, to `deepest` tokens. Return whether it grew.
 
         `asked`: nodes behind which the draft model is drafting; the path is not lengthened there.
+        `guess`: also add tokens that are not certain.
         `always`: also add tokens that are less likely to be accepted than the draft model's next token. Otherwise they
             may be less likely by `worth` (0 to 1), which the time of a draft step is worth. A second call in the same
             state adds nothing.
@@ -109,7 +112,7 @@ class CommittedText:
         least = 0.0 if always else self._acceptance_model.optimistic_chance(self._acceptance_model.recent) - worth
         while len(path) < deepest and self.tree.is_open(tip) and tip not in asked:
             node = self._found(tip, [node.token for node in path])
-            if node is None:
+            if node is None or not (guess or node.source is DraftSource.GRAMMAR):
                 break
             # The whole path's chance, as `chances` has it: another formula would let a second call go on from here.
             chance = self.chances([*path, node])[-1]

@@ -10,6 +10,8 @@ from specpair.speculation.drafts.predicted_output import PredictedOutput
 from specpair.speculation.drafts.tree import Proposal, TreeNode
 from specpair.speculation.sampling.row_changes import ProcessorChain
 
+_RECENT = 64  # tokens of a text that may be compared with what is looked up
+
 
 class _Lookup(Protocol):
     def __len__(self) -> int:
@@ -17,7 +19,7 @@ class _Lookup(Protocol):
         ...
 
     def extend(self, tokens: Sequence[int]) -> None: ...
-    def predict(self, tail: Sequence[int]) -> Proposal | tuple[int, float] | None: ...
+    def predict(self, tail: Sequence[int], forced: int) -> Proposal | tuple[int, float] | None: ...
 
 
 class Lookups:
@@ -37,6 +39,7 @@ class Lookups:
         `limits`: what forbids tokens; None: nothing does.
         """
         self._limits = limits
+        self._forced = 0  # of the last tokens of the text, those that alone could stand there
         self._lookups: dict[DraftSource, _Lookup] = {}
         if prediction is not None:
             self._lookups[DraftSource.PREDICTION] = PredictedOutput(prediction, prompt_len)
@@ -46,12 +49,25 @@ class Lookups:
     def __bool__(self) -> bool:
         return bool(self._lookups) or self._limits is not None
 
+    @property
+    def forces(self) -> bool:
+        """Whether there may be places where one token alone can stand."""
+        return self._limits is not None and self._limits.forces
+
     def follow(self, text: Sequence[int]) -> None:
         """Take in the tokens of `text`, prompt included, that are new to each lookup."""
         for lookup in self._lookups.values():
             lookup.extend(text[len(lookup) :])
-        if self._limits is not None and len(text) >= self._limits.prompt_len:
-            self._limits.commit(text)
+        limits = self._limits
+        if limits is None or len(text) < limits.prompt_len:
+            return
+        if limits.forces:
+            if len(text) - _RECENT > limits.prompt_len:
+                limits.commit(text[:-_RECENT])
+            new = limits.new_in(text)
+            for at, token in enumerate(new):
+                self._forced = self._forced + 1 if limits.only(new[:at]) == token else 0
+        limits.commit(text)
 
     def allows(self, token: int, tail: Sequence[int]) -> bool:
         """Whether `token` may stand behind the text and `tail`."""
@@ -65,7 +81,9 @@ class Lookups:
         only = None if self._limits is None else self._limits.only(tail)
         if only is not None:
             return [TreeNode(only, 1.0, ref(node), source=DraftSource.GRAMMAR)]
-        guesses = ((source, lookup.predict(tail)) for source, lookup in self._lookups.items())
+        forced = node.forced()
+        forced += self._forced if forced == len(tail) else 0
+        guesses = ((source, lookup.predict(tail, forced)) for source, lookup in self._lookups.items())
         return [
             TreeNode(guess[0], guess[1], ref(node), source=source)
             for source, guess in guesses

@@ -44,13 +44,16 @@ class NgramIndex:
                 if size <= end:
                     self._positions.setdefault(tuple(self._text[-size:]), []).append(end)
 
-    def predict(self, tail: Sequence[int] = ()) -> Proposal | None:
-        """The likeliest token behind the text and `tail`, its chance as confidence, and a runner-up; None: no match."""
+    def predict(self, tail: Sequence[int] = (), forced: int = 0) -> Proposal | None:
+        """The likeliest token behind the text and `tail`, its chance as confidence, and a runner-up; None: no match.
+
+        `forced`: of the last tokens, those that could not be others: that they match says nothing.
+        """
         found = self._found(tail, choices=2)
         if not found:
             return None
         length, token = found[0]
-        level = self._level(length)
+        level = self._level(max(1, length - forced))
         second = next((other for _, other in found if other != token), None)
         return Proposal(token, self._right[level] / self._tried[level], second)
 

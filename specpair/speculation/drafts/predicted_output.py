@@ -83,20 +83,23 @@ class PredictedOutput:
         self._output.extend(tokens)
         self._alignment, self._tail = alignment, ([], alignment)
 
-    def predict(self, tail: Sequence[int] = ()) -> tuple[int, float] | None:
-        """The token that follows the output and `tail`, and the chance of it, 0 to 1; None at the prediction's end."""
+    def predict(self, tail: Sequence[int] = (), forced: int = 0) -> tuple[int, float] | None:
+        """The token that follows the output and `tail`, and the chance of it, 0 to 1; None at the prediction's end.
+
+        `forced`: of the last tokens, those that could not be others: that they agree says nothing.
+        """
         known, alignment = self._tail
         if len(known) > len(tail) or known != list(tail[: len(known)]):
             known, alignment = [], self._alignment
         for at in range(len(known), len(tail)):
             alignment = self._moved(alignment, tail, at)
         self._tail = list(tail), alignment
-        if (expected := self._expected(alignment)) is None:
+        if (expected := self._expected(alignment, forced)) is None:
             return None
         token, level = expected
         return token, self._right[level] / self._compared[level]
 
-    def _expected(self, alignment: _Alignment) -> tuple[int, int] | None:
+    def _expected(self, alignment: _Alignment, forced: int = 0) -> tuple[int, int] | None:
         """The token that follows `alignment`, and the index of its chance; None: there is none."""
         if alignment.instead:
             return alignment.instead[0], _REPLACED
@@ -104,7 +107,7 @@ class PredictedOutput:
             return None
         if (replacement := self._replacement(alignment)) is not None:
             return replacement[1][0], _REPLACED
-        return self._tokens[alignment.next], alignment.agreed.bit_length()
+        return self._tokens[alignment.next], max(0, alignment.agreed - forced).bit_length()
 
     def _replacement(self, alignment: _Alignment) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         """The tokens at a trusted alignment that were replaced before, and what replaced them; None: none were."""

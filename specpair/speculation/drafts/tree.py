@@ -42,6 +42,13 @@ class TreeNode:
     probs: Weights | None = None  # the distribution that the token was drawn from, where it was drawn
     children: "list[TreeNode] | None" = field(init=False, default=None)  # None until the node is expanded
 
+    def forced(self) -> int:
+        """How many nodes, this one and those before it, hold the only token that could stand there."""
+        count, node = 0, self
+        while node.source is DraftSource.GRAMMAR and node.parent is not None and (parent := node.parent()) is not None:
+            count, node = count + 1, parent
+        return count
+
     def drafted(self, drawn: bool) -> DraftToken:
         """The node as a token of a draft. `drawn`: whether it is sent with the distribution that it was drawn from."""
         probs = (self.probs or {self.token: 1.0}) if drawn else None

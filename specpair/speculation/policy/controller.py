@@ -39,6 +39,8 @@ _SHADOW = 8  # committed tokens after which one token is drafted although no dra
 # The same where draft steps and passes take turns on the same cores: the draft model has to read the text first, and a
 # token takes about this share of a draft step. Reading may take this share of the verifier's time.
 _READS, _SHADOW_SHARE = 0.5, 0.02
+# Least chance of a node behind which drafting begins with reading for as long as a pass takes; for less, less.
+_READ_CHANCE = 0.5
 
 
 class SpeculationController:
@@ -56,6 +58,7 @@ class SpeculationController:
         length: int | None = None,
         mechanisms: Mechanisms = Mechanisms(),
         next_in: float = 0.0,
+        forced: int = 0,
         lookups: Lookups | None = None,
         acceptance: AcceptanceModel | None = None,
         always_send: bool = False,
@@ -70,6 +73,7 @@ class SpeculationController:
         `width`: most tree nodes that one draft step can expand.
         `length`: fixed draft length, None for automatic.
         `next_in`: seconds until the first draft, as the prefill request stated.
+        `forced`: of the last tokens, those that no pass has read.
         `lookups`: as for `CommittedText`.
         `acceptance`: what earlier texts have taught about draft tokens, which the controller updates; None: nothing.
         `always_send`: every drawn draft token goes into the next verify request, with the distribution it was drawn
@@ -88,6 +92,7 @@ class SpeculationController:
         self._latencies = latencies
         self._tree = self.text.tree
         self._timeline = VerifierTimeline(latencies, mechanisms.self_continue, len(self.known), next_in, now)
+        self._timeline.news(len(self.known), now, forced)
         self.drafts_in_flight = self._timeline.drafts_in_flight  # the timeline's list, which nothing else changes
         self._step: DraftStep | None = None
         self._answered: tuple[InFlightDraft, bool] | None = None  # the answered draft, and whether the model ran
@@ -103,6 +108,11 @@ class SpeculationController:
             return Schedule.SELF_CONTINUED
         return Schedule.OVERLAPPED if self._prospects.overlap else Schedule.LOCKSTEP
 
+    @property
+    def forced(self) -> int:
+        """Of the last tokens of the text, those that no pass has read."""
+        return self._timeline.forced
+
     # Events.
 
     def drafted(self, proposals: Sequence[Proposal], read: int, now: float, onward: bool = False) -> float:
@@ -116,6 +126,8 @@ class SpeculationController:
         took = now - step.began
         if read <= len(step.nodes):
             self._latencies.drafted(len(step.nodes), took)
+        else:
+            self._latencies.read(read - len(step.nodes), len(step.nodes), took)
         for node, proposal in zip(step.nodes, proposals, strict=True):
             self.text.grow(node, proposal)
         if onward:
@@ -134,32 +146,39 @@ class SpeculationController:
         forward: float,
         now: float,
         sessions: int = 1,
+        forced: int = 0,
     ) -> None:
         """Take in a response to a verify request; the caller passes its tokens to `committed` next.
 
         `judged`: draft tokens that the target model ran over; 0: none.
         `queue`, `forward`: seconds that the request waited for a verifier pass, and that the pass took.
         `sessions`: how many sessions shared the pass.
+        `forced`: forced tokens that it read before the draft tokens.
         """
         waited = in_flight_draft is self.drafts_in_flight[0] and not self._timeline.self_continue
         self._timeline.arrived(in_flight_draft)
         self._cached_plan = None
         self._latencies.exchanged(now - in_flight_draft.sent_at, queue, forward)
         if forward > 0.0:
-            self._latencies.verified(judged, forward)
+            self._latencies.verified(judged + forced, forward)
             self._latencies.shared(judged, sessions)
             if waited:
                 self._latencies.queued(queue)
         self._answered = (in_flight_draft, judged > 0) if len(in_flight_draft.draft) else None
 
-    def self_continued(self, forward: float) -> None:
-        """Take in a self-continuation step of `forward` seconds; the caller passes its token to `committed`."""
+    def self_continued(self, forward: float, forced: int = 0) -> None:
+        """Take in a self-continuation step of `forward` seconds, which read `forced` forced tokens before its own; the
+        caller passes its token to `committed`."""
         self._cached_plan = None
-        self._latencies.verified(0, forward)
+        self._latencies.verified(forced, forward)
         self._latencies.shared(0)
 
-    def committed(self, position: int, tokens: Sequence[int], finished: bool, now: float) -> list[int]:
-        """Take in committed `tokens` from `position` on; return the new ones. `finished`: the text has ended."""
+    def committed(self, position: int, tokens: Sequence[int], finished: bool, now: float, forced: int = 0) -> list[int]:
+        """Take in committed `tokens` from `position` on; return the new ones.
+
+        `finished`: the text has ended.
+        `forced`: of the last of `tokens`, those that no pass has read.
+        """
         if position > len(self.known):  # a later message brings the tokens in between, and these again
             return []
         new = list(tokens[len(self.known) - position :])
@@ -168,7 +187,7 @@ class SpeculationController:
         self.text.commit(new)
         if new or self._answered is not None:
             self._cached_plan = None
-            self._timeline.news(len(self.known), now)
+            self._timeline.news(len(self.known), now, forced if new else self.forced)
             if self._answered is not None:
                 self._expect_next(*self._answered, now)
         self._unlearnt = self._unlearnt or bool(new)
@@ -297,28 +316,37 @@ class SpeculationController:
         chances = self.text.chances(main, max(0, ahead))
         if not waited_for and chances[made] < FLOOR:
             ahead = 0
-        first = now + draft
+        reading = self._reading(tip)
+        first = now + reading + draft
         if self._step is not None:
-            over = max(now, self._step.began + self._latencies.draft(len(self._step.nodes)))
-            first = over if tip in self._step.nodes else over + draft
+            over = max(now, self._step_ends())
+            first = over if tip in self._step.nodes else over + reading + draft
         # The end of a running pass is uncertain, so a draft token must be done a margin before it to count.
         slack = 0.0 if waited_for else self._latencies.margin
         moments = [now, *(first + slack + number * draft for number in range(ahead))]
         starts = self._timeline.starts(moments, now)
-        known, room, predicted = (
-            len(self.known),
+        known = len(self.known)
+        return self._length.plan(
+            starts,
+            chances,
+            made,
+            known,
             self._room,
-            any(node.source is DraftSource.PREDICTION for node in main),
+            waited_for,
+            self._latencies,
+            forced=_forced(main),
+            predicted=_predicted(main),
         )
-        return self._length.plan(starts, chances, made, known, room, waited_for, self._latencies, predicted=predicted)
 
     def _deepest(self, now: float, most: int | None = None) -> int:
         """Most draft tokens behind the known text that the next request could carry.
 
         `most`: most draft tokens that the verifier should judge for it; None: as many as of the draft model.
         """
-        most = self._length.cap if most is None else most
-        return min(self._timeline.starts([now], now)[0].position - len(self.known) + most, self._room)
+        skip = self._timeline.starts([now], now)[0].position - len(self.known)
+        if most is None:
+            most = self._length.cap + (sum(_forced(self._tree.main()[skip:])) if self._length.fixed is None else 0)
+        return min(skip + most, self._room)
 
     def _look_up(self, now: float) -> None:
         """Draft by lookup, which takes no time, where the draft model does not pay, is late, or is likelier wrong."""
@@ -330,7 +358,9 @@ class SpeculationController:
         # number of draft tokens is drafted at any cost.
         worth = self._latencies.draft() / self._latencies.verify(0) if self._length.fixed is None else 0.0
         deepest, always = self._deepest(now, self._length.reach), busy or not self._length.best
-        if self.text.look_up(deepest, asked, always=always, worth=worth):
+        # The draft model comes first where the executor would have begun the next step by itself.
+        guess = always or not (self.text.lookups.forces and self._prospects.overlap and self._length.ahead_pays)
+        if self.text.look_up(deepest, asked, guess=guess, always=always, worth=worth):
             self._cached_plan = None  # it was made for the shorter path
 
     def _step_late_at(self) -> float:
@@ -340,7 +370,13 @@ class SpeculationController:
         """
         if self._step is None:
             return inf
-        return self._step.began + self._latencies.draft(len(self._step.nodes)) + self._latencies.verify(0)
+        return self._step_ends() + self._latencies.verify(0)
+
+    def _step_ends(self) -> float:
+        """The time (s) at which the draft step under way should end."""
+        assert self._step is not None
+        reading = max(self._reading(node) for node in self._step.nodes)
+        return self._step.began + reading + self._latencies.draft(len(self._step.nodes))
 
     def _send_from(self, now: float) -> float:
         """The time (s) to send a request so that it arrives as the verifier becomes free. Sooner gains nothing."""
@@ -357,7 +393,9 @@ class SpeculationController:
         chances = self.text.chances(path)
         drawn = [bool(node.probs) for node in path] if self._always_send else None
         predicted = _predicted(path)
-        count = self._length.to_send(self._latencies, chances, plan.skip, drawn, predicted=predicted)
+        count = self._length.to_send(
+            self._latencies, chances, plan.skip, drawn, forced=_forced(path), predicted=predicted
+        )
         if self._length.fixed is None and self.drafts_in_flight:
             likely = chances[min(plan.skip, len(path))]
             if likely * self._latencies.link * self._prospects.rate < _WORTH:
@@ -380,15 +418,28 @@ class SpeculationController:
             if plan is not None and plan.more:
                 return [self.text.tip(self._tree.main())]
         elif self._length.ahead_pays:
-            ranked = self._ranked(self._deepest(now))
+            ranked = [each for each in self._ranked(self._deepest(now)) if self._reads_likely(*each)]
             if ranked:
                 return select_nodes(ranked, self._latencies.draft, self._width)
             return []
         return [self._tree.root] if self._shadow_is_due(now) else []
 
+    def _reads_likely(self, chance: float, node: TreeNode) -> bool:
+        """Whether to draft behind a node that the text passes through with `chance`, for all it reads before.
+
+        Where the text goes another way, nothing else is drafted until it has been read.
+        """
+        return chance >= _READ_CHANCE * min(1.0, self._reading(node) / self._latencies.verify(0))
+
+    def _reading(self, node: TreeNode) -> float:
+        """Seconds that the draft model reads forced tokens before it drafts behind `node`."""
+        return self._latencies.reading(node.forced())
+
     def _continues_on_path(self, now: float) -> bool:
         """Whether the next draft step expands the next node of the path, whatever the current step predicts."""
         if self.finished or self._step is None or not self._prospects.overlap:
+            return False
+        if self.text.lookups.forces:  # what can follow the step's token in one way only needs no step
             return False
         main = self._tree.main()
         node = self.text.tip(main)
@@ -422,6 +473,11 @@ class SpeculationController:
         """Open nodes less than `deepest` tokens deep, each with the chance that the text passes through it."""
         beyond_fork = self._length.cap if self.mechanisms.after_recovered else 0
         return self.text.expandable_nodes(deepest, beyond_fork)
+
+
+def _forced(path: Sequence[TreeNode]) -> list[bool]:
+    """For each draft token of `path`, whether the grammar lets it alone stand there."""
+    return [node.source is DraftSource.GRAMMAR for node in path]
 
 
 def _predicted(path: Sequence[TreeNode]) -> bool:

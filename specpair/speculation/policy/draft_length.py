@@ -114,9 +114,10 @@ class DraftLength:
         since: int,
         drawn: Sequence[bool] | None = None,
         *,
+        forced: Sequence[bool] = (),
         predicted: bool = False,
     ) -> int:
-        """How many draft tokens of a path to send. `chances` and `since` as for `worth_sending`.
+        """How many draft tokens of a path to send. `chances`, `since` and `forced` as for `worth_sending`.
 
         `drawn`: for each draft token of the path, whether it must be sent because it was drawn; None: none must be.
         `predicted`: as for `price`.
@@ -124,7 +125,7 @@ class DraftLength:
         if self.fixed is not None:
             return min(len(chances) - 1, since + self.cap)
         price = self.price(latencies, chances, since, predicted=predicted)
-        count = worth_sending(latencies, chances, since, self.reach, price)
+        count = worth_sending(latencies, chances, since, self.reach, price, forced)
         return max(count, *(at for at, must in enumerate(drawn or (), 1) if must), 0)
 
     def plan(
@@ -137,6 +138,7 @@ class DraftLength:
         waited_for: bool,
         latencies: LatencyModel,
         *,
+        forced: Sequence[bool] = (),
         predicted: bool = False,
     ) -> DraftPlan | None:
         """The plan for the next verify request; None where no draft pays.
@@ -147,12 +149,14 @@ class DraftLength:
         `known`: tokens of the committed text.
         `room`: most draft tokens in the request.
         `waited_for`: the verifier idles until a draft comes.
+        `forced`: as for `worth_sending`. Such tokens do not count towards `cap`: no model drafts them.
         `predicted`: as for `price`.
         """
         if self.fixed is None:
-            most, since = (self.cap, self.reach), starts[0].position - known
+            since = starts[0].position - known
+            most = self.cap + sum(forced[since:]), self.reach
             chosen = replace(self.prospects, price=self.price(latencies, chances, since, predicted=predicted))
-            return _best_plan(starts, chances, made, known, most, waited_for, latencies, chosen)
+            return _best_plan(starts, chances, made, known, most, waited_for, latencies, chosen, forced)
         skip, ahead = starts[0].position - known, len(starts) - 1
         missing = min(self.cap, room - skip) - (made - skip)
         if self.cap and missing > 0 and ahead:
@@ -206,27 +210,60 @@ def prospects(
     return Prospects(rate, price, length, unhurried[1], alongside, after_rejection, overlap)
 
 
-def worths(latencies: LatencyModel, chances: Sequence[float], since: int, most: int, price: float) -> list[float]:
+def worths(
+    latencies: LatencyModel,
+    chances: Sequence[float],
+    since: int,
+    most: int,
+    price: float,
+    forced: Sequence[bool] = (),
+) -> list[float]:
     """The value of sending at most 0, 1, 2, … fresh draft tokens: tokens gained over a verifier pass without any.
 
     Arguments as for `worth_sending`.
     """
     given, plain = price * chances[min(since, len(chances) - 1)], latencies.cost(0)
-    gain, each = 0.0, [0.0]
+    gain, each, runs = 0.0, [0.0], _runs(forced)
     for drafts in range(1, min(len(chances) - 1 - since, most) + 1):
-        gain += chances[since + drafts]
+        at = since + drafts
+        chance, behind = chances[at], runs[at] if at < len(runs) else 0
+        if at > len(forced) or not forced[at - 1]:
+            gain += chance * max(1, behind)
+            if behind:  # the next pass reads those that this one does not
+                gain -= chance * price * (latencies.cost(drafts + behind - 1) - latencies.cost(drafts))
+        elif behind:
+            gain += chance * price * (latencies.cost(drafts) - latencies.cost(drafts - 1))
+        else:
+            gain += chance
         each.append(gain - given * (latencies.cost(drafts) - plain))
     return list(accumulate(each, max))
 
 
-def worth_sending(latencies: LatencyModel, chances: Sequence[float], since: int, most: int, price: float) -> int:
+def _runs(forced: Sequence[bool]) -> list[int]:
+    """Item k: how many forced tokens follow the first k draft tokens one after the other."""
+    runs = [0]
+    for each in reversed(forced):
+        runs.append(runs[-1] + 1 if each else 0)
+    return runs[::-1]
+
+
+def worth_sending(
+    latencies: LatencyModel,
+    chances: Sequence[float],
+    since: int,
+    most: int,
+    price: float,
+    forced: Sequence[bool] = (),
+) -> int:
     """The number of draft tokens of a path that is most worth sending.
 
     `chances[k]`: chance that the first k draft tokens of the path are accepted. The first `since` of them will be
         committed when the verifier pass starts; those beyond are fresh, and at most `most` of them are judged.
     `price`: tokens that a second of the verifier's time is worth.
+    `forced`: for each draft token of the path, whether it alone can stand there; those beyond are not. The verifier
+        commits such a token as soon as the one before it is, so judging it gains no more than the token behind it.
     """
-    each = worths(latencies, chances, since, most, price)
+    each = worths(latencies, chances, since, most, price, forced)
     return since + each.index(each[-1])
 
 
@@ -239,6 +276,7 @@ def _best_plan(
     waited_for: bool,
     latencies: LatencyModel,
     prospects: Prospects,
+    forced: Sequence[bool],
 ) -> DraftPlan | None:
     """The plan of the greatest value; None where no draft pays. Arguments as for `DraftLength.plan`.
 
@@ -263,7 +301,7 @@ def _best_plan(
         if fresh < 0 or (not fresh and not waited_for):
             continue
         if skip not in worth:
-            worth[skip] = worths(latencies, chances, skip, reach, prospects.price)
+            worth[skip] = worths(latencies, chances, skip, reach, prospects.price, forced)
         gain = worth[skip][min(fresh, reach)]  # draft tokens beyond `reach` are not sent
         at_once = gain if at_once is None else at_once
         waiting = prospects.rate * (start.at - starts[0].at) - (start.position - starts[0].position)

@@ -32,7 +32,7 @@ class LatencyModel:
 
         A draft step that was measured too slow must not keep later texts from drafting, which alone would correct it.
         """
-        self._draft, self._wider = Mean(0.9), Mean(0.9)
+        self._draft, self._wider, self._reading = Mean(0.9), Mean(0.9), Mean(0.8)
         self._links: deque[float] = deque(maxlen=_LINK_WINDOW)
         self._queue = Mean(0.8)
         self._sessions, self._judged = Mean(0.8), Mean(0.9)
@@ -67,6 +67,10 @@ class LatencyModel:
         wider = self._wider.value if self._wider.weight else _ASSUMED_WIDER * self._draft.value
         return max(_LEAST, self._draft.value + (branches - 1) * wider)
 
+    def reading(self, tokens: int) -> float:
+        """Seconds that a draft step takes longer because it reads so many tokens beyond one for each branch."""
+        return tokens * self._reading.value
+
     def verify(self, drafts: int) -> float:
         """Seconds of a verifier pass that judges `drafts` draft tokens."""
         while drafts >= len(self._passes):
@@ -99,6 +103,10 @@ class LatencyModel:
             self._wider.learn(max(0.0, seconds - self._draft.value) / (branches - 1))
         else:
             self._draft.learn(seconds / (1.0 + (branches - 1) * _ASSUMED_WIDER))
+
+    def read(self, more: int, branches: int, seconds: float) -> None:
+        """Take in a draft step that read `more` tokens beyond one for each of `branches` branches."""
+        self._reading.learn(max(0.0, seconds - self.draft(branches)) / more)
 
     def exchanged(self, seconds: float, queue: float, forward: float) -> None:
         """Take in the time of one exchange, and the parts of it that the verifier reports as waiting and as passes."""

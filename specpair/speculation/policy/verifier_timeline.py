@@ -40,6 +40,7 @@ class _PassEnd(NamedTuple):
     position: int  # committed tokens
     draft_due: float  # when it expects a draft: within half a step of that, it starts no step
     self_continue: bool  # whether it self-continues from here
+    forced: int = 0  # committed tokens at the end that no pass has read: the next one does
 
 
 class VerifierTimeline:
@@ -53,14 +54,14 @@ class VerifierTimeline:
         self.drafts_in_flight: list[InFlightDraft] = []  # in the order in which they were sent
         self.self_continue = self_continue  # as of the last response
         self._latencies = latencies
-        self._heard_at, self._position = now, position
+        self._heard_at, self._position, self.forced = now, position, 0
         self._draft_due = now - latencies.link / 2 + next_in  # when the verifier expects a draft
         # A cache: the moment of the computation, and the end of all drafts in flight.
         self._end_of_all: tuple[float, _PassEnd] | None = None
 
-    def news(self, position: int, now: float) -> None:
-        """Take in that the committed text has `position` tokens."""
-        self._heard_at, self._position = now, position
+    def news(self, position: int, now: float, forced: int = 0) -> None:
+        """Take in that the committed text has `position` tokens, the last `forced` of which no pass has read."""
+        self._heard_at, self._position, self.forced = now, position, forced
         self._end_of_all = None
 
     def expects(self, next_in: float | None, now: float) -> None:
@@ -106,7 +107,7 @@ class VerifierTimeline:
         """Whether the verifier's next message is overdue by more than half a step, so `starts` is not reliable now."""
         half, step = self._latencies.link / 2, self._latencies.verify(0)
         end = self._end_of_drafts(half, -inf)
-        due = end.at if self.drafts_in_flight else self._step_starts(end, end.at) + step
+        due = end.at if self.drafts_in_flight else self._step_starts(end, end.at) + self._latencies.verify(end.forced)
         return now - half > due + step / 2
 
     def waits(self, now: float) -> bool:
@@ -129,7 +130,7 @@ class VerifierTimeline:
 
         `half`: seconds of half a round trip.
         """
-        end = _PassEnd(self._heard_at - half, self._position, self._draft_due, self.self_continue)
+        end = _PassEnd(self._heard_at - half, self._position, self._draft_due, self.self_continue, self.forced)
         for in_flight_draft in self.drafts_in_flight:
             self_continue = bool(in_flight_draft.policy.self_continue)
             if in_flight_draft.stale:
@@ -137,11 +138,13 @@ class VerifierTimeline:
                 continue
             arrival, draft = in_flight_draft.sent_at + half, in_flight_draft.draft
             free, position = self._self_continued(end, arrival, known_until)
+            forced = end.forced if position == end.position else 0
             if draft.end >= position:
-                free = max(max(free, arrival) + self._latencies.verify(draft.end - position), known_until)
+                took, forced = self._latencies.verify(draft.end - position + forced), 0
+                free = max(max(free, arrival) + took, known_until)
                 position = draft.end + 1
             due = free + (0.0 if len(draft) else in_flight_draft.policy.next_in or 0.0)
-            end = _PassEnd(free, position, due, self_continue)
+            end = _PassEnd(free, position, due, self_continue, forced)
         return end
 
     def _self_continued(self, end: _PassEnd, until: float, known_until: float) -> PassStart:
@@ -153,7 +156,8 @@ class VerifierTimeline:
         free, position, step = end.at, end.position, self._latencies.verify(0)
         if not end.self_continue or until <= self._step_starts(end, free):
             return PassStart(free, position)
-        free, position = max(self._step_starts(end, free) + step, known_until), position + 1
+        first = self._latencies.verify(end.forced)
+        free, position = max(self._step_starts(end, free) + first, known_until), position + 1
         for until_then in (min(until, end.draft_due - step / 2), until):  # before it waits for a draft, and after
             steps = max(0, ceil((until_then - free) / step))
             free, position = free + steps * step, position + steps

@@ -35,10 +35,12 @@ class LogitProcessor(ABC):
     `begin` comes first, once. Then the output grows by `push` and shrinks by `pop`, as draft tokens are tried and taken
     back. A processor that does not depend on the text needs `process` only.
 
-    One that `limits` texts forbids tokens whatever their logits, and so can say without a row what may come next.
+    One that `limits` texts forbids tokens whatever their logits, and so can say without a row what may come next. One
+    that `forces` tokens may know one that alone can come next.
     """
 
     limits: ClassVar[bool] = False
+    forces: ClassVar[bool] = False
 
     def begin(self, prompt: Sequence[int]) -> None:  # noqa: B027, as it is optional
         """Take in the prompt."""
@@ -213,16 +215,19 @@ class ProcessorChain:
 
     def commit(self, text: Sequence[int]) -> None:
         """Follow the committed `text`, prompt included, which only grows from call to call."""
-        if len(text) == self._followed:
-            return
-        self._try([])
-        if not self._followed:
-            for processor in self._processors:
-                processor.begin(text[: self.prompt_len])
-            self._followed = self.prompt_len
-        for token in text[self._followed :]:
+        for token in self.new_in(text):
             self._push(token)
         self._followed = len(text)
+
+    def new_in(self, text: Sequence[int]) -> Sequence[int]:
+        """The tokens of `text` behind the prompt and those that were committed, which nothing is tried behind now."""
+        if len(text) > self._followed:
+            self._try([])
+            if not self._followed:
+                for processor in self._processors:
+                    processor.begin(text[: self.prompt_len])
+                self._followed = self.prompt_len
+        return text[self._followed :]
 
     def process(self, row: Row, drafts: Sequence[int] = ()) -> Logits:
         """The processed `row`, which follows the committed text and `drafts`: a new array, float32 of shape (vocab,).
@@ -244,6 +249,11 @@ class ProcessorChain:
         """The token that alone can follow the committed text and `drafts`; None: there are several."""
         self._try(list(drafts))
         return next((token for each in self._processors if (token := each.only()) is not None), None)
+
+    @property
+    def forces(self) -> bool:
+        """Whether there may be places where one token alone can follow."""
+        return any(each.forces for each in self._processors)
 
     def certain(self, most: int) -> list[int]:
         """The tokens that follow the committed text for certain, at most `most`: each is the only one that can."""

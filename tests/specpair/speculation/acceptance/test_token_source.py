@@ -9,6 +9,7 @@ from specpair.speculation.acceptance.token_source import (
     SELF_CONTINUED,
     Round,
     TokenSource,
+    forced_before,
     last_round,
     marks_of,
     passes,
@@ -79,3 +80,8 @@ def test_rounds_are_found_again(passes: list[tuple[int, int] | None]) -> None:
     sources = [TokenSource.of(mark) for mark in marks if mark != ELSEWHERE]
     assert sources.count(ACCEPTED) == sum(each.accepted for each in expected)
     assert sources.count(RECOVERED) + sources.count(BONUS) == len(expected)
+
+
+@pytest.mark.parametrize(("marks", "end", "found"), [("", 0, 0), ("tff", 3, 2), ("tffb", 4, 0), ("ff", 2, 2)])
+def test_forced_tokens_right_before_a_place(marks: str, end: int, found: int) -> None:
+    assert forced_before(split(marks), end) == found

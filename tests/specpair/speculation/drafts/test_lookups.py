@@ -79,3 +79,31 @@ def test_processors_that_only_change_logits_limit_nothing() -> None:
     late = Lookups(2, limits=following([EndsLater({5}, 3)], 2, limits=True))
     late.follow([1, 2])
     assert not late.allows(5, [7, 7]) and late.allows(5, [7, 7, 7]) and late.allows(6, [])
+
+
+class Keys(Ascending):
+    """Behind an even token, its successor alone may stand, up to the next multiple of 10."""
+
+    forces = True
+
+    def allows(self, token: int) -> bool:
+        return True
+
+    def only(self) -> int | None:
+        return self.output[-1] + 1 if self.output and self.output[-1] % 10 else None
+
+
+def test_what_is_found_behind_forced_tokens_is_less_likely() -> None:
+    """Nine tokens of the text agree with the prediction, eight of which the grammar forced; so do they in a draft."""
+    prediction = [*range(11, 21), 77]
+
+    def chance(limits: ProcessorChain | None, committed: int) -> float:
+        text = CommittedText([1, 2], frozenset(), Lookups(2, prediction=prediction, limits=limits))
+        text.commit(prediction[:committed])
+        text.look_up(11 - committed, (), always=True)
+        last = text.tree.main()[-1]
+        assert (last.token, last.source) == (77, DraftSource.PREDICTION)
+        return last.confidence
+
+    for committed in (1, 5, 10):
+        assert chance(following([Keys()], 2, limits=True), committed) < chance(None, committed)

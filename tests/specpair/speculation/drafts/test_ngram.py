@@ -112,3 +112,11 @@ def test_confidence_after_a_long_prompt_comes_from_its_last_tokens() -> None:
         in_turn.add(index.predict())
     assert len(at_once) == 1
     assert len(in_turn) == 2, "earlier tokens count where they were added on their own"
+
+
+def test_matching_tokens_that_could_not_be_others_say_nothing() -> None:
+    index = index_of([9, 1, 2, 3, 4, 5, 6, 7, 50])
+    found = [index.predict([9, 1, 2, 3, 4, 5, 6, 7], forced) for forced in (0, 4, 7, 20)]
+    assert all(each is not None and each.token == 50 for each in found)
+    chances = [each.confidence for each in found if each is not None]
+    assert chances == sorted(chances, reverse=True) and chances[0] > chances[1] > chances[2] == chances[3]

@@ -160,3 +160,12 @@ def test_the_work_of_a_token_does_not_grow_with_the_prediction(kinds: int) -> No
     predicted = Counting(source(20_000, 1, kinds), 0)
     predicted.extend(source(500, 2, kinds))
     assert predicted.compared <= 500 * 24
+
+
+def test_agreeing_tokens_that_could_not_be_others_say_nothing() -> None:
+    prediction = [*range(40)]
+    predicted = PredictedOutput(prediction, 0)
+    found = [predicted.predict(prediction[:20], forced) for forced in (0, 10, 24, 50)]
+    assert all(each is not None and each[0] == prediction[20] for each in found)
+    chances = [each[1] for each in found if each is not None]
+    assert chances[0] > chances[1] > chances[2] == chances[3]

@@ -1,11 +1,13 @@
 """The controller decides what to draft and when to send it, from the events that it is given."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from specpair.speculation.draft import Draft
+from specpair.speculation.draft import Draft, DraftSource
+from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.controller import SpeculationController
@@ -13,6 +15,8 @@ from specpair.speculation.policy.rejection_policy import RejectionPolicy
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule
 from specpair.speculation.policy.timing import LatencyModel
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
+from specpair.speculation.sampling.row_changes import LogitProcessor, following
+from specpair.speculation.sampling.top_logits import Logits
 
 ALL = Mechanisms()
 WAITING = replace(ALL, self_continue=False)
@@ -464,3 +468,92 @@ def test_verifier_that_waits_for_a_slow_draft_step_is_told_to_self_continue() ->
     assert controller.next_draft(wake - 0.01) is None
     report = controller.next_draft(wake)
     assert report is not None and report.draft.ids == [] and report.policy.self_continue
+
+
+class KeysOnly(LogitProcessor):
+    """Lets three tokens follow each multiple of 100 in one way only."""
+
+    limits: ClassVar[bool] = True
+    forces: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        self.tokens = [*prompt]
+
+    def push(self, token: int) -> None:
+        self.tokens.append(token)
+
+    def pop(self, token: int) -> None:
+        self.tokens.pop()
+
+    def process(self, row: Logits) -> None:
+        raise AssertionError("a controller has no logits")
+
+    def only(self) -> int | None:
+        last = self.tokens[-1]
+        return last + 1 if last >= 100 and last % 100 < 3 else None
+
+
+def _under_a_grammar(mechanisms: Mechanisms, **options: Any) -> SpeculationController:
+    chain = following([KeysOnly()], 3, limits=True)
+    return _controller(mechanisms, lookups=Lookups(3, limits=chain), **options)
+
+
+def _first_draft(controller: SpeculationController) -> tuple[InFlightDraft, int]:
+    """The first draft in lockstep, for which a model drafts multiples of 100, and how many draft steps it took."""
+    now, steps = 0.0, 0
+    while (sent := controller.next_draft(now)) is None:
+        assert controller.next_step(now) is not None
+        steps += 1
+        now += 0.002
+        controller.drafted([Proposal(100 * steps, 0.99)], 1, now)
+    return sent, steps
+
+
+def test_what_a_grammar_determines_takes_no_draft_step_and_does_not_count() -> None:
+    _, usual = _first_draft(_controller(LOCKSTEP))
+    sent, steps = _first_draft(_under_a_grammar(LOCKSTEP))
+    assert steps == usual
+    assert sent.draft.ids == [100 * step + more for step in range(1, steps + 1) for more in range(4)]
+    assert [token.source for token in sent.draft].count(DraftSource.GRAMMAR) == 3 * steps
+
+
+def test_the_executor_does_not_continue_where_a_grammar_may_determine_the_next_token() -> None:
+    for controller, onward in ((_controller(), True), (_under_a_grammar(WAITING), False)):
+        step = controller.next_step(0.0)
+        assert step is not None
+        controller.next_step(0.0)
+        assert (step.until > len(step.tails[0])) is onward
+
+
+def test_the_time_of_a_pass_is_that_of_the_forced_tokens_that_it_read_too() -> None:
+    latencies = _latencies()
+    controller = _controller(LOCKSTEP, latencies, length=2)
+    before = latencies.verify(0)
+    _draft(controller, 0.0)
+    _draft(controller, 0.0)
+    sent = _sent(controller, 0.0)
+    wide = latencies.verify(12)
+    controller.answered(sent, 2, 0.0, wide, 0.1, forced=10)
+    assert latencies.verify(0) == pytest.approx(before)
+    controller.self_continued(latencies.verify(7), forced=7)
+    assert latencies.verify(0) == pytest.approx(before)
+
+
+@pytest.mark.parametrize(("confidence", "drafts"), [(0.9, True), (0.1, False)])
+def test_behind_many_forced_tokens_something_is_drafted_only_where_the_text_likely_comes_there(
+    confidence: float, drafts: bool
+) -> None:
+    """Reading them takes the draft model as long as a pass takes the verifier."""
+    latencies = _latencies()
+    latencies.read(3, 1, 0.002 + latencies.verify(0))
+    controller = _under_a_grammar(ALL, latencies=latencies)
+    step = controller.next_step(0.0)
+    assert step is not None
+    controller.drafted([Proposal(100, confidence)], 1, 0.002)
+    sent = controller.next_draft(0.002)
+    step = controller.next_step(0.002)
+    assert (step is not None) is drafts, sent
+    assert step is None or step.tails == [[100, 101, 102, 103]]

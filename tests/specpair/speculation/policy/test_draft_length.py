@@ -178,3 +178,33 @@ def test_drafts_ready_after_a_rejection_raise_the_rate() -> None:
     costs = _costs(8.0, 10.0, 50.0, 1.0)
     rates = [prospects(costs, _steady(0.8), PIPELINED, ready).rate for ready in (0.0, 0.5, 1.0)]  # type: ignore[arg-type]
     assert rates == sorted(rates) and rates[2] > 1.1 * rates[0]
+
+
+@examples(200)
+@given(
+    path=st.lists(st.tuples(st.floats(0.05, 0.99), st.integers(0, 4)), min_size=1, max_size=4),
+    wider=st.floats(0.001, 1.0),
+    price=st.floats(0.01, 3.0),
+)
+def test_what_is_sent_under_a_grammar_is_worth_most(path: list[tuple[float, int]], wider: float, price: float) -> None:
+    """A path of draft tokens with a chance, each with forced ones behind it, against all outcomes of each length.
+
+    A forced token is committed with the one before it, and read by this pass or the next one.
+    """
+    forced = [each for _, run in path for each in (False, *[True] * run)]
+    chances = _chances([each for chance, run in path for each in (chance, *[1.0] * run)])
+
+    def value(sent: int) -> float:
+        tokens = later = 0.0
+        for accepted in range(sent + 1):
+            exactly = chances[accepted] - (chances[accepted + 1] if accepted < sent else 0.0)
+            run = 0
+            while accepted == sent and sent + run < len(forced) and forced[sent + run]:
+                run += 1
+            tokens += exactly * (accepted + max(1, run))
+            later += exactly * max(0, run - 1)
+        return tokens - 1.0 - price * wider * (sent + later)
+
+    costs = Costs(1.0, 0.0, tuple(5.0 + wider * drafts for drafts in range(2 * len(forced) + 2)))
+    count = worth_sending(costs, chances, 0, len(forced), price, forced)  # type: ignore[arg-type]
+    assert value(count) == pytest.approx(max(value(sent) for sent in range(len(forced) + 1)), abs=1e-9)

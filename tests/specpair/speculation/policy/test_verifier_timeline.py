@@ -215,3 +215,27 @@ def test_verifier_is_late_when_half_a_step_overdue() -> None:
     assert [self_continuing.is_late(now) for now in (100.0, 170.0, 180.0)] == [False, False, True]
     _sent(asked, 100.0, 7, 3)
     assert [asked.is_late(now) for now in (100.0, 195.0, 205.0)] == [False, False, True]
+
+
+def test_the_next_pass_reads_the_forced_tokens() -> None:
+    timeline = _timeline()
+    timeline.news(12, 100.0, forced=5)
+    _sent(timeline, 100.0, 12, 3)  # arrives at 110, is judged with them at 110 + 66
+    assert _start(timeline, 105.0) == (176.0, 16)
+    _sent(timeline, 120.0, 12, 6)  # two tokens beyond the first draft and its bonus token, and nothing forced: 176 + 54
+    assert _start(timeline, 130.0) == (230.0, 19)
+
+
+def test_a_step_reads_the_forced_tokens_and_the_one_after_it_does_not() -> None:
+    timeline = _timeline(self_continue=True)
+    timeline.news(12, 100.0, forced=5)  # steps from 90 to 150, to 200, …
+    assert timeline.starts([101.0, 141.0], 101.0) == [(150.0, 13), (200.0, 14)]
+    assert not timeline.is_late(180.0)
+
+
+def test_a_draft_that_brings_nothing_new_leaves_the_forced_tokens_unread() -> None:
+    timeline = _timeline()
+    timeline.news(12, 100.0, forced=5)
+    _sent(timeline, 100.0, 7, 3)
+    _sent(timeline, 100.0, 12, 3)
+    assert _start(timeline, 105.0) == (176.0, 16)
