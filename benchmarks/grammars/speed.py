@@ -3,9 +3,10 @@
 Method. A verifier serves the target and the draft model, and the pair drafts with the same file here, a thread each.
 The ten questions of `benchmarks.grammars.tasks` show the form of their answer, go through the chat template (if there
 is one), and are answered in each mode with the grammar and without, by turns, `--runs` times at each temperature. All
-prompts are cold. Rates are of the tokens behind the first one, and of the time from it to the last one. With the
-grammar an answer has other tokens than without (no spaces for looks, no fence around it), so the second ratio is of the
-times of whole answers, their prompts included. Answers without the grammar are counted as valid where they are JSON
+prompts are cold. Rates are of the tokens behind the first one, and of the time to the last one from when the first one
+comes without the grammar: what the grammar takes before it counts, too. With the grammar an answer has other tokens
+than without (no spaces for looks, no fence around it), so the second ratio is of the times of whole answers, their
+prompts included. Answers without the grammar are counted as valid where they are JSON
 that is valid under the schema, and nothing else but a fence.
 
     python -m benchmarks.grammars.speed [--target BF16.gguf --draft SMALL.gguf] [--runs 1] [--modes target remote fused]
@@ -38,7 +39,6 @@ FLAGS = {
 
 class _Answer(NamedTuple):
     tokens: int
-    writing: float  # seconds from the first to the last
     seconds: float  # from the request to the last token
     first: float  # seconds until the first token
     valid: bool
@@ -80,8 +80,7 @@ def _answer(pair: Pair, task: Task, how: Options) -> _Answer:
         valid = jsonschema_rs.is_valid(task.schema, json.loads(done.text.removeprefix("```json").removesuffix("```")))
     except ValueError:
         valid = False
-    writing, first = (stats.total_ms - stats.ttft_ms) / 1e3, stats.ttft_ms / 1e3
-    return _Answer(stats.generated_tokens, writing, took, first, valid, stats.report("")["from_grammar"])
+    return _Answer(stats.generated_tokens, took, stats.ttft_ms / 1e3, valid, stats.report("")["from_grammar"])
 
 
 def _pairs(answers: Any, mode: str, temperature: float, names: Any) -> tuple[list[_Answer], list[_Answer]]:
@@ -98,7 +97,10 @@ def _row(mode: str, *groups: tuple[list[_Answer], list[_Answer]]) -> str:
 
 def _compared(kept: list[_Answer], free: list[_Answer]) -> str:
     """A line about the answers with the grammar and those without."""
-    rate, other = (sum(each.tokens - 1 for each in some) / sum(each.writing for each in some) for some in (kept, free))
+    prompts = sum(each.first for each in free)
+    rate, other = (
+        sum(each.tokens - 1 for each in some) / (sum(each.seconds for each in some) - prompts) for some in (kept, free)
+    )
     time_of = sum(each.seconds for each in kept) / sum(each.seconds for each in free)
     later = median(each.first for each in kept) - median(each.first for each in free)
     return (
