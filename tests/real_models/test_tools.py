@@ -15,7 +15,6 @@ pytestmark = pytest.mark.engine("real")
 
 FUNCTIONS = [each["function"] for each in TOOLS]
 LIMIT = 100  # tokens of a reply
-SHORT = {"max_tokens": LIMIT, "temperature": 0}
 ONE = {"parallel_tool_calls": False}
 Json = dict[str, Any]
 
@@ -39,7 +38,8 @@ class Chat:
         self.items.append({"role": "user", "content": question})
 
     def ask(self, choice: str) -> Reply:
-        given: Any = {"model": "", "messages": self.items, "tools": TOOLS, "tool_choice": choice, **SHORT, **ONE}
+        given: Any = {"model": "", "messages": self.items, "tools": TOOLS, "tool_choice": choice, **ONE}
+        given |= {"max_tokens": LIMIT, "temperature": 0}
         if self._stream:
             with self._client.chat.completions.stream(**given) as stream:
                 message: Any = stream.get_final_completion().choices[0].message
@@ -111,7 +111,7 @@ class Messages:
         ]
         how = {"type": "none"} if choice == "none" else {"type": "any", "disable_parallel_tool_use": True}
         given: Any = {"model": "", "system": SYSTEM, "messages": self._items, "tools": tools, "tool_choice": how}
-        given |= SHORT
+        given |= {"max_tokens": LIMIT, "extra_body": {"temperature": 0}}  # the client has it no longer
         if self._stream:
             with self._client.messages.stream(**given) as stream:
                 message: Any = stream.get_final_message()
