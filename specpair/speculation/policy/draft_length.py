@@ -227,15 +227,11 @@ def worths(
     for drafts in range(1, min(len(chances) - 1 - since, most) + 1):
         at = since + drafts
         chance, behind = chances[at], runs[at] if at < len(runs) else 0
-        if at > len(forced) or not forced[at - 1]:
-            gain += chance * max(1, behind)
-            if behind:  # the next pass reads those that this one does not
-                gain -= chance * price * (latencies.cost(drafts + behind - 1) - latencies.cost(drafts))
-        elif behind:
-            gain += chance * price * (latencies.cost(drafts) - latencies.cost(drafts - 1))
-        else:
-            gain += chance
-        each.append(gain - given * (latencies.cost(drafts) - plain))
+        is_forced = at <= len(forced) and forced[at - 1]
+        gain += chance * (not behind if is_forced else max(1, behind))
+        # The next pass reads those of the run behind that this one does not, as it reads one token in any case.
+        later = chance * price * (latencies.cost(drafts + behind - 1) - latencies.cost(drafts)) if behind else 0.0
+        each.append(gain - later - given * (latencies.cost(drafts) - plain))
     return list(accumulate(each, max))
 
 
