@@ -12,8 +12,10 @@ resident set: when idle, at its peak during the case, and two seconds after.
     keys               20 bodies at once, each with 25,000 parameters that there are not
     texts              20 bodies of 4 MB at once: one long text
     longest prompts    100 prompts as long as the context may hold by their bytes
-    schemas            40 texts under schemas of 250,000 characters, of which no two are alike
-    expressions        100 texts under regular expressions whose masks take long
+    schemas            40 texts under schemas of 250,000 characters, of which no two are alike, four at a time
+    schemas at once    40 of them at once
+    bodies at once     40 texts at once without a schema, in bodies of the same length
+    expressions        100 texts under regular expressions whose masks take long, four at a time
     choices            1,024 choices: 8 requests of 128 texts each, sent again while there is no place
     unread streams     8 streams of 128 texts each, up to 200 tokens long, that nobody reads
     slow readers       100 connections that ask for the vocabulary ten times each, and read nothing
@@ -25,6 +27,7 @@ import http.client
 import json
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -37,16 +40,18 @@ from urllib.parse import urlsplit
 
 from benchmarks.harness.report import Report, options_of
 from drafter_client import DraftModel, LoadOptions, Options, Pair
+from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.serve.app import create_app
 from specpair.child_processes.children import child
 from specpair.child_processes.serving import Server, serve, verifier
+from specpair.command_line.start import keep_loaded_objects
 from specpair.speculation.sampling.processors import MOST_BIASES
 
 _SECONDS, _REST = 5.0, 2.0  # of a case without an end; after each case
 _EVERY = 0.01  # seconds between two pings
 _MEGABYTES = 4 * 1024 * 1024 - 64
 _GET = b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-_CASE = "import sys; from benchmarks.bounds import CASES; CASES[sys.argv[1]](sys.argv[2])"
+_CASE = "import os, sys; os.nice(19); from benchmarks.bounds import CASES; CASES[sys.argv[1]](sys.argv[2])"
 
 
 def main() -> None:
@@ -78,11 +83,14 @@ def _served(end: str) -> Iterator[Server]:
 
 
 def drafter() -> object:
-    """The application of `drafter serve`, for `_served`."""
+    """The application of `drafter serve`, for `_served`, as its program runs it."""
     import os
 
+    sys.setswitchinterval(SWITCH_INTERVAL)
     pair = Pair(os.environ["BOUNDS_VERIFIER"], DraftModel(engine=LoadOptions(threads=1)), texts=4)
-    return create_app(pair, Options(), texts=4, queue=16)
+    app = create_app(pair, Options(), texts=4, queue=16)
+    keep_loaded_objects()
+    return app
 
 
 def _until_ready(server: Server) -> None:
@@ -143,11 +151,17 @@ def _endless(first: bytes, more: bytes, url: str) -> None:
         list(pool.map(send, range(4)))
 
 
-def _at_once(count: int, path: str, body: Callable[[], bytes], url: str, *, again: bool = False) -> None:
-    """Send so many requests at once, and wait for the replies. `again`: try again while there is no place."""
+def _at_once(
+    count: int, path: str, body: Callable[[], bytes], url: str, *, again: bool = False, each: int | None = None
+) -> None:
+    """Send so many requests, and wait for the replies. `again`: try again while there is no place.
 
-    def send(_: int) -> None:
-        content = body()
+    `each`: requests under way at a time; None: all.
+    """
+
+    bodies = [body() for _ in range(count)]  # before, as to make them takes of these cores
+
+    def send(content: bytes) -> None:
         connection = http.client.HTTPConnection(*_address(url), timeout=120)
         with suppress(OSError, http.client.HTTPException):
             while True:
@@ -159,8 +173,8 @@ def _at_once(count: int, path: str, body: Callable[[], bytes], url: str, *, agai
                 time.sleep(_EVERY)
         connection.close()
 
-    with ThreadPoolExecutor(count) as pool:
-        list(pool.map(send, range(count)))
+    with ThreadPoolExecutor(each or count) as pool:
+        list(pool.map(send, bodies))
 
 
 def _unread(count: int, seconds: float, request: Callable[[], bytes], url: str) -> None:
@@ -202,11 +216,17 @@ _numbers = count()
 
 
 def _schema() -> bytes:
-    names = (f"property {number} of {next(_numbers)}" for number in range(800))
-    nested = {"type": "object", "properties": {name: {"type": "string", "pattern": f"^.*{name}$"} for name in names}}
-    return json.dumps(
-        {"prompt": "def main(", "max_tokens": 8, "json_schema": {"type": "array", "prefixItems": [nested]}}
-    ).encode()
+    schema = {"type": "array", "prefixItems": [_wide_object() for _ in range(4)]}
+    return json.dumps({"prompt": "def main(", "max_tokens": 8, "json_schema": schema}).encode()
+
+
+def _wide_object() -> dict[str, object]:
+    names = (f"property {number} of {next(_numbers)}" for number in range(750))
+    return {"type": "object", "properties": {name: {"type": "string", "pattern": f"^.*{name}$"} for name in names}}
+
+
+def _long() -> bytes:
+    return json.dumps({"prompt": "def main(", "max_tokens": 8, "user": "x" * len(_schema())}).encode()
 
 
 def _expression() -> bytes:
@@ -229,8 +249,10 @@ CASES: dict[str, Callable[[str], None]] = {
     "keys": partial(_at_once, 20, _COMPLETIONS, _keys),
     "texts": partial(_at_once, 20, _COMPLETIONS, lambda: _prompt(_TEXT * (_MEGABYTES // len(_TEXT) - 10))),
     "longest prompts": partial(_at_once, 100, _COMPLETIONS, lambda: _prompt(_TEXT * 1500)),
-    "schemas": partial(_at_once, 40, _COMPLETIONS, _schema),
-    "expressions": partial(_at_once, 100, _COMPLETIONS, _expression),
+    "schemas": partial(_at_once, 40, _COMPLETIONS, _schema, each=4),
+    "schemas at once": partial(_at_once, 40, _COMPLETIONS, _schema),
+    "bodies at once": partial(_at_once, 40, _COMPLETIONS, _long),
+    "expressions": partial(_at_once, 100, _COMPLETIONS, _expression, each=4),
     "choices": partial(_at_once, 8, _COMPLETIONS, _choices, again=True),
     "unread streams": partial(_unread, 8, 4 * _SECONDS, _stream),
     "slow readers": partial(

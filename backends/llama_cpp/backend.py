@@ -28,7 +28,8 @@ from specpair.engines.load_options import MOST_SLOTS, LoadOptions
 _ONE_KERNEL = lib.LLAMA_FTYPE_MOSTLY_Q8_0, lib.LLAMA_FTYPE_MOSTLY_Q4_0
 
 _TILE = 64  # rows from which on flash attention on CPUs sums in float32 tiles; fewer take another kernel
-_ROWS = 16  # multiplication takes repacked weights by groups of 4 to 16 rows; the rows behind them take another kernel
+# Multiplication takes repacked weights by groups of 4 rows, AMX by tiles of 16; the rows behind take another kernel.
+_ROWS = 16 if b"AMX_INT8 = 1" in lib.llama_print_system_info() else 4
 
 
 class LlamaBackend(Backend):

@@ -106,7 +106,7 @@ def _schema(text: str) -> str:
     schema = json.loads(text)
     if (most := widest(schema)) > _MOST_PROPERTIES:
         raise ValueError(f"an object has {most} properties, at most {_MOST_PROPERTIES} are taken")
-    return LLMatcher.grammar_from_json_schema({} if schema is True else schema, defaults=ONE_LINE)
+    return LLMatcher.grammar_from_json_schema("{}" if schema is True else text, defaults=ONE_LINE)
 
 
 def _choices(text: str) -> str:

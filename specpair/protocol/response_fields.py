@@ -23,6 +23,7 @@ from specpair.protocol.times import seconds
 from specpair.speculation.acceptance.explain import Decision
 from specpair.speculation.acceptance.token_source import PATTERN, split
 from specpair.speculation.sampling import gumbel
+from specpair.speculation.sampling.grammar import GRAMMARS
 from specpair.speculation.sampling.logprobs import TokenLogprobs
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
@@ -131,7 +132,8 @@ class TimedResponse(Response):
         return seconds(self.timing.forward_ms)
 
 
-_REPORTED = (*options_of(Sampling), "strategy", "threshold")
+_OF_SAMPLING = tuple(name for name in options_of(Sampling) if name not in GRAMMARS)  # which are long, and known
+_REPORTED = (*_OF_SAMPLING, "strategy", "threshold")
 if TYPE_CHECKING:
 
     class _WithSampling(Response):
@@ -141,13 +143,13 @@ else:
     _WithSampling = create_model(
         "_WithSampling",
         __base__=Response,
-        **request_fields(Sampling, required=("seed", "temperature", "top_k", "top_p")),
+        **request_fields(Sampling, _OF_SAMPLING, required=("seed", "temperature", "top_k", "top_p")),
         **request_fields(TextSpec, ("strategy", "threshold"), required=("strategy",)),
     )
 
 
 class SamplingReport(_WithSampling):
-    """How the target's tokens are drawn."""
+    """How the target's tokens are drawn. A grammar is not repeated."""
 
     noise: Noise
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from specpair.openai_api.messages.objects import Object
+from specpair.speculation.sampling.grammar import CheckedSchema, schema_check
 
 FormatType = Annotated[
     Literal["text", "json_object", "json_schema"], Field(description="text, json_object, json_schema.")
@@ -18,7 +19,9 @@ class JsonSchemaFormat(Object):
 
     name: Annotated[str | None, Field(max_length=256, description="Has no effect.")] = None
     description: Annotated[str | None, Field(description="Has no effect.")] = None
-    schema_: Annotated[dict[str, Any] | None, Field(alias="schema", description="The JSON Schema.")] = None
+    schema_: Annotated[dict[str, Any] | None, schema_check(), Field(alias="schema", description="The JSON Schema.")] = (
+        None
+    )
     strict: Annotated[bool | None, Field(description="Has no effect: the text is valid all the same.")] = None
 
 
@@ -28,7 +31,9 @@ class ResponseFormat(Object):
     type: FormatType
     json_schema: Annotated[JsonSchemaFormat | None, Field(description="With json_schema: the schema.")] = None
     schema_: Annotated[
-        dict[str, Any] | None, Field(alias="schema", description="The schema, as llama-server takes it.")
+        dict[str, Any] | None,
+        schema_check(),
+        Field(alias="schema", description="The schema, as llama-server takes it."),
     ] = None
 
     @model_validator(mode="after")
@@ -67,9 +72,10 @@ class StructuredOutputs(Object):
     @classmethod
     def _read(cls, given: Any) -> Any:
         try:
-            return json.loads(given) if isinstance(given, str) else given
+            schema = json.loads(given) if isinstance(given, str) else given
         except (ValueError, RecursionError):
             raise ValueError("this is not JSON") from None
+        return CheckedSchema(schema) if isinstance(schema, dict) else schema
 
     @property
     def options(self) -> dict[str, Any]:

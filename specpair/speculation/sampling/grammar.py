@@ -35,26 +35,61 @@ class GrammarText(NamedTuple):
     after: str = ""
 
 
+class CheckedSchema(dict[str, Any]):
+    """A JSON Schema that was checked, with its text: to write a large one takes milliseconds each time.
+
+    Raises ValueError for one that is wrong.
+    """
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        super().__init__(schema)
+        self.text = _schema_text(self)
+
+
+def _schema_text(schema: Any) -> str:
+    try:
+        text = json.dumps(schema, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"json_schema is not JSON: {error}") from None
+    except RecursionError:
+        raise ValueError("json_schema is nested too deeply") from None
+    if len(text) > LONGEST_SCHEMA:
+        raise ValueError(f"json_schema has {len(text)} characters as JSON, at most {LONGEST_SCHEMA} are taken")
+    return text
+
+
 def _wrong_schema(schema: Any) -> str | None:
-    if schema is None:
+    if schema is None or isinstance(schema, CheckedSchema):
         return None
     if not isinstance(schema, Mapping | bool):
         return f"json_schema must be an object of JSON, or true for any JSON, got {type(schema).__name__}"
     try:
-        size = len(json.dumps(schema, allow_nan=False))
-    except (TypeError, ValueError) as error:
-        return f"json_schema is not JSON: {error}"
-    except RecursionError:
-        return "json_schema is nested too deeply"
-    if size > LONGEST_SCHEMA:
-        return f"json_schema has {size} characters as JSON, at most {LONGEST_SCHEMA} are taken"
+        _schema_text(schema)
+    except ValueError as error:
+        return str(error)
     return None
 
 
-def _schema_type() -> Any:
-    from pydantic import AfterValidator  # only here: an engine can be measured without
+def schema_check() -> Any:
+    """For the annotation of a pydantic field: its schema is checked once, and keeps its text."""
+    from pydantic import WrapValidator  # only here: an engine can be measured without
 
-    return Annotated[dict[str, Any] | bool | None, AfterValidator(_checked(_wrong_schema))]
+    def check(value: Any, validate: Any) -> Any:
+        if isinstance(value, CheckedSchema):
+            return value
+        given = validate(value)
+        if not isinstance(given, dict):
+            return given
+        try:
+            return CheckedSchema(given)
+        except ValueError as error:
+            raise ValueError(_without_name(error)) from None
+
+    return WrapValidator(check)
+
+
+def _schema_type() -> Any:
+    return Annotated[dict[str, Any] | bool | None, schema_check()]
 
 
 def _wrong_choices(choices: Any) -> str | None:
@@ -78,10 +113,14 @@ def _choices_type() -> Any:
 def _checked(wrong: Any) -> Any:
     def check(value: Any) -> Any:
         if (complaint := wrong(value)) is not None:
-            raise ValueError(complaint.partition(" ")[2])  # pydantic names the field
+            raise ValueError(_without_name(complaint))
         return value
 
     return check
+
+
+def _without_name(complaint: object) -> str:
+    return str(complaint).partition(" ")[2]  # pydantic names the field
 
 
 def _schema_in(text: str) -> Any:
@@ -158,7 +197,8 @@ class GrammarOptions(ProcessorOptions):
         """The grammar that is asked for; None: there is none."""
         for name in given_grammars(self):
             value = options_of(GrammarOptions)[name].to_json(getattr(self, name))
-            return GrammarText(name, value if isinstance(value, str) else json.dumps(value), self.grammar_after)
+            text = value.text if isinstance(value, CheckedSchema) else value
+            return GrammarText(name, text if isinstance(text, str) else json.dumps(text), self.grammar_after)
         return None
 
     def make(self, text: ProcessorContext) -> LogitProcessor | None:

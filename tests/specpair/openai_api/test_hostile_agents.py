@@ -68,7 +68,7 @@ def _format(schema: Any) -> Any:
 @pytest.mark.parametrize(
     ("given", "param"),
     [
-        (_format(MANY), "response_format"),
+        (_format(MANY), "response_format.json_schema.schema"),
         ({"tools": [_tool(MANY)]}, "messages"),
         ({"tools": [_tool(MANY)], "tool_choice": "required"}, "messages"),
         (_format(LOOP), "json_schema"),

@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from specpair.options.option import options_of
+from specpair.protocol.messages import GenerateRequest
 from specpair.speculation.sampling.grammar import (
     LONGEST_SCHEMA,
     MOST_CHOICES,
+    CheckedSchema,
     GrammarOptions,
     GrammarText,
     given_grammars,
@@ -85,6 +87,14 @@ def test_a_schema_that_is_nested_too_deeply_is_refused() -> None:
     assert OPTIONS["json_schema"].complaint(schema) == "json_schema is nested too deeply"
     while schema:  # taken apart, as the interpreter's own way would recurse
         schema = schema.popitem()[1]
+
+
+def test_a_schema_of_a_request_is_checked_once() -> None:
+    """To write a large one as JSON takes milliseconds, in which no other thread runs."""
+    spec = GenerateRequest.model_validate({"prompt": "a", "json_schema": {"type": "null"}}).spec
+    assert isinstance(spec.json_schema, CheckedSchema)
+    again = GenerateRequest.of(spec, prompt="b").spec
+    assert again.grammar_text is not None and again.grammar_text.text is spec.json_schema.text
 
 
 def test_values_are_read_from_texts() -> None:
