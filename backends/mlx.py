@@ -15,7 +15,7 @@ from mlx_lm.utils import load_model
 
 from backends.buckets import NARROW, Buckets, Launch
 from backends.hugging_face.folder import check_folder, model_name, read_json
-from backends.hugging_face.vocabulary import read_chat_template, read_vocabulary
+from backends.hugging_face.vocabulary import read_chat_templates, read_vocabulary
 from backends.machine import available_bytes, check_room, cores_to_use, slots_that_fit
 from specpair.engines.backend import Backend, Entry, Logits, Progress
 from specpair.engines.errors import EngineFailure, ModelLoadError
@@ -72,7 +72,8 @@ class MlxBackend(Backend):
                 f"{self.model_name} keeps its text in mlx-lm's {names}, which cannot roll back rejected "
                 "tokens: choose a model with full attention in every layer, or another engine"
             )
-        self.vocabulary, self.chat_template = read_vocabulary(folder, size), read_chat_template(folder)
+        self.vocabulary = read_vocabulary(folder, size)
+        self.take_chat_templates(read_chat_templates(folder))
         text = config.get("text_config") or config
         most = (text.get("sliding_window") if text.get("use_sliding_window", True) else None) or 2**31
         self.context_length = options.context_length or min(text.get("max_position_embeddings") or 4096, 4096, most)

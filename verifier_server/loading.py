@@ -16,6 +16,7 @@ from specpair.fairness import retry_after
 from specpair.grammar.of_text import prepare_grammars
 from specpair.protocol.errors import ModelFailed, ModelLoading
 from specpair.protocol.terminal_text import one_line, several_lines
+from verifier_server.chat_template import choose_chat_template
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.observer import EngineObserver
 from verifier_server.engine.pass_time import pass_cost
@@ -145,6 +146,7 @@ class Loader:
                 backend.context_length,
                 backend.kv_bytes / 2**20,
             )
+            choose_chat_template(backend, settings.chat_template)
             own_name = backend.model_name
             backend.model_name = settings.alias or own_name
             # Here, since both take a while, and the event loop must not wait for them.

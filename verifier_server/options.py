@@ -40,6 +40,13 @@ class VerifierOptions(AnswerOptions):
     backend: str = option(
         "llama_cpp", f"engine: {', '.join(SHOWN)}, or one of a plug-in", group=MODEL, placeholder="NAME"
     )
+    chat_template: str | None = option(
+        None,
+        "file with a chat template in Jinja, or the name of one in the model's files, as tool_use",
+        usually="the model's own",
+        group=MODEL,
+        placeholder="FILE",
+    )
     prefill_chunk: int = option(128, "tokens of prompts in a pass while other sessions are active", ge=1, group=ENGINE)
     draft_model: Path | None = option(
         None, "draft model for server-side drafting (mode fused)", usually="none", group=DRAFT, placeholder="PATH"

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 
 from backends.hugging_face import token_names
 from backends.hugging_face.folder import read_json
+from specpair.engines.backend import DEFAULT_TEMPLATE
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.vocabulary import Kind, Vocabulary
 
@@ -111,19 +112,23 @@ def read_vocabulary(folder: Path, size: int) -> HfVocabulary:
         raise ModelLoadError(f"{path} is no tokenizer that can be read: {error}") from error
 
 
-def read_chat_template(folder: Path) -> str | None:
-    """Read the chat template of the model in `folder`; None if it has none. Raises ModelLoadError."""
+def read_chat_templates(folder: Path) -> dict[str, str]:
+    """The chat templates of the model in `folder`, by name. Raises ModelLoadError."""
+    stated = read_json(folder / "tokenizer_config.json").get("chat_template")
+    listed = stated if isinstance(stated, list) else [{"name": DEFAULT_TEMPLATE, "template": stated}]
+    named = {each.get("name"): each.get("template") for each in listed if isinstance(each, dict)}
+    found = {name: each for name, each in named.items() if isinstance(name, str) and isinstance(each, str)}
+    further = sorted((folder / "additional_chat_templates").glob("*.jinja"))
+    found |= {file.stem: _read(file) for file in further}
     beside = folder / "chat_template.jinja"
-    if beside.is_file():
-        try:
-            return beside.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ModelLoadError(f"{beside} cannot be read: {error}") from None
-    template = read_json(folder / "tokenizer_config.json").get("chat_template")
-    if isinstance(template, list):  # several templates, each with a name
-        named = [each for each in template if isinstance(each, dict) and each.get("name") == "default"]
-        template = named[0].get("template") if named else None
-    return template if isinstance(template, str) else None
+    return found | ({DEFAULT_TEMPLATE: _read(beside)} if beside.is_file() else {})
+
+
+def _read(template: Path) -> str:
+    try:
+        return template.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelLoadError(f"{template} cannot be read: {error}") from None
 
 
 def _ids(field: str, stated: object) -> list[int]:

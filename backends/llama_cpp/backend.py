@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from backends.llama_cpp.library import lib, take_warnings
-from backends.llama_cpp.metadata import check_generates
+from backends.llama_cpp.metadata import chat_templates, check_generates
 from backends.llama_cpp.model import KV_TYPES, kv_bytes_per_token, load_model
-from backends.llama_cpp.vocabulary import LlamaVocabulary, chat_template, check_gguf
+from backends.llama_cpp.vocabulary import LlamaVocabulary, check_gguf
 from backends.llama_cpp.widths import ONE_PATH, equal_up_to
 from backends.machine import available_bytes, check_room, slots_that_fit, threads_for
 from specpair.engines.backend import Backend, Entry, Logits, Progress
@@ -56,7 +56,7 @@ class LlamaBackend(Backend):
             self.model_name = path.stem
             check_generates(self._model, self.model_name)
             self.vocabulary = LlamaVocabulary(self._model)
-            self.chat_template = chat_template(self._model)
+            self.take_chat_templates(chat_templates(self._model))
             trained = lib.llama_model_n_ctx_train(self._model)
             self.context_length = options.context_length or min(trained, 4096)
             token_bytes = kv_bytes_per_token(self._model, options.kv_type)

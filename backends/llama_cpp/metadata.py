@@ -1,10 +1,14 @@
 """What a GGUF file states about its model, and whether such a model generates text."""
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 from backends.generators import NoGenerator
 from backends.llama_cpp.library import lib
+from specpair.engines.backend import DEFAULT_TEMPLATE
+
+_TEMPLATE = "tokenizer.chat_template"
 
 
 def stated(model: Any, key: str) -> str | None:
@@ -31,7 +35,20 @@ def check_generates(model: Any, name: str) -> None:
     raise NoGenerator(name, sign)
 
 
+def chat_templates(model: Any) -> dict[str, str]:
+    """The chat templates of a loaded model, by name."""
+    keys = [_text(lib.llama_model_meta_key_by_index, model, at) for at in range(lib.llama_model_meta_count(model))]
+    names = [key.removeprefix(f"{_TEMPLATE}.") for key in keys if key is not None and key.startswith(f"{_TEMPLATE}.")]
+    found = {name: lib.llama_model_chat_template(model, name.encode()) for name in names}
+    found |= {DEFAULT_TEMPLATE: lib.llama_model_chat_template(model, None)}
+    return {name: template.decode() for name, template in found.items() if template}
+
+
 def _value(model: Any, key: str) -> str | None:
+    return _text(lib.llama_model_meta_val_str, model, key.encode())
+
+
+def _text(read: Callable[..., int], model: Any, which: bytes | int) -> str | None:
     text = ctypes.create_string_buffer(256)
-    found = lib.llama_model_meta_val_str(model, key.encode(), text, len(text))
+    found = read(model, which, text, len(text))
     return text.value.decode(errors="replace") if found >= 0 else None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.llama_cpp.library import lib, take_warnings
-from backends.llama_cpp.metadata import check_generates
+from backends.llama_cpp.metadata import chat_templates, check_generates
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.vocabulary import Kind, Vocabulary
 
@@ -57,8 +57,8 @@ class LlamaVocabulary(Vocabulary):
         return Kind.ORDINARY
 
 
-def read_gguf_vocabulary(path: Path) -> tuple[LlamaVocabulary, str | None]:
-    """Read the vocabulary and the chat template of a GGUF file, but not its weights. Raises ModelLoadError."""
+def read_gguf_vocabulary(path: Path) -> tuple[LlamaVocabulary, dict[str, str]]:
+    """Read the vocabulary and the chat templates of a GGUF file, but not its weights. Raises ModelLoadError."""
     check_gguf(path)
     params = lib.llama_model_default_params()
     params.vocab_only = True
@@ -67,7 +67,7 @@ def read_gguf_vocabulary(path: Path) -> tuple[LlamaVocabulary, str | None]:
     if not model:
         raise ModelLoadError(f"llama.cpp could not read the vocabulary of {path}: {take_warnings()}")
     check_generates(model, path.stem)
-    return LlamaVocabulary(model), chat_template(model)
+    return LlamaVocabulary(model), chat_templates(model)
 
 
 def check_gguf(path: Path | None) -> Path:
@@ -82,9 +82,3 @@ def check_gguf(path: Path | None) -> Path:
         if file.read(4) != b"GGUF":
             raise ModelLoadError(f"{path} is not a GGUF file: it does not begin with the letters GGUF")
     return path
-
-
-def chat_template(model: Any) -> str | None:
-    """The chat template of a loaded model; None if it has none."""
-    template = lib.llama_model_chat_template(model, None)
-    return template.decode() if template else None

@@ -77,12 +77,12 @@ class NeuronLegacyBackend(Backend):
             claim(self.devices)
             neuron = import_neuron("transformers_neuronx", LEGACY_REQUIREMENTS)
             from backends.hugging_face.vocabulary import (  # needs tokenizers, a dependency of transformers-neuronx
-                read_chat_template,
+                read_chat_templates,
                 read_vocabulary,
             )
 
             self.vocabulary = read_vocabulary(checkpoint.folder, checkpoint.vocabulary_size)
-            self.chat_template = read_chat_template(checkpoint.folder)
+            self.take_chat_templates(read_chat_templates(checkpoint.folder))
             self._torch = import_module("torch")  # a dependency of transformers-neuronx, too
             report(_READ)
             self._build(neuron, checkpoint, dtype, options, report)

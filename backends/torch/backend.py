@@ -85,7 +85,8 @@ class TorchBackend(Backend):
         with torch.no_grad():
             one = torch.zeros(1, 1, dtype=torch.int64, device=self._device)
             layers = layer_shapes(lambda probe: logits_of(model, one, one, masks.of(one, 1), probe), self.model_name)
-        self.vocabulary, self.chat_template = load_vocabulary(options.model, _ids(model))
+        self.vocabulary, templates = load_vocabulary(options.model, _ids(model))
+        self.take_chat_templates(templates)
         if self.vocabulary.size > _ids(model):
             raise ModelLoadError(f"{self.model_name} has {_ids(model)} ids, its vocabulary {self.vocabulary.size}")
         token_bytes = sum(layer.numbers for layer in layers) * dtype.itemsize

@@ -13,7 +13,7 @@ import transformers
 from transformers import modeling_gguf_pytorch_utils as gguf_reading
 
 from backends.hugging_face.folder import FOLDER, check_folder
-from backends.hugging_face.vocabulary import read_chat_template, read_vocabulary
+from backends.hugging_face.vocabulary import read_chat_templates, read_vocabulary
 from specpair.engines.errors import ModelLoadError, first_line
 from specpair.engines.load_options import DTYPES, LoadOptions
 from specpair.engines.vocabulary import Vocabulary
@@ -135,13 +135,13 @@ def _not_loaded(path: Path | None, error: Exception) -> ModelLoadError:
     return ModelLoadError(f"transformers could not load {path}: {reason}{hint}")
 
 
-def load_vocabulary(path: Path, size: int) -> tuple[Vocabulary, str | None]:
-    """Read the vocabulary and the chat template of a model that gives logits for `size` ids. Raises ModelLoadError."""
+def load_vocabulary(path: Path, size: int) -> tuple[Vocabulary, dict[str, str]]:
+    """Read the vocabulary and the chat templates of a model that gives logits for `size` ids. Raises ModelLoadError."""
     if path.is_file():
         from backends.llama_cpp.vocabulary import read_gguf_vocabulary  # here, since folders do not need llama.cpp
 
         return read_gguf_vocabulary(path)
-    return read_vocabulary(path, size), read_chat_template(path)
+    return read_vocabulary(path, size), read_chat_templates(path)
 
 
 def context_of(config: Any, asked: int | None) -> int:

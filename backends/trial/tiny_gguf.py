@@ -1,6 +1,8 @@
 """Writes a tiny Llama as a GGUF file, for llama.cpp."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from gguf import GGUFWriter, TokenType
@@ -24,8 +26,8 @@ _NAMES = {
 }
 
 
-def write_tiny_gguf(model: TinyModel, path: Path) -> None:
-    """Write `model` to `path` in float32, with the vocabulary of its folder."""
+def write_tiny_gguf(model: TinyModel, path: Path, chat_templates: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Write `model` to `path` in float32, with the vocabulary of its folder, and with chat templates by name."""
     config = model.config
     writer = GGUFWriter(path, "llama")
     writer.add_name(path.stem)
@@ -44,6 +46,8 @@ def write_tiny_gguf(model: TinyModel, path: Path) -> None:
     _add_vocabulary(writer, config["vocab_size"])
     writer.add_bos_token_id(config["bos_token_id"])
     writer.add_eos_token_id(config["eos_token_id"])
+    if chat_templates:
+        writer.add_chat_template([{"name": name, "template": each} for name, each in chat_templates.items()])
     for name, data in model.weights.items():
         writer.add_tensor(_name(name), np.ascontiguousarray(_ordered(name, data, config["head_dim"])))
     writer.write_header_to_file()

@@ -11,7 +11,8 @@ token, or the bonus token if all were accepted.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -27,6 +28,7 @@ Logits = NDArray[np.float32]
 Rows = Logits | Sequence[TopLogits]
 R = TypeVar("R", bound=Sequence[Logits | Sequence[TopLogits]])
 Progress = Callable[[float], None]
+DEFAULT_TEMPLATE = "default"  # the name of the chat template that a model's files give without one
 
 
 class Entry(NamedTuple):
@@ -94,6 +96,7 @@ class Backend(ABC):
     can_copy: bool = True
     has_top_logits: bool = False
     chat_template: str | None = None  # in Jinja; None: the model has none
+    chat_templates: Mapping[str, str] = MappingProxyType({})  # all that its files have, by name
     kv_bytes: int = 0  # bytes of the KV cache of all slots
     devices: int = 1  # devices that share the model
     runs_on: str = "the CPU"
@@ -107,6 +110,10 @@ class Backend(ABC):
             )
         self._lengths = [0] * self.slots
         self._overflowed: set[int] = set()  # slots that hold NaN or infinity
+
+    def take_chat_templates(self, named: Mapping[str, str]) -> None:
+        """Serve these chat templates, by name, and the usual one where none is chosen."""
+        self.chat_templates, self.chat_template = named, named.get(DEFAULT_TEMPLATE)
 
     def length(self, slot: int) -> int:
         """How many tokens slot number `slot` holds. Raises BadEntry for a slot that does not exist."""

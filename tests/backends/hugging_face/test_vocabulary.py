@@ -18,7 +18,7 @@ from tests.models.conftest import TinyModel
 
 pytest.importorskip("tokenizers", reason="needs the extra in requirements/torch.txt")
 
-from backends.hugging_face.vocabulary import HfVocabulary, read_chat_template, read_vocabulary  # noqa: E402 - as above
+from backends.hugging_face.vocabulary import HfVocabulary, read_chat_templates, read_vocabulary  # noqa: E402 - as above
 from tests.backends.hugging_face.support import tokenizer_of
 
 pytestmark = pytest.mark.engine("torch")
@@ -163,26 +163,29 @@ def test_begin_token_is_added_as_the_folder_says(tmp_path: Path) -> None:
     assert read_vocabulary(model.folder, 264).encode("if")[0] != 0
 
 
-def test_chat_template_is_read_from_either_file(tmp_path: Path) -> None:
-    assert read_chat_template(tmp_path) is None
-    (tmp_path / "tokenizer_config.json").write_text('{"chat_template": [{"name": "default", "template": "x"}]}')
-    assert read_chat_template(tmp_path) == "x"
+def test_chat_templates_are_read_from_each_place(tmp_path: Path) -> None:
+    assert read_chat_templates(tmp_path) == {}
+    listed = '[{"name": "default", "template": "x"}, {"name": "tool_use", "template": "t"}]'
+    (tmp_path / "tokenizer_config.json").write_text(f'{{"chat_template": {listed}}}')
+    assert read_chat_templates(tmp_path) == {"default": "x", "tool_use": "t"}
     (tmp_path / "tokenizer_config.json").write_text('{"chat_template": "y"}')
-    assert read_chat_template(tmp_path) == "y"
+    assert read_chat_templates(tmp_path) == {"default": "y"}
     (tmp_path / "chat_template.jinja").write_text("z")
-    assert read_chat_template(tmp_path) == "z"
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates" / "rag.jinja").write_text("r")
+    assert read_chat_templates(tmp_path) == {"default": "z", "rag": "r"}
 
 
-@pytest.mark.parametrize("content", ['[{"name": "default"}]', '["a"]', "[]", "5"])
+@pytest.mark.parametrize("content", ['[{"name": "default"}]', '["a"]', "[]", "5", '[{"name": 5, "template": "x"}]'])
 def test_invalid_chat_template_is_none(tmp_path: Path, content: str) -> None:
     (tmp_path / "tokenizer_config.json").write_text(f'{{"chat_template": {content}}}')
-    assert read_chat_template(tmp_path) is None
+    assert read_chat_templates(tmp_path) == {}
 
 
 def test_unreadable_chat_template_is_named(tmp_path: Path) -> None:
     (tmp_path / "chat_template.jinja").write_bytes(b"\xff\xfe")
     with pytest.raises(ModelLoadError, match=r"chat_template\.jinja cannot be read"):
-        read_chat_template(tmp_path)
+        read_chat_templates(tmp_path)
 
 
 def _stating(**fields: object) -> Callable[[Path], object]:
