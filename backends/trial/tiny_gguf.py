@@ -43,7 +43,7 @@ def write_tiny_gguf(model: TinyModel, path: Path, chat_templates: Mapping[str, s
     writer.add_rope_freq_base(config["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
-    _add_vocabulary(writer, config["vocab_size"])
+    add_vocabulary(writer, config["vocab_size"])
     writer.add_bos_token_id(config["bos_token_id"])
     writer.add_eos_token_id(config["eos_token_id"])
     if chat_templates:
@@ -56,7 +56,8 @@ def write_tiny_gguf(model: TinyModel, path: Path, chat_templates: Mapping[str, s
     writer.close()
 
 
-def _add_vocabulary(writer: GGUFWriter, size: int) -> None:
+def add_vocabulary(writer: GGUFWriter, size: int) -> None:
+    """Add the tiny tokenizer, with unused ids up to `size`."""
     tokenizer = tiny_tokenizer()
     named: dict[str, int] = tokenizer["model"]["vocab"]
     control = {each["id"] for each in tokenizer["added_tokens"]}

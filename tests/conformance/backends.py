@@ -14,6 +14,7 @@ import pytest
 
 from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
+from backends.trial.tiny_architectures import write_tiny_architecture
 from models import DEFAULT_TARGET
 from specpair.drafters.shared_engine import SharedEngine
 from specpair.engines.backend import Backend
@@ -54,6 +55,14 @@ def _llama(threads: int, deterministic: bool = False, slots: int = SLOTS) -> Bac
         deterministic=deterministic,
     )
     return load("llama_cpp", options)
+
+
+def _llama_of(architecture: str) -> Backend:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"{architecture}.gguf"
+        write_tiny_architecture(architecture, path)
+        options = LoadOptions(path, SLOTS, CONTEXT, batch_tokens=BATCH, threads=1, mmap=False)
+        return load("llama_cpp", options)
 
 
 @dataclass(frozen=True)
@@ -166,6 +175,8 @@ def candidates(torch: TorchOn) -> list[Candidate]:
         Candidate("llama_cpp, shared", lambda: _shared(_llama(threads=1, slots=SLOTS + 1)), 0.25),
         # With two threads and a long text, passes of width 1 take another code path, which `deterministic` must avoid.
         Candidate("llama_cpp, deterministic, two threads", lambda: _llama(threads=2, deterministic=True), 0.0),
+        # On random weights with logits of a spread of 5; keys and values are in 16 bits.
+        Candidate("llama_cpp, experts", lambda: _llama_of("qwen3moe"), 0.025),
         *torch.candidates(),
         Candidate("torch, two processes", _torch_spread, 1e-3, "torch"),
         # On random weights with logits of a spread of 5. On a CPU the bits are equal; a GPU sums in another order.
