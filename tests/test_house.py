@@ -46,6 +46,7 @@ FLOORS = {
     ],
     "drafter_client": [
         ["cli"],
+        ["chat"],
         ["batch", "display"],
         ["trace", "observability"],
         ["modes"],

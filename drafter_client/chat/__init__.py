@@ -1,0 +1,1 @@
+"""`drafter chat`: a conversation in the terminal, on one pair."""

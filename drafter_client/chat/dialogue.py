@@ -1,0 +1,100 @@
+"""What was said in a chat: values that never change, so that an answer that fails loses nothing; and as files."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from drafter_client.errors import DrafterError
+from drafter_client.shared_files import replacing
+from specpair.protocol.terminal_text import is_text, one_line
+
+USER, ASSISTANT, SYSTEM = "user", "assistant", "system"
+_OF_SYSTEM = (SYSTEM, "developer")  # the second is OpenAI's newer name
+
+
+class BadChat(DrafterError):
+    """A file of messages cannot be read or written, or there is nothing to do with the messages that there are."""
+
+
+class Said(NamedTuple):
+    """One message, and who said it: the user or the assistant."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True)
+class Dialogue:
+    """A system message, and what was said since. The user's last message may be unanswered."""
+
+    system: str | None = None
+    said: tuple[Said, ...] = ()
+
+    @property
+    def unanswered(self) -> bool:
+        return bool(self.said) and self.said[-1].role == USER
+
+    def asked(self, question: str) -> "Dialogue":
+        """With a question of the user, in place of one that has no answer."""
+        before = self.said[:-1] if self.unanswered else self.said
+        return replace(self, said=(*before, Said(USER, question)))
+
+    def answered(self, answer: str) -> "Dialogue":
+        return replace(self, said=(*self.said, Said(ASSISTANT, answer)))
+
+    def asked_again(self) -> "Dialogue":
+        """Without the answer to the last question. Raises BadChat if there is no question."""
+        said = self.said if self.unanswered else self.said[:-1]
+        if not said or said[-1].role != USER:
+            raise BadChat("nothing was asked yet: there is nothing to ask again")
+        return replace(self, said=said)
+
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages in OpenAI's form, the system message first."""
+        system = [] if self.system is None else [Said(SYSTEM, self.system)]
+        return [each._asdict() for each in (*system, *self.said)]
+
+    def save(self, path: Path) -> None:
+        """Write the messages to a file as JSON: `{"messages": […]}`. Raises BadChat; the file then stays as it was."""
+        text = json.dumps({"messages": self.messages()}, ensure_ascii=False, indent=1)
+        try:
+            with replacing(path) as file:
+                file.write(text.encode() + b"\n")
+        except OSError as error:
+            raise BadChat(f"{path} cannot be written: {error.strerror}") from None
+
+    @classmethod
+    def load(cls, path: Path) -> "Dialogue":
+        """The messages in a file: what `save` writes, or a list of messages alone. Raises BadChat."""
+        try:
+            given = json.loads(path.read_bytes().decode("utf-8-sig"))
+        except OSError as error:
+            raise BadChat(f"{path} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise BadChat(f"{path} is not UTF-8 text") from None
+        except (ValueError, RecursionError) as error:
+            raise BadChat(f"{path} is not JSON: {error}") from None
+        messages = given.get("messages") if isinstance(given, dict) else given
+        if not isinstance(messages, list):
+            raise BadChat(f'{path} holds no messages: it must be {{"messages": […]}} or a list of messages')
+        said = [_said(each, f"{path}: message {number}") for number, each in enumerate(messages, 1)]
+        system = said.pop(0).content if said and said[0].role == SYSTEM else None
+        for at, each in enumerate(said):
+            expected = ASSISTANT if at % 2 else USER
+            if each.role != expected:
+                number = at + (1 if system is None else 2)
+                raise BadChat(f"{path}: message {number} is of the {each.role}, there must be one of the {expected}")
+        return cls(system, tuple(said))
+
+
+def _said(message: Any, where: str) -> Said:
+    if not isinstance(message, dict):
+        raise BadChat(f"{where} is no object with role and content")
+    role, content = message.get("role"), message.get("content")
+    if role not in (USER, ASSISTANT, *_OF_SYSTEM):
+        known = f"{SYSTEM}, {USER} or {ASSISTANT}"
+        raise BadChat(f"{where}: the role must be {known}, got {one_line(json.dumps(role, ensure_ascii=False))[:80]}")
+    if not isinstance(content, str) or not is_text(content):
+        raise BadChat(f"{where}: the content must be text")
+    return Said(SYSTEM if role in _OF_SYSTEM else role, content)
