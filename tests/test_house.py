@@ -27,6 +27,7 @@ SHARED = {
     "drafters": {"engines", "grammar", "protocol", "speculation"},
     "grammar": {"engines", "protocol", "speculation"},
     "engines": {"protocol", "speculation"},
+    "hub": set(),
     "protocol": {"speculation"},
     "speculation": set(),
     "command_line": set(),

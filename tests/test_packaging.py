@@ -86,7 +86,7 @@ def test_a_package_has_one_exact_version_in_all_lists() -> None:
 
 def test_all_is_what_make_setup_installs() -> None:
     [line] = RANGES["all"]
-    assert Requirement(line).extras == {"client", "server", "llama"}
+    assert Requirement(line).extras == {"client", "server", "llama", "hub"}
     assert _names(["", *Requirement(line).extras]) == {pin.name for pin in _pins("requirements.txt")}
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from drafter_client import shared_files
 from drafter_client.batch.prompts import Prompt
 from drafter_client.batch.results import Models, Result, check, encode, latest, parse
 from drafter_client.errors import BadOutput, OutputBusy
+from specpair import shared_files
 
 
 class ResultsFile:

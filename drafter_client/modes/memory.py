@@ -18,8 +18,8 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
 from backends.machine import cache_folder
-from drafter_client.shared_files import replacing
 from specpair.protocol.terminal_text import one_line
+from specpair.shared_files import replacing
 from specpair.speculation.policy.mode_measurement import ModeMeasurement
 from specpair.speculation.policy.mode_selector import links_differ
 

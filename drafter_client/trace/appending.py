@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
-from drafter_client import shared_files
 from drafter_client.errors import TraceError
+from specpair import shared_files
 
 _writing = threading.Lock()  # the only lock on Windows: there, only one process at a time may write to a folder
 

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client import shared_files
 from drafter_client.batch.prompts import Prompt
 from drafter_client.batch.results import Models, Result, encode, failed, finished, latest, parse
 from drafter_client.batch.results_file import ResultsFile
 from drafter_client.errors import BadOutput, BadPrompt, DrafterError, ForeignOutput, OtherResults, OutputBusy
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode, Options
+from specpair import shared_files
 from specpair.protocol.errors import PromptTooLong
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 

@@ -1,0 +1,152 @@
+"""The cache that huggingface_hub and llama.cpp share: where a file of a repository lies, and whether it is whole.
+
+A repository's folder holds the contents by their hash (blobs/HASH), names that link to them (snapshots/COMMIT/NAME),
+and the commit of the newest listing (refs/main). Ours beside them: specpair/COMMIT.json, the listing with all sizes, so
+that a file can be trusted without the hub; and blobs/HASH.part, a file that is being fetched.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from specpair.hub.errors import HubError
+from specpair.shared_files import lock, replacing
+
+_HEXADECIMAL = re.compile(r"[0-9a-f]{8,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """A file of a repository. `size`: bytes. `blob`: its hash, which is the SHA-256 of a large file."""
+
+    path: str
+    size: int
+    blob: str
+
+    def __post_init__(self) -> None:
+        """Raises HubError where the hub, or who wrote into the cache, names a place outside of the cache."""
+        parts = self.path.split("/")
+        if "\\" in self.path or not all(parts) or {".", ".."} & set(parts) or not _HEXADECIMAL.fullmatch(self.blob):
+            raise HubError(f"a listing names the file {self.path!r} with the hash {self.blob!r}: it is no listing")
+
+    @property
+    def sha256(self) -> str | None:
+        """The SHA-256 of its content; None: it is small, and the hub names another hash."""
+        return self.blob if len(self.blob) == 64 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of a repository in the hub's order. `complete`: whether the hub told them; else, those in the cache."""
+
+    repository: str
+    commit: str
+    files: tuple[HubFile, ...]
+    complete: bool = True
+
+    def __post_init__(self) -> None:
+        if not _HEXADECIMAL.fullmatch(self.commit):
+            raise HubError(f"the listing of {self.repository} is of the commit {self.commit!r}: it is no listing")
+
+    @property
+    def paths(self) -> list[str]:
+        """The names of the files."""
+        return [file.path for file in self.files]
+
+    def chosen(self, paths: list[str]) -> list[HubFile]:
+        """The files of these names."""
+        by_path = {file.path: file for file in self.files}
+        return [by_path[path] for path in paths]
+
+
+class RepositoryCache:
+    """A repository's folder in the cache."""
+
+    def __init__(self, cache: Path, repository: str) -> None:
+        """`cache`: the folder of all repositories."""
+        self._name = f"models--{repository.replace('/', '--')}"
+        self._repository = repository
+        self._locks = cache / ".locks" / self._name
+        self.folder = cache / self._name
+
+    def path(self, listing: Listing, file: HubFile) -> Path:
+        """Where a file has its name."""
+        return self.folder / "snapshots" / listing.commit / file.path
+
+    def blob(self, file: HubFile) -> Path:
+        """Where the content of a file lies."""
+        return self.folder / "blobs" / file.blob
+
+    def part(self, file: HubFile) -> Path:
+        """Where a file grows while it is fetched."""
+        return self.folder / "blobs" / f"{file.blob}.part"
+
+    def has(self, listing: Listing, file: HubFile) -> bool:
+        """Whether a file is here with its whole size. Names it, if only its content is here."""
+        if _size(self.path(listing, file)) == file.size:
+            return True
+        if _size(self.blob(file)) != file.size:
+            return False
+        self.name(listing, file)
+        return True
+
+    def name(self, listing: Listing, file: HubFile) -> None:
+        """Give a content that is here its name."""
+        path = self.path(listing, file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            path.unlink()
+        with suppress(FileExistsError):  # another process was faster
+            path.symlink_to(os.path.relpath(self.blob(file), path.parent))
+
+    def known(self) -> Listing | None:
+        """The newest listing that was kept, or else the files that other tools have fetched; None: there are none."""
+        try:
+            commit = (self.folder / "refs" / "main").read_text(encoding="ascii").strip()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            kept = json.loads((self.folder / "specpair" / f"{commit}.json").read_bytes())
+            return Listing(self._repository, commit, tuple(HubFile(*each) for each in kept))
+        except FileNotFoundError:
+            snapshot = self.folder / "snapshots" / commit
+            here = sorted(path for path in snapshot.rglob("*") if path.is_file())
+            files = [(str(path.relative_to(snapshot).as_posix()), path) for path in here]
+            found = (HubFile(name, path.stat().st_size, path.resolve().name) for name, path in files if _named(path))
+            return Listing(self._repository, commit, tuple(found), complete=False)
+
+    def keep(self, listing: Listing) -> None:
+        """Make a listing the newest one."""
+        kept = [(file.path, file.size, file.blob) for file in listing.files]
+        for path, content in (
+            (self.folder / "specpair" / f"{listing.commit}.json", json.dumps(kept)),
+            (self.folder / "refs" / "main", listing.commit),
+        ):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as new:
+                new.write(content.encode())
+
+    @contextmanager
+    def locked(self, file: HubFile) -> Iterator[None]:
+        """A context in which no other process fetches a file, huggingface_hub in other programs included."""
+        self._locks.mkdir(parents=True, exist_ok=True)
+        self.blob(file).parent.mkdir(parents=True, exist_ok=True)
+        with open(self._locks / f"{file.blob}.lock", "ab") as held:
+            lock(held.fileno(), wait=True)
+            yield
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _named(path: Path) -> bool:
+    """Whether a file in a snapshot links to a content."""
+    return bool(_HEXADECIMAL.fullmatch(path.resolve().name))

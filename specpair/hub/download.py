@@ -1,0 +1,180 @@
+"""Fetches a model by name into the shared cache: goes on after an interruption, and keeps only what is whole."""
+
+import hashlib
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from specpair.hub.cache import HubFile, Listing, RepositoryCache
+from specpair.hub.choice import USUAL, choose
+from specpair.hub.errors import Damaged, DiskFull, HubError, NoMatch, Offline, Unreachable
+from specpair.hub.names import ModelName
+from specpair.hub.repository import PAUSES, Hub
+
+_log = logging.getLogger("specpair.hub")
+_PIECE = 1 << 20  # bytes read at a time
+Progress = Callable[[int, int], None]  # is told the bytes that are here and those of the whole model
+
+
+def _silent(_done: int, _total: int) -> None:
+    """The progress that nobody looks at."""
+
+
+def find_model(name: ModelName, hub: Hub) -> Path | None:
+    """The file of a model that is in the cache whole, the first of its parts; None: it is not. The hub is not asked."""
+    cached = hub.cached(name.repository)
+    known = cached.known()
+    if known is None:
+        return None
+    # Without the hub's own listing, a better match than those here may be on the hub.
+    wanted = name if known.complete or name.tag else ModelName(name.repository, USUAL[0])
+    return _here(wanted, cached, known)
+
+
+def fetch_model(name: ModelName, hub: Hub, progress: Progress = _silent, *, refresh: bool = False) -> Path:
+    """The file of a model, the first of its parts, fetched where it is not in the cache whole.
+
+    `progress`: is told of bytes, now and then.
+    `refresh`: asks the hub for a newer version of what is in the cache.
+
+    Raises HubError.
+    """
+    if not refresh and (found := find_model(name, hub)) is not None:
+        return found
+    cached = hub.cached(name.repository)
+    try:
+        try:
+            listing = hub.listing(name.repository)
+        except Unreachable:
+            known = cached.known()
+            found = None if known is None else _here(name, cached, known)
+            if found is None:
+                raise
+            _log.warning("the hub cannot be asked for %s: %s is in the cache, and used", name, found.name)
+            return found
+        files = listing.chosen(choose(name, listing.paths))
+        _fetch(files, listing, cached, hub, progress)
+    except OSError as error:
+        raise HubError(f"{name}: the cache cannot be used: {error}") from error
+    return cached.path(listing, files[0])
+
+
+def _here(name: ModelName, cached: RepositoryCache, known: Listing) -> Path | None:
+    try:
+        files = known.chosen(choose(name, known.paths))
+    except NoMatch:
+        return None
+    return cached.path(known, files[0]) if all(cached.has(known, file) for file in files) else None
+
+
+def _fetch(files: list[HubFile], listing: Listing, cached: RepositoryCache, hub: Hub, progress: Progress) -> None:
+    missing = [file for file in files if not cached.has(listing, file)]
+    _check_room(missing, listing.repository, cached)
+    total = sum(file.size for file in files)
+    done = total - sum(file.size for file in missing)
+    for file in missing:
+        with cached.locked(file):
+            if not cached.has(listing, file):  # else another process has fetched it meanwhile
+                _File(file, listing, cached, hub, partial(_of_all, progress, done, total)).fetch()
+        done += file.size
+    progress(total, total)
+    cached.keep(listing)  # here, so that what an update replaces can be used until it is whole
+
+
+def _of_all(progress: Progress, before: int, total: int, done: int) -> None:
+    progress(before + done, total)
+
+
+def _check_room(missing: list[HubFile], repository: str, cached: RepositoryCache) -> None:
+    """Raises DiskFull if the rest of the files does not fit on the disk."""
+    begun = (min(part.stat().st_size, file.size) for file in missing if (part := cached.part(file)).exists())
+    needed = sum(file.size for file in missing) - sum(begun)
+    there = next(folder for folder in (cached.folder, *cached.folder.parents) if folder.exists())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        raise DiskFull(
+            f"{repository}: {needed / 1e9:.1f} GB are to be fetched, and {there} has {free / 1e9:.1f} GB of room: free "
+            f"{(needed - free) / 1e9:.1f} GB, choose a smaller tag, or set HF_HOME to a folder on another disk",
+            needed,
+            free,
+        )
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file that is fetched, by the one process that holds its lock. `progress`: is told the bytes that are here."""
+
+    file: HubFile
+    listing: Listing
+    cached: RepositoryCache
+    hub: Hub
+    progress: Callable[[int], None]
+
+    def fetch(self) -> None:
+        """Fetch the rest of the file, and give it its name. What is damaged is fetched once more. Raises HubError."""
+        part, right = self.cached.part(self.file), self.file.sha256
+        for last in (False, True):
+            got = self._complete(part)
+            size = part.stat().st_size
+            if right in (None, got) and size == self.file.size:
+                os.replace(part, self.cached.blob(self.file))
+                return self.cached.name(self.listing, self.file)
+            part.unlink()
+            wrong = (
+                f"{self._what} came damaged: it has {size} bytes and the SHA-256 {got}, and the hub lists "
+                f"{self.file.size} and {right}"
+            )
+            if last:
+                raise Damaged(f"{wrong}; twice, so try again later, or tell who keeps the repository")
+            _log.warning("%s; it is fetched again", wrong)
+
+    def _complete(self, part: Path) -> str:
+        """Let a part grow to the whole file. Returns its SHA-256. Tries again as long as new bytes come."""
+        part.touch()
+        with open(part, "r+b") as grown:
+            if grown.seek(0, os.SEEK_END) > self.file.size:
+                grown.truncate(0)
+            grown.seek(0)
+            hashed = hashlib.sha256()
+            while piece := grown.read(_PIECE):
+                hashed.update(piece)
+            pauses = iter(PAUSES)
+            while (begin := grown.tell()) < self.file.size:
+                try:
+                    with self.hub.ranges(self.listing, self.file, begin, self.file.size) as (at, pieces):
+                        if at != begin:  # the hub sends no ranges
+                            hashed = hashlib.sha256()
+                            grown.seek(0)
+                            grown.truncate()
+                        self._append(grown, hashed, pieces)
+                        if grown.tell() <= begin:
+                            raise Unreachable(f"{self._what}: the hub ends before the file does")
+                except Offline:
+                    raise
+                except Unreachable:
+                    if grown.tell() > begin:
+                        pauses = iter(PAUSES)
+                    seconds = next(pauses, None)
+                    if seconds is None:
+                        raise
+                    self.hub.wait(seconds)
+            os.fsync(grown.fileno())
+        return hashed.hexdigest()
+
+    def _append(self, grown: BinaryIO, hashed: Any, pieces: Iterator[bytes]) -> None:
+        for piece in pieces:
+            grown.write(piece)
+            grown.flush()  # so that it is kept if the process is killed
+            hashed.update(piece)
+            self.progress(grown.tell())
+            if grown.tell() > self.file.size:
+                return
+
+    @property
+    def _what(self) -> str:
+        return f"{self.listing.repository}/{self.file.path}"

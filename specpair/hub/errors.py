@@ -1,0 +1,60 @@
+"""What goes wrong between a model's name and its file. Each message says what to do."""
+
+
+class HubError(Exception):
+    """Base of all errors of this package."""
+
+
+class BadName(HubError):
+    """A text is not the name of a model."""
+
+
+class NoMatch(HubError):
+    """A repository has no model of the tag that was asked for."""
+
+    def __init__(self, message: str, tags: tuple[str, ...]) -> None:
+        """`tags`: those that the repository has."""
+        super().__init__(message)
+        self.tags = tags
+
+
+class AccessDenied(HubError):
+    """The hub wants a token, or wants its terms to be accepted."""
+
+
+class NotFound(HubError):
+    """The hub has no such repository or file."""
+
+
+class RateLimited(HubError):
+    """The hub has had too many requests from here."""
+
+    def __init__(self, message: str, seconds: int | None) -> None:
+        """`seconds`: how long to wait, if the hub said so."""
+        super().__init__(message)
+        self.seconds = seconds
+
+
+class Unreachable(HubError):
+    """The hub does not answer, or the connection was cut: later it may work."""
+
+
+class Offline(Unreachable):
+    """Offline mode is on, so the hub was not asked."""
+
+
+class DiskFull(HubError):
+    """A model does not fit on the disk."""
+
+    def __init__(self, message: str, needed: int, free: int) -> None:
+        """`needed`, `free`: bytes."""
+        super().__init__(message)
+        self.needed, self.free = needed, free
+
+
+class Damaged(HubError):
+    """A file that was fetched is not the one that the hub lists."""
+
+
+class BadHead(HubError):
+    """A file does not begin as a GGUF file does."""

@@ -1,0 +1,171 @@
+"""Asks the hub: lists the files of a repository, and reads any range of one. Every refusal is an error of its own."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+from specpair.extras import extras_named
+from specpair.hub.cache import HubFile, Listing, RepositoryCache
+from specpair.hub.errors import AccessDenied, HubError, NotFound, Offline, RateLimited, Unreachable
+
+TIMEOUT = 30.0  # seconds in which the hub must answer, and go on answering
+PAUSES = (0.5, 1.0, 2.0, 4.0)  # seconds before a request that failed for want of a connection is tried again
+_Result = TypeVar("_Result")
+
+
+class Hub:
+    """A model hub and the cache for it, with the address, token, cache and offline mode that huggingface_hub uses."""
+
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        cache: Path | None = None,
+        token: str | bool | None = None,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`endpoint`, `cache`, `token`: what to use in place of huggingface_hub's; token False: none.
+        `wait`: waits some seconds before a request is tried again.
+
+        Raises MissingExtra.
+        """
+        with extras_named():
+            from huggingface_hub import constants, errors, utils
+        self._utils = utils
+        self._constants = constants
+        self._offline_error = errors.OfflineModeIsEnabled
+        self._failed = errors.HfHubHTTPError.__bases__[
+            0
+        ]  # HTTPError of httpx, or of httpx2: the library has one of them
+        self.endpoint = (endpoint or constants.ENDPOINT).rstrip("/")
+        self._cache = Path(cache or constants.HF_HUB_CACHE)
+        self._token = token
+        self.wait = wait
+
+    def cached(self, repository: str) -> RepositoryCache:
+        """The repository's folder in the cache."""
+        return RepositoryCache(self._cache, repository)
+
+    def listing(self, repository: str) -> Listing:
+        """The files of a repository at its main revision. Raises HubError."""
+        api = f"{self.endpoint}/api/models/{repository}"
+        files: list[HubFile] = []
+        try:
+            listing = Listing(repository, self._json(f"{api}/revision/main", repository)[0]["sha"], ())
+            tree, query = f"{api}/tree/{listing.commit}", "recursive=true&expand=false"
+            while query:
+                page, following = self._json(f"{tree}?{query}", repository)
+                for each in page:
+                    if each["type"] == "file":
+                        large = each.get("lfs")
+                        files.append(HubFile(each["path"], each["size"], large["oid"] if large else each["oid"]))
+                query = urlsplit(following).query  # not the address: behind a mirror, it is that of the hub
+        except (KeyError, TypeError) as error:
+            raise HubError(f"{self.endpoint} answers otherwise than a model hub does ({error!r})") from error
+        return replace(listing, files=tuple(files))
+
+    def read(self, listing: Listing, file: HubFile, begin: int, count: int) -> bytes:
+        """The bytes of a file from `begin` on: `count`, or fewer at its end. Raises HubError."""
+        end = min(begin + count, file.size)
+
+        def ranged() -> bytes:
+            with self.ranges(listing, file, begin, end) as (first, pieces):
+                held, skipped = bytearray(), begin - first
+                for piece in pieces:
+                    held += piece
+                    if len(held) >= skipped + end - begin:
+                        break
+                return bytes(held[skipped : skipped + end - begin])
+
+        return self._tried(ranged) if begin < end else b""
+
+    @contextmanager
+    def ranges(self, listing: Listing, file: HubFile, begin: int, end: int) -> Iterator[tuple[int, Iterator[bytes]]]:
+        """A context with the bytes of a file in pieces, from `begin` to before `end`, as they come.
+
+        Yields where the first piece begins: at 0, if the hub sends no ranges; and the pieces. Raises HubError.
+        """
+        url = f"{self.endpoint}/{listing.repository}/resolve/{listing.commit}/{quote(file.path)}"
+        what = f"{listing.repository}/{file.path}"
+        with self._response(url, what, {"Range": f"bytes={begin}-{end - 1}"}) as response:
+            yield begin if response.status_code == 206 else 0, response.iter_raw()
+
+    def _json(self, url: str, repository: str) -> tuple[Any, str]:
+        """The answer at an API's address, and the address of what follows it; empty: nothing does."""
+
+        def answered() -> tuple[Any, str]:
+            with self._response(url, repository, {}) as response:
+                response.read()
+                try:
+                    return response.json(), response.links.get("next", {}).get("url", "")
+                except ValueError as error:
+                    raise HubError(f"{self.endpoint} answers without JSON: is it a model hub? ({error})") from None
+
+        return self._tried(answered)
+
+    def _tried(self, ask: Callable[[], _Result]) -> _Result:
+        for seconds in PAUSES:
+            try:
+                return ask()
+            except Offline:
+                raise
+            except Unreachable:
+                self.wait(seconds)
+        return ask()
+
+    @contextmanager
+    def _response(self, url: str, what: str, headers: dict[str, str]) -> Iterator[Any]:
+        """A context with the response to a GET. What fails inside of it fails as here."""
+        if self._constants.HF_HUB_OFFLINE:
+            raise Offline(f"{what} is not in the cache, and HF_HUB_OFFLINE is set: unset it, or fetch the model before")
+        headers = self._utils.build_hf_headers(token=self._token, library_name="specpair") | headers
+        headers["Accept-Encoding"] = "identity"  # ranges count the bytes of the file
+        session = self._utils.get_session()
+        try:
+            with session.stream("GET", url, headers=headers, timeout=TIMEOUT, follow_redirects=True) as response:
+                if response.status_code >= 400:
+                    raise self._refusal(response, what)
+                yield response
+        except self._offline_error as error:
+            raise Offline(f"{what}: {error}") from None
+        except self._failed as error:
+            reason = str(error) or type(error).__name__
+            raise Unreachable(f"{what}: {self.endpoint} does not answer, or was cut off ({reason})") from error
+
+    def _refusal(self, response: Any, what: str) -> HubError:
+        status, code = response.status_code, response.headers.get("X-Error-Code")
+        login = "log in with `hf auth login`, or set HF_TOKEN"
+        if code == "GatedRepo":
+            page = f"{self.endpoint}/{'/'.join(what.split('/')[:2])}"
+            return AccessDenied(f"{what} is gated: accept its terms at {page}, then {login}")
+        if code == "RepoNotFound":
+            return NotFound(
+                f"{self.endpoint} has no model {what}, or it is private: check how it is spelled; for a private one, "
+                f"{login}"
+            )
+        if status in (401, 403):
+            return AccessDenied(f"{what}: the hub refuses it ({status}): {login} of an account that may read it")
+        if status == 404:
+            return NotFound(f"{self.endpoint} has no {what} (404): check how it is spelled")
+        if status == 429:
+            seconds = self._pause(response)
+            when = "some minutes" if seconds is None else f"{seconds} seconds"
+            return RateLimited(
+                f"{what}: the hub has had too many requests from here: wait {when}, and try again; after a login, it "
+                "allows more",
+                seconds,
+            )
+        if status >= 500:
+            return Unreachable(f"{what}: {self.endpoint} answers {status}: try again later")
+        return HubError(f"{what}: {self.endpoint} answers {status}")
+
+    def _pause(self, response: Any) -> int | None:
+        """The seconds to wait that a refusal states."""
+        stated = response.headers.get("Retry-After", "").strip()
+        if stated.isdigit():
+            return int(stated)
+        limit = self._utils.parse_ratelimit_headers(response.headers)
+        return None if limit is None else int(limit.reset_in_seconds)
