@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drafter_client.errors import DrafterError
-from drafter_client.shared_files import replacing
 from specpair.protocol.terminal_text import is_text, one_line
+from specpair.shared_files import replacing
 
 USER, ASSISTANT, SYSTEM = "user", "assistant", "system"
 _OF_SYSTEM = (SYSTEM, "developer")  # the second is OpenAI's newer name
