@@ -1,23 +1,37 @@
 """Reads a GGUF file into a ``Gguf``, and writes one to a file.
 
-The ``gguf`` package implements the format. This module adds plain errors, and writes under a temporary name, so that a
-reader never sees an incomplete file. Tensor data of a file that was read stays on disk, memory-mapped.
+The head is read by ``specpair.hub.gguf_head``, and written by the ``gguf`` package. This module adds plain errors, and
+writes under a temporary name, so that a reader never sees an incomplete file. Tensor data of a file that was read stays
+on disk, memory-mapped.
 """
 
 import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
-from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter
+import numpy as np
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType, GGUFWriter
 from numpy.typing import NDArray
 
 from models.errors import ExportError
+from specpair.hub.errors import BadHead
+from specpair.hub.gguf_head import Entry, TensorInfo, read_head
 
 _MAGIC: Final = b"GGUF"
 _ARCHITECTURE: Final = "general.architecture"
+_NUMBERS: Final = {  # other kinds are blocks
+    GGMLQuantizationType.F16: np.float16,
+    GGMLQuantizationType.F32: np.float32,
+    GGMLQuantizationType.F64: np.float64,
+    GGMLQuantizationType.I8: np.int8,
+    GGMLQuantizationType.I16: np.int16,
+    GGMLQuantizationType.I32: np.int32,
+    GGMLQuantizationType.I64: np.int64,
+}
 
 
 @dataclass(frozen=True)
@@ -75,14 +89,11 @@ def read_gguf(path: Path) -> Gguf:
     if not is_gguf(path):
         raise ExportError(f"{path} is not a GGUF file: give a .gguf file, or a folder with config.json and weights")
     try:
-        reader = GGUFReader(path)
-        fields = {
-            name: Field(field.contents(), field.types[0], field.types[-1] if len(field.types) > 1 else None)
-            for name, field in reader.fields.items()
-            if not name.startswith("GGUF.")  # added by the reader for the header
-        }
-        tensors = [Tensor(tensor.name, tensor.data, tensor.tensor_type) for tensor in reader.tensors]
-    except (ValueError, IndexError, KeyError, OSError) as error:
+        head = read_head(path)
+        fields = {name: _field(entry) for name, entry in head.entries.items()}
+        mapped = np.memmap(path, mode="r")
+        tensors = [_tensor(mapped, tensor) for tensor in head.tensors]
+    except (ValueError, KeyError, OSError, BadHead) as error:
         raise ExportError(f"{path} is damaged or cut short ({error}): fetch it again") from error
     if _ARCHITECTURE not in fields:
         raise ExportError(f"{path} names no {_ARCHITECTURE}: it is not a model")
@@ -90,6 +101,20 @@ def read_gguf(path: Path) -> Gguf:
         raise ExportError(f"{path} is one part of a split model: join the parts with llama-gguf-split --merge first")
     architecture = str(fields.pop(_ARCHITECTURE).value)
     return Gguf(architecture, fields, tensors)
+
+
+def _field(entry: Entry) -> Field:
+    return Field(entry.value, GGUFValueType(entry.kind), None if entry.item is None else GGUFValueType(entry.item))
+
+
+def _tensor(mapped: NDArray[np.uint8], info: TensorInfo) -> Tensor:
+    """A tensor in the mapped file. Raises ValueError if the file ends before it does."""
+    kind = GGMLQuantizationType(info.kind)
+    per_block, block = GGML_QUANT_SIZES[kind]
+    row, *others = info.shape
+    shape = (*reversed(others), row // per_block * block)  # in bytes
+    data = mapped[info.offset : info.offset + prod(shape)].reshape(shape)
+    return Tensor(info.name, data.view(_NUMBERS.get(kind, np.uint8)), kind)
 
 
 def write_gguf(model: Gguf, destination: Path) -> None:

@@ -15,7 +15,7 @@ from tests.paths import PACKAGES, ROOT
 BELOW: dict[str, set[str]] = {
     "verifier_server": {"backends", "specpair"},
     "drafter_client": {"backends", "specpair"},
-    "models": {"backends"},
+    "models": {"backends", "specpair"},
     "backends": {"specpair"},
     "specpair": set(),
 }

@@ -1,7 +1,6 @@
 """The shipped pair: its metadata, its tokenizer, and its logits in llama.cpp against the reference."""
 
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,8 @@ from gguf import quants
 from numpy.typing import NDArray
 
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
-from models.gguf_file import Gguf
-from models.gguf_file import read_gguf as read_once
+from models.gguf_file import Gguf, read_gguf
 
-read_gguf = cache(read_once)  # reading 4,096 tokens takes a third of a second
 PAIR = (DEFAULT_TARGET, DEFAULT_DRAFT, DEFAULT_TWIN)
 TEXT = '''import os
 import sys
