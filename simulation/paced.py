@@ -130,6 +130,9 @@ class Paced(Backend):
             )
         self._closed = True
 
+    def reread(self, slot: int, length: int) -> int:
+        return self._backend.reread(slot, length)
+
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         began = self._clock()
         logits = self._backend.extend(batch)

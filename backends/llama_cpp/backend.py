@@ -1,7 +1,8 @@
 """GGUF models on llama.cpp (CPU, Metal, CUDA) through llama-cpp-python's low-level API.
 
 All slots share one unified KV cache, so that a batch over any slots and widths is one forward pass, and copying a
-prefix moves no data. Misuse of the library aborts the process, so everything is checked before a call.
+prefix moves no data. Misuse of the library aborts the process, so everything is checked before a call. Recurrent and
+hybrid models roll back by `recurrent.py`.
 
 The last bits of the logits depend on the width of a pass and on the cells where the cache holds a slot's tokens:
 attention sums in the order of cells, and with several slots in one cache that order is accidental. `deterministic`
@@ -17,6 +18,7 @@ import numpy as np
 from backends.llama_cpp.library import lib, take_warnings
 from backends.llama_cpp.metadata import chat_templates, check_generates
 from backends.llama_cpp.model import KV_TYPES, kv_bytes_per_token, load_model
+from backends.llama_cpp.recurrent import JOINED, RecurrentStates, state_sizes
 from backends.llama_cpp.vocabulary import LlamaVocabulary, check_gguf
 from backends.llama_cpp.widths import ONE_PATH, equal_up_to
 from backends.machine import available_bytes, check_room, slots_that_fit, threads_for
@@ -50,6 +52,7 @@ class LlamaBackend(Backend):
             )
         self._model: Any = None
         self._context: Any = None
+        self._states: RecurrentStates | None = None  # None: attention in every layer
         lib.llama_backend_init()
         try:
             self._model = load_model(path, options, progress, extra_buffers)
@@ -59,14 +62,22 @@ class LlamaBackend(Backend):
             self.take_chat_templates(chat_templates(self._model))
             trained = lib.llama_model_n_ctx_train(self._model)
             self.context_length = options.context_length or min(trained, 4096)
-            token_bytes = kv_bytes_per_token(self._model, options.kv_type)
-            self.slots = options.slots or slots_that_fit(token_bytes * self.context_length, available_bytes())
+            sizes = state_sizes(self._model, KV_TYPES[options.kv_type])
+            if sizes is not None and options.deterministic:
+                raise ModelLoadError(
+                    f"{self.model_name}: deterministic is for models with attention in every layer", "deterministic"
+                )
+            token_bytes = sizes.token_bytes if sizes else kv_bytes_per_token(self._model, options.kv_type)
+            slot_bytes = sizes.slot_bytes if sizes else 0
+            self.slots = options.slots or slots_that_fit(
+                token_bytes * self.context_length + slot_bytes, available_bytes()
+            )
             if not 1 <= self.slots <= MOST_SLOTS:
                 raise ModelLoadError(f"slots is {self.slots}, llama.cpp takes 1 to {MOST_SLOTS}", "slots")
             contexts, further = self.slots, 0
             if options.shared_cells is not None and not options.deterministic:
                 contexts, further = options.contexts, options.shared_cells
-            self.kv_bytes = token_bytes * (contexts * self.context_length + further)
+            self.kv_bytes = token_bytes * (contexts * self.context_length + further) + slot_bytes * self.slots
             if not lib.llama_supports_gpu_offload():
                 check_room(self, available_bytes())
             self.max_batch_tokens = max(options.batch_tokens, self.slots, 2)
@@ -77,16 +88,23 @@ class LlamaBackend(Backend):
                 self.runs_on = "a GPU, as many layers as gpu_layers says"
             else:
                 self.threads = threads
-            if not (self._deterministic or lib.llama_supports_gpu_offload()):
+            if not (self._deterministic or sizes or lib.llama_supports_gpu_offload()):
                 self.even_width = ONE_PATH if lib.llama_model_ftype(self._model) in _ONE_KERNEL else None
-            if not self._deterministic:
+            if not (self._deterministic or sizes):
                 self.reuse_step, self.reuse_rest = _ROWS, _TILE
+            # For each slot the tokens that are read again before those of a batch.
+            self._room = self.max_batch_tokens + (JOINED * self.slots if sizes else 0) + 1
+            kept_states = sizes.kept_states if sizes and self.slots == 1 else 0
             # For each context one cell more, for the padding token of `_pass`.
-            self._context = self._open_context(options, threads, contexts * (self.context_length + 1) + further)
+            cells = contexts * (self.context_length + 1) + further
+            self._context = self._open_context(options, threads, cells, kept_states)
             self._memory = lib.llama_get_memory(self._context)
             self._prepare_batch()
             super().__init__()
-            self._probe_rollback()
+            if sizes:
+                self._states = RecurrentStates(self._context, self.slots, self._read, self.max_batch_tokens)
+            else:
+                self._probe_rollback()
             if self._deterministic:
                 self._widest = self._try_widths()
         except BaseException:
@@ -101,11 +119,12 @@ class LlamaBackend(Backend):
             lib.llama_model_free(self._model)
             self._model = None
 
-    def _open_context(self, options: LoadOptions, threads: int, cells: int) -> Any:
+    def _open_context(self, options: LoadOptions, threads: int, cells: int, kept_states: int) -> Any:
         params = lib.llama_context_default_params()
         params.n_seq_max = self.slots
         params.n_ctx = cells
-        params.n_batch = self.max_batch_tokens + 1
+        params.n_rs_seq = kept_states
+        params.n_batch = self._room
         params.n_ubatch = min(params.n_batch, ONE_PATH if self._deterministic else 512)
         params.n_threads = params.n_threads_batch = threads
         params.kv_unified = not self._deterministic
@@ -125,7 +144,7 @@ class LlamaBackend(Backend):
 
     def _prepare_batch(self) -> None:
         """Make the llama_batch of all passes over NumPy arrays, which fill 20 times as fast as C structs."""
-        room = self.max_batch_tokens + 1
+        room = self._room
         self._tokens = np.zeros(room, dtype=np.int32)
         self._positions = np.zeros(room, dtype=np.int32)
         self._slot_counts = np.ones(room, dtype=np.int32)
@@ -147,7 +166,14 @@ class LlamaBackend(Backend):
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         if self._deterministic:
             return [self._in_pieces(entry) for entry in batch]
-        return self._pass(batch)
+        return self._pass(batch if self._states is None else [self._states.prepared(entry) for entry in batch])
+
+    def reread(self, slot: int, length: int) -> int:
+        self._check_slot(slot)
+        return 0 if self._states is None else self._states.reread(slot, length)
+
+    def _read(self, entry: Entry) -> None:
+        self._pass([entry])
 
     def _in_pieces(self, entry: Entry) -> Logits:
         """Run passes of at most `_widest` tokens over one entry. Returns its logits, which later passes leave alone."""
@@ -163,7 +189,7 @@ class LlamaBackend(Backend):
         """Run one forward pass. Returns, per entry, logits in the library's memory, which the next pass overwrites."""
         at = 0
         for slot, start, tokens, logits_from in batch:
-            if start < self._lengths[slot]:
+            if self._states is None and start < self._lengths[slot]:
                 lib.llama_memory_seq_rm(self._memory, slot, start, -1)
             end = at + len(tokens)
             self._tokens[at:end] = tokens
@@ -212,7 +238,9 @@ class LlamaBackend(Backend):
 
     def _copy(self, source: int, destination: int, length: int) -> None:
         self._release(destination)  # llama.cpp would merge the copy with what the slot holds
-        if self._deterministic:  # llama.cpp copies separate caches only whole
+        if self._states is not None:
+            self._states.copy(source, destination, length)
+        elif self._deterministic:  # llama.cpp copies separate caches only whole
             lib.llama_memory_seq_cp(self._memory, source, destination, -1, -1)
             lib.llama_memory_seq_rm(self._memory, destination, length, -1)
         else:
@@ -220,6 +248,8 @@ class LlamaBackend(Backend):
 
     def _release(self, slot: int) -> None:
         lib.llama_memory_seq_rm(self._memory, slot, -1, -1)
+        if self._states is not None:
+            self._states.forget(slot)
 
     def _clear(self, slot: int) -> None:
         """Fill all cells with zeros, and restore those of other slots: llama.cpp cannot clear single cells."""
@@ -251,14 +281,12 @@ class LlamaBackend(Backend):
         return most
 
     def _probe_rollback(self) -> None:
-        """Raises ModelLoadError for recurrent and hybrid models: rejected draft tokens would stay in their state."""
+        """Raises ModelLoadError for models that keep rejected draft tokens."""
         token = self.vocabulary.begin or 0
         self.extend([Entry(0, 0, [token, token], 2)])
         if not lib.llama_memory_seq_rm(self._memory, 0, 1, -1):
-            recurrent = lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model)
-            kind = "a recurrent or hybrid model" if recurrent else "this model"
             raise ModelLoadError(
-                f"{self.model_name}: {kind} cannot roll back rejected tokens, which speculative decoding needs; "
-                "choose a model with attention in every layer"
+                f"{self.model_name}: this model cannot roll back rejected tokens, which speculative decoding needs; "
+                "choose another one"
             )
         self.release(0)

@@ -240,6 +240,10 @@ class View(Backend):
         if numbers:
             self._shared.take_back(numbers)
 
+    def reread(self, slot: int, length: int) -> int:
+        self._check_slot(slot)
+        return self._shared.backend.reread(self._numbers[slot], length)
+
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         return self._shared.extend(self._in_engine(batch), None)
 

@@ -167,6 +167,12 @@ class Backend(ABC):
                 self._overflowed.add(entry.slot)
         return result
 
+    def reread(self, slot: int, length: int) -> int:
+        """How many of the first `length` tokens of a slot a pass reads again if it starts behind them: 0 for keys and
+        values, more for an engine that keeps a state of few positions only. `extend` includes them. Raises BadEntry."""
+        self._check_slot(slot)
+        return 0
+
     def copy(self, source: int, destination: int, length: int) -> None:
         """Make slot `destination` hold the first `length` tokens of slot `source` and nothing else. Raises BadEntry."""
         if not self.can_copy:

@@ -107,13 +107,20 @@ def reusable(backend: Backend, slot: int, text: Sequence[int], held: int, tokens
     if most <= more_than or text[more_than] != tokens[more_than]:
         return 0
     common = shared_length(text, tokens, most) // step * step
-    return common if common > more_than and can_cut(backend, slot, common) else 0
+    return common if common > more_than and pays_to_cut(backend, slot, common) else 0
 
 
 def can_cut(backend: Backend, slot: int, length: int) -> bool:
     """Whether the engine can roll the slot back to `length` tokens, so that a copy can end there."""
     limit = backend.max_rollback
     return limit is None or backend.length(slot) - length <= limit
+
+
+def pays_to_cut(backend: Backend, slot: int, length: int) -> bool:
+    """Whether it can, and need not read half of these tokens again, or more than one batch, in the next pass."""
+    return can_cut(backend, slot, length) and (
+        backend.reread(slot, length) <= min(length // 2, backend.max_batch_tokens)
+    )
 
 
 def shared_length(left: Sequence[int], right: Sequence[int], length: int) -> int:

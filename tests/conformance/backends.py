@@ -7,6 +7,7 @@ differ between two ways to compute it; 0 for engines that promise equal bits.
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,6 +24,7 @@ from tests.models.conftest import TinyModel
 from tests.stand_ins.neuron import load_on_stand_in, own_environment
 from tests.transformers_neuronx.loaded import load_model
 
+_HYBRID = "lfm2", "granitehybrid", "qwen3next"
 SLOTS, CONTEXT, BATCH = 3, 384, 64
 # In 16-bit numbers, differences of 0.125 and 0.016 were measured on a CPU. GPU kernels depend on the width and may
 # differ more.
@@ -61,7 +63,9 @@ def _llama_of(architecture: str) -> Backend:
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{architecture}.gguf"
         write_tiny_architecture(architecture, path)
-        options = LoadOptions(path, SLOTS, CONTEXT, batch_tokens=BATCH, threads=1, mmap=False)
+        options = LoadOptions(
+            path, SLOTS, CONTEXT, batch_tokens=BATCH, threads=1, mmap=False, kv_type="f32", flash_attention=False
+        )
         return load("llama_cpp", options)
 
 
@@ -175,8 +179,10 @@ def candidates(torch: TorchOn) -> list[Candidate]:
         Candidate("llama_cpp, shared", lambda: _shared(_llama(threads=1, slots=SLOTS + 1)), 0.25),
         # With two threads and a long text, passes of width 1 take another code path, which `deterministic` must avoid.
         Candidate("llama_cpp, deterministic, two threads", lambda: _llama(threads=2, deterministic=True), 0.0),
-        # On random weights with logits of a spread of 5; keys and values are in 16 bits.
-        Candidate("llama_cpp, experts", lambda: _llama_of("qwen3moe"), 0.025),
+        # On random weights with logits of a spread of 5, in float32.
+        Candidate("llama_cpp, experts", partial(_llama_of, "qwen3moe"), 1e-4),
+        Candidate("llama_cpp, recurrent", partial(_llama_of, "mamba2"), 1e-4),
+        *[Candidate(f"llama_cpp, hybrid {name}", partial(_llama_of, name), 1e-4) for name in _HYBRID],
         *torch.candidates(),
         Candidate("torch, two processes", _torch_spread, 1e-3, "torch"),
         # On random weights with logits of a spread of 5. On a CPU the bits are equal; a GPU sums in another order.

@@ -22,10 +22,11 @@ _OUTLIER = 3.0  # multiple of the expected time: in a longer pass something else
 def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
     """Seconds of passes over 1, 2, … `WIDEST` tokens, measured in slot 0, which is released afterwards.
 
-    The passes are those of verifying: behind a first token, since an engine may have other passes for a prompt. The
-    minimum of several passes per width counts, since the first one may also prepare what later ones use. Widths that
-    were not timed are interpolated. Takes four seconds at most, or three passes of a very slow engine. The result is
-    empty for an engine that takes only one token per pass.
+    The passes are those of verifying: behind a first token, since an engine may have other passes for a prompt, and
+    each takes back all but one of the last one's tokens, which costs something in some engines. The minimum of several
+    passes per width counts, since the first one may also prepare what later ones use. Widths that were not timed are
+    interpolated. Takes four seconds at most, or three passes of a very slow engine. The result is empty for an engine
+    that takes only one token per pass.
     """
     token = backend.vocabulary.begin or 0
     most = min(backend.max_batch_tokens, backend.context_length - 1)
@@ -34,14 +35,18 @@ def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
     widths = [width for width in _TRIED if width <= most]
     backend.extend([Entry(0, 0, [token], 1)])
     least: dict[int, float] = {}
-    began = clock()
+    began, at = clock(), 1
     for number, width in enumerate(widths[:2] + widths * _MOST_ROUNDS):
         started = clock()
         limit = _TIME_LIMIT if number < 2 + _ROUNDS * len(widths) else _FAST
         if started - began > limit and len(least) > 1:
             break
-        backend.extend_top_logits([Entry(0, 1, [token] * width, 0)], [TopLogitsSpec(1, 1.0, backend.vocabulary.size)])
+        if at + width > backend.context_length:
+            backend.extend([Entry(0, 0, [token], 1)])
+            at, started = 1, clock()
+        backend.extend_top_logits([Entry(0, at, [token] * width, 0)], [TopLogitsSpec(1, 1.0, backend.vocabulary.size)])
         least[width] = min(clock() - started, least.get(width, float("inf")))
+        at += 1
     backend.release(0)
     return _interpolate(sorted(least.items()))
 

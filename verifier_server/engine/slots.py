@@ -9,7 +9,15 @@ from collections.abc import Callable, Hashable, Iterable, Set
 from dataclasses import dataclass
 
 from specpair.engines.backend import Backend
-from specpair.engines.kept_texts import SHARED_AT_LEAST, KeptText, KeptTexts, can_cut, reusable, shared_length
+from specpair.engines.kept_texts import (
+    SHARED_AT_LEAST,
+    KeptText,
+    KeptTexts,
+    can_cut,
+    pays_to_cut,
+    reusable,
+    shared_length,
+)
 from verifier_server.sessions import Session
 
 # Tokens at the end of a kept text that are given up, rather than copy the rest: in its own cells, the same prompt gets
@@ -118,7 +126,7 @@ class SlotPool:
         the slot."""
         slot = self._slots.pop(owner)
         common = shared_length(owner.tokens, session.tokens, min(slot.held, len(session.tokens) - 1))
-        stays = common >= SHARED_AT_LEAST and can_cut(self._backend, slot.number, common)
+        stays = common >= SHARED_AT_LEAST and pays_to_cut(self._backend, slot.number, common)
         self._begin(session, slot.number, common if stays else 0)
 
     def _take_over(self, victim: Session, session: Session) -> None:

@@ -56,11 +56,18 @@ def test_a_very_slow_engine_is_tried_at_two_widths_only() -> None:
 
 
 def test_passes_are_those_of_verifying() -> None:
-    """Behind a first token: an engine may have passes of another kind for prompts."""
+    """Behind a first token: an engine may have passes of another kind for prompts. Each takes back rejected tokens."""
     slow = Slow(0.02, 0.003)
     pass_cost(slow, lambda: slow.now)
     first, *others = slow.starts
-    assert first == 0 and set(others) == {1}
+    assert first == 0 and others == list(range(1, len(others) + 1))
+
+
+def test_a_short_context_is_begun_anew() -> None:
+    slow = Slow(0.02, 0.003)
+    slow.context_length = 20
+    assert len(pass_cost(slow, lambda: slow.now)) == WIDEST
+    assert max(slow.starts) < 20 and slow.starts.count(0) > 1
 
 
 def test_no_more_tokens_are_rolled_back_than_the_engine_can() -> None:
