@@ -29,6 +29,7 @@ from verifier_server.flags import flags_parser
 Json = dict[str, Any]
 COMMANDS: tuple[tuple[str, Callable[[], Parser]], ...] = (
     ("drafter", commands.drafter_parser),
+    ("drafter chat", commands.chat_parser),
     ("drafter serve", commands.serve_parser),
     ("drafter solo", commands.solo_parser),
     ("drafter compare", commands.compare_parser),

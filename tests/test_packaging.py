@@ -20,6 +20,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 RANGES = {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
 BOTH_ENDS = {
     "llguidance",
+    "markdown_it",  # rich brings it
     "numpy",
     "pydantic",
     "pydantic_core",

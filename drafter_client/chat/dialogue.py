@@ -56,7 +56,13 @@ class Dialogue:
         return [each._asdict() for each in (*system, *self.said)]
 
     def save(self, path: Path) -> None:
-        """Write the messages to a file as JSON: `{"messages": […]}`. Raises BadChat; the file then stays as it was."""
+        """Write the messages to a file as JSON: `{"messages": […]}`. Raises BadChat if that fails, or if the file holds
+        something else than messages; it then stays as it was."""
+        if path.exists():
+            try:
+                Dialogue.load(path)
+            except BadChat as other:
+                raise BadChat(f"{other}. It is left as it is: choose another name") from None
         text = json.dumps({"messages": self.messages()}, ensure_ascii=False, indent=1)
         try:
             with replacing(path) as file:

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from drafter_client.cli import flag_values, flags
+from drafter_client.cli import flags
 from drafter_client.cli.settings import parsed, print_if_asked
 from drafter_client.options import Mode, Options
 from drafter_client.program_options import ENGINE, NGRAM, ProgramOptions, engines, is_plugged_drafter
@@ -16,13 +16,14 @@ from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.grammar import given_grammars
 
 _OF_A_MODEL = ("draft_model", *ENGINE, "translate")
-COMMANDS = ("serve", "solo", "compare", "report", "key")
+COMMANDS = ("chat", "serve", "solo", "compare", "report", "key")
 SOLO = ("target", "draft", "server")  # the models that 'drafter solo' can run
 _HERE, _THERE = ("model", "backend", *ENGINE), ("verifier", "api_key", "patience")
 _OF_DRAFTING = (*_OF_A_MODEL, "lookup", "backend", "branches", "lockstep")
 _OF_MANY = ("concurrency", "output")
 _PREDICTION = ("prediction", "prediction_file")
 _LEAVE = ", leave one of the two out"
+_ANSWER = 1024  # the most tokens of an answer in a chat, unless told
 
 
 def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -41,6 +42,18 @@ def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
         if options.output is not None:
             _refuse(parser, options, ["json"], f"--output writes the same lines{_LEAVE}")
         _refuse(parser, options, ["verbose"], "shows the decisions on one text, give it with --prompt")
+    print_if_asked(parser, options)
+    return options
+
+
+def chat_options(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the flags of `python -m drafter_client chat`. Exits with status 2 for flags that do not go together."""
+    parser = chat_parser()
+    options = parsed(parser, arguments)
+    options.mode, options.strategy = Mode(options.mode), Strategy(options.strategy)
+    _check_strategy(parser, options)
+    _check_grammar(parser, options)
+    _check_mode(parser, options)
     print_if_asked(parser, options)
     return options
 
@@ -81,8 +94,7 @@ def _check_mode(parser: Parser, options: argparse.Namespace) -> None:
     if options.mode in (Mode.FUSED, Mode.TARGET):
         _refuse(parser, options, _OF_DRAFTING, f"with {mode} nothing drafts here{_LEAVE}")
         if options.mode is Mode.TARGET:
-            given = [each for each in ("draft_n", *_PREDICTION) if each in options]
-            _refuse(parser, options, given, f"with {mode} nothing drafts{_LEAVE}")
+            _refuse(parser, options, ("draft_n", *_PREDICTION), f"with {mode} nothing drafts{_LEAVE}")
     else:
         _check_lookup(parser, options)
 
@@ -138,11 +150,12 @@ def explained(error: ModelLoadError, options: argparse.Namespace) -> str:
 
 
 def _refuse(parser: Parser, options: argparse.Namespace, which: Sequence[str], reason: str) -> None:
-    """End with an error that gives `reason` if one of the flags `which` was given another value than its default.
+    """End with an error that gives `reason` if one of the flags `which` was given another value than its default. The
+    command may lack some of them.
 
     A value from a variable or from the file is left out instead: it was not meant for this one command.
     """
-    for name in which:
+    for name in filter(options.__contains__, which):
         default = parser.get_default(name)
         if getattr(options, name) == default:
             continue
@@ -156,11 +169,13 @@ def drafter_parser() -> Parser:
     """The parser of `python -m drafter_client`."""
     parser = Parser(
         "drafter",
-        usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nserve | solo | compare | report DIR | key   (each has --help)",
-        description="Generate text with a verifier: a small model here drafts, the large one there decides. 'serve' "
-        "offers that to programs as OpenAI's API, 'solo' runs one model alone, 'compare' tries every mode, 'report' "
-        "shows what --profile recorded, 'key' makes keys for 'serve'. Lasting flags can also be variables and keys in "
-        "specpair.toml: --verifier is DRAFTER_VERIFIER, and verifier in the table [drafter].",
+        usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nchat | serve | solo | compare\n"
+        "report DIR | key   (each has --help)",
+        description="Generate text with a verifier: a small model here drafts, the large one there decides. 'chat' "
+        "talks with the large one, 'serve' offers it to programs as OpenAI's API, 'solo' runs one model alone, "
+        "'compare' tries every mode, 'report' shows what --profile recorded, 'key' makes keys for 'serve'. Lasting "
+        "flags can also be variables and keys in specpair.toml: --verifier is DRAFTER_VERIFIER, and verifier in the "
+        "table [drafter].",
         examples=(
             'drafter --verifier http://bigbox:8000 --prompt "def main():" --stats',
             'drafter --draft-model llama-1b.gguf --chat --prompt "Why is the sky blue?"',
@@ -176,6 +191,35 @@ def drafter_parser() -> Parser:
     output = flags.output_flags(parser)
     output.add_argument("--baseline", action=Switch, help="measure the target alone on the same prompt, too")
     output.add_argument("--verbose", action=Switch, help="show the decision on each token")
+    flags.profile_flag(output)
+    return parser
+
+
+def chat_parser() -> Parser:
+    """The parser of `python -m drafter_client chat`."""
+    parser = Parser(
+        "drafter chat",
+        usage="[FLAGS]",
+        description="Talk with the target model in the terminal, with drafts from the small model here. /help lists "
+        "the commands. Without a terminal, each line of standard input is a turn.",
+        examples=(
+            "drafter chat --verifier http://bigbox:8000 --draft-model llama-1b.gguf",
+            'drafter chat --system "Be brief." --temperature 0.7 --sources',
+            "drafter chat --mode target --max-tokens 200 --no-markdown",
+        ),
+    )
+    parser.add_config_flags()
+    text = parser.add_argument_group("text")
+    add_options(text, Options, ["max_tokens", "stop", "cache_salt"], max_tokens={"default": _ANSWER})
+    text.add_argument("--system", metavar="TEXT", help="system message")
+    flags.lasting_flags(parser, "verifier")
+    flags.draft_flags(parser, modes=True)
+    flags.option_flags(parser, "sampling", "grammar", "acceptance")
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--markdown", action=Switch, default=True, help="show answers as Markdown, in a terminal (default: yes)"
+    )
+    output.add_argument("--sources", action=Switch, help="colour each token by its source, and show no Markdown")
     flags.profile_flag(output)
     return parser
 
@@ -234,7 +278,7 @@ def solo_parser() -> Parser:
         default=SOLO[0],
         help="target, draft: the shipped model, on this machine; server: the verifier's target (default: %(default)s)",
     )
-    model.add_argument("--model", type=flag_values.path, metavar="PATH", help="another model, on this machine")
+    model.add_argument("--model", type=flags.path, metavar="PATH", help="another model, on this machine")
     flags.text_flags(parser)
     flags.lasting_flags(parser, "verifier")
     backend = {"words": "engine", "choices": engines(drafters=False)}
@@ -260,7 +304,7 @@ def compare_parser() -> Parser:
     texts = parser.add_argument_group("texts")
     texts.add_argument(
         "--prompt-file",
-        type=flag_values.path,
+        type=flags.path,
         metavar="FILE",
         action="append",
         help="prompts, one a line or JSON Lines; a kind of its own each time it is given (default: the two that ship)",
@@ -268,7 +312,7 @@ def compare_parser() -> Parser:
     texts.add_argument(
         "--runs",
         metavar="N",
-        type=flag_values.whole(1, 1000),
+        type=flags.whole(1, 1000),
         default=3,
         help="times that each text is written (default: 3)",
     )
@@ -279,15 +323,15 @@ def compare_parser() -> Parser:
     add_options(drafting, ProgramOptions, ["remember"])
     drafting.add_argument(
         "--lengths",
-        type=flag_values.lengths,
-        default=flag_values.lengths("1-8"),
+        type=flags.lengths,
+        default=flags.lengths("1-8"),
         metavar="LIST",
         help="fixed numbers of draft tokens a round to try, beside automatic ones, as 1,2,4 or 1-8 (default: 1-8)",
     )
     flags.option_flags(parser, "sampling", "grammar")
     output = parser.add_argument_group("output")
     output.add_argument("--json", action=Switch, help="one JSON object on standard output, nothing else there")
-    output.add_argument("--png", type=flag_values.path, metavar="FILE", help="the picture (default: compare.png)")
+    output.add_argument("--png", type=flags.path, metavar="FILE", help="the picture (default: compare.png)")
     output.add_argument("--no-png", action="store_true", help="no picture")
     flags.profile_flag(output)
     return parser
@@ -306,9 +350,9 @@ def report_parser() -> Parser:
         ),
     )
     runs = parser.add_argument_group("run")
-    runs.add_argument("folder", type=flag_values.path, metavar="DIR", help="the folder that --profile named")
-    runs.add_argument("--run", type=flag_values.whole(1), metavar="N", help="which run (default: the last with drafts)")
+    runs.add_argument("folder", type=flags.path, metavar="DIR", help="the folder that --profile named")
+    runs.add_argument("--run", type=flags.whole(1), metavar="N", help="which run (default: the last with drafts)")
     picture = parser.add_argument_group("picture").add_mutually_exclusive_group()
-    picture.add_argument("--png", type=flag_values.path, metavar="FILE", help="(default: report-N.png in the folder)")
+    picture.add_argument("--png", type=flags.path, metavar="FILE", help="(default: report-N.png in the folder)")
     picture.add_argument("--no-png", action="store_true", help="in the terminal only")
     return parser

@@ -1,12 +1,14 @@
-"""Flags of the drafter that several commands share. `commands` says which command has which."""
+"""Flags of the drafter that several commands share, and types of flags that are no options: each reads the text of a
+flag, and refuses a bad one with the reason. `commands` says which command has which."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-from drafter_client.cli.flag_values import path
 from drafter_client.options import Options
 from drafter_client.program_options import ENGINE, ProgramOptions
+from specpair.command_line import given_values
 from specpair.command_line.options.flags import add_option, add_options
 from specpair.command_line.parser import Switch
 
@@ -88,3 +90,39 @@ def output_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 def profile_flag(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--profile", type=path, metavar="DIR", help="record the run in this folder; see 'report'")
+
+
+def path(text: str) -> Path:
+    """A path. An empty one is refused: it would be the current folder."""
+    try:
+        return given_values.path(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def lengths(text: str) -> list[int]:
+    """Draft lengths, in ascending order, from a list of numbers and ranges such as 1,2,4-8."""
+    found: set[int] = set()
+    for part in text.split(","):
+        low, to, high = part.partition("-")
+        first = whole(0, 64)(low)
+        last = whole(0, 64)(high) if to else first
+        if last < first:
+            raise argparse.ArgumentTypeError(f"{part!r} ends before it begins")
+        found.update(range(first, last + 1))
+    return sorted(found)
+
+
+def whole(low: int, high: int | None = None) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if value < low:
+            raise argparse.ArgumentTypeError(f"must be at least {low}, got {value}")
+        if high is not None and value > high:
+            raise argparse.ArgumentTypeError(f"must be at most {high}, got {value}")
+        return value
+
+    return parse

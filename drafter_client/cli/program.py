@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from drafter_client.cli.batch import run_many
+from drafter_client.cli.chat import run_chat
 from drafter_client.cli.commands import (
+    chat_options,
     compare_options,
     drafter_options,
     explained,
@@ -61,6 +63,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    if arguments[:1] == ["chat"]:
+        return _run_with_model(run_chat, chat_options(arguments[1:]))
     if arguments[:1] == ["serve"]:
         from drafter_client.cli.serve import run_serve  # with a web framework, which the other commands do without
 

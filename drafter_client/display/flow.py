@@ -55,6 +55,11 @@ class Emoji:
         kept = text[at:begin] if cluster else text[at:]
         return [piece for piece in (Piece(held, before), Piece(kept, style)) if piece.text]
 
+    def flush(self) -> list[Piece]:
+        """The emoji that is held back, if any: nothing goes on with it."""
+        held, self._held = self._held, Piece("", "")
+        return [held] if held.text else []
+
 
 def _goes_on(emoji: str, character: str) -> bool:
     """Whether `character` is shown as a part of the emoji before it."""

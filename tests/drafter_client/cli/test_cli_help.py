@@ -12,6 +12,8 @@ import pytest
 from pydantic import SecretStr
 
 from drafter_client.cli.commands import (
+    chat_options,
+    chat_parser,
     compare_options,
     compare_parser,
     drafter_options,
@@ -24,10 +26,17 @@ from drafter_client.cli.commands import (
 from specpair.command_line.parser import Parser
 from tests.drafter_client.cli.command_line import Command
 
-PARSERS = {"": drafter_parser, "solo": solo_parser, "compare": compare_parser, "report": report_parser}
+PARSERS = {
+    "": drafter_parser,
+    "chat": chat_parser,
+    "solo": solo_parser,
+    "compare": compare_parser,
+    "report": report_parser,
+}
 GROUPS = {
     "": "options text many_prompts verifier drafting engine_of_the_draft_model sampling grammar acceptance output "
     "examples",
+    "chat": "options text verifier drafting engine_of_the_draft_model sampling grammar acceptance output examples",
     "solo": "options model text verifier engine sampling grammar output examples",
     "compare": "options texts verifier drafting engine_of_the_draft_model sampling grammar output examples",
     "report": "options run picture examples",
@@ -61,7 +70,7 @@ def test_the_help_fits_and_names_every_flag(
 def test_the_help_has_three_examples_that_parse(drafter: Command, command: str) -> None:
     examples = _help(drafter, command).partition("examples:\n")[2].splitlines()
     assert len(examples) == 3
-    reads = {"solo": solo_options, "compare": compare_options, "report": report_options}
+    reads = {"chat": chat_options, "solo": solo_options, "compare": compare_options, "report": report_options}
     for example in examples:
         program, *flags = shlex.split(example)
         assert program == "drafter"

@@ -1,0 +1,139 @@
+"""An answer as it comes: finished blocks as Markdown, the open one as it is written, with a status line below."""
+
+import sys
+
+from rich.console import Console
+from rich.text import Text
+
+from drafter_client.chat.blocks import BlockSplitter
+from drafter_client.chat.markdown import rendered
+from drafter_client.chat.rows import Rows
+from drafter_client.display.flow import Emoji, Piece, WordWrap
+from drafter_client.display.panel import STYLES
+from drafter_client.display.status_line import StatusLine, may_share_rows, screen_is_ours
+from drafter_client.generation.generation import Tokens
+from specpair.protocol.terminal_text import several_lines
+
+_TAB = 8
+
+
+class AnswerView:
+    """Writes one answer to standard output: unchanged through a pipe; with control characters escaped on a terminal.
+
+    A terminal that can move its cursor shows Markdown: a block is streamed as it is written, and when it has ended,
+    erased and written anew.
+    """
+
+    def __init__(self, out: Console, notes: Console, *, markdown: bool, sources: bool) -> None:
+        """`out`, `notes`: standard output and standard error.
+        `markdown`: show Markdown, where the terminal can.
+        `sources`: colour tokens by their source, and leave the text as it is written.
+        """
+        self._out, self._sources = out, sources
+        moves = out.is_terminal and not (out.is_dumb_terminal or out.legacy_windows)
+        self._blocks = BlockSplitter() if markdown and moves and not sources else None
+        self._moves = moves and sys.stdout.isatty()  # a pipe that FORCE_COLOR makes a terminal has no rows
+        self._rows = Rows(lambda: (out.width, out.height))
+        self._streamed = 0  # characters of the open block that are written
+        self._within_row = False
+        self._parted = False  # whether the last row is blank
+        self._emoji, self._wrap = Emoji(), WordWrap(self._width)
+        wanted = moves and screen_is_ours(sys.stdout)
+        below = may_share_rows(sys.stdout, sys.stderr)
+        self._status = StatusLine(notes, below_text=below, wanted=wanted, on_break=self._on_break)
+        self._status.begin()
+
+    def add(self, tokens: Tokens) -> None:
+        """Show tokens that were committed."""
+        self._status.wipe()
+        written = "".join(
+            self._write(token.text, str(STYLES[token.source]) if self._sources else "")
+            for token in tokens.tokens
+            if token.text
+        )
+        self._status.wrote(len(tokens.tokens), written)
+
+    def close(self) -> None:
+        """Remove the status line, and end the answer with a blank line."""
+        self._status.end()
+        for block in self._blocks.finish() if self._blocks is not None else []:
+            self._end_block(block)
+        self._show(self._emoji.flush())
+        if self._within_row:
+            self._print("\n", "")
+        if not self._parted:
+            self._print("\n", "")
+        self._out.file.flush()
+
+    def _on_break(self) -> None:
+        self._wrap.broken()
+        self._rows.broken()
+        self._within_row = False
+
+    def _width(self) -> int:
+        return self._out.width
+
+    def _write(self, text: str, style: str) -> str:
+        """Write a piece of the answer. Returns what stands in the rows of the terminal since the last piece."""
+        if not self._out.is_terminal:
+            self._print(text, "")
+            return text
+        text = several_lines(text).expandtabs(_TAB)
+        if self._blocks is None:
+            return self._stream(text, style)
+        written = "".join(map(self._end_block, self._blocks.feed(text)))
+        begun = self._blocks.open
+        if not begun.strip():  # blank lines before a block say nothing
+            return written
+        rest = begun[self._streamed :] if self._streamed else begun.lstrip("\n")
+        self._streamed = len(begun)
+        return written + self._stream(rest, style)
+
+    def _end_block(self, block: str) -> str:
+        """Write a block that has ended as Markdown, in place of its text, or the rest of its text."""
+        rest, self._streamed = block[self._streamed :], max(0, self._streamed - len(block))
+        erasing = self._rows.erasing
+        if erasing is None:
+            written = self._stream(rest, "")
+            self._rows.leave(within_line=self._streamed > 0)
+            return written
+        self._out.file.write(erasing)
+        self._emoji, self._wrap, self._streamed = Emoji(), WordWrap(self._width), 0
+        lines = rendered(block, self._out)
+        for line in lines:
+            self._out.print(line, soft_wrap=True)
+        if lines:
+            self._out.file.write("\n")
+            self._parted = True
+        self._within_row = False
+        self._rows.begin()
+        return "\n"
+
+    def _stream(self, text: str, style: str) -> str:
+        """Write text as it is. Returns what was written: an emoji is held back until it is known to be complete."""
+        written = ""
+        for line in text.splitlines(keepends=True):
+            written += self._show(self._emoji.feed(line, style))
+            if line.endswith("\n"):
+                self._rows.line_ended()
+        self._out.file.flush()
+        return written
+
+    def _show(self, pieces: list[Piece]) -> str:
+        if self._moves:
+            pieces = [each for piece in pieces for each in self._wrap.feed(piece.text, piece.style)]
+        for piece in pieces:
+            if piece.erased is not None:
+                self._out.file.write(f"\r\x1b[{piece.erased}C\x1b[K")
+            self._print(piece.text, piece.style)
+            self._rows.wrote(piece.text)
+        return "".join(piece.text for piece in pieces)
+
+    def _print(self, text: str, style: str) -> None:
+        if not text:
+            return
+        if style:
+            self._out.print(Text(text, style), end="", soft_wrap=True)
+        else:
+            self._out.file.write(text)
+        self._within_row, self._parted = not text.endswith("\n"), False

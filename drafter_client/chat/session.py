@@ -1,0 +1,213 @@
+"""A chat: reads turns, runs commands, has the pair answer, and keeps what was said."""
+
+import sys
+from dataclasses import replace
+
+from rich.console import Console
+from rich.text import Text
+
+from drafter_client.chat.answer_view import AnswerView
+from drafter_client.chat.commands import NO_SYSTEM, Called, help_lines, read
+from drafter_client.chat.dialogue import Dialogue
+from drafter_client.chat.plain_input import Reader, unechoed
+from drafter_client.display.panel import legend, show
+from drafter_client.display.panel_rows import notes, resumed
+from drafter_client.errors import BadOption, BadPrompt, DrafterError, ModelChanged
+from drafter_client.generation.generation import Generation, Tokens
+from drafter_client.metrics.statistics import Stats
+from drafter_client.options import Mode, Options
+from drafter_client.pair import Pair
+from specpair.command_line import given_values
+from specpair.counted import counted
+from specpair.engines.errors import BackendError
+from specpair.protocol.errors import SpecPairError
+from specpair.protocol.terminal_text import is_text, one_line, several_lines
+from specpair.speculation.sampling import gumbel
+from specpair.speculation.sampling.sampling import GREEDY_BELOW
+
+_FAILURES = (SpecPairError, DrafterError, BackendError)
+_UNFINISHED = "\ufffd"  # at the end of an interrupted text: a part of a character
+
+
+def modes_of(pair: Pair) -> list[str]:
+    """The modes that can be chosen at present."""
+    return [Mode.AUTO.value, *(each.value for each in pair.modes)]
+
+
+class Terminated(KeyboardInterrupt):
+    """The program was told to end. Ctrl-C ends only an answer."""
+
+
+class Chat:
+    """One conversation on a pair. What a user asks for is done; what fails leaves everything as it was."""
+
+    def __init__(
+        self,
+        pair: Pair,
+        options: Options,
+        reader: Reader,
+        *,
+        system: str | None = None,
+        markdown: bool = True,
+        sources: bool = False,
+        interactive: bool = True,
+    ) -> None:
+        """`options`: of every answer.
+        `reader`: where turns come from.
+        `system`: a system message; None: there is none.
+        `markdown`, `sources`: how answers are shown, see `AnswerView`.
+        `interactive`: whether somebody can do something about an error; else it ends the chat.
+        """
+        self.dialogue, self.options = Dialogue(system), options
+        self._pair, self._reader, self._interactive = pair, reader, interactive
+        self._markdown, self._sources = markdown, sources
+        self._out = Console(markup=False, highlight=False, soft_wrap=True)
+        self._notes = Console(stderr=True, markup=False, highlight=False)
+        self._last: Stats | None = None  # of the last answer
+        self._seed: int | None = None  # that of the last answer
+
+    def run(self) -> None:
+        """Chat until the user leaves. Raises what ended the chat: an error where nobody can act on it, Terminated."""
+        coloured = self._out.color_system is not None and not self._out.no_color and self._out.is_terminal
+        if self._sources and coloured:
+            self._out.print(legend(self._out.width))
+        while (line := self._next()) is not None:
+            try:
+                if not is_text(line):
+                    raise BadPrompt("what was typed is not valid text in this terminal's encoding: use UTF-8")
+                said = read(line)
+                if isinstance(said, str):
+                    if said:
+                        self.dialogue = self.dialogue.asked(said)  # also if it fails: it can be asked again
+                        self._ask(self.dialogue, self.options)
+                elif said.command.name == "quit":
+                    return
+                else:
+                    self._obey(said)
+            except _FAILURES as error:
+                if not self._interactive:
+                    raise
+                print(f"drafter: {several_lines(str(error))}", file=sys.stderr, flush=True)
+
+    def _next(self) -> str | None:
+        try:
+            return self._reader.read()
+        except Terminated:
+            raise
+        except KeyboardInterrupt:
+            if not self._interactive:
+                raise
+            return None
+
+    def _obey(self, called: Called) -> None:
+        argument = called.argument
+        match called.command.name:
+            case "help":
+                self._say(*help_lines())
+            case "stats" if self._last is None:
+                self._say("nothing was answered yet")
+            case "stats":
+                assert self._last is not None
+                show(self._last, self._notes)
+            case "save":
+                path = given_values.home(argument)
+                self.dialogue.save(path)
+                self._say(f"{counted(len(self.dialogue.messages()), 'message')} in {path}")
+            case "load":
+                path = given_values.home(argument)
+                self.dialogue = Dialogue.load(path)
+                self._say(f"{counted(len(self.dialogue.messages()), 'message')} from {path}")
+            case "system":
+                self._system(argument)
+            case "new":
+                self.dialogue = Dialogue(self.dialogue.system)
+                self._say("what was said is forgotten" + (", the system message stays" if self.dialogue.system else ""))
+            case "retry":
+                self._retry()
+            case "model":
+                self._say(*self._models())
+            case "mode":
+                self._mode(argument)
+
+    def _system(self, text: str) -> None:
+        if text:
+            self.dialogue = replace(self.dialogue, system=None if text == NO_SYSTEM else text)
+        system = self.dialogue.system
+        self._say("there is no system message" if system is None else f"system message: {system}")
+
+    def _mode(self, name: str) -> None:
+        modes = modes_of(self._pair)
+        if name and name not in modes:
+            why = "this pair does not offer it now" if name in [*Mode] else "there is no such mode"
+            raise BadOption(f"/mode {one_line(name)[:80]}: {why}, choose one of {', '.join(modes)}")
+        if name:
+            self.options = replace(self.options, mode=Mode(name))
+        self._say(f"mode {self.options.mode.value}, of {', '.join(modes)}")
+
+    def _models(self) -> list[str]:
+        target, drafter = self._pair.target, self._pair.draft_model
+        served = "" if target.draft_model is None else f", and {target.draft_model} to draft in mode fused"
+        return [
+            f"the verifier runs {target.name} on {target.engine} (context: {target.context_length} tokens){served}",
+            "nothing drafts on this machine" if drafter is None else f"{drafter} drafts on this machine",
+            "This changes neither: a model is chosen where its end starts (--draft-model here, VERIFIER_MODEL there)",
+        ]
+
+    def _retry(self) -> None:
+        asked = self.dialogue.asked_again()
+        seed = self._seed if self._seed is not None else self.options.seed
+        another = None if seed is None else (seed + 1) % gumbel.SEED_LIMIT
+        if self.options.temperature < GREEDY_BELOW:
+            self._say("at temperature 0 every seed gives the same answer: start with --temperature 0.7 for others")
+        self._ask(asked, replace(self.options, seed=another))
+
+    def _ask(self, asked: Dialogue, options: Options) -> None:
+        """Have a question answered. What was written of an answer is said, also if Ctrl-C or an error ended it."""
+        before = self.dialogue
+        for again in (False, True):
+            try:
+                with unechoed():
+                    return self._answer(self._generation(asked, options), asked)
+            except ModelChanged:  # the prompt is made anew, in the template of the model that is served now
+                if again or self.dialogue is not before:
+                    raise
+
+    def _generation(self, asked: Dialogue, options: Options) -> Generation:
+        identity = self._pair.target.identity
+        return self._pair.generate(self._pair.chat(asked.messages()), options, identity=identity)
+
+    def _answer(self, generation: Generation, asked: Dialogue) -> None:
+        view = AnswerView(self._out, self._notes, markdown=self._markdown, sources=self._sources)
+        interrupted = False
+        try:
+            with generation:
+                for event in generation:
+                    if isinstance(event, Tokens):
+                        view.add(event)
+        except KeyboardInterrupt as interrupt:
+            if isinstance(interrupt, Terminated) or not self._interactive:
+                raise
+            interrupted = True
+        finally:
+            view.close()
+            self._keep(generation, asked)
+        said = [*resumed(generation.stats), *notes(generation.stats)]
+        if interrupted:
+            said.append("interrupted")
+        elif generation.stats.ended_by == "max_tokens":
+            said.append(f"cut after {counted(generation.options.max_tokens, 'token')} (--max-tokens)")
+        self._say(*said)
+
+    def _keep(self, generation: Generation, asked: Dialogue) -> None:
+        text = generation.text.rstrip(_UNFINISHED)
+        if generation.stats.token_ids:
+            self._last, self._seed = generation.stats, generation.options.seed
+        if text:
+            self.dialogue = asked.answered(text)
+
+    def _say(self, *lines: str) -> None:
+        """Tell something that is no part of an answer, on standard error."""
+        for line in lines:
+            shown = several_lines(line)
+            text = Text(shown, "dim") if self._notes.is_terminal else Text(f"drafter: {shown}")
+            self._notes.print(text, soft_wrap=True)

@@ -1,0 +1,76 @@
+"""The command `drafter chat`: a conversation on a pair, in the terminal or line by line."""
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from backends.machine import cache_folder
+from drafter_client.chat.plain_input import LineInput, PipedInput, Reader
+from drafter_client.chat.session import Chat, Terminated, modes_of
+from drafter_client.cli.shared_steps import check_draft_n, check_encoding, pair_of, served_options
+from specpair.protocol.errors import NoChatTemplate
+from specpair.protocol.terminal_text import one_line
+
+
+def run_chat(options: argparse.Namespace) -> int:
+    """Chat until the user leaves. Returns the exit status. Raises what ended a chat without a terminal."""
+    if options.system is not None:
+        check_encoding("system message", options.system)
+    with pair_of(options) as pair, _told_by_sigterm():
+        check_draft_n(pair, options)
+        if not pair.target.chat_template:
+            raise NoChatTemplate("the target model has no chat template: serve an instruct model")
+        interactive = sys.stdin is not None and sys.stdin.isatty()
+        chat = Chat(
+            pair,
+            served_options(options),
+            _reader(lambda: modes_of(pair)),
+            system=options.system,
+            markdown=options.markdown,
+            sources=options.sources,
+            interactive=interactive,
+        )
+        if interactive:
+            drafter = f", {one_line(pair.draft_model)} drafts" if pair.draft_model else ""
+            print(f"{one_line(pair.target.name)}{drafter}  (/help lists the commands, Ctrl-D leaves)", file=sys.stderr)
+        chat.run()
+    return 0
+
+
+def _reader(modes: Callable[[], list[str]]) -> Reader:
+    """Where turns come from: an editor, where the terminal can move its cursor."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        return PipedInput()
+    if not sys.stdout.isatty() or Console().is_dumb_terminal:
+        return LineInput()
+    from drafter_client.chat.edited_input import EditedInput, history_in  # with a library that other commands lack
+
+    folder = cache_folder()
+    try:
+        history = history_in(folder and folder / "chat_history")
+    except OSError as error:
+        print(f"drafter: what is typed is not kept for the next run: {error}", file=sys.stderr)
+        history = history_in(None)
+    return EditedInput(history, modes)
+
+
+@contextmanager
+def _told_by_sigterm() -> Iterator[None]:
+    """A context in which SIGTERM ends the chat, and not only an answer."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
+        yield
+        return
+
+    def told(number: int, frame: object) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, told)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
