@@ -183,18 +183,39 @@ def _lfm2() -> tuple[Metadata, Shapes]:
     return metadata, {"token_embd_norm.weight": (_HIDDEN,), **_layers(parts)}
 
 
-def _qwen3next() -> tuple[Metadata, Shapes]:
+def _delta_net() -> Shapes:
     keys, values = _GROUPS * _STATE, _STATE_HEADS * _STATE
-    delta_net: Shapes = {
+    return {
         "attn_qkv.weight": (2 * keys + values, _HIDDEN),
         "attn_gate.weight": (values, _HIDDEN),
         "ssm_conv1d.weight": (2 * keys + values, _KERNEL),
         "ssm_dt.bias": (_STATE_HEADS,),
         "ssm_a": (_STATE_HEADS,),
-        "ssm_ba.weight": (2 * _STATE_HEADS, _HIDDEN),
         "ssm_norm.weight": (_STATE,),
         "ssm_out.weight": (_HIDDEN, values),
     }
+
+
+def _gated(layer: int) -> Shapes:
+    """The norms of a layer of Qwen's hybrids, and its attention with gates, if it attends."""
+    norms: Shapes = {"attn_norm.weight": (_HIDDEN,), "post_attention_norm.weight": (_HIDDEN,)}
+    return {**norms, **_attention(2 * _HEADS), **_HEAD_NORMS} if _attends(layer) else {**norms, **_delta_net()}
+
+
+def _qwen35() -> tuple[Metadata, Shapes]:
+    rates: Shapes = {"ssm_beta.weight": (_STATE_HEADS, _HIDDEN), "ssm_alpha.weight": (_STATE_HEADS, _HIDDEN)}
+
+    def parts(layer: int) -> Shapes:
+        dense = {name: shape for name, shape in _feed_forward().items() if name != "ffn_norm.weight"}
+        return {**_gated(layer), **({} if _attends(layer) else rates), **dense}
+
+    metadata = {**_heads(hybrid=False), **_ssm(_STATE_HEADS * _STATE), "feed_forward_length": _FFN}
+    metadata |= {"full_attention_interval": 2, "rope.dimension_sections": [6, 5, 5, 0]}
+    return metadata, {"output_norm.weight": (_HIDDEN,), **_layers(parts)}
+
+
+def _qwen3next() -> tuple[Metadata, Shapes]:
+    rates: Shapes = {"ssm_ba.weight": (2 * _STATE_HEADS, _HIDDEN)}
     shared: Shapes = {
         "ffn_gate_inp_shexp.weight": (_HIDDEN,),
         "ffn_gate_shexp.weight": (_EXPERT_FFN, _HIDDEN),
@@ -203,11 +224,9 @@ def _qwen3next() -> tuple[Metadata, Shapes]:
     }
 
     def parts(layer: int) -> Shapes:
-        mixer = {**_attention(2 * _HEADS), **_HEAD_NORMS} if _attends(layer) else delta_net
-        norms: Shapes = {"attn_norm.weight": (_HIDDEN,), "post_attention_norm.weight": (_HIDDEN,)}
-        return {**norms, **mixer, **_experts(), **shared}
+        return {**_gated(layer), **({} if _attends(layer) else rates), **_experts(), **shared}
 
-    metadata = {**_heads(hybrid=False), **_ssm(values), **_EXPERTS_STATED, "full_attention_interval": 2}
+    metadata = {**_heads(hybrid=False), **_ssm(_STATE_HEADS * _STATE), **_EXPERTS_STATED, "full_attention_interval": 2}
     metadata["expert_shared_feed_forward_length"] = _EXPERT_FFN
     return metadata, {"output_norm.weight": (_HIDDEN,), **_layers(parts)}
 
@@ -223,5 +242,6 @@ ARCHITECTURES: Mapping[str, Callable[[], tuple[Metadata, Shapes]]] = {
     "lfm2": _lfm2,  # hybrid: short convolutions
     "granitehybrid": _granite_hybrid,  # hybrid: Mamba 2
     "qwen3next": _qwen3next,  # hybrid: gated delta nets, with experts
+    "qwen35": _qwen35,  # hybrid: gated delta nets, dense
     "qwen3moe": _qwen3moe,  # attention in every layer, with experts
 }

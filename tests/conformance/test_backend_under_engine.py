@@ -1,4 +1,4 @@
-"""The verifier's scheduler on every engine that promises equal bits.
+"""The verifier's scheduler on every engine that promises equal bits, or whose bits differ far less than its tokens.
 
 With drafts, retries and evictions over more sessions than slots, each text equals plain decoding in a slot alone.
 """
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from specpair.engines.kept_texts import pays_to_cut
 from specpair.speculation.draft import Draft
 from specpair.speculation.sampling.sampling import Sampling, choose
 from specpair.speculation.text_options import TextSpec
@@ -17,6 +18,7 @@ from verifier_server.engine.scheduler import Scheduler
 from verifier_server.sessions import Session
 
 LENGTH = 24
+_NEAR_TIE = 5e-5  # on random logits with a spread of 1 or more, no two of which are that near in these texts
 
 
 def alone(subject: Subject, prompt: Sequence[int], sampling: Sampling) -> list[int]:
@@ -32,7 +34,7 @@ def alone(subject: Subject, prompt: Sequence[int], sampling: Sampling) -> list[i
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_five_sessions_on_three_slots_equal_plain_decoding(subject: Subject, temperature: float) -> None:
-    if subject.tolerance:
+    if subject.tolerance > _NEAR_TIE:
         pytest.skip("this engine's last bits depend on its batches, so that near-ties may be decided either way")
     prompts = [subject.ids[at : at + 5 + 13 * number] for number, at in enumerate((0, 20, 9, 3, 40))]
     samplings = [Sampling(number, temperature) for number in range(5)]
@@ -62,7 +64,7 @@ def test_five_sessions_on_three_slots_equal_plain_decoding(subject: Subject, tem
 @pytest.mark.parametrize("turn", [0, 1, 2])
 def test_a_prompt_that_begins_like_an_ended_text_goes_on_as_a_cold_one(subject: Subject, turn: int) -> None:
     """The same prompt again; its next turn; a branch that takes another way in the middle."""
-    if subject.tolerance:
+    if subject.tolerance > _NEAR_TIE:
         pytest.skip("this engine's last bits depend on its batches, so that near-ties may be decided either way")
     begin = subject.ids[:30]
     engine = Engine(Scheduler(subject.backend, max_drafts=8, batching_window=0.0))
@@ -80,9 +82,8 @@ def test_a_prompt_that_begins_like_an_ended_text_goes_on_as_a_cold_one(subject: 
     prompt = (begin, [*first, *subject.ids[:7]], [*begin[:-9], *subject.ids[-7:]])[turn]
     cold = alone(subject, prompt, Sampling())
     assert written(begin).tokens == first
+    shared = (len(begin) - 1, len(first) - 1, len(begin) - 9)[turn]
+    reused = pays_to_cut(subject.backend, 0, shared)
     again = written(prompt)
     assert again.tokens == cold
-    shared = (len(begin) - 1, len(first) - 1, len(begin) - 9)[turn]
-    cut = len(first) - 1 - shared  # tokens that have to be rolled back
-    rollback = subject.backend.max_rollback
-    assert again.cached == (shared if rollback is None or cut <= rollback else 0)
+    assert again.cached == (shared if reused else 0)

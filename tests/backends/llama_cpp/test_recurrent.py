@@ -18,7 +18,7 @@ from specpair.engines.errors import ModelLoadError
 from specpair.engines.kept_texts import pays_to_cut
 from specpair.engines.load_options import LoadOptions
 
-RECURRENT = ("mamba2", "lfm2", "granitehybrid", "qwen3next")
+RECURRENT = ("mamba2", "lfm2", "granitehybrid", "qwen3next", "qwen35")
 CONTEXT, BATCH = 256, 32
 Load = Callable[..., Backend]
 
