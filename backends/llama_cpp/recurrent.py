@@ -10,7 +10,7 @@ to make them neighbours, and leaves those of earlier tokens where they were.
 """
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -72,12 +72,13 @@ def state_sizes(model: Any, kv_type: int) -> StateSizes | None:
     return StateSizes(sizes[1] - sizes[0], state, min(_KEPT_STATES, most) if takes_back else 0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Point:
     """A copy of the state after the first `position` tokens of a text."""
 
     position: int
     state: Any  # bytes in the library's format
+    shared: bool = False  # whether several slots may have it
 
 
 @dataclass(slots=True)
@@ -105,6 +106,7 @@ class RecurrentStates:
         self._read, self._widest = read, widest
         self._kept_states = int(lib.llama_n_rs_seq(context))
         self._texts = [_Text() for _ in range(slots)]
+        self._spare: list[Any] = []  # memory of states that are no longer needed: new memory takes seven times as long
 
     def prepared(self, entry: Entry) -> Entry:
         """Roll a slot back to where `entry` starts. Returns the entry, with the tokens before it that are read again.
@@ -141,6 +143,8 @@ class RecurrentStates:
         """Make slot `destination`, which is empty, hold the first `length` tokens of `source`."""
         text, base = self._texts[source], self._texts[source].base(length)
         points = [point for point in text.points if point.position <= length]
+        for point in points:
+            point.shared = True
         self._texts[destination] = _Text(text.tokens[:length], base, points)
         if base:
             lib.llama_memory_seq_cp(self._memory, source, destination, 0, base)
@@ -149,6 +153,7 @@ class RecurrentStates:
 
     def forget(self, slot: int) -> None:
         """Note that a slot has been emptied."""
+        self._drop(self._texts[slot].points)
         self._texts[slot] = _Text()
 
     def _roll_back(self, slot: int, length: int) -> None:
@@ -163,6 +168,7 @@ class RecurrentStates:
         else:
             lib.llama_memory_seq_rm(self._memory, slot, -1, -1)
         text.read, text.takes_back = base, 0
+        self._drop([point for point in text.points if point.position > length])
         text.points = [point for point in text.points if point.position <= length]
 
     def _restore(self, slot: int, position: int) -> None:
@@ -176,10 +182,16 @@ class RecurrentStates:
         """Copy the state of a slot, which the next pass is about to change."""
         text = self._texts[slot]
         size = lib.llama_state_seq_get_size_ext(self._context, slot, _PARTIAL)
-        state = (ctypes.c_uint8 * size)()
+        state = self._spare.pop() if self._spare else None
+        if state is None or len(state) != size:
+            state = (ctypes.c_uint8 * size)()
         if not lib.llama_state_seq_get_data_ext(self._context, state, size, slot, _PARTIAL):
             raise EngineFailure(f"the state of {text.read} tokens could not be copied: {take_warnings()}")
         text.points.append(_Point(text.read, state))
         if len(text.points) > POINTS:  # one of the older ones goes, where the others are nearest to each other
             edges = [0, *(point.position for point in text.points)]
-            del text.points[min(range(len(text.points) - 1), key=lambda at: edges[at + 2] - edges[at])]
+            self._drop([text.points.pop(min(range(POINTS), key=lambda at: edges[at + 2] - edges[at]))])
+
+    def _drop(self, points: Sequence[_Point]) -> None:
+        """Keep the memory of points that no slot has any more."""
+        self._spare += [point.state for point in points if not point.shared]

@@ -13,10 +13,12 @@ import pytest
 from backends.llama_cpp.recurrent import JOINED, POINTS
 from backends.registry import load
 from backends.trial.tiny_architectures import write_tiny_architecture
+from specpair.drafters.draft_model import model_drafter
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.kept_texts import pays_to_cut
 from specpair.engines.load_options import LoadOptions
+from specpair.speculation.text_options import TextSpec
 
 RECURRENT = ("mamba2", "lfm2", "granitehybrid", "qwen3next", "qwen35")
 CONTEXT, BATCH = 256, 32
@@ -123,6 +125,22 @@ def test_a_prompt_is_reused_near_a_point_only(three: Backend) -> None:
     three.copy(0, 1, 3 * BATCH + 5)
     assert three.reread(1, 3 * BATCH + 5) == 5
     assert np.abs(feed(three, 1, 3 * BATCH + 5, [9])[0] - straight(three, 2, [*text[: 3 * BATCH + 5], 9])).max() < 1e-4
+
+
+def test_a_draft_model_predicts_what_a_straight_run_gives(loading: Load) -> None:
+    """Behind several tails that fork, after accepts and rejects of what it drafted before."""
+    chance, text = Random(6), [7, 9, 11]
+    with closing(loading(3)) as backend, closing(loading(1)) as other:
+        drafter = model_drafter(backend, TextSpec(), backend.vocabulary.size, len(text))
+        for _ in range(12):
+            tail: list[int] = []
+            for _ in range(chance.randrange(1, 5)):
+                tails = [tail, [*tail[:-1], 3]] if tail else [tail]
+                found = drafter.expand(text, tails, runners_up=True).proposals
+                expected = [int(straight(other, 0, [*text, *each]).argmax()) for each in tails]
+                assert [proposal.token for proposal in found] == expected
+                tail = [*tail, expected[0]]
+            text += [*tail[: chance.randrange(len(tail) + 1)], chance.randrange(5, 250)]
 
 
 def test_states_are_counted_as_memory(loading: Load) -> None:
