@@ -2,7 +2,9 @@
 
 Before tokens that may be rejected, a copy of the state is taken: a *point*. A slot rolls back to a point, and the
 tokens from there to where it goes on are read again, at the head of its next pass. So a pass after a rejection is
-wider, and whoever measures passes sees what rejected tokens cost.
+wider, and whoever measures passes sees what rejected tokens cost. Reading them in a pass of their own, behind which a
+point is taken, costs a pass, but they are then never read again: it is done as soon as what is read again at the heads
+of passes has cost as much as a pass does beside its tokens.
 
 Some architectures keep the states of the last few tokens themselves (`n_rs_seq`): they take back tokens of the last
 pass without a point and without reading again. Only in a context of one slot: llama.cpp moves the states of slots about
@@ -12,6 +14,8 @@ to make them neighbours, and leaves those of earlier tokens where they were.
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
+from time import perf_counter
 from typing import Any, NamedTuple
 
 from backends.llama_cpp.library import lib, take_warnings
@@ -24,6 +28,7 @@ JOINED = (
 POINTS = 3  # of a slot, at most: the newest, and two that are far from each other, for texts that begin alike
 _KEPT_STATES = 8  # tokens that an architecture with `n_rs_seq` takes back by itself
 _SHARE = 64  # the states that it keeps for them take this part of the weights' bytes at most: each pass writes them
+_TIMED = 3  # how often each width is timed
 _APART = 64  # tokens between points where the architecture takes back what is rejected
 _PARTIAL = lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
 
@@ -89,6 +94,7 @@ class _Text:
     read: int = 0
     points: list[_Point] = field(default_factory=list)  # in order of position
     takes_back: int = 0  # of the tokens last read, how many the library takes back by itself
+    joined: int = 0  # tokens read again at the heads of passes since the last point
 
     def base(self, length: int) -> int:
         """The longest of the states at hand for the first `length` tokens, in tokens."""
@@ -106,6 +112,7 @@ class RecurrentStates:
         self._read, self._widest = read, widest
         self._kept_states = int(lib.llama_n_rs_seq(context))
         self._texts = [_Text() for _ in range(slots)]
+        self._tokens_of_a_pass = self._measured()
         self._spare: list[Any] = []  # memory of states that are no longer needed: new memory takes seven times as long
 
     def prepared(self, entry: Entry) -> Entry:
@@ -117,11 +124,12 @@ class RecurrentStates:
         text = self._texts[slot]
         self._roll_back(slot, start)
         del text.tokens[start:]
-        if len(tokens) == 1 or start - text.read > JOINED:
-            apart = JOINED
-        else:  # some of the tokens may be rejected
-            apart = _APART if len(tokens) - 1 <= self._kept_states else 1
-        if start - text.read > JOINED:
+        apart = JOINED if len(tokens) == 1 else 1  # several tokens: some may be rejected
+        if 1 < len(tokens) <= self._kept_states + 1:
+            apart = _APART
+        text.joined += start - text.read
+        if start - text.read > JOINED or text.joined > self._tokens_of_a_pass:
+            apart = 1
             for at in range(text.read, start, self._widest):
                 again = text.tokens[at : at + self._widest]
                 self._read(Entry(slot, at, again, len(again)))
@@ -188,9 +196,22 @@ class RecurrentStates:
         if not lib.llama_state_seq_get_data_ext(self._context, state, size, slot, _PARTIAL):
             raise EngineFailure(f"the state of {text.read} tokens could not be copied: {take_warnings()}")
         text.points.append(_Point(text.read, state))
+        text.joined = 0
         if len(text.points) > POINTS:  # one of the older ones goes, where the others are nearest to each other
             edges = [0, *(point.position for point in text.points)]
             self._drop([text.points.pop(min(range(POINTS), key=lambda at: edges[at + 2] - edges[at]))])
+
+    def _measured(self) -> float:
+        """How many tokens take as long to read as a pass takes beside its tokens, by passes in the first slot."""
+        wide = min(JOINED + 1, self._widest)
+        least = {1: inf, wide: inf}
+        for width in [*least] * _TIMED:
+            began = perf_counter()
+            self._read(Entry(0, 0, [0] * width, width))
+            least[width] = min(least[width], perf_counter() - began)
+            lib.llama_memory_seq_rm(self._memory, 0, -1, -1)
+        token = (least[wide] - least[1]) / (wide - 1)
+        return least[1] / token - 1 if token > 0 else inf
 
     def _drop(self, points: Sequence[_Point]) -> None:
         """Keep the memory of points that no slot has any more."""
