@@ -7,12 +7,14 @@ from typing import Any
 
 from drafter_client import program_options
 from drafter_client.cli import commands
+from drafter_client.cli.without_text.models import models_parser
 from drafter_client.options import Options
 from drafter_client.serve import operations as drafter
 from specpair.anthropic_api.fields import TABLE as MESSAGES
 from specpair.command_line.parser import Parser, Switch, flag
 from specpair.http_service.keys import key_command
 from specpair.http_service.openapi.operation import Operation
+from specpair.model_commands import command as models_command
 from specpair.openai_api.messages.errors import FORM
 from specpair.openai_api.messages.fields import EMPTY, TABLE
 from specpair.openai_api.messages.requests import ChatRequest
@@ -34,8 +36,10 @@ COMMANDS: tuple[tuple[str, Callable[[], Parser]], ...] = (
     ("drafter solo", commands.solo_parser),
     ("drafter compare", commands.compare_parser),
     ("drafter report", commands.report_parser),
+    ("drafter models", models_parser),
     ("drafter key", lambda: key_command.parser("drafter")),
     ("verifier key", lambda: key_command.parser("verifier")),
+    ("verifier models", lambda: models_command.parser("verifier")),
     ("verifier compile", lambda: compile_command.parser({})),
     ("verifier selftest", lambda: selftest_command.parser({})),
     ("verifier", lambda: flags_parser({})),

@@ -19,6 +19,10 @@ def main() -> int:
     command, arguments = sys.argv[1:2], sys.argv[2:]
     if command == ["key"]:
         return key_command.run("verifier", arguments, keys_file)
+    if command == ["models"]:
+        from specpair.model_commands import command as models_command  # serving does without
+
+        return models_command.own("verifier", arguments)
     if command == ["compile"]:
         from verifier_server.commands import compile_command  # serving does without
 

@@ -16,7 +16,7 @@ from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.grammar import given_grammars
 
 _OF_A_MODEL = ("draft_model", *ENGINE, "translate")
-COMMANDS = ("chat", "serve", "solo", "compare", "report", "key")
+COMMANDS = ("chat", "serve", "solo", "compare", "report", "models", "key")
 SOLO = ("target", "draft", "server")  # the models that 'drafter solo' can run
 _HERE, _THERE = ("model", "backend", *ENGINE), ("verifier", "api_key", "patience")
 _OF_DRAFTING = (*_OF_A_MODEL, "lookup", "backend", "branches", "lockstep")
@@ -170,10 +170,11 @@ def drafter_parser() -> Parser:
     parser = Parser(
         "drafter",
         usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nchat | serve | solo | compare\n"
-        "report DIR | key   (each has --help)",
+        "report DIR | models | key   (each has --help)",
         description="Generate text with a verifier: a small model here drafts, the large one there decides. 'chat' "
         "talks with the large one, 'serve' offers it to programs as OpenAI's API, 'solo' runs one model alone, "
-        "'compare' tries every mode, 'report' shows what --profile recorded, 'key' makes keys for 'serve'. Lasting "
+        "'compare' tries every mode, 'report' shows what --profile recorded, 'models' fetches and compares models by "
+        "name, 'key' makes keys for 'serve'. Lasting "
         "flags can also be variables and keys in specpair.toml: --verifier is DRAFTER_VERIFIER, and verifier in the "
         "table [drafter].",
         examples=(

@@ -22,10 +22,10 @@ from drafter_client.cli.commands import (
 )
 from drafter_client.cli.compare import run_compare
 from drafter_client.cli.draft import run_draft
-from drafter_client.cli.report import run_report
 from drafter_client.cli.settings import keys_file
 from drafter_client.cli.shared_steps import INTERRUPTED
 from drafter_client.cli.solo import run_solo_command
+from drafter_client.cli.without_text.report import run_report
 from drafter_client.errors import DrafterError
 from specpair.command_line import start
 from specpair.engines.errors import BackendError, ModelLoadError
@@ -73,6 +73,12 @@ def _run(arguments: list[str]) -> int:
         return _run_with_model(run_solo_command, solo_options(arguments[1:]))
     if arguments[:1] == ["report"]:
         return run_report(report_options(arguments[1:]))
+    if arguments[:1] == ["models"]:
+        from drafter_client.cli.without_text.models import (
+            run_models,  # with llama.cpp, which the other commands may do without
+        )
+
+        return run_models(arguments[1:])
     if arguments[:1] == ["key"]:
         return key_command.run("drafter", arguments[1:], keys_file)
     if arguments[:1] == ["compare"]:

@@ -8,6 +8,7 @@ that a file can be trusted without the hub; and blobs/HASH.part, a file that is 
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 from specpair.hub.errors import HubError
 from specpair.shared_files import lock, replacing
 
+_PREFIX = "models--"
 _HEXADECIMAL = re.compile(r"[0-9a-f]{8,64}")
 
 
@@ -68,7 +70,7 @@ class RepositoryCache:
 
     def __init__(self, cache: Path, repository: str) -> None:
         """`cache`: the folder of all repositories."""
-        self._name = f"models--{repository.replace('/', '--')}"
+        self._name = f"{_PREFIX}{repository.replace('/', '--')}"
         self._repository = repository
         self._locks = cache / ".locks" / self._name
         self.folder = cache / self._name
@@ -130,6 +132,26 @@ class RepositoryCache:
             with replacing(path) as new:
                 new.write(content.encode())
 
+    def remove(self, path: Path) -> int:
+        """Remove a file by the name `path`, its content, and what was fetched of it. Returns how many bytes were freed.
+
+        A content that another name of the repository links to stays.
+        """
+        content = path.resolve()
+        path.unlink()
+        others = (each for each in (self.folder / "snapshots").rglob("*") if each.is_symlink())
+        if any(each.resolve() == content for each in others) or not content.is_file():
+            return 0
+        freed = content.stat().st_size
+        content.unlink()
+        return freed
+
+    def remove_all(self) -> int:
+        """Remove the whole folder. Returns how many bytes were freed."""
+        freed = sum(each.stat().st_size for each in self.folder.rglob("*") if each.is_file() and not each.is_symlink())
+        shutil.rmtree(self.folder)
+        return freed
+
     @contextmanager
     def locked(self, file: HubFile) -> Iterator[None]:
         """A context in which no other process fetches a file, huggingface_hub in other programs included."""
@@ -138,6 +160,12 @@ class RepositoryCache:
         with open(self._locks / f"{file.blob}.lock", "ab") as held:
             lock(held.fileno(), wait=True)
             yield
+
+
+def repositories_in(cache: Path) -> list[str]:
+    """The names of the repositories that a cache has a folder of."""
+    found = (each.name.removeprefix(_PREFIX) for each in cache.glob(f"{_PREFIX}*--*") if each.is_dir())
+    return sorted(name.replace("--", "/", 1) for name in found)
 
 
 def _size(path: Path) -> int | None:

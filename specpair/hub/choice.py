@@ -20,18 +20,23 @@ def choose(name: ModelName, paths: Sequence[str]) -> list[str]:
 
     Raises NoMatch, which lists the tags that there are.
     """
-    firsts = [path for path in paths if _is_first(path)]
+    firsts = models_among(paths)
     found = _found(name.tag, firsts) if name.tag else next(filter(None, (_found(tag, firsts) for tag in USUAL)), None)
     if found is None and name.tag is None and firsts:
         found = firsts[0]
     if found is None:
         raise _no_match(name, firsts)
-    return _with_its_parts(found, paths)
+    return with_its_parts(found, paths)
+
+
+def models_among(paths: Iterable[str]) -> list[str]:
+    """The files among `paths` that are a model, or the first part of one."""
+    return [path for path in paths if _is_first(path)]
 
 
 def tags(paths: Iterable[str]) -> list[str]:
     """The tags that name the models among `paths`, each once."""
-    return list(dict.fromkeys(_tag(path) for path in paths if _is_first(path)))
+    return list(dict.fromkeys(map(tag_of, models_among(paths))))
 
 
 def _is_first(path: str) -> bool:
@@ -48,7 +53,8 @@ def _found(tag: str, firsts: Sequence[str]) -> str | None:
     return next(filter(pattern.search, firsts), None)
 
 
-def _with_its_parts(path: str, paths: Sequence[str]) -> list[str]:
+def with_its_parts(path: str, paths: Sequence[str]) -> list[str]:
+    """The file `path`, with the other parts of a split one. Raises NoMatch if one is missing."""
     split = _SPLIT.fullmatch(path)
     if split is None:
         return [path]
@@ -61,7 +67,8 @@ def _with_its_parts(path: str, paths: Sequence[str]) -> list[str]:
     return parts
 
 
-def _tag(path: str) -> str:
+def tag_of(path: str) -> str:
+    """The tag that names a model by its first file."""
     split = _SPLIT.fullmatch(path)
     stem = (split["stem"] if split else path[: -len(".gguf")]).rpartition("/")[2]
     named = _QUANTIZATION.findall(stem)

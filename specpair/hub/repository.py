@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 from specpair.extras import extras_named
-from specpair.hub.cache import HubFile, Listing, RepositoryCache
+from specpair.hub.cache import HubFile, Listing, RepositoryCache, repositories_in
 from specpair.hub.errors import AccessDenied, HubError, NotFound, Offline, RateLimited, Unreachable
 
 TIMEOUT = 30.0  # seconds in which the hub must answer, and go on answering
@@ -48,6 +48,10 @@ class Hub:
     def cached(self, repository: str) -> RepositoryCache:
         """The repository's folder in the cache."""
         return RepositoryCache(self._cache, repository)
+
+    def repositories(self) -> list[str]:
+        """The names of the repositories that the cache has something of."""
+        return repositories_in(self._cache)
 
     def listing(self, repository: str) -> Listing:
         """The files of a repository at its main revision. Raises HubError."""

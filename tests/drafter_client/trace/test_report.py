@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drafter_client.cli.commands import report_parser
-from drafter_client.cli.report import run_report
+from drafter_client.cli.without_text.report import run_report
 from drafter_client.errors import TraceError
 from drafter_client.metrics.statistics import Stats
 from drafter_client.trace.writer import TraceFolder

@@ -1,0 +1,1 @@
+"""Commands of the drafter that write no text: reports of earlier ones, and models by name."""
