@@ -31,6 +31,7 @@ from drafter_client.text_run import TextRun
 from drafter_client.token_ids import foreign_id, with_prediction_ids
 from specpair.drafters.warm_engine import warmest
 from specpair.engines.vocabulary import Vocabulary
+from specpair.openai_api.chat.template import Renderer
 from specpair.protocol.errors import BadGateway, SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.service_responses import ModelInfo
@@ -123,10 +124,12 @@ class Pair:
         self._observer, self._on_prompt = observer, on_prompt
         self._generations: WeakSet[Generation] = WeakSet()
         self._closed = False
+        self._renderer = Renderer()  # of chat templates
         self._outages = Outages(patience, on_outage, start_patience=start_patience)
         with ExitStack() as stack:
             client = VerifierClient(verifier, api_key=api_key, outages=self._outages, transport=transport)
             stack.enter_context(closing(client))
+            stack.enter_context(closing(self._renderer))
             try:
                 client.wait_until_ready(on_wait=on_wait)
             except BadGateway:  # its verifier may be restarting; one that was never there is not waited for
@@ -239,7 +242,7 @@ class Pair:
 
         May be called from any thread. Raises NoChatTemplate, and InvalidRequest for messages that the template refuses.
         """
-        return chat_ids(self.target.chat_template, self.vocabulary, conversation(message, system))
+        return chat_ids(self.target.chat_template, self.vocabulary, conversation(message, system), self._renderer)
 
     def generate(
         self, prompt: str | Sequence[int], options: Options = Options(), *, identity: str | None = None

@@ -1,7 +1,5 @@
 """An answer as it comes: finished blocks as Markdown, the open one as it is written, with a status line below."""
 
-import sys
-
 from rich.console import Console
 from rich.text import Text
 
@@ -32,14 +30,14 @@ class AnswerView:
         self._out, self._sources = out, sources
         moves = out.is_terminal and not (out.is_dumb_terminal or out.legacy_windows)
         self._blocks = BlockSplitter() if markdown and moves and not sources else None
-        self._moves = moves and sys.stdout.isatty()  # a pipe that FORCE_COLOR makes a terminal has no rows
+        self._moves = moves and out.file.isatty()  # a pipe that FORCE_COLOR makes a terminal has no rows
         self._rows = Rows(lambda: (out.width, out.height))
         self._streamed = 0  # characters of the open block that are written
         self._within_row = False
         self._parted = False  # whether the last row is blank
         self._emoji, self._wrap = Emoji(), WordWrap(self._width)
-        wanted = moves and screen_is_ours(sys.stdout)
-        below = may_share_rows(sys.stdout, sys.stderr)
+        wanted = moves and screen_is_ours(out.file)
+        below = may_share_rows(out.file, notes.file)
         self._status = StatusLine(notes, below_text=below, wanted=wanted, on_break=self._on_break)
         self._status.begin()
 

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, TextIO
+from typing import IO, Protocol
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -180,7 +180,7 @@ class StatusLine:
         self._console.file.flush()
 
 
-def may_share_rows(out: TextIO, notes: TextIO) -> bool:
+def may_share_rows(out: IO[str], notes: IO[str]) -> bool:
     """Whether `out` and `notes` may reach one screen or one file: they are one, or another program is behind `out`."""
     try:
         if os.path.sameopenfile(out.fileno(), notes.fileno()):
@@ -190,7 +190,7 @@ def may_share_rows(out: TextIO, notes: TextIO) -> bool:
     return notes.isatty() and not screen_is_ours(out)
 
 
-def screen_is_ours(out: TextIO) -> bool:
+def screen_is_ours(out: IO[str]) -> bool:
     """Whether no other program writes to the screen: behind a pipe, `out` may reach it too, as in `… | cat`."""
     try:
         mode = os.fstat(out.fileno()).st_mode

@@ -67,6 +67,10 @@ class Terminal:
         """Send text as from the keyboard; "\\x03" is Ctrl-C."""
         os.write(self._master, text.encode())
 
+    def resize(self, columns: int) -> None:
+        """Give the terminal another width, and tell the program."""
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, columns, 0, 0))
+
     def wait(self) -> int:
         """Read to the end. Returns the exit status as a shell reports it."""
         while self._read():

@@ -1,0 +1,138 @@
+"""Answers on a terminal in memory: finished blocks as Markdown, each part of the text once, whatever its pieces."""
+
+import io
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from drafter_client.chat.answer_view import AnswerView
+from drafter_client.chat.blocks import BlockSplitter
+from drafter_client.chat.markdown import rendered
+from drafter_client.generation.generation import Token, Tokens
+from specpair.speculation.acceptance.token_source import TokenSource
+from tests.terminal.screen import Screen
+
+WIDTH = 24
+LINES = [
+    "",
+    "some words that need more than one row",
+    "# head",
+    "- item",
+    "  goes on",
+    "```",
+    "x = 1",
+    "> said",
+    "日本語 🙂",
+]
+TEXTS = st.lists(st.sampled_from(LINES), max_size=12).map("\n".join)
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class _View:
+    """A view on a terminal, and what that shows."""
+
+    def __init__(
+        self, *, width: int = WIDTH, height: int = 100, dumb: bool = False, piped: bool = False, **how: bool
+    ) -> None:
+        file = io.StringIO() if piped else _Terminal()
+        environment = {"TERM": "dumb" if dumb else "xterm"}
+        self.out = Console(
+            file=file,
+            width=width,
+            height=height,
+            force_terminal=not piped,
+            markup=False,
+            highlight=False,
+            _environ=environment,
+        )
+        notes = Console(file=io.StringIO(), stderr=True)
+        self.view = AnswerView(self.out, notes, **{"markdown": True, "sources": False} | how)
+        self._file = file
+
+    def add(self, *pieces: str) -> None:
+        for piece in pieces:
+            self.view.add(Tokens(0, [Token(0, piece, TokenSource.ACCEPTED)]))
+
+    @property
+    def written(self) -> str:
+        return self._file.getvalue()
+
+    def lines(self, rows: int = 100) -> list[str]:
+        screen = Screen(self.out.width, rows)
+        screen.feed(self.written)
+        return screen.lines
+
+
+def _answer(*pieces: str, **how: int) -> _View:
+    shown = _View(**how)  # type: ignore[arg-type]
+    shown.add(*pieces)
+    shown.view.close()
+    return shown
+
+
+def _as_markdown(text: str) -> list[str]:
+    """What the screen must show."""
+    splitter, console = BlockSplitter(), Console(width=WIDTH, file=io.StringIO(), _environ={})
+    lines: list[str] = []
+    for block in [*splitter.feed(text), *splitter.finish()]:
+        found = [line.plain for line in rendered(block, console)]
+        lines += [*found, ""] if found else []
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+@given(text=TEXTS, cuts=st.lists(st.integers(0, 200), max_size=12))
+def test_the_screen_shows_the_blocks_whatever_the_pieces(text: str, cuts: list[int]) -> None:
+    edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    pieces = [text[begin:end] for begin, end in pairwise(edges)]
+    expected = _as_markdown(text)
+    assert _answer(*pieces).lines() == expected
+    assert _answer(*text).lines() == expected
+
+
+@pytest.mark.parametrize("width", [12, 24, 80])
+def test_a_block_higher_than_the_screen_stays_as_it_was_written(width: int) -> None:
+    words = [f"w{number}" for number in range(60)]
+    text = f"**first**\n\n{' '.join(words)}\n# head\nlast *word*"
+    lines = _answer(*text, width=width, height=4).lines(4)
+    assert " ".join(lines).split() == ["first", *words, "head", "last", "word"]
+
+
+def test_a_block_during_which_the_terminal_got_another_size_stays_as_it_was_written() -> None:
+    shown = _View()
+    shown.add("*one*\n\n", "*two* three ")
+    shown.out.width = 40
+    shown.add("four\n\n", "*five*\n")
+    shown.view.close()
+    words = " ".join(shown.lines()).split()
+    assert words == ["one", "*two*", "three", "four", "five"]
+
+
+def test_control_characters_of_a_model_are_escaped_and_its_html_and_links_are_shown() -> None:
+    shown = _answer("\x1b]0;title\x07 <b>x</b> [here](http://example.com)\n\n<div>\n\n[1]: http://other", width=80)
+    text = " ".join(shown.lines())
+    assert r"\x1b]0;title\x07 <b>x</b> here (http://example.com)" in text
+    assert "<div>" in text and "http://other" in text and "\x1b]" not in shown.written
+
+
+def test_without_markdown_the_text_is_as_it_was_written() -> None:
+    assert _answer("*one* ", "two\n", markdown=False).lines() == ["*one* two"]
+    shown = _answer("*one* ", "two\n", sources=True)
+    assert shown.lines() == ["*one* two"] and "\x1b[32m*one* " in shown.written
+
+
+def test_a_dumb_terminal_gets_no_control_codes() -> None:
+    assert _answer("*one*\n\n", "two\x1b", dumb=True).written == "*one*\n\ntwo\\x1b\n\n"
+    assert _answer("*one*\n\n", "two", dumb=True, sources=True).written == "*one*\n\ntwo\n\n"
+
+
+def test_a_pipe_gets_the_text_unchanged() -> None:
+    assert _answer("*one*\r\n\n", "two\x1b", piped=True).written == "*one*\r\n\ntwo\x1b\n\n"

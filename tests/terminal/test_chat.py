@@ -1,0 +1,160 @@
+"""`drafter chat` in a terminal: turns, Ctrl-C, another size, a verifier that goes away, a terminal without a cursor."""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.specpair.openai_api.parrot import Parrot, parrot_alone
+from tests.terminal.pseudo import Terminal, python, terminal
+from tests.terminal.screen import Screen
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals and /proc as on Linux")
+LONG = " ".join(f"w{number}" for number in range(80))
+Chatting = Callable[..., "Talk"]
+
+
+class _Slow(Parrot):
+    """A pass takes 5 ms, so that there is time to do something in the middle of an answer. ESC: the character."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.script = replace(self.script, seconds_per_pass=0.005)
+
+    def wanted(self, prompt: bytes) -> bytes:
+        return super().wanted(prompt).replace(b"ESC", b"\x1b")
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with parrot_alone(_Slow()) as url:
+        yield url
+
+
+class Talk:
+    """A chat in a terminal."""
+
+    def __init__(self, shown: Terminal, prompt: str) -> None:
+        self.terminal, self._prompt, self._prompts = shown, prompt, 0
+
+    def wait_for_prompt(self) -> None:
+        self._prompts += 1
+        self.terminal.wait_for(f"(?s)^(?:(?:(?!{self._prompt}).)*{self._prompt}){{{self._prompts}}}")
+
+    def say(self, text: str) -> None:
+        """Type a turn, and wait for what it brings."""
+        self.terminal.type(text + "\r")
+        self.wait_for_prompt()
+
+    def leave(self) -> list[str]:
+        """Ctrl-D. Returns the lines of the screen."""
+        self.terminal.type("\x04")
+        assert self.terminal.wait() == 0, self.terminal.text
+        self.terminal.wait_until_alone()
+        screen = Screen(80)
+        screen.feed(self.terminal.raw)
+        return screen.lines
+
+
+@contextmanager
+def chatting(url: str, *flags: str, **variables: str) -> Iterator[Talk]:
+    command = ["chat", "--verifier", url, "--mode", "target", "--max-tokens", "2000", *flags]
+    prompt = "\n> " if variables.get("TERM") == "dumb" else ">\x08"
+    with terminal(python("-m", "drafter_client", *command), 80, **variables) as shown:
+        talk = Talk(shown, prompt)
+        talk.wait_for_prompt()
+        yield talk
+
+
+def test_turns_commands_and_markdown(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "chat.json"
+    with chatting(url) as talk:
+        talk.say("a **bold** word\x1b\r- item")
+        talk.say("/mdoe")
+        talk.say(f"/save {file}")
+        talk.say("/new")
+        talk.say(f"/load {file}")
+        talk.say("again")
+        talk.say(f"/save {file}")
+        lines = talk.leave()
+        assert "Traceback" not in talk.terminal.text
+    assert "scripted-2  (/help lists the commands, Ctrl-D leaves)" in lines
+    at = lines.index("a bold word")
+    assert lines[at - 2 : at + 4] == ["> a **bold** word", "  - item", "a bold word", "", " • item", ""]
+    assert any("did you mean /mode?" in line for line in lines)
+    assert [each["content"] for each in json.loads(file.read_text())["messages"]] == [
+        *["a **bold** word\n- item"] * 2,
+        *["again"] * 2,
+    ]
+
+
+def test_ctrl_c_ends_an_answer_and_what_was_written_counts_as_said(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "chat.json"
+    with chatting(url) as talk:
+        talk.terminal.type(LONG + "\r")
+        talk.terminal.wait_for(r"w79\s+w0 w1 w2 ")
+        talk.terminal.type("\x03")
+        talk.wait_for_prompt()
+        talk.say(f"/save {file}")
+        talk.say("short")
+        talk.terminal.type("\x03")
+        assert talk.terminal.wait() == 0, talk.terminal.text
+        assert "interrupted" in talk.terminal.text and "Traceback" not in talk.terminal.text
+    question, answer = json.loads(file.read_text())["messages"]
+    assert question["content"] == LONG and len(answer["content"]) < len(LONG) and LONG.startswith(answer["content"])
+    assert "w2" in answer["content"]
+
+
+def test_another_size_in_the_middle_breaks_nothing(url: str) -> None:
+    with chatting(url) as talk:
+        talk.terminal.type(LONG + "\r")
+        talk.terminal.wait_for(r"w79\s+w0 w1 w2 ")
+        talk.terminal.resize(60)
+        talk.wait_for_prompt()
+        written = talk.terminal.text.rpartition("w0 w1 w2 ")[2]
+        assert re.findall(r"w\d+", written)[-1] == "w79"
+        talk.terminal.resize(80)
+        talk.say("short")
+        assert "short" in talk.leave()
+
+
+def test_a_dumb_terminal_gets_plain_lines(url: str) -> None:
+    with chatting(url, "--sources", TERM="dumb") as talk:
+        talk.terminal.type("one *two*\\\r")
+        talk.terminal.wait_for("… ")
+        talk.say("three")
+        talk.say("/mode auto")
+        lines = talk.leave()
+        assert "\x1b" not in talk.terminal.raw
+    assert "one *two*" in lines and "three" in lines and "mode auto, of auto, target" in lines
+
+
+@pytest.mark.slow
+def test_sources_colour_the_tokens(url: str) -> None:
+    with chatting(url, "--sources") as talk:
+        talk.say("one *two*")
+        lines = talk.leave()
+    assert "\x1b[36mo" in talk.terminal.raw and "one *two*" in lines
+    assert any(line.startswith("■ accepted") for line in lines)
+
+
+def test_control_characters_of_a_model_do_not_reach_the_terminal(url: str) -> None:
+    with chatting(url) as talk:
+        talk.say("aESC[2Jb")
+        lines = talk.leave()
+    assert "a\\x1b[2Jb" in lines
+
+
+@pytest.mark.slow
+def test_sigterm_ends_the_chat_in_the_middle_of_an_answer(url: str) -> None:
+    with chatting(url) as talk:
+        talk.terminal.type(LONG + "\r")
+        talk.terminal.wait_for(r"w79\s+w0 w1 w2 ")
+        talk.terminal.process.terminate()
+        assert talk.terminal.wait() == 130
+        assert "Traceback" not in talk.terminal.text
