@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from backends.machine import cores_to_use, machine_id
+from backends.named_model import file_of
 from backends.registry import load
 from backends.shipped_models import DEFAULT_DRAFT
 from drafter_client.display.progress import ProgressReport, silent
@@ -74,13 +75,18 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DraftModel:
-    """A draft model on this machine. `engine`: options to load it with; `load_model` sets their model and slots."""
+    """A draft model on this machine.
+
+    `engine`: options to load it with; `load_model` sets their model and slots.
+    `hf`: its name on Hugging Face, in place of `path`, as `user/repo:Q4_K_M`; it is fetched unless it is in the cache.
+    """
 
     path: Path | str = DEFAULT_DRAFT
     backend: str = "llama_cpp"
     engine: LoadOptions = field(default_factory=LoadOptions)
     translate: bool = False  # if its vocabulary differs from the target's, translate drafts through text
     progress: ProgressReport = silent  # reports the progress of loading the model
+    hf: str | None = None
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
@@ -89,10 +95,16 @@ class DraftModel:
             if texts > MOST_SLOTS:
                 raise BadOption(f"texts is {texts}: a draft model holds {MOST_SLOTS} at a time, or fewer")
             branches = min(branches, MOST_SLOTS // texts)
-            backend = load_model(self.backend, self.engine, Path(self.path), branches, texts, self.progress)
+            backend = load_model(self.backend, self.engine, self._file(), branches, texts, self.progress)
             times = _timed(backend)
             engines = stack.enter_context(_lent(backend, texts))
             yield self._drafting(backend, times, engines, stack, client, client.model())
+
+    def _file(self) -> Path:
+        if self.hf is None:
+            return Path(self.path)
+        with self.progress(f"{self.hf} from the hub") as report:
+            return file_of(self.hf, lambda done, total: report(done / max(total, 1)))
 
     def _drafting(
         self,
@@ -113,7 +125,7 @@ class DraftModel:
         except VocabularyMismatch as error:
             if not self.translate:
                 ships = f" with --draft-model ({name} ships, and is taken where none is named)"
-                named = "" if Path(self.path) != DEFAULT_DRAFT else ships
+                named = "" if self.hf is not None or Path(self.path) != DEFAULT_DRAFT else ships
                 raise VocabularyMismatch(f"{error}{named}, or let it draft through text: --translate") from None
             name, vocabulary = f"{name} (translated)", stack.enter_context(closing(RemoteVocabulary(client, info)))
             drafters, warm = [partial(_translating, vocabulary, engine) for engine in warm], []

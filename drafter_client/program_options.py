@@ -14,6 +14,7 @@ from specpair import plugins
 from specpair.command_line.parser import KEY, OneOf
 from specpair.engines.load_options import LoadOptions
 from specpair.http_service.options.service_options import ACCESS, SERVICE, ServiceOptions
+from specpair.hub.options import HubOptions
 from specpair.openai_api.answers.options import AnswerOptions
 from specpair.options.option import like, option, settings_of
 
@@ -90,6 +91,12 @@ class ProgramOptions(AnswerOptions):
     remember: bool = option(True, "auto: read and write the measurements of earlier runs", group="drafting")
     draft_model: Path = option(
         DEFAULT_DRAFT, "model file", usually="the small one", group="drafting", placeholder="PATH"
+    )
+    draft_hf: str | None = like(
+        HubOptions,
+        "hf",
+        "draft model on Hugging Face, fetched unless it is in the cache: user/repo, or user/repo:Q8_0",
+        group="drafting",
     )
     branches: int = option(
         BRANCHES,

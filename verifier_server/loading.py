@@ -24,11 +24,13 @@ from verifier_server.engine.scheduler import Scheduler
 from verifier_server.generation.draft_model import load_draft_model, lookup_alone
 from verifier_server.generation.server_drafting import ServerDrafting
 from verifier_server.process.model_files import MappedFiles, parts
+from verifier_server.process.named_models import with_files
 from verifier_server.settings import Settings
 
 _log = logging.getLogger("specpair.verifier")
 _SLICE = 0.1  # seconds that a wait lasts at a time
 _LOG_EVERY = 2.0  # seconds between two log lines on the progress of loading
+_FETCH_SHARE = 0.9  # fetching's fraction of the progress, where a model is fetched
 _DRAFT_SHARE = 0.1  # the draft model's fraction of the loading progress; it is a small model
 
 
@@ -72,6 +74,7 @@ class Loader:
         self._settings, self._clock, self._deliver = settings, clock, deliver
         self._backend, self._draft, self._observer = backend, draft, observer
         self._began = time.monotonic()
+        self._fetched = 0.0  # the share of fetching in the progress
         self._log_progress = ProgressLog()
         self._on_failure: Callable[[], None] | None = None
         self._on_success: Callable[[], None] | None = None
@@ -80,8 +83,6 @@ class Loader:
     def start(self, on_failure: Callable[[], None] | None = None, on_success: Callable[[], None] | None = None) -> None:
         """Begin to load. How that ends decides which of the two is called, from the loader's thread."""
         self._on_failure, self._on_success = on_failure, on_success
-        mapped = self._settings.mapped_files if self._backend is None else []
-        self.files = MappedFiles(part for path in mapped for part in parts(path))
         self._thread.start()
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -121,6 +122,9 @@ class Loader:
             if not self.stopping:
                 _log.info("ready: the model is loaded, and texts can be asked for")
             return
+        except _Stopped:
+            _log.info("stopped while the model was fetched: the next start goes on with it")
+            return
         except BackendError as error:
             self.failure = self._settings.explained(error)
         except Exception as error:  # an unexpected crash of an engine must reach the user, too
@@ -133,6 +137,10 @@ class Loader:
     def _load(self) -> Models:
         """Load the models and time their passes. Frees the target if one of these steps fails."""
         settings, deliver = self._settings, self._deliver
+        if self._backend is None:
+            settings = with_files(settings, self._report_fetching)
+            self._fetched = self.progress
+            self.files = MappedFiles(part for path in settings.mapped_files for part in parts(path))
         share = 1.0 - _DRAFT_SHARE * settings.drafts
         with ExitStack() as on_failure:
             backend = self._backend or load(
@@ -184,10 +192,20 @@ class Loader:
             on_failure.pop_all()
         return Models(engine, own_name, pass_times, None if draft is None else predicting, predicting)
 
+    def _report_fetching(self, fraction: float) -> None:
+        """Note the progress of fetching the models. Called from the loader's thread. Raises _Stopped."""
+        if self.stopping:
+            raise _Stopped
+        self.progress = _FETCH_SHARE * fraction
+
     def _report(self, fraction: float) -> None:
         """Note the progress of loading, and log it now and then. Called from the loader's thread."""
         self._log_progress(fraction)
-        self.progress = fraction
+        self.progress = self._fetched + (1.0 - self._fetched) * fraction
+
+
+class _Stopped(Exception):
+    """The verifier was stopped while a model was fetched."""
 
 
 class ProgressLog:

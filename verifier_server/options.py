@@ -10,6 +10,7 @@ from backends.registry import SHOWN
 from specpair.command_line.parser import KEY
 from specpair.engines.load_options import LoadOptions
 from specpair.http_service.options.service_options import ACCESS, SERVICE
+from specpair.hub.options import HubOptions
 from specpair.openai_api.answers.options import AnswerOptions
 from specpair.options.option import AUTO, like, option, settings_of
 
@@ -47,10 +48,18 @@ class VerifierOptions(AnswerOptions):
         group=MODEL,
         placeholder="FILE",
     )
+    hf: str | None = like(
+        HubOptions,
+        "hf",
+        "model on Hugging Face, fetched unless it is in the cache: user/repo, or user/repo:Q8_0; in place of --model",
+        short="-hf",
+        group=MODEL,
+    )
     prefill_chunk: int = option(128, "tokens of prompts in a pass while other sessions are active", ge=1, group=ENGINE)
     draft_model: Path | None = option(
         None, "draft model for server-side drafting (mode fused)", usually="none", group=DRAFT, placeholder="PATH"
     )
+    draft_hf: str | None = like(HubOptions, "hf", "draft model on Hugging Face, as --hf", group=DRAFT)
     draft_backend: str | None = option(
         None,
         f"engine of the draft model; {NGRAM}: n-gram lookup, no model",

@@ -46,7 +46,10 @@ class Settings(_Options):
             raise ValueError(f"backend: {self.backend!r} is unknown, choose one of {', '.join(listed())}")
         if self.max_drafts >= self.batch_tokens:
             raise ValueError(f"max_drafts: {self.max_drafts} must be below batch_tokens ({self.batch_tokens})")
-        if self.backend == "llama_cpp" and not os.path.isfile(self.model_path):
+        for path, name in (("model", "hf"), ("draft_model", "draft_hf")):
+            if getattr(self, path) is not None and getattr(self, name) is not None:
+                raise ValueError(f"{name}: {path} names a model, too: leave one of the two out")
+        if self.backend == "llama_cpp" and self.hf is None and not os.path.isfile(self.model_path):
             raise ValueError(f"model: no such file: {self.model_path}")
         self._check_draft()
         if self.api_key is not None and (wrong := complaint(self.api_key.get_secret_value())) is not None:
@@ -96,8 +99,9 @@ class Settings(_Options):
             raise ValueError(
                 f"draft_backend: {self.draft_engine!r} is unknown, choose one of {', '.join(listed())}, {NGRAM}"
             )
-        if self.draft_model is not None and self.draft_engine == NGRAM:
-            raise ValueError(f"draft_model: {NGRAM} is a lookup in the text and takes no model: leave draft_model out")
+        for name in ("draft_model", "draft_hf"):
+            if getattr(self, name) is not None and self.draft_engine == NGRAM:
+                raise ValueError(f"{name}: {NGRAM} is a lookup in the text and takes no model: leave {name} out")
         if self.draft_backend is not None and not self.drafts:
             raise ValueError(f"draft_backend: {self.draft_backend} needs a model: set draft_model, too")
         for name in ("draft_slots", "draft_threads", "draft_device"):
@@ -114,7 +118,7 @@ class Settings(_Options):
     @property
     def drafts(self) -> bool:
         """Whether the server can draft (mode fused)."""
-        return self.draft_model is not None or self.draft_engine == NGRAM
+        return self.draft_model is not None or self.draft_hf is not None or self.draft_engine == NGRAM
 
     @property
     def mapped_files(self) -> list[Path]:

@@ -15,7 +15,7 @@ from specpair.http_service.options.service_options import ACCESS, SERVICE
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.grammar import given_grammars
 
-_OF_A_MODEL = ("draft_model", *ENGINE, "translate")
+_OF_A_MODEL = ("draft_model", "draft_hf", *ENGINE, "translate")
 COMMANDS = ("chat", "serve", "solo", "compare", "report", "models", "key")
 SOLO = ("target", "draft", "server")  # the models that 'drafter solo' can run
 _HERE, _THERE = ("model", "backend", *ENGINE), ("verifier", "api_key", "patience")
@@ -142,6 +142,13 @@ def _check_lookup(parser: Parser, options: argparse.Namespace) -> None:
     elif is_plugged_drafter(options.backend):
         backend = options.settings.assignment("backend")
         _refuse(parser, options, _OF_A_MODEL, f"{backend} drafts without a model{_LEAVE}")
+    elif options.draft_hf is not None:
+        settings = options.settings
+        # A flag is meant for this command, a variable or the file for all.
+        of_the_hub = settings.lasting("draft_hf") and not settings.lasting("draft_model")
+        one, other = ("draft_hf", "draft_model") if of_the_hub else ("draft_model", "draft_hf")
+        if options.draft_model != parser.get_default("draft_model"):
+            _refuse(parser, options, [one], f"{settings.assignment(other)} names a model, too{_LEAVE}")
 
 
 def explained(error: ModelLoadError, options: argparse.Namespace) -> str:

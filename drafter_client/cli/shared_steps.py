@@ -115,7 +115,8 @@ def _source(options: argparse.Namespace) -> Source | None:
     if is_plugged_drafter(options.backend):
         what, make = plugged(options.backend)
         return Custom(make, what)
-    return DraftModel(options.draft_model, options.backend, engine_of(options), options.translate, loading)
+    engine = engine_of(options)
+    return DraftModel(options.draft_model, options.backend, engine, options.translate, loading, hf=options.draft_hf)
 
 
 def engine_of(options: argparse.Namespace) -> LoadOptions:

@@ -5,7 +5,7 @@ class HubError(Exception):
     """Base of all errors of this package."""
 
 
-class BadName(HubError):
+class BadName(HubError, ValueError):
     """A text is not the name of a model."""
 
 

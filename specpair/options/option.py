@@ -22,6 +22,7 @@ class About:
     words: str  # what it means: one phrase, lower case, without a full stop
     name: str = ""  # of its setting, where that is not the field's
     formerly: str = ""  # what its setting was called before: still taken, as flag, variable and key
+    short: str = ""  # a second spelling of its flag, which begins with one dash
     only: str = ""  # the end that has it as a setting, by its table in the file; empty: each
     choices: Sequence[str] = ()  # all of its values, where it is a text with few of them
     ge: float | None = None  # bounds of a number
@@ -58,7 +59,7 @@ def option(default: Any = MISSING, words: str = "", *, factory: Any = MISSING, h
 def like(cls: Any, name: str, words: str, *, default: Any = MISSING, **about: Any) -> Any:
     """The field of a setting that has the default and the range of an option of `cls`. `about`: what else differs."""
     other = options_of(cls)[name]
-    about = {"name": "", "formerly": "", "only": "", **about}
+    about = {"name": "", "formerly": "", "short": "", "only": "", **about}
     metadata = {_ABOUT: replace(other.about, words=words, **about)}
     return field(default=other.usual if default is MISSING else default, metadata=metadata)
 

@@ -281,3 +281,17 @@ def test_several_workers_are_refused(arguments: list[str], environment: dict[str
 )
 def test_one_worker_is_accepted(arguments: list[str], environment: dict[str, str]) -> None:
     refuse_workers(arguments, environment)
+
+
+def test_a_model_by_name_stands_in_place_of_a_path() -> None:
+    settings, _ = from_flags(["-hf", "u/r:Q8_0", "--draft-hf=u/small"], {})
+    assert (settings.hf, settings.draft_hf, settings.drafts) == ("u/r:Q8_0", "u/small", True)
+    for flags, message in (
+        (["--hf=u/r", f"--model={DEFAULT_TARGET}"], "--hf: model names a model, too: leave one of the two out"),
+        (["--draft-hf=u/r", f"--draft-model={DEFAULT_DRAFT}"], "--draft-hf: draft_model names a model, too"),
+        (["--draft-hf=u/r", "--draft-backend=ngram"], "--draft-hf: ngram is a lookup in the text and takes no model"),
+        (["-hf", "r"], "--hf: 'r' is not the name of a model: write user/repo or user/repo:tag"),
+    ):
+        with pytest.raises(SettingsError) as caught:
+            from_flags(flags, {})
+        assert str(caught.value).startswith(message)

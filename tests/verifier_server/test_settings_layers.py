@@ -25,6 +25,8 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "device": ("cpu", "cuda", "mps"),
     "dtype": ("float32", "bfloat16", "float16"),
     "draft_model": (Path("/1"), Path("/2"), Path("/3")),
+    "hf": ("u/a", "u/b:Q8_0", "u/c"),
+    "draft_hf": ("u/a", "u/b:Q8_0", "u/c"),
     "draft_backend": ("torch", "mlx", "scripted"),
     "draft_device": ("cpu", "cuda", "mps"),
     "compile_widths": ("1,4", "8", "16,32"),
@@ -61,7 +63,7 @@ def _values(name: str) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize("name", FIELDS)
 def test_each_setting_is_taken_from_the_highest_layer(file: Path, name: str) -> None:
     others = {} if name == "backend" else {"VERIFIER_BACKEND": "scripted"}
-    if name.startswith("draft_") and name != "draft_model":
+    if name.startswith("draft_") and name not in ("draft_model", "draft_hf"):
         others["VERIFIER_DRAFT_MODEL"] = str(DEFAULT_DRAFT)
     values = _values(name)
     text = [str(value).lower() if isinstance(value, bool) else str(value) for value in values]

@@ -18,6 +18,7 @@ from verifier_server.flags import Command, flags_parser, read_flags
 from verifier_server.generation.draft_model import DRAFT_MODEL, load_draft_model
 from verifier_server.loading import ProgressLog
 from verifier_server.options import OPTIONS
+from verifier_server.process.named_models import with_files
 from verifier_server.settings import Settings, SettingsError
 
 TARGET, DRAFT = "target", "draft"
@@ -46,6 +47,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         settings, _, _ = read_flags(parser(OPTIONS), arguments)
         logs.configure(settings.log_format)
+        settings = with_files(settings)
         compiled = _checked(settings)
         folders = list(dict.fromkeys(one_line(folder) for folder in compiled.values() if folder is not None))
         kept = f"in {' and '.join(folders)}" if folders else "nowhere: set compile_cache"

@@ -13,6 +13,7 @@ from specpair.engines.load_options import LoadOptions
 from specpair.engines.vocabulary import Kind
 from specpair.protocol.terminal_text import one_line
 from verifier_server.generation.draft_model import load_draft_model
+from verifier_server.process.named_models import with_files
 from verifier_server.selftest.comparing import Comparison, difference, empty, spread
 from verifier_server.selftest.pass_times import pass_times
 from verifier_server.selftest.report import CheckFailed, CheckSkipped, Report
@@ -30,6 +31,16 @@ def check_model(report: Report, settings: Settings, load: Load) -> int | None:
     Returns how many devices share the model; None if it was not loaded.
     """
     report.section("the model of the settings")
+    if settings.hf is not None or settings.draft_hf is not None:
+        fetched: list[Settings] = []
+
+        def fetch() -> str:
+            fetched.append(with_files(settings))
+            return "what is named on the hub is in the cache"
+
+        if not report.check("fetch", fetch):
+            return None
+        (settings,) = fetched
     if not has_model(settings):
         report.check("load", _no_model)
         return None

@@ -34,7 +34,8 @@ def add_option(group: Any, option: Option) -> None:
     else:
         if not option.lasts:
             how["type"] = flag_reader(option)
-        action = group.add_argument(name, metavar=about.placeholder or _placeholder(option), **how)
+        spelled = [name, about.short] if about.short else [name]
+        action = group.add_argument(*spelled, metavar=about.placeholder or _placeholder(option), **how)
     vars(action)["option"] = option
     if about.formerly:
         group.add_argument(flag(about.formerly), help=argparse.SUPPRESS, default=argparse.SUPPRESS)

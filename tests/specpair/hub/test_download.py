@@ -12,6 +12,7 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
+from huggingface_hub import constants
 
 from specpair.hub.download import fetch_model, find_model
 from specpair.hub.errors import Damaged, DiskFull, HubError, NoMatch, Offline, Unreachable
@@ -212,7 +213,7 @@ def test_offline_takes_what_is_in_the_cache_and_says_what_is_not(
     stand_in: HubStandIn, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = fetch_model(TOY, hub)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert fetch_model(TOY, hub) == fetch_model(TOY, hub, refresh=True) == path
     with pytest.raises(Offline, match="HF_HUB_OFFLINE is set"):
         fetch_model(parse_name("u/toy:Q8_0"), hub)

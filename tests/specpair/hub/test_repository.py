@@ -4,8 +4,8 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-import huggingface_hub
 import pytest
+from huggingface_hub import constants
 
 from specpair.hub.errors import AccessDenied, HubError, NotFound, Offline, RateLimited, Unreachable
 from specpair.hub.repository import PAUSES, Hub
@@ -117,7 +117,7 @@ def test_a_listing_that_names_other_places_is_refused(stand_in: HubStandIn, tmp_
 
 
 def test_offline_mode_is_kept(stand_in: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(Offline, match="u/toy is not in the cache, and HF_HUB_OFFLINE is set"):
         _hub(stand_in, tmp_path)[0].listing("u/toy")
     assert stand_in.asked == []
