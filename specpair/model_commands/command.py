@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from specpair.command_line.parser import OneOf, Parser
 from specpair.extras import MissingExtra
+from specpair.hub.catalogue import drafters_for
 from specpair.hub.download import fetch_model
 from specpair.hub.errors import BadHead, HubError
 from specpair.hub.names import parse_name
@@ -31,15 +32,17 @@ _EVERY = 0.2  # seconds between two lines of progress on a terminal
 
 
 class Running(NamedTuple):
-    """What a running verifier serves. `differs`: why the model in a file does not pair with it; None: it does."""
+    """What a running verifier serves. `vocabulary`: the hash of its text tokens.
+    `differs`: why the model in a file does not pair with it; None: it does."""
 
     name: str
+    vocabulary: str
     differs: Callable[[Path], str | None]
 
 
 def parser(program: str) -> Parser:
     """The parser of `PROGRAM models`."""
-    actions = ("list", "pull NAME", "remove NAME", "show MODEL", "check DRAFT TARGET", "suggest TARGET")
+    actions = ("list", "pull NAME", "remove NAME", "show MODEL", "check DRAFT TARGET", "suggest [TARGET]")
     made = Parser(
         f"{program} models",
         usage="\n".join(f"{'' if at == 0 else 'models '}{each}" for at, each in enumerate(actions)),
@@ -67,15 +70,17 @@ def run(
     `running`: what a verifier serves now; None: none answers.
     `open_hub`: may raise MissingExtra.
     """
-    wanted = TAKES[options.action]
-    if len(options.names) != len(wanted):
+    wanted, named = TAKES[options.action], options.names
+    if len(named) != len(wanted) and (options.action != "suggest" or named):
         takes = " and ".join(wanted) or "no name"
-        made.error(f"{options.action} takes {takes}, got {one_line(' '.join(options.names)) or 'nothing'}")
+        made.error(f"{options.action} takes {takes}, got {one_line(' '.join(named)) or 'nothing'}")
     try:
         hub = open_hub()
         if options.action == "list":
             return _list(hub, running())
-        return _ACTIONS[options.action](hub, *options.names)
+        if options.action == "suggest":
+            return _suggest(hub, running, made.prog.split()[0], *(named or [None]))
+        return _ACTIONS[options.action](hub, *named)
     except (HubError, MissingExtra, OSError) as error:
         print(f"{made.prog.split()[0]}: {one_line(str(error))}", file=sys.stderr)
         return 1
@@ -192,25 +197,41 @@ def _verdict(pairs: bool, share: float) -> str:
     return "a pair" if share < 1 else "a pair, but the draft model is no smaller than the target: it saves nothing"
 
 
-def _suggest(hub: Hub, text: str) -> int:
-    target = described(text, hub)
-    found = []
+def _suggest(hub: Hub, running: Callable[[], Running | None], program: str, text: str | None) -> int:
+    """`text`: the target; None: what the running verifier serves."""
+    served = running() if text is None else None
+    if served is None and text is None:
+        raise HubError("no verifier answers that would say what it serves: name a target, or the verifier")
+    target = None if text is None else described(text, hub)
+    name = served.name if target is None and served is not None else target.name if target is not None else ""
+    rows = [["name", "size", "where", "what is known"]]
     for cached in in_cache(hub):
-        try:
-            verdict = judge(cached.described(), target)
-        except BadHead:
-            continue
-        if verdict.pairs and verdict.share < 1:
-            found.append((verdict.share, cached))
-    if not found:
-        print(f"no model in the cache drafts for {target.name}: fetch a smaller one of its family", file=sys.stderr)
+        share = _share(cached, target, served)
+        if share is not None:
+            rows.append([str(cached.name), _size(cached.size), "in the cache", share])
+    here = {row[0].lower() for row in rows}
+    stem = name.rpartition("/")[2]
+    for entry in drafters_for(stem, None if served is None else served.vocabulary):
+        if entry.name.lower() not in here:
+            known = ", ".join(filter(None, (entry.licence, entry.agreement and f"agreement {entry.agreement}")))
+            rows.append([entry.name, _size(entry.bytes), f"{program} models pull {entry.name}", known])
+    if len(rows) == 1:
+        print(f"nothing is known to draft for {one_line(name)}: try a smaller model of its family", file=sys.stderr)
         return 1
-    rows = [["name", "size", "reads, of the target's bytes"]]
-    rows += [
-        [str(each.name), _size(each.size), f"{share:.2f}"] for share, each in sorted(found, key=lambda one: one[0])
-    ]
     _print(rows)
     return 0
+
+
+def _share(cached: Cached, target: Described | None, served: Running | None) -> str | None:
+    """What is known of a model in the cache as a drafter; None: it does not pair, or is no smaller."""
+    try:
+        if target is None:
+            pairs = served is not None and served.differs(cached.path) is None
+            return "the same vocabulary" if pairs else None
+        verdict = judge(cached.described(), target)
+    except BadHead:
+        return None
+    return f"reads {verdict.share:.2f} of the target's bytes" if verdict.pairs and verdict.share < 1 else None
 
 
 _ACTIONS: dict[str, Callable[..., int]] = {

@@ -22,7 +22,7 @@ def models_parser() -> Parser:
     """The parser of `python -m drafter_client models`."""
     parser = command.parser("drafter")
     parser.add_config_flags()
-    add_options(parser.add_argument_group("verifier, for list"), ProgramOptions, ["verifier", "api_key"])
+    add_options(parser.add_argument_group("verifier, for list and suggest"), ProgramOptions, ["verifier", "api_key"])
     return parser
 
 
@@ -48,6 +48,6 @@ def run_models(arguments: Sequence[str]) -> int:
                     return str(error)
                 return None
 
-            return command.Running(info.name, differs)
+            return command.Running(info.name, info.vocabulary.ordinary, differs)
 
         return command.run(parser, options, running)

@@ -7,6 +7,7 @@ import pytest
 
 from backends.trial.tiny_gguf import write_tiny_gguf
 from backends.trial.tiny_llama import TinyModel
+from specpair.hub.catalogue import read_catalogue
 from specpair.hub.repository import Hub
 from specpair.model_commands import command
 from tests.stand_ins.hub import HubStandIn, serving
@@ -51,7 +52,7 @@ def test_a_model_is_pulled_listed_and_removed(run: Run, files: dict[str, Path]) 
     status, out, _ = run("pull", "u/small")
     assert status == 0 and Path(out.strip()).read_bytes() == files["small"].read_bytes()
     run("pull", "u/large:q8_0")
-    drafts = command.Running("large", lambda path: None if path.name == "small-Q8_0.gguf" else "it differs")
+    drafts = command.Running("large", "hash", lambda path: None if path.name == "small-Q8_0.gguf" else "it differs")
     lines = run("list", serves=drafts)[1].splitlines()
     assert lines[0].split()[-3:] == ["drafts", "for", "large"]
     assert [(line.split()[0], line.split()[-1]) for line in lines[1:]] == [
@@ -88,11 +89,21 @@ def test_a_file_is_shown(run: Run, files: dict[str, Path]) -> None:
 
 
 def test_a_smaller_model_of_the_cache_is_suggested(run: Run) -> None:
-    assert run("suggest", "u/large")[0] == 1
+    assert "nothing is known to draft for u/large" in run("suggest", "u/large")[2]
     for name in ("u/small", "u/other", "u/large"):
         run("pull", name)
     status, out, _ = run("suggest", "u/large")
     assert status == 0 and [line.split()[0] for line in out.splitlines()] == ["name", "u/small:Q8_0"]
+
+
+def test_the_catalogue_suggests_for_what_is_served(run: Run) -> None:
+    gemma = next(each for each in read_catalogue() if "gemma" in each.name)
+    run("pull", "u/small")
+    assert "no verifier answers" in run("suggest")[2]
+    served = command.Running("tuned", gemma.vocabulary, lambda _path: None)
+    lines = run("suggest", serves=served)[1].splitlines()
+    assert [line.split()[0] for line in lines] == ["name", "u/small:Q8_0", gemma.name]
+    assert f"verifier models pull {gemma.name}" in lines[2] and gemma.licence in lines[2]
 
 
 @pytest.mark.parametrize("arguments", [("check", "a"), ("list", "a"), ("pull",), ("lst",)])
