@@ -28,13 +28,14 @@ class AnswerView:
         `sources`: colour tokens by their source, and leave the text as it is written.
         """
         self._out, self._sources = out, sources
-        moves = out.is_terminal and not (out.is_dumb_terminal or out.legacy_windows)
+        # A pipe that FORCE_COLOR makes a terminal has no rows.
+        moves = out.is_terminal and out.file.isatty() and not (out.is_dumb_terminal or out.legacy_windows)
         self._blocks = BlockSplitter() if markdown and moves and not sources else None
-        self._moves = moves and out.file.isatty()  # a pipe that FORCE_COLOR makes a terminal has no rows
+        self._moves = moves
         self._rows = Rows(lambda: (out.width, out.height))
         self._streamed = 0  # characters of the open block that are written
         self._within_row = False
-        self._parted = False  # whether the last row is blank
+        self._parted = True  # whether the last row is blank, or there is none
         self._emoji, self._wrap = Emoji(), WordWrap(self._width)
         wanted = moves and screen_is_ours(out.file)
         below = may_share_rows(out.file, notes.file)

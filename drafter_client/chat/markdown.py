@@ -17,6 +17,9 @@ def rendered(block: str, console: Console) -> list[Text]:
     control characters but line ends."""
     markdown = Markdown("", code_theme=_THEME, hyperlinks=False)  # rich's own parser would leave out HTML
     markdown.markup, markdown.parsed = block, _PARSER.parse(block)
+    for inline in (child for token in markdown.parsed for child in token.children or ()):
+        if inline.type == "softbreak":  # models break lines where a line ends: in verses, in addresses
+            inline.type = "hardbreak"
     lines = [_line(segments) for segments in Segment.split_lines(console.render(markdown))]
     while lines and not lines[-1]:
         lines.pop()

@@ -20,7 +20,7 @@ from drafter_client.pair import Pair
 from specpair.command_line import given_values
 from specpair.counted import counted
 from specpair.engines.errors import BackendError
-from specpair.protocol.errors import SpecPairError
+from specpair.protocol.errors import PromptTooLong, SpecPairError
 from specpair.protocol.terminal_text import is_text, one_line, several_lines
 from specpair.speculation.sampling import gumbel
 from specpair.speculation.sampling.sampling import GREEDY_BELOW
@@ -87,7 +87,8 @@ class Chat:
             except _FAILURES as error:
                 if not self._interactive:
                     raise
-                print(f"drafter: {several_lines(str(error))}", file=sys.stderr, flush=True)
+                hint = ", or begin anew with /new" if isinstance(error, PromptTooLong) else ""
+                print(f"drafter: {several_lines(str(error))}{hint}", file=sys.stderr, flush=True)
 
     def _next(self) -> str | None:
         try:
@@ -164,39 +165,36 @@ class Chat:
     def _ask(self, asked: Dialogue, options: Options) -> None:
         """Have a question answered. What was written of an answer is said, also if Ctrl-C or an error ended it."""
         before = self.dialogue
-        for again in (False, True):
-            try:
-                with unechoed():
-                    return self._answer(self._generation(asked, options), asked)
-            except ModelChanged:  # the prompt is made anew, in the template of the model that is served now
-                if again or self.dialogue is not before:
-                    raise
-
-    def _generation(self, asked: Dialogue, options: Options) -> Generation:
-        identity = self._pair.target.identity
-        return self._pair.generate(self._pair.chat(asked.messages()), options, identity=identity)
-
-    def _answer(self, generation: Generation, asked: Dialogue) -> None:
-        view = AnswerView(self._out, self._notes, markdown=self._markdown, sources=self._sources)
-        interrupted = False
         try:
+            with unechoed():
+                try:
+                    self._answer(asked, options)
+                except ModelChanged:
+                    if self.dialogue is not before:
+                        raise
+                    self._answer(asked, options)  # the prompt is made anew, in the template of the model served now
+        except KeyboardInterrupt as interrupt:
+            if isinstance(interrupt, Terminated) or not self._interactive:
+                raise
+            self._say("interrupted")
+
+    def _answer(self, asked: Dialogue, options: Options) -> None:
+        view = AnswerView(self._out, self._notes, markdown=self._markdown, sources=self._sources)
+        generation: Generation | None = None
+        try:
+            identity = self._pair.target.identity
+            generation = self._pair.generate(self._pair.chat(asked.messages()), options, identity=identity)
             with generation:
                 for event in generation:
                     if isinstance(event, Tokens):
                         view.add(event)
-        except KeyboardInterrupt as interrupt:
-            if isinstance(interrupt, Terminated) or not self._interactive:
-                raise
-            interrupted = True
         finally:
             view.close()
-            self._keep(generation, asked)
-        said = [*resumed(generation.stats), *notes(generation.stats)]
-        if interrupted:
-            said.append("interrupted")
-        elif generation.stats.ended_by == "max_tokens":
-            said.append(f"cut after {counted(generation.options.max_tokens, 'token')} (--max-tokens)")
-        self._say(*said)
+            if generation is not None:
+                self._keep(generation, asked)
+        self._say(*resumed(generation.stats), *notes(generation.stats))
+        if generation.stats.ended_by == "max_tokens":
+            self._say(f"cut after {counted(generation.options.max_tokens, 'token')} (--max-tokens)")
 
     def _keep(self, generation: Generation, asked: Dialogue) -> None:
         text = generation.text.rstrip(_UNFINISHED)

@@ -102,6 +102,7 @@ def test_ctrl_c_ends_an_answer_and_what_was_written_counts_as_said(url: str, tmp
         talk.wait_for_prompt()
         talk.say(f"/save {file}")
         talk.say("short")
+        assert re.search(r"> short\s+short\s", talk.terminal.text), "the next turn is answered"
         talk.terminal.type("\x03")
         assert talk.terminal.wait() == 0, talk.terminal.text
         assert "interrupted" in talk.terminal.text and "Traceback" not in talk.terminal.text

@@ -80,7 +80,8 @@ class Renderer:
         if self._child is None:
             command = [sys.executable, "-P", str(_CHILD)]  # -P: modules in this folder must not shadow others
             pipe = subprocess.PIPE
-            self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+            # A process group of its own: Ctrl-C in the terminal is meant for this process.
+            self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, process_group=0)
         child, late = self._child, threading.Event()
         assert child.stdin is not None and child.stdout is not None
 
@@ -99,6 +100,10 @@ class Renderer:
         except (OSError, ValueError):  # the child has ended
             status = self._end()
             raise _failed(f"it takes longer than {DEADLINE:g} s" if late.is_set() else _ending(status)) from None
+        except BaseException:  # Ctrl-C: the answer would be taken for the next one's
+            child.kill()
+            self._end()
+            raise
         finally:
             timer.cancel()
         return answer

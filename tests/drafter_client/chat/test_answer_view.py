@@ -123,6 +123,10 @@ def test_control_characters_of_a_model_are_escaped_and_its_html_and_links_are_sh
     assert "<div>" in text and "http://other" in text and "\x1b]" not in shown.written
 
 
+def test_line_breaks_in_a_paragraph_stay() -> None:
+    assert _answer("one\ntwo\n\n- three\n  four").lines() == ["one", "two", "", " • three", "   four"]
+
+
 def test_without_markdown_the_text_is_as_it_was_written() -> None:
     assert _answer("*one* ", "two\n", markdown=False).lines() == ["*one* two"]
     shown = _answer("*one* ", "two\n", sources=True)

@@ -95,6 +95,12 @@ def test_flags_that_do_not_go_together_are_refused(chat: Chatting) -> None:
     assert ran.status == 2 and "no flag --prompt" in ran.err
 
 
+def test_a_chat_longer_than_the_context_says_how_to_go_on(drafter: Command) -> None:
+    with parrot_alone(Parrot(context=64)) as url:
+        ran = drafter("chat", "--verifier", url, *TOY, stdin=b"one\n" + b"x" * 80 + b"\n")
+    assert (ran.status, ran.out) == (1, "one\n\n") and "the context holds 64" in ran.err
+
+
 def test_a_model_without_a_chat_template_is_refused(drafter: Command) -> None:
     with serving() as verifier:
         ran = drafter("chat", "--verifier", verifier.url, *TOY, stdin=b"x\n")
