@@ -1,14 +1,40 @@
 """The file of a model that is named on the hub, for an engine to load."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
 from specpair.engines.errors import ModelLoadError
 from specpair.extras import MissingExtra
-from specpair.hub.download import fetch_model
-from specpair.hub.errors import HubError
+from specpair.hub.catalogue import drafters_for
+from specpair.hub.download import fetch_model, find_model
+from specpair.hub.errors import BadCatalogue, HubError
 from specpair.hub.names import parse_name
 from specpair.hub.repository import Hub
+
+_log = logging.getLogger("specpair.hub")
+
+
+def known_drafter(target: str, vocabulary: str) -> tuple[Path | None, list[str]]:
+    """The file of a draft model that is known to work for a target, if one is in the cache; and the names of all.
+
+    `target`, `vocabulary`: its name, and the hash of its text tokens.
+
+    Raises ModelLoadError for a catalogue of the user's that is none.
+    """
+    try:
+        names = [each.name for each in drafters_for(target, vocabulary)]
+    except BadCatalogue as error:
+        raise ModelLoadError(str(error)) from error
+    if not names:
+        return None, []
+    try:
+        hub = Hub()
+        found = (find_model(parse_name(name), hub) for name in names)
+        return next((path for path in found if path is not None), None), names
+    except (HubError, MissingExtra, OSError) as error:
+        _log.warning("the cache of models cannot be read: %s", error)
+        return None, names
 
 
 def file_of(name: str, progress: Callable[[int, int], None]) -> Path:

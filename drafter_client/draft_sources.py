@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from backends.machine import cores_to_use, machine_id
-from backends.named_model import file_of
+from backends.named_model import file_of, known_drafter
 from backends.registry import load
 from backends.shipped_models import DEFAULT_DRAFT
 from drafter_client.display.progress import ProgressReport, silent
@@ -31,6 +31,7 @@ from specpair.engines.errors import ModelLoadError, first_line
 from specpair.engines.load_options import MOST_SLOTS, LoadOptions
 from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.service_responses import ModelInfo
+from specpair.protocol.terminal_text import one_line
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
 
@@ -95,14 +96,23 @@ class DraftModel:
             if texts > MOST_SLOTS:
                 raise BadOption(f"texts is {texts}: a draft model holds {MOST_SLOTS} at a time, or fewer")
             branches = min(branches, MOST_SLOTS // texts)
-            backend = load_model(self.backend, self.engine, self._file(), branches, texts, self.progress)
+            info = client.model()
+            backend = load_model(self.backend, self.engine, self._file(info), branches, texts, self.progress)
             times = _timed(backend)
             engines = stack.enter_context(_lent(backend, texts))
-            yield self._drafting(backend, times, engines, stack, client, client.model())
+            yield self._drafting(backend, times, engines, stack, client, info)
 
-    def _file(self) -> Path:
+    @property
+    def _named(self) -> bool:
+        """Whether a model is named, or an engine that reads other files than those that ship or are known."""
+        return self.hf is not None or Path(self.path) != DEFAULT_DRAFT or self.backend != "llama_cpp"
+
+    def _file(self, info: ModelInfo) -> Path:
         if self.hf is None:
-            return Path(self.path)
+            known = None if self._named else known_drafter(info.name, info.vocabulary.ordinary)[0]
+            if known is not None:
+                _log.info("%s drafts for %s: it is in the cache, and known to pair", known.name, one_line(info.name))
+            return known or Path(self.path)
         with self.progress(f"{self.hf} from the hub") as report:
             return file_of(self.hf, lambda done, total: report(done / max(total, 1)))
 
@@ -124,14 +134,22 @@ class DraftModel:
             vocabulary = stack.enter_context(texts_vocabulary(client, backend.vocabulary, info))
         except VocabularyMismatch as error:
             if not self.translate:
-                ships = f" with --draft-model ({name} ships, and is taken where none is named)"
-                named = "" if self.hf is not None or Path(self.path) != DEFAULT_DRAFT else ships
-                raise VocabularyMismatch(f"{error}{named}, or let it draft through text: --translate") from None
+                raise VocabularyMismatch(f"{error}{self._instead(info, name)}") from None
             name, vocabulary = f"{name} (translated)", stack.enter_context(closing(RemoteVocabulary(client, info)))
             drafters, warm = [partial(_translating, vocabulary, engine) for engine in warm], []
             step_times = None  # a step may take several passes
         anew = partial(self._drafting, backend, times, engines, stack)
         return Drafting(name, info, vocabulary, drafters, anew, threads=backend.threads, warm=warm, times=step_times)
+
+    def _instead(self, info: ModelInfo, name: str) -> str:
+        """What else can draft for what the verifier serves, where the model `name` cannot."""
+        through_text = ", or let it draft through text: --translate"
+        if self._named or name != DEFAULT_DRAFT.stem:
+            return through_text
+        known = known_drafter(info.name, info.vocabulary.ordinary)[1]
+        ships = f" with --draft-model ({name} ships, and is taken where none is named)"
+        get = f"; `drafter models pull {known[0]}` fetches one, which is then taken by itself" if known else ""
+        return f"{ships}{through_text}{get}"
 
 
 def _timed(backend: Backend) -> PassTimes | None:

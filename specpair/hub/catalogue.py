@@ -1,13 +1,15 @@
-"""The catalogue of draft models that are known to work: `catalogue.toml`, beside this module."""
+"""The catalogue of draft models that are known to work: `catalogue.toml` here, and a file of the user's."""
 
 import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
+from os import environ
 from pathlib import Path
 
+from specpair.hub.errors import BadCatalogue
+
 FILE = Path(__file__).with_name("catalogue.toml")
+FURTHER = "SPECPAIR_CATALOGUE"  # the variable that names a file whose entries come before those that ship
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,26 +31,29 @@ class CatalogueEntry:
 
 
 def read_catalogue(path: Path = FILE) -> list[CatalogueEntry]:
-    """The entries of a catalogue. Raises ValueError for a file that is none, with the number of the wrong entry."""
+    """The entries of a catalogue. Raises BadCatalogue, with the number of the entry that is wrong."""
     entries = []
-    for number, given in enumerate(tomllib.loads(path.read_text(encoding="utf-8")).get("drafter", ()), 1):
+    try:
+        listed = tomllib.loads(path.read_text(encoding="utf-8")).get("drafter", ())
+    except (OSError, ValueError) as error:
+        raise BadCatalogue(f"{path} is no catalogue of draft models: {error}") from None
+    for number, given in enumerate(listed, 1):
         try:
             entries.append(CatalogueEntry(**given | {"targets": tuple(given["targets"])}))
         except (KeyError, TypeError) as error:
-            raise ValueError(f"{path}: drafter {number}: {error}") from None
+            raise BadCatalogue(f"{path}: drafter {number}: {error}") from None
     return entries
 
 
-@cache
-def _shipped() -> Sequence[CatalogueEntry]:
-    return tuple(read_catalogue())
-
-
 def drafters_for(target: str, vocabulary: str | None) -> list[CatalogueEntry]:
-    """The draft models of the catalogue for a target; see `CatalogueEntry.drafts_for`. A target is not its own."""
-    own = target.lower()
+    """The draft models of the catalogue for a target; see `CatalogueEntry.drafts_for`. A target is not its own.
+
+    Raises BadCatalogue.
+    """
+    own, further = target.lower(), environ.get(FURTHER)
+    entries = [*([] if not further else read_catalogue(Path(further))), *read_catalogue()]
     return [
-        each for each in _shipped() if each.drafts_for(target, vocabulary) and not own.startswith(_file_stem(each.name))
+        each for each in entries if each.drafts_for(target, vocabulary) and not own.startswith(_file_stem(each.name))
     ]
 
 

@@ -43,6 +43,10 @@ class Offline(Unreachable):
     """Offline mode is on, so the hub was not asked."""
 
 
+class BadCatalogue(HubError):
+    """A file is no catalogue of draft models."""
+
+
 class DiskFull(HubError):
     """A model does not fit on the disk."""
 

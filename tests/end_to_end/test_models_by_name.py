@@ -1,5 +1,6 @@
 """Both ends start with models that are named on a hub, from an empty cache and from one without a hub."""
 
+import json
 import logging
 import signal
 import time
@@ -84,6 +85,36 @@ def test_a_loader_that_is_to_stop_ends_the_fetching(stand_in: HubStandIn, caplog
     assert loader.wait(20) and loader.models is None and loader.failure is None
     assert "stopped while the model was fetched: the next start goes on with it" in caplog.messages
     assert find_model(ModelName("u/pair"), Hub()) is None and stand_in.counted("/large/") == 1
+
+
+def test_a_drafter_without_a_model_takes_one_that_is_known_and_in_the_cache(
+    stand_in: HubStandIn, drafter: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogue = tmp_path / "catalogue.toml"
+    catalogue.write_text(
+        '[[drafter]]\nname = "u/pair:F16"\nvocabulary = ""\ntargets = ["scripted*"]\nbytes = 1\nlicence = "MIT"\n'
+    )
+    monkeypatch.setenv("SPECPAIR_CATALOGUE", str(catalogue))
+    with running(Settings(model=DEFAULT_TARGET, alias="scripted", context=256)) as verifier:
+        flags = [
+            "--verifier",
+            verifier.url,
+            "--prompt",
+            "def main():",
+            "--max-tokens",
+            "8",
+            "--json",
+            "--mode",
+            "remote",
+        ]
+        assert json.loads(drafter(*flags).out)["draft_model"] == DEFAULT_DRAFT.stem  # nothing is fetched unasked
+        assert stand_in.asked == []
+        assert drafter("models", "pull", "u/pair:F16").status == 0
+        assert json.loads(drafter(*flags).out)["draft_model"] == "Small-F16"
+        assert drafter("models", "remove", "u/pair").status == 0
+    with running(Settings(backend="scripted", model=Path("1"), alias="scripted")) as verifier:
+        ran = drafter("--verifier", verifier.url, "--prompt", "x", "--mode", "remote")
+        assert ran.status == 1 and "`drafter models pull u/pair:F16` fetches one, which is then taken" in ran.err
 
 
 def test_a_name_without_a_model_ends_the_program_in_one_line(stand_in: HubStandIn, drafter: Command) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from specpair.hub.catalogue import drafters_for, read_catalogue
+from specpair.hub.errors import BadCatalogue
 from specpair.hub.names import parse_name
 
 LLAMA = "46bf7723c37a7b59df84b7ce3073cbdf1b22259bddcce923197f6c5acd26df66"
@@ -37,5 +38,7 @@ def test_drafters_are_found_by_vocabulary_or_else_by_name(
 def test_a_wrong_entry_is_named(tmp_path: Path) -> None:
     wrong = tmp_path / "catalogue.toml"
     wrong.write_text('[[drafter]]\nname = "u/m"\ntargets = []\nsize = 5\n')
-    with pytest.raises(ValueError, match=r"drafter 1: .*size"):
+    with pytest.raises(BadCatalogue, match=r"drafter 1: .*size"):
         read_catalogue(wrong)
+    with pytest.raises(BadCatalogue, match="no catalogue"):
+        read_catalogue(tmp_path)
