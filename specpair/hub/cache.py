@@ -114,7 +114,7 @@ class RepositoryCache:
         try:
             kept = json.loads((self.folder / "specpair" / f"{commit}.json").read_bytes())
             return Listing(self._repository, commit, tuple(HubFile(*each) for each in kept))
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError, TypeError):  # none was kept, or it is damaged
             snapshot = self.folder / "snapshots" / commit
             here = sorted(path for path in snapshot.rglob("*") if path.is_file())
             files = [(str(path.relative_to(snapshot).as_posix()), path) for path in here]

@@ -44,10 +44,10 @@ def fetch_model(name: ModelName, hub: Hub, progress: Progress = _silent, *, refr
 
     Raises HubError.
     """
-    if not refresh and (found := find_model(name, hub)) is not None:
-        return found
     cached = hub.cached(name.repository)
     try:
+        if not refresh and (found := find_model(name, hub)) is not None:
+            return found
         try:
             listing = hub.listing(name.repository)
         except Unreachable:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -153,11 +154,17 @@ def _large(path: str) -> bool:
     return path.endswith((".gguf", ".safetensors"))
 
 
+@cache  # a real model takes seconds
+def _hashes(content: bytes) -> tuple[str, str]:
+    """The hash by which git names a file, and that of a large one."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest(), hashlib.sha256(content).hexdigest()
+
+
 def _listed(path: str, content: bytes) -> dict[str, Any]:
-    small = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+    small, large = _hashes(content)
     listed: dict[str, Any] = {"type": "file", "path": path, "size": len(content), "oid": small}
     if _large(path):
-        listed["lfs"] = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}
+        listed["lfs"] = {"oid": large, "size": len(content), "pointerSize": 130}
     return listed
 
 

@@ -199,6 +199,15 @@ def test_a_model_larger_than_the_disk_is_not_begun(
     assert fetch_model(parse_name("u/toy:Q8_0"), hub).stat().st_size == 50
 
 
+def test_a_damaged_record_of_a_listing_is_read_as_none(stand_in: HubStandIn, hub: Hub, tmp_path: Path) -> None:
+    path = fetch_model(TOY, hub)
+    [kept] = _left(tmp_path, "specpair/*.json")
+    for damaged in (b"{", b"[1]"):
+        kept.write_bytes(damaged)
+        assert find_model(TOY, hub) == path
+        assert find_model(parse_name("u/toy:Q8_0"), hub) is None
+
+
 def test_a_newer_version_comes_when_it_is_asked_for(stand_in: HubStandIn, hub: Hub) -> None:
     old = fetch_model(TOY, hub)
     stand_in.commit = "f" * 40
