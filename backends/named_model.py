@@ -1,4 +1,4 @@
-"""The file of a model that is named on the hub, for an engine to load."""
+"""The file or folder of a model that is named on the hub, for an engine to load."""
 
 import logging
 from collections.abc import Callable
@@ -37,12 +37,13 @@ def known_drafter(target: str, vocabulary: str) -> tuple[Path | None, list[str]]
         return None, names
 
 
-def file_of(name: str, progress: Callable[[int, int], None]) -> Path:
-    """The file of the model `name`, fetched unless it is in the cache. Raises ModelLoadError.
+def file_of(name: str, engine: str, progress: Callable[[int, int], None]) -> Path:
+    """The file or folder of the model `name`, fetched unless it is in the cache. Raises ModelLoadError.
 
+    `engine`: what loads it: any but llama.cpp reads a folder of safetensors, where the repository has them.
     `progress`: is told the bytes that are here and those of the whole model, while it is fetched.
     """
     try:
-        return fetch_model(parse_name(name), Hub(), progress)
+        return fetch_model(parse_name(name), Hub(), progress, folder=engine != "llama_cpp")
     except (HubError, MissingExtra) as error:
         raise ModelLoadError(str(error)) from error

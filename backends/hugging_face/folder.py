@@ -57,8 +57,14 @@ def _check_generates(folder: Path) -> None:
 
 
 def model_name(path: Path) -> str:
-    """The name of a model, after its file or folder: `config.json` can name the model from which it was made."""
-    return path.stem if path.is_file() else path.resolve().name
+    """The name of a model, after its file or folder: `config.json` can name the model from which it was made.
+
+    In the cache of models by name, a folder is named by a commit, and the repository by the folder of all commits.
+    """
+    if path.is_file():
+        return path.stem
+    folder = path.resolve()
+    return folder.parents[1].name.rpartition("--")[2] if folder.parent.name == "snapshots" else folder.name
 
 
 def read_json(path: Path) -> dict[str, Any]:

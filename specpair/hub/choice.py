@@ -10,6 +10,7 @@ USUAL = ("Q4_K_M", "Q8_0")  # the tags of a name without one, in this order
 # In the names of files that are no model of their own: projectors of images, statistics, heads that draft.
 _PARTS_OF_OTHERS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 _SPLIT = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
+_BESIDE_WEIGHTS = (".json", ".jinja", "tokenizer.model", "merges.txt", "vocab.txt")  # endings of their names
 _QUANTIZATION = re.compile(r"(?<![A-Za-z0-9])(?:UD-)?(?:I?Q|TQ|BF|F|MXFP|NVFP)\d+(?:_[A-Za-z0-9]+)*", re.IGNORECASE)
 
 
@@ -27,6 +28,21 @@ def choose(name: ModelName, paths: Sequence[str]) -> list[str]:
     if found is None:
         raise _no_match(name, firsts)
     return with_its_parts(found, paths)
+
+
+def choose_folder(name: ModelName, paths: Sequence[str]) -> list[str]:
+    """The files of the model of that name in safetensors, for an engine that reads folders: config.json, then others.
+
+    Empty: the repository has none, or the name has a tag, which means a GGUF file.
+    """
+    root = [path for path in paths if "/" not in path]
+    weights = [path for path in root if path.endswith(".safetensors")]
+    weights = [path for path in weights if path.startswith("model")] or weights  # not what is there in two layouts
+    if name.tag is not None or not weights or "config.json" not in root:
+        return []
+    others = (path for path in root if path.endswith(_BESIDE_WEIGHTS) and path != "config.json")
+    templates = (path for path in paths if path.startswith("additional_chat_templates/"))
+    return ["config.json", *others, *templates, *weights]
 
 
 def models_among(paths: Iterable[str]) -> list[str]:

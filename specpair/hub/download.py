@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from specpair.hub.cache import HubFile, Listing, RepositoryCache
-from specpair.hub.choice import USUAL, choose
+from specpair.hub.choice import USUAL, choose, choose_folder
 from specpair.hub.errors import Damaged, DiskFull, HubError, NoMatch, Offline, Unreachable
 from specpair.hub.names import ModelName
 from specpair.hub.repository import PAUSES, Hub
@@ -25,51 +25,67 @@ def _silent(_done: int, _total: int) -> None:
     """The progress that nobody looks at."""
 
 
-def find_model(name: ModelName, hub: Hub) -> Path | None:
-    """The file of a model that is in the cache whole, the first of its parts; None: it is not. The hub is not asked."""
+def find_model(name: ModelName, hub: Hub, *, folder: bool = False) -> Path | None:
+    """The path of a model that is in the cache whole, as `fetch_model` gives it; None: it is not.
+
+    The hub is not asked.
+    """
     cached = hub.cached(name.repository)
     known = cached.known()
-    if known is None:
+    if known is None or (folder and not known.complete):
         return None
     # Without the hub's own listing, a better match than those here may be on the hub.
     wanted = name if known.complete or name.tag else ModelName(name.repository, USUAL[0])
-    return _here(wanted, cached, known)
+    return _here(wanted, cached, known, folder)
 
 
-def fetch_model(name: ModelName, hub: Hub, progress: Progress = _silent, *, refresh: bool = False) -> Path:
+def fetch_model(
+    name: ModelName, hub: Hub, progress: Progress = _silent, *, refresh: bool = False, folder: bool = False
+) -> Path:
     """The file of a model, the first of its parts, fetched where it is not in the cache whole.
 
     `progress`: is told of bytes, now and then.
     `refresh`: asks the hub for a newer version of what is in the cache.
+    `folder`: prefers safetensors, if the repository has them and the name no tag; the path is that of their folder.
 
     Raises HubError.
     """
     cached = hub.cached(name.repository)
     try:
-        if not refresh and (found := find_model(name, hub)) is not None:
+        if not refresh and (found := find_model(name, hub, folder=folder)) is not None:
             return found
         try:
             listing = hub.listing(name.repository)
         except Unreachable:
             known = cached.known()
-            found = None if known is None else _here(name, cached, known)
+            found = None if known is None else _here(name, cached, known, folder)
             if found is None:
                 raise
             _log.warning("the hub cannot be asked for %s: %s is in the cache, and used", name, found.name)
             return found
-        files = listing.chosen(choose(name, listing.paths))
+        files = _chosen(name, listing, folder)
         _fetch(files, listing, cached, hub, progress)
     except OSError as error:
         raise HubError(f"{name}: the cache cannot be used: {error}") from error
-    return cached.path(listing, files[0])
+    return _path(files, listing, cached)
 
 
-def _here(name: ModelName, cached: RepositoryCache, known: Listing) -> Path | None:
+def _chosen(name: ModelName, listing: Listing, folder: bool) -> list[HubFile]:
+    of_folder = choose_folder(name, listing.paths) if folder else []
+    return listing.chosen(of_folder or choose(name, listing.paths))
+
+
+def _path(files: list[HubFile], listing: Listing, cached: RepositoryCache) -> Path:
+    first = cached.path(listing, files[0])
+    return first.parent if first.name == "config.json" else first
+
+
+def _here(name: ModelName, cached: RepositoryCache, known: Listing, folder: bool) -> Path | None:
     try:
-        files = known.chosen(choose(name, known.paths))
+        files = _chosen(name, known, folder)
     except NoMatch:
         return None
-    return cached.path(known, files[0]) if all(cached.has(known, file) for file in files) else None
+    return _path(files, known, cached) if all(cached.has(known, file) for file in files) else None
 
 
 def _fetch(files: list[HubFile], listing: Listing, cached: RepositoryCache, hub: Hub, progress: Progress) -> None:

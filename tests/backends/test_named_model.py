@@ -24,7 +24,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubStandIn]
 
 def test_a_named_model_is_a_file(hub: HubStandIn) -> None:
     told: list[tuple[int, int]] = []
-    assert file_of("u/toy:Q8_0", lambda *each: told.append(each)).read_bytes() == b"GGUF"
+    assert file_of("u/toy:Q8_0", "torch", lambda *each: told.append(each)).read_bytes() == b"GGUF"
     assert told[-1] == (4, 4)
 
 
@@ -34,7 +34,7 @@ def test_a_named_model_is_a_file(hub: HubStandIn) -> None:
 )
 def test_a_name_without_a_model_is_told(hub: HubStandIn, name: str, message: str) -> None:
     with pytest.raises(ModelLoadError, match=message):
-        file_of(name, lambda *_: None)
+        file_of(name, "llama_cpp", lambda *_: None)
 
 
 def test_the_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,5 +42,5 @@ def test_the_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ModelLoadError) as caught:
-        file_of("u/toy", lambda *_: None)
+        file_of("u/toy", "llama_cpp", lambda *_: None)
     assert str(caught.value) == f"huggingface_hub is not installed: {installing('hub')}"

@@ -53,8 +53,8 @@ def test_a_pair_is_fetched_by_name_and_later_needs_no_hub(stand_in: HubStandIn, 
             model = http.get("/model").json()
             assert (model["model"], model["draft_model"]) == ("Std-Q8_0", "Small-F16")
             with Pair(str(http.base_url), DraftModel(hf="u/pair:f16")) as pair:
-                stats = pair.generate("def main():", Options(max_tokens=8)).read().stats
-            assert (stats.draft_model, len(stats.token_ids)) == ("Small-F16", 8)
+                assert pair.draft_model == "Small-F16"
+                assert len(pair.generate("def main():", Options(max_tokens=8)).read().stats.token_ids) == 8
         assert stand_in.sent == {path: len(content) for path, content in PAIR["u/pair"].items()}
         variables["HF_HUB_OFFLINE"] = "1"
 

@@ -18,11 +18,14 @@ def with_files(settings: Settings, report: Callable[[float], None] = lambda _sha
 
     Raises ModelLoadError.
     """
-    named = {"model": settings.hf, "draft_model": settings.draft_hf}
-    wanted = {setting: name for setting, name in named.items() if name is not None}
+    named = (
+        ("model", settings.hf, settings.backend),
+        ("draft_model", settings.draft_hf, settings.draft_engine),
+    )
+    wanted = [(setting, name, engine) for setting, name, engine in named if name is not None]
     found = {}
-    for at, (setting, name) in enumerate(wanted.items()):
-        found[setting] = file_of(name, _Fetching(name, report, at, len(wanted)))
+    for at, (setting, name, engine) in enumerate(wanted):
+        found[setting] = file_of(name, engine, _Fetching(name, report, at, len(wanted)))
         _log.info("%s is %s", name, found[setting])
     return settings.model_copy(update=found) if found else settings
 

@@ -21,6 +21,7 @@ def test_model_name_is_that_of_the_file_or_folder(tmp_path: Path, monkeypatch: p
     assert model_name(tmp_path / "llama-1b.q8_0.gguf") == "llama-1b.q8_0"
     monkeypatch.chdir(folder)
     assert model_name(Path()) == "llama-1b-tuned"
+    assert model_name(tmp_path / "models--org--llama-1b" / "snapshots" / "0123abcd") == "llama-1b"
 
 
 def test_check_folder_refuses_other_paths_with_the_reason(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpair.hub.choice import choose, tags
+from specpair.hub.choice import choose, choose_folder, tags
 from specpair.hub.errors import NoMatch
 from specpair.hub.names import ModelName
 
@@ -64,6 +64,16 @@ def test_a_repository_without_models_and_a_split_one_without_a_part_are_told() -
         choose(ModelName("u/toy"), ["config.json", "model.safetensors", "mmproj-F16.gguf"])
     with pytest.raises(NoMatch, match=r"lacks BF16/Toy-BF16-00002-of-00003.gguf: "):
         choose(ModelName("u/toy", "bf16"), [SPLIT[0], SPLIT[2]])
+
+
+def test_a_folder_of_safetensors_is_chosen_where_there_is_one() -> None:
+    shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    others = ["generation_config.json", "merges.txt", "tokenizer.json", "model.safetensors.index.json"]
+    more = ["README.md", "consolidated.safetensors", "original/config.json", "original/model.safetensors", "a.gguf"]
+    template = "additional_chat_templates/tool_use.jinja"
+    paths = [*more, *others, "config.json", template, *shards]
+    assert choose_folder(ModelName("u/r"), paths) == ["config.json", *others, template, *shards]
+    assert choose_folder(ModelName("u/r", "Q8_0"), paths) == choose_folder(ModelName("u/r"), REPOSITORY) == []
 
 
 @given(st.permutations(REPOSITORY))

@@ -199,6 +199,17 @@ def test_a_model_larger_than_the_disk_is_not_begun(
     assert fetch_model(parse_name("u/toy:Q8_0"), hub).stat().st_size == 50
 
 
+def test_a_folder_of_safetensors_is_fetched_for_an_engine_that_reads_it(stand_in: HubStandIn, hub: Hub) -> None:
+    files = {"README.md": b"#", "config.json": b"{}", "model.safetensors": b"weights", "r-Q4_K_M.gguf": b"GGUF"}
+    stand_in.repositories["u/r"] = files
+    name = ModelName("u/r")
+    folder = fetch_model(name, hub, folder=True)
+    assert {each.name: each.read_bytes() for each in folder.iterdir()} == {
+        each: files[each] for each in ("config.json", "model.safetensors")
+    }
+    assert fetch_model(name, hub).name == "r-Q4_K_M.gguf" and find_model(name, hub, folder=True) == folder
+
+
 def test_a_damaged_record_of_a_listing_is_read_as_none(stand_in: HubStandIn, hub: Hub, tmp_path: Path) -> None:
     path = fetch_model(TOY, hub)
     [kept] = _left(tmp_path, "specpair/*.json")
