@@ -27,7 +27,9 @@ JOINED = (
 )
 POINTS = 3  # of a slot, at most: the newest, and two that are far from each other, for texts that begin alike
 _KEPT_STATES = 8  # tokens that an architecture with `n_rs_seq` takes back by itself
-_SHARE = 64  # the states that it keeps for them take this part of the weights' bytes at most: each pass writes them
+_SHARE = (
+    16  # the states that it keeps for them take this part of the weights at most: a pass of several tokens writes them
+)
 _TIMED = 3  # how often each width is timed
 _APART = 64  # tokens between points where the architecture takes back what is rejected
 _PARTIAL = lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY

@@ -5,7 +5,8 @@ They measure for themselves how long their own verify requests take.
 """
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
+from statistics import median
 
 from specpair.engines.backend import Backend, Entry, TopLogitsSpec
 from specpair.speculation.policy.draft_length import MAX_AUTO
@@ -23,8 +24,9 @@ def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
     """Seconds of passes over 1, 2, … `WIDEST` tokens, measured in slot 0, which is released afterwards.
 
     The passes are those of verifying: behind a first token, since an engine may have other passes for a prompt, and
-    each takes back all but one of the last one's tokens, which costs something in some engines. The minimum of several
-    passes per width counts, since the first one may also prepare what later ones use. Widths that were not timed are
+    each takes back all but one of the last one's tokens. The minimum of several passes per width counts, since the
+    first one may also prepare what later ones use. Where an engine reads tokens again (`Backend.reread`), what that
+    takes in the median is added to the passes of more than one token: they are why. Widths that were not timed are
     interpolated. Takes four seconds at most, or three passes of a very slow engine. The result is empty for an engine
     that takes only one token per pass.
     """
@@ -35,8 +37,11 @@ def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
     widths = [width for width in _TRIED if width <= most]
     backend.extend([Entry(0, 0, [token], 1)])
     least: dict[int, float] = {}
+    rereading: list[tuple[int, float]] = []  # widths and seconds
     began, at = clock(), 1
-    for number, width in enumerate(widths[:2] + widths * _MOST_ROUNDS):
+    # Up and down, so that what an engine does every few passes does not always meet the same width.
+    rounds = [widths[::-1] if number % 2 else widths for number in range(_MOST_ROUNDS)]
+    for number, width in enumerate(chain(widths[:2], *rounds)):
         started = clock()
         limit = _TIME_LIMIT if number < 2 + _ROUNDS * len(widths) else _FAST
         if started - began > limit and len(least) > 1:
@@ -44,11 +49,16 @@ def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
         if at + width > backend.context_length:
             backend.extend([Entry(0, 0, [token], 1)])
             at, started = 1, clock()
+        rereads = backend.reread(0, at) > 0
         backend.extend_top_logits([Entry(0, at, [token] * width, 0)], [TopLogitsSpec(1, 1.0, backend.vocabulary.size)])
-        least[width] = min(clock() - started, least.get(width, float("inf")))
+        took = clock() - started
+        least[width] = min(took, least.get(width, float("inf")))
+        if rereads:
+            rereading.append((width, took))
         at += 1
     backend.release(0)
-    return _interpolate(sorted(least.items()))
+    more = median(took - least[width] for width, took in rereading) if rereading else 0.0
+    return _interpolate(sorted((width, took + more * (width > 1)) for width, took in least.items()))
 
 
 def _interpolate(points: list[tuple[int, float]]) -> list[float]:

@@ -63,6 +63,30 @@ def test_passes_are_those_of_verifying() -> None:
     assert first == 0 and others == list(range(1, len(others) + 1))
 
 
+class Rereading(Slow):
+    """Reads up to 8 tokens again after a rejection, and takes no time to copy its state behind them."""
+
+    point = 0
+
+    def reread(self, slot: int, length: int) -> int:
+        return length - self.point if length < self.length(slot) else 0
+
+    def extend(self, batch: Sequence[Entry]) -> list[Logits]:
+        again = self.reread(0, batch[0].start)
+        self.now += self.per_token * again
+        if again in (0, 8):
+            self.point = batch[0].start
+        return super().extend(batch)
+
+
+def test_drafts_pay_for_what_is_read_again_after_a_rejection() -> None:
+    engine = Rereading(0.02, 0.003)
+    first, *others = pass_cost(engine, lambda: engine.now)
+    assert first == pytest.approx(0.023)
+    more = [cost - 0.02 - 0.003 * width for width, cost in enumerate(others, 2)]
+    assert all(0.9 < each / 0.003 < 8.1 for each in more)
+
+
 def test_a_short_context_is_begun_anew() -> None:
     slow = Slow(0.02, 0.003)
     slow.context_length = 20
