@@ -1,6 +1,5 @@
 """A chat: reads turns, runs commands, has the pair answer, and keeps what was said."""
 
-import sys
 from dataclasses import replace
 
 from rich.console import Console
@@ -69,6 +68,9 @@ class Chat:
     def run(self) -> None:
         """Chat until the user leaves. Raises what ended the chat: an error where nobody can act on it, Terminated."""
         coloured = self._out.color_system is not None and not self._out.no_color and self._out.is_terminal
+        if self._interactive:
+            drafter = f", {one_line(self._pair.draft_model)} drafts" if self._pair.draft_model else ""
+            self._tell(f"{one_line(self._pair.target.name)}{drafter}  (/help lists the commands, Ctrl-D leaves)", "")
         if self._sources and coloured:
             self._out.print(legend(self._out.width))
         while (line := self._next()) is not None:
@@ -88,7 +90,7 @@ class Chat:
                 if not self._interactive:
                     raise
                 hint = ", or begin anew with /new" if isinstance(error, PromptTooLong) else ""
-                print(f"drafter: {several_lines(str(error))}{hint}", file=sys.stderr, flush=True)
+                self._tell(f"drafter: {error}{hint}", "")
 
     def _next(self) -> str | None:
         try:
@@ -158,7 +160,7 @@ class Chat:
         asked = self.dialogue.asked_again()
         seed = self._seed if self._seed is not None else self.options.seed
         another = None if seed is None else (seed + 1) % gumbel.SEED_LIMIT
-        if self.options.temperature < GREEDY_BELOW:
+        if self.options.temperature < GREEDY_BELOW and not self.dialogue.unanswered:
             self._say("at temperature 0 every seed gives the same answer: start with --temperature 0.7 for others")
         self._ask(asked, replace(self.options, seed=another))
 
@@ -206,6 +208,7 @@ class Chat:
     def _say(self, *lines: str) -> None:
         """Tell something that is no part of an answer, on standard error."""
         for line in lines:
-            shown = several_lines(line)
-            text = Text(shown, "dim") if self._notes.is_terminal else Text(f"drafter: {shown}")
-            self._notes.print(text, soft_wrap=True)
+            self._tell(line if self._notes.is_terminal else f"drafter: {line}", "dim")
+
+    def _tell(self, line: str, style: str) -> None:
+        self._notes.print(Text(several_lines(line), style), soft_wrap=not self._notes.is_terminal)

@@ -14,7 +14,6 @@ from drafter_client.chat.plain_input import LineInput, PipedInput, Reader
 from drafter_client.chat.session import Chat, Terminated, modes_of
 from drafter_client.cli.shared_steps import check_draft_n, check_encoding, pair_of, served_options
 from specpair.protocol.errors import NoChatTemplate
-from specpair.protocol.terminal_text import one_line
 
 
 def run_chat(options: argparse.Namespace) -> int:
@@ -25,20 +24,15 @@ def run_chat(options: argparse.Namespace) -> int:
         check_draft_n(pair, options)
         if not pair.target.chat_template:
             raise NoChatTemplate("the target model has no chat template: serve an instruct model")
-        interactive = sys.stdin is not None and sys.stdin.isatty()
-        chat = Chat(
+        Chat(
             pair,
             served_options(options),
             _reader(lambda: modes_of(pair)),
             system=options.system,
             markdown=options.markdown,
             sources=options.sources,
-            interactive=interactive,
-        )
-        if interactive:
-            drafter = f", {one_line(pair.draft_model)} drafts" if pair.draft_model else ""
-            print(f"{one_line(pair.target.name)}{drafter}  (/help lists the commands, Ctrl-D leaves)", file=sys.stderr)
-        chat.run()
+            interactive=sys.stdin is not None and sys.stdin.isatty(),
+        ).run()
     return 0
 
 

@@ -63,6 +63,12 @@ class Terminal:
             if not self._read():
                 raise AssertionError(f"the program ended without {pattern!r}:\n{self.text}")
 
+    def wait_for_raw(self, pattern: str) -> None:
+        """Read until `pattern` is in what comes from now on, status lines included."""
+        begin = len(self._shown)
+        while not re.search(pattern, self._shown[begin:].decode(errors="replace")):
+            assert self._read(), f"the program ended without {pattern!r}:\n{self.text}"
+
     def type(self, text: str) -> None:
         """Send text as from the keyboard; "\\x03" is Ctrl-C."""
         os.write(self._master, text.encode())

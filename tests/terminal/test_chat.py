@@ -5,34 +5,23 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.specpair.openai_api.parrot import Parrot, parrot_alone
+from tests.specpair.openai_api.parrot import parrot_alone
 from tests.terminal.pseudo import Terminal, python, terminal
 from tests.terminal.screen import Screen
+from tests.terminal.slow_verifier import SlowParrot, process
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals and /proc as on Linux")
 LONG = " ".join(f"w{number}" for number in range(80))
 Chatting = Callable[..., "Talk"]
 
 
-class _Slow(Parrot):
-    """A pass takes 5 ms, so that there is time to do something in the middle of an answer. ESC: the character."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.script = replace(self.script, seconds_per_pass=0.005)
-
-    def wanted(self, prompt: bytes) -> bytes:
-        return super().wanted(prompt).replace(b"ESC", b"\x1b")
-
-
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with parrot_alone(_Slow()) as url:
+    with parrot_alone(SlowParrot()) as url:
         yield url
 
 
@@ -159,3 +148,25 @@ def test_sigterm_ends_the_chat_in_the_middle_of_an_answer(url: str) -> None:
         talk.terminal.process.terminate()
         assert talk.terminal.wait() == 130
         assert "Traceback" not in talk.terminal.text
+
+
+@pytest.mark.slow
+def test_a_verifier_killed_in_the_middle_is_waited_for_and_ctrl_c_gives_up() -> None:
+    with process() as verifier, chatting(verifier.url) as talk:
+        talk.terminal.type(LONG + "\r")
+        talk.terminal.wait_for(r"w79\s+w0 w1 w2 ")
+        verifier.kill()
+        talk.terminal.wait_for_raw("waiting for the verifier")
+        verifier.start()
+        talk.wait_for_prompt()
+        assert re.search(
+            r"w0 w1 .*w79\s+the verifier went away, and the text was taken up again", talk.terminal.text, re.S
+        )
+        verifier.kill()
+        talk.terminal.type("lost\r")
+        talk.terminal.wait_for_raw("waiting for the verifier(?s:.*)waiting for the verifier")
+        talk.terminal.type("\x03")
+        talk.wait_for_prompt()
+        verifier.start()
+        talk.say("/retry")
+        assert "lost" in talk.leave()
