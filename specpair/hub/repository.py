@@ -125,8 +125,11 @@ class Hub:
         """A context with the response to a GET. What fails inside of it fails as here."""
         if self._constants.HF_HUB_OFFLINE:
             raise Offline(f"{what} is not in the cache, and HF_HUB_OFFLINE is set: unset it, or fetch the model before")
-        headers = self._utils.build_hf_headers(token=self._token, library_name="specpair") | headers
-        headers["Accept-Encoding"] = "identity"  # ranges count the bytes of the file
+        # Ranges count the bytes of the file. The library's own headers would tell the hub of the packages here.
+        headers = {"User-Agent": "specpair", "Accept-Encoding": "identity", **headers}
+        token = self._utils.get_token_to_send(self._token)
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
         session = self._utils.get_session()
         try:
             with session.stream("GET", url, headers=headers, timeout=TIMEOUT, follow_redirects=True) as response:

@@ -69,6 +69,9 @@ def test_a_verifier_that_is_stopped_while_it_fetches_goes_on_at_the_next_start(
             pass  # the hub sends an eighth of the model, and then nothing
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == -signal.SIGTERM
+        assert process.stderr is not None
+        log = process.stderr.read()
+        assert "fetching u/pair: " in log and "/large/" not in log  # addresses of files may be signed
     stand_in.holds = None
     stand_in.go_on.set()
     stand_in.sent.clear()

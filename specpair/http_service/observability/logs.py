@@ -59,6 +59,8 @@ def configure(log_format: LogFormat) -> None:
     uvicorn = logging.getLogger("uvicorn")
     uvicorn.handlers.clear()
     uvicorn.propagate = True
+    for client in ("httpx", "httpx2"):  # they would log each request, with signed addresses of a hub's files
+        logging.getLogger(client).setLevel(logging.WARNING)
     access = logging.getLogger("uvicorn.access")
     access.handlers.clear()
     access.propagate = False  # without a handler, uvicorn does not make the records at all

@@ -389,3 +389,13 @@ def test_missing_file_ends_the_program_with_two_lines(file: Path) -> None:
     done = subprocess.run(command, env={**clean, **paths}, check=False, **run)
     assert (done.returncode, done.stderr) == (0, "") and "flag --seed" in done.stdout
     assert re.search(rf"^draft_model +{re.escape(str(DEFAULT_DRAFT))} ", done.stdout, re.MULTILINE)
+
+
+def test_a_draft_model_in_a_flag_overrules_one_that_lasts(file: Path) -> None:
+    write(file, 'draft_hf = "u/a"')
+    options = drafter_options(["--prompt=x", "--draft-model=/m.gguf"])
+    assert (options.draft_hf, options.draft_model) == (None, Path("/m.gguf"))
+    assert options.settings.origin("draft_hf").endswith(", not used")
+    write(file, 'draft_model = "/m.gguf"')
+    options = drafter_options(["--prompt=x", "--draft-hf=u/a"])
+    assert (options.draft_hf, options.draft_model) == ("u/a", DEFAULT_DRAFT)

@@ -31,7 +31,7 @@ def test_all_pages_of_a_listing_are_read_in_the_hubs_order(stand_in: HubStandIn,
     assert (listing.commit, listing.paths) == (COMMIT, list(FILES))
     sizes = {file.path: (file.size, file.sha256 is not None) for file in listing.files}
     assert sizes == {path: (len(content), path.endswith(".gguf")) for path, content in FILES.items()}
-    assert stand_in.counted("/tree/") == 3
+    assert stand_in.counted("/tree/") == 3 and len(stand_in.asked) == 4
 
 
 @pytest.mark.parametrize("ranges", [True, False])
