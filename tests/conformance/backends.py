@@ -59,12 +59,12 @@ def _llama(threads: int, deterministic: bool = False, slots: int = SLOTS) -> Bac
     return load("llama_cpp", options)
 
 
-def _llama_of(architecture: str) -> Backend:
+def _llama_of(architecture: str, slots: int = SLOTS) -> Backend:
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{architecture}.gguf"
         write_tiny_architecture(architecture, path)
         options = LoadOptions(
-            path, SLOTS, CONTEXT, batch_tokens=BATCH, threads=1, mmap=False, kv_type="f32", flash_attention=False
+            path, slots, CONTEXT, batch_tokens=BATCH, threads=1, mmap=False, kv_type="f32", flash_attention=False
         )
         return load("llama_cpp", options)
 
@@ -183,6 +183,7 @@ def candidates(torch: TorchOn) -> list[Candidate]:
         Candidate("llama_cpp, experts", partial(_llama_of, "qwen3moe"), 1e-4),
         Candidate("llama_cpp, recurrent", partial(_llama_of, "mamba2"), 5e-5),
         *[Candidate(f"llama_cpp, hybrid {name}", partial(_llama_of, name), 5e-5) for name in _HYBRID],
+        Candidate("llama_cpp, hybrid, shared", lambda: _shared(_llama_of("lfm2", slots=SLOTS + 1)), 5e-5),
         *torch.candidates(),
         Candidate("torch, two processes", _torch_spread, 1e-3, "torch"),
         # On random weights with logits of a spread of 5. On a CPU the bits are equal; a GPU sums in another order.
