@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from backends.scripted import Script, ScriptedBackend
 from tests.drafter_client.cli.command_line import TOY, Command, Ran
 from tests.drafter_client.support import serving
 from tests.specpair.openai_api.parrot import Parrot, parrot_alone
@@ -82,6 +83,16 @@ def test_the_prompt_begins_like_the_last_one_and_is_not_read_again(chat: Chattin
     ran = chat("a long first question " * 8, "b", "/stats")
     said = re.search(r"prompt +(\d+) tokens.*\n.*prompt cached +(\d+) tokens", ran.err)
     assert said is not None and int(said[1]) - int(said[2]) < 32, ran.err
+
+
+def test_a_question_is_asked_again_with_another_seed(drafter: Command) -> None:
+    target = ScriptedBackend(Script(seed=1))
+    target.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}assistant:"
+    with serving(target) as verifier:
+        flags = ["chat", "--verifier", verifier.url, *TOY, "--max-tokens", "12", "--temperature", "1", "--seed"]
+        first, again = (drafter(*flags, seed, stdin=b"x\n").out for seed in ("5", "6"))
+        assert first != again
+        assert drafter(*flags, "5", stdin=b"x\n/retry\n").out == first + again
 
 
 def test_an_answer_that_is_cut_says_so(chat: Chatting) -> None:
