@@ -226,8 +226,9 @@ def _share(cached: Cached, target: Described | None, served: Running | None) -> 
     """What is known of a model in the cache as a drafter; None: it does not pair, or is no smaller."""
     try:
         if target is None:
-            pairs = served is not None and served.differs(cached.path) is None
-            return "the same vocabulary" if pairs else None
+            if served is None or cached.path.stem == served.name:  # a target does not draft for itself
+                return None
+            return "the same vocabulary" if served.differs(cached.path) is None else None
         verdict = judge(cached.described(), target)
     except BadHead:
         return None

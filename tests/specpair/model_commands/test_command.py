@@ -104,6 +104,8 @@ def test_the_catalogue_suggests_for_what_is_served(run: Run) -> None:
     lines = run("suggest", serves=served)[1].splitlines()
     assert [line.split()[0] for line in lines] == ["name", "u/small:Q8_0", gemma.name]
     assert f"verifier models pull {gemma.name}" in lines[2] and gemma.licence in lines[2]
+    itself = command.Running("small-Q8_0", "f" * 64, lambda _path: None)
+    assert run("suggest", serves=itself)[0] == 1
 
 
 @pytest.mark.parametrize("arguments", [("check", "a"), ("list", "a"), ("pull",), ("lst",)])
