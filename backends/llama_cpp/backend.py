@@ -255,6 +255,8 @@ class LlamaBackend(Backend):
         """Fill all cells with zeros, and restore those of other slots: llama.cpp cannot clear single cells."""
         states = {other: self._state(other) for other, length in enumerate(self._lengths) if length and other != slot}
         lib.llama_memory_clear(self._memory, True)
+        if self._states is not None:
+            self._states.forget(slot)
         for other, state in states.items():
             if not lib.llama_state_seq_set_data(self._context, state, len(state), other):
                 self._release(other)  # no room: cells that slots shared are now separate

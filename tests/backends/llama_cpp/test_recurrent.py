@@ -152,3 +152,16 @@ def test_states_are_counted_as_memory(loading: Load) -> None:
 def test_deterministic_is_refused(loading: Load) -> None:
     with pytest.raises(ModelLoadError, match="deterministic is for models with attention in every layer"):
         loading(1, deterministic=True)
+
+
+def test_a_slot_with_nan_is_cleared_and_the_others_stay(three: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = Random(7)
+    kept, spoilt = some(chance, 20), some(chance, 20)
+    feed(three, 0, 0, kept)
+    with monkeypatch.context() as patch:
+        patch.setattr("specpair.engines.backend.overflowed", lambda _rows: True)
+        feed(three, 1, 0, spoilt)
+    three.release(1)
+    assert three.length(1) == 0 and three.reread(1, 0) == 0
+    assert np.abs(feed(three, 1, 0, spoilt)[-1] - straight(three, 2, spoilt)).max() < 1e-4
+    assert np.abs(feed(three, 0, 12, [9])[0] - straight(three, 2, [*kept[:12], 9])).max() < 1e-4
