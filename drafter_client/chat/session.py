@@ -150,9 +150,10 @@ class Chat:
     def _models(self) -> list[str]:
         target, drafter = self._pair.target, self._pair.draft_model
         served = "" if target.draft_model is None else f", and {target.draft_model} to draft in mode fused"
+        there = f"the verifier runs {target.name} on {target.engine} (context: {target.context_length} tokens){served}"
         return [
-            f"the verifier runs {target.name} on {target.engine} (context: {target.context_length} tokens){served}",
-            "nothing drafts on this machine" if drafter is None else f"{drafter} drafts on this machine",
+            one_line(there),
+            "nothing drafts on this machine" if drafter is None else f"{one_line(drafter)} drafts on this machine",
             "This changes neither: a model is chosen where its end starts (--draft-model here, VERIFIER_MODEL there)",
         ]
 

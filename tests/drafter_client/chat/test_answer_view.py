@@ -140,3 +140,13 @@ def test_a_dumb_terminal_gets_no_control_codes() -> None:
 
 def test_a_pipe_gets_the_text_unchanged() -> None:
     assert _answer("*one*\r\n\n", "two\x1b", piped=True).written == "*one*\r\n\ntwo\x1b\n\n"
+
+
+@given(
+    blocks=st.lists(
+        st.sampled_from(["some words that need two rows", "# head", "- one\n- two", "```\nx\n```"]), max_size=9
+    )
+)
+def test_blocks_scroll_away_whole(blocks: list[str]) -> None:
+    text = "\n\n".join(blocks)
+    assert _answer(*text, height=8).lines(8) == _as_markdown(text)
