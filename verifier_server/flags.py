@@ -105,7 +105,7 @@ SERVE = Command(
     "[FLAGS]\n"
     "compile [FLAGS]   (ahead of serving: 'verifier compile --help')\n"
     "selftest [FLAGS]   (one report: 'verifier selftest --help')\n"
-    "models list | pull | show | check …   (models by name: 'verifier models --help')\n"
+    "models ACTION   (models by name: 'verifier models --help')\n"
     "key new | list | revoke   (API keys: 'verifier key --help')",
     "Serve a target model to drafters. Every setting is also an environment variable and a key in specpair.toml: "
     "--gpu-layers is VERIFIER_GPU_LAYERS, and gpu_layers in the table [verifier]. A flag overrides its variable, a "
