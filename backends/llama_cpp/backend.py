@@ -65,7 +65,8 @@ class LlamaBackend(Backend):
             sizes = state_sizes(self._model, KV_TYPES[options.kv_type])
             if sizes is not None and options.deterministic:
                 raise ModelLoadError(
-                    f"{self.model_name}: deterministic is for models with attention in every layer", "deterministic"
+                    f"deterministic is for models with attention in every layer, not for {self.model_name}",
+                    "deterministic",
                 )
             token_bytes = sizes.token_bytes if sizes else kv_bytes_per_token(self._model, options.kv_type)
             slot_bytes = sizes.slot_bytes if sizes else 0
