@@ -5,7 +5,6 @@ drafter on one engine has the fingerprint of a verifier on another.
 """
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,8 @@ from backends.hugging_face import token_names
 from backends.hugging_face.folder import read_json
 from specpair.engines.backend import DEFAULT_TEMPLATE
 from specpair.engines.errors import ModelLoadError
+from specpair.engines.token_spelling import SPACE, byte_level, sentencepiece
 from specpair.engines.vocabulary import Kind, Vocabulary
-
-_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-_SPACE = "▁"  # how SentencePiece writes a space
 
 
 class HfVocabulary(Vocabulary):
@@ -165,7 +162,7 @@ def _kinds(ids: Mapping[str, int], added: Mapping[int, Mapping[str, Any]], size:
 
 def _literal(name: str, kind: Kind) -> bytes:
     """The bytes of an added or control token, whose name is its literal text."""
-    return (name.replace(_SPACE, " ") if kind == Kind.ORDINARY else name).encode()
+    return (name.replace(SPACE, " ") if kind == Kind.ORDINARY else name).encode()
 
 
 def _piece_reader(content: Mapping[str, Any]) -> Callable[[str], bytes]:
@@ -174,13 +171,7 @@ def _piece_reader(content: Mapping[str, Any]) -> Callable[[str], bytes]:
     if model["type"] not in ("BPE", "Unigram"):
         raise ModelLoadError(f"a tokenizer of type {model['type']} has no exact bytes: BPE and Unigram have")
     if "ByteLevel" in _types(content.get("pre_tokenizer")) | _types(content.get("decoder")):
-        table = _byte_alphabet()
-        return lambda name: b"".join(table.get(char, char.encode()) for char in name)
-
-    def sentencepiece(name: str) -> bytes:
-        byte = _BYTE.fullmatch(name)
-        return bytes([int(byte[1], 16)]) if byte else name.replace(_SPACE, " ").encode()
-
+        return byte_level
     return sentencepiece
 
 
@@ -190,14 +181,6 @@ def _types(part: Any) -> set[str]:
         return set()
     steps = part.get("pretokenizers", part.get("decoders", ()))
     return {part["type"]}.union(*(_types(step) for step in steps))
-
-
-def _byte_alphabet() -> dict[str, bytes]:
-    """The byte of each character in byte-level BPE (GPT-2): a printable byte is itself, others are chr(256) and on."""
-    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    others = [byte for byte in range(256) if byte not in printable]
-    bytes_of = {chr(byte): byte for byte in printable} | {chr(256 + at): byte for at, byte in enumerate(others)}
-    return {char: bytes([byte]) for char, byte in bytes_of.items()}
 
 
 def _adds_begin(tokenizer: Any, content: Mapping[str, Any], begin: int | None) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 
 from backends.hugging_face.split_pattern import SPLIT_PATTERN
 from backends.trial.reference import Floats
+from specpair.engines.token_spelling import BYTE_LEVEL
 
 
 class TinyModel:
@@ -91,11 +92,8 @@ def tiny_weights(config: Mapping[str, Any]) -> dict[str, Floats]:
 
 def tiny_tokenizer() -> dict[str, Any]:
     """A byte-level BPE in the layout of ``tokenizer.json``: two control ids, the 256 bytes and three merges."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    alphabet = sorted([chr(byte) for byte in printable] + [chr(256 + index) for index in range(len(others))])
     merges = [["\u0120", "\u0120"], ["i", "f"], ["\u0120", "if"]]
-    tokens = ["<|begin|>", "<|end|>", *alphabet, *("".join(merge) for merge in merges)]
+    tokens = ["<|begin|>", "<|end|>", *sorted(BYTE_LEVEL), *("".join(merge) for merge in merges)]
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return {
         "added_tokens": [{"id": index, "content": tokens[index], "special": True, **plain} for index in (0, 1)],

@@ -29,11 +29,7 @@ _ANSWER = 1024  # the most tokens of an answer in a chat, unless told
 def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the flags of `python -m drafter_client`. Exits with status 2 for flags that do not go together."""
     parser = drafter_parser()
-    options = parsed(parser, arguments)
-    options.mode, options.strategy = Mode(options.mode), Strategy(options.strategy)
-    _check_strategy(parser, options)
-    _check_grammar(parser, options)
-    _check_mode(parser, options)
+    options = _of_text(parser, arguments)
     if options.prompt_file is None:
         _refuse(parser, options, _OF_MANY, "is for many prompts, give them with --prompt-file")
     else:
@@ -49,12 +45,18 @@ def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
 def chat_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the flags of `python -m drafter_client chat`. Exits with status 2 for flags that do not go together."""
     parser = chat_parser()
+    options = _of_text(parser, arguments)
+    print_if_asked(parser, options)
+    return options
+
+
+def _of_text(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
+    """The flags of a command that writes texts in a mode and by a strategy, checked as far as those go."""
     options = parsed(parser, arguments)
     options.mode, options.strategy = Mode(options.mode), Strategy(options.strategy)
     _check_strategy(parser, options)
     _check_grammar(parser, options)
     _check_mode(parser, options)
-    print_if_asked(parser, options)
     return options
 
 

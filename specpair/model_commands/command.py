@@ -105,8 +105,7 @@ def _about(cached: Cached) -> list[str]:
         model = cached.described()
     except BadHead:
         return ["?", "damaged", "-"]
-    ids = 0 if model.vocabulary is None else len(model.vocabulary.pieces)
-    return [model.quantization, f"{model.architecture}, {model.kind}", f"{ids:,}"]
+    return [model.quantization, f"{model.architecture}, {model.kind}", f"{model.ids:,}"]
 
 
 def _pull(hub: Hub, text: str) -> int:
@@ -132,7 +131,7 @@ def _pull(hub: Hub, text: str) -> int:
 def _remove(hub: Hub, text: str) -> int:
     name = parse_name(text)
     here = [each for each in in_cache(hub) if each.name.repository == name.repository]
-    found = [each for each in here if name.tag is None or (each.name.tag or "").lower() == name.tag.lower()]
+    found = [each for each in here if (each.name.tag or "").lower() == (name.tag or "").lower()]
     cached = hub.cached(name.repository)
     if name.tag is None and cached.folder.is_dir():
         freed = cached.remove_all()
@@ -200,10 +199,11 @@ def _verdict(pairs: bool, share: float) -> str:
 def _suggest(hub: Hub, running: Callable[[], Running | None], program: str, text: str | None) -> int:
     """`text`: the target; None: what the running verifier serves."""
     served = running() if text is None else None
-    if served is None and text is None:
-        raise HubError("no verifier answers that would say what it serves: name a target, or the verifier")
     target = None if text is None else described(text, hub)
-    name = served.name if target is None and served is not None else target.name if target is not None else ""
+    model = target or served
+    if model is None:
+        raise HubError("no verifier answers that would say what it serves: name a target, or the verifier")
+    name = model.name
     rows = [["name", "size", "where", "what is known"]]
     for cached in in_cache(hub):
         share = _share(cached, target, served)
@@ -240,7 +240,6 @@ _ACTIONS: dict[str, Callable[..., int]] = {
     "remove": _remove,
     "show": _show,
     "check": _check,
-    "suggest": _suggest,
 }
 
 

@@ -1,11 +1,12 @@
 """What the head of a GGUF file says of its model: what it is, how large, what its tokens are. Nothing is loaded."""
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from specpair.engines.backend import DEFAULT_TEMPLATE
+from specpair.engines.token_spelling import SPACE, byte_level, sentencepiece
 from specpair.engines.vocabulary import Kind
 from specpair.hub.gguf_head import GgufHead
 
@@ -20,7 +21,7 @@ _F16 = 2  # bytes of a number in a KV cache of the default type
 _STATES = ("ssm.conv_kernel", "shortconv.l_cache", "wkv.head_size")  # what a layer with a recurrent state states
 _NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = range(1, 7)  # types of tokens in GGUF files
 _KINDS = {_CONTROL: Kind.CONTROL, _UNKNOWN: Kind.CONTROL, _UNUSED: Kind.UNUSED}
-_BYTE_NAME = re.compile(r"<0x([0-9A-F]{2})>")
+_AS_READ = "surrogateescape"  # how a head's texts were decoded
 
 
 @dataclass(frozen=True)
@@ -91,13 +92,18 @@ class Described:
 
     @cached_property
     def chat_templates(self) -> Mapping[str, str]:
-        """By name; the usual one has the name default."""
+        """By name."""
         named = {
-            key.removeprefix(_TEMPLATE).removeprefix(".") or "default": entry.value
+            key.removeprefix(_TEMPLATE).removeprefix(".") or DEFAULT_TEMPLATE: entry.value
             for key, entry in self.head.entries.items()
             if key == _TEMPLATE or key.startswith(f"{_TEMPLATE}.")
         }
         return {name: named[name] for name in sorted(named) if isinstance(named[name], str)}
+
+    @property
+    def ids(self) -> int:
+        """How many tokens it has; 0: the file has no tokenizer."""
+        return len(self.head.get("tokenizer.ggml.tokens") or ())
 
     @cached_property
     def vocabulary(self) -> "HeadVocabulary | None":
@@ -124,24 +130,12 @@ class HeadVocabulary:
     end: int | None
 
 
-def _characters() -> dict[str, int]:
-    """The byte that each character of a byte-level vocabulary stands for."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + at): byte for at, byte in enumerate(others)}
-
-
-_BYTES = _characters()
-
-
 def _piece(text: str, kind: int, scheme: str) -> bytes:
     """The bytes that a token stands for."""
-    if kind in (_CONTROL, _USER, _UNKNOWN):
-        return text.encode(errors="surrogateescape")
-    if scheme == "gpt2":
-        try:
-            return bytes([_BYTES[character] for character in text])
-        except KeyError:  # written as it is
-            return text.encode(errors="surrogateescape")
-    named = _BYTE_NAME.fullmatch(text) if kind == _BYTE else None
-    return bytes.fromhex(named[1]) if named else text.replace("▁", " ").encode(errors="surrogateescape")
+    if kind not in (_CONTROL, _USER, _UNKNOWN):
+        if scheme == "gpt2":
+            return byte_level(text, _AS_READ)
+        if kind == _BYTE:
+            return sentencepiece(text, _AS_READ)
+        text = text.replace(SPACE, " ")
+    return text.encode(errors=_AS_READ)
