@@ -245,12 +245,20 @@ class Pair:
         return chat_ids(self.target.chat_template, self.vocabulary, conversation(message, system), self._renderer)
 
     def generate(
-        self, prompt: str | Sequence[int], options: Options = Options(), *, identity: str | None = None
+        self,
+        prompt: str | Sequence[int],
+        options: Options = Options(),
+        *,
+        identity: str | None = None,
+        shown: Sequence[str] = (),
     ) -> Generation:
         """Return an iterator of the events of a text that continues `prompt` (text or token ids).
 
         `identity`: that of the target (`pair.target.identity`) for which the prompt was made; None: the text may be
         that of any target with the vocabulary of the present one. A text under way never goes on with another model's.
+
+        `shown`: a control token whose name is in one of these texts has its name as its characters, as the markers of
+        thoughts must be seen; other control tokens have none.
 
         Raises BadPrompt, BadOption, ModelChanged, VocabularyMismatch; RuntimeError when the pair is closed. Later
         errors are raised by the iterator, PairBusy with the first event.
@@ -279,7 +287,7 @@ class Pair:
             stats.context = target.context_length
         text = TextSession(prompt_ids, stop=Stop(self._outages.stop))
         run = self._write(text, options, stats, paired, pinned=identity is not None)
-        generation = Generation(run, vocabulary, text, options, stats)
+        generation = Generation(run, vocabulary, text, options, stats, shown)
         self._generations.add(generation)
         return generation
 

@@ -1,15 +1,17 @@
 """An answer as it comes: finished blocks as Markdown, the open one as it is written, with a status line below."""
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.text import Text
 
+from drafter_client.chat.answer_text import Part
 from drafter_client.chat.blocks import BlockSplitter
 from drafter_client.chat.markdown import rendered
 from drafter_client.chat.rows import Rows
 from drafter_client.display.flow import Emoji, Piece, WordWrap
 from drafter_client.display.panel import STYLES
 from drafter_client.display.status_line import StatusLine, may_share_rows, screen_is_ours
-from drafter_client.generation.generation import Tokens
 from specpair.protocol.terminal_text import several_lines
 
 _TAB = 8
@@ -19,13 +21,13 @@ class AnswerView:
     """Writes one answer to standard output: unchanged through a pipe; with control characters escaped on a terminal.
 
     A terminal that can move its cursor shows Markdown: a block is streamed as it is written, and when it has ended,
-    erased and written anew.
+    erased and written anew. Thoughts are dim on a terminal, and no part of what a pipe gets.
     """
 
     def __init__(self, out: Console, notes: Console, *, markdown: bool, sources: bool) -> None:
         """`out`, `notes`: standard output and standard error.
         `markdown`: show Markdown, where the terminal can.
-        `sources`: colour tokens by their source, and leave the text as it is written.
+        `sources`: colour what is said by the source of each token, and leave it as it is written.
         """
         self._out, self._sources = out, sources
         # A pipe that FORCE_COLOR makes a terminal has no rows.
@@ -34,6 +36,7 @@ class AnswerView:
         self._moves = moves
         self._rows = Rows(lambda: (out.width, out.height))
         self._streamed = 0  # characters of the open block that are written
+        self._thinking = False  # whether the part written last is a thought
         self._within_row = False
         self._parted = True  # whether the last row is blank, or there is none
         self._emoji, self._wrap = Emoji(), WordWrap(self._width)
@@ -42,15 +45,11 @@ class AnswerView:
         self._status = StatusLine(notes, below_text=below, wanted=wanted, on_break=self._on_break)
         self._status.begin()
 
-    def add(self, tokens: Tokens) -> None:
-        """Show tokens that were committed."""
+    def add(self, parts: Sequence[Part], tokens: int = 0) -> None:
+        """Show the parts that so many new tokens brought."""
         self._status.wipe()
-        written = "".join(
-            self._write(token.text, str(STYLES[token.source]) if self._sources else "")
-            for token in tokens.tokens
-            if token.text
-        )
-        self._status.wrote(len(tokens.tokens), written)
+        written = "".join(self._think(part.text) if part.thought else self._say(part) for part in parts)
+        self._status.wrote(tokens, written)
 
     def close(self) -> None:
         """Remove the status line, and end the answer with a blank line."""
@@ -71,6 +70,21 @@ class AnswerView:
 
     def _width(self) -> int:
         return self._out.width
+
+    def _think(self, text: str) -> str:
+        if not self._out.is_terminal:
+            return ""
+        named, self._thinking = "" if self._thinking else "thoughts: ", True
+        return self._stream(several_lines(named + text).expandtabs(_TAB), "dim")
+
+    def _say(self, part: Part) -> str:
+        parting = ""
+        if self._thinking:
+            self._thinking = False
+            parting = self._stream("\n\n", "")
+            self._rows.begin()
+        style = "" if part.source is None or not self._sources else str(STYLES[part.source])
+        return parting + self._write(part.text, style)
 
     def _write(self, text: str, style: str) -> str:
         """Write a piece of the answer. Returns what stands in the rows of the terminal since the last piece."""

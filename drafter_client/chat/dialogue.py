@@ -11,6 +11,7 @@ from specpair.shared_files import replacing
 
 USER, ASSISTANT, SYSTEM = "user", "assistant", "system"
 _OF_SYSTEM = (SYSTEM, "developer")  # the second is OpenAI's newer name
+_THOUGHTS = "reasoning_content"
 
 
 class BadChat(DrafterError):
@@ -18,10 +19,16 @@ class BadChat(DrafterError):
 
 
 class Said(NamedTuple):
-    """One message, and who said it: the user or the assistant."""
+    """One message, and who said it: the user or the assistant. `thoughts`: those before an answer."""
 
     role: str
     content: str
+    thoughts: str = ""
+
+    def message(self) -> dict[str, Any]:
+        """It in OpenAI's form. Templates show the thoughts of earlier answers, or leave them out."""
+        message = {"role": self.role, "content": self.content}
+        return message | {_THOUGHTS: self.thoughts} if self.thoughts else message
 
 
 @dataclass(frozen=True)
@@ -40,8 +47,8 @@ class Dialogue:
         before = self.said[:-1] if self.unanswered else self.said
         return replace(self, said=(*before, Said(USER, question)))
 
-    def answered(self, answer: str) -> "Dialogue":
-        return replace(self, said=(*self.said, Said(ASSISTANT, answer)))
+    def answered(self, answer: str, thoughts: str = "") -> "Dialogue":
+        return replace(self, said=(*self.said, Said(ASSISTANT, answer, thoughts)))
 
     def asked_again(self) -> "Dialogue":
         """Without the answer to the last question. Raises BadChat if there is no question."""
@@ -53,7 +60,7 @@ class Dialogue:
     def messages(self) -> list[dict[str, Any]]:
         """The messages in OpenAI's form, the system message first."""
         system = [] if self.system is None else [Said(SYSTEM, self.system)]
-        return [each._asdict() for each in (*system, *self.said)]
+        return [each.message() for each in (*system, *self.said)]
 
     def save(self, path: Path) -> None:
         """Write the messages to a file as JSON: `{"messages": […]}`. Raises BadChat if that fails, or if the file holds
@@ -103,4 +110,9 @@ def _said(message: Any, where: str) -> Said:
         raise BadChat(f"{where}: the role must be {known}, got {one_line(json.dumps(role, ensure_ascii=False))[:80]}")
     if not isinstance(content, str) or not is_text(content):
         raise BadChat(f"{where}: the content must be text")
-    return Said(SYSTEM if role in _OF_SYSTEM else role, content)
+    if role in _OF_SYSTEM:
+        return Said(SYSTEM, content)
+    thoughts = message.get(_THOUGHTS) or "" if role == ASSISTANT else ""
+    if not isinstance(thoughts, str) or not is_text(thoughts):
+        raise BadChat(f"{where}: {_THOUGHTS} must be text")
+    return Said(role, content, thoughts)

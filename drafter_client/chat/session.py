@@ -1,10 +1,12 @@
 """A chat: reads turns, runs commands, has the pair answer, and keeps what was said."""
 
+from contextlib import closing
 from dataclasses import replace
 
 from rich.console import Console
 from rich.text import Text
 
+from drafter_client.chat.answer_text import AnswerText, begins_thoughts
 from drafter_client.chat.answer_view import AnswerView
 from drafter_client.chat.commands import NO_SYSTEM, Called, help_lines, read
 from drafter_client.chat.dialogue import Dialogue
@@ -19,6 +21,7 @@ from drafter_client.pair import Pair
 from specpair.command_line import given_values
 from specpair.counted import counted
 from specpair.engines.errors import BackendError
+from specpair.openai_api.answers.thoughts import markers_to_read
 from specpair.protocol.errors import PromptTooLong, SpecPairError
 from specpair.protocol.terminal_text import is_text, one_line, several_lines
 from specpair.speculation.sampling import gumbel
@@ -182,29 +185,31 @@ class Chat:
             self._say("interrupted")
 
     def _answer(self, asked: Dialogue, options: Options) -> None:
-        view = AnswerView(self._out, self._notes, markdown=self._markdown, sources=self._sources)
-        generation: Generation | None = None
-        try:
-            identity = self._pair.target.identity
-            generation = self._pair.generate(self._pair.chat(asked.messages()), options, identity=identity)
-            with generation:
-                for event in generation:
-                    if isinstance(event, Tokens):
-                        view.add(event)
-        finally:
-            view.close()
-            if generation is not None:
-                self._keep(generation, asked)
+        with closing(AnswerView(self._out, self._notes, markdown=self._markdown, sources=self._sources)) as view:
+            generation, answer = self._begin(asked, options)
+            try:
+                with generation:
+                    for event in generation:
+                        if isinstance(event, Tokens):
+                            view.add(answer.take(event.tokens), len(event.tokens))
+            finally:
+                view.add(answer.finish(generation.text.rstrip(_UNFINISHED)))
+                self._keep(generation, answer, asked)
         self._say(*resumed(generation.stats), *notes(generation.stats))
         if generation.stats.ended_by == "max_tokens":
             self._say(f"cut after {counted(generation.options.max_tokens, 'token')} (--max-tokens)")
 
-    def _keep(self, generation: Generation, asked: Dialogue) -> None:
-        text = generation.text.rstrip(_UNFINISHED)
+    def _begin(self, asked: Dialogue, options: Options) -> tuple[Generation, AnswerText]:
+        target = self._pair.target
+        prompt, markers = self._pair.chat(asked.messages()), markers_to_read(target.chat_template)
+        answer = AnswerText(markers, begun=begins_thoughts(prompt, self._pair.vocabulary, markers))
+        return self._pair.generate(prompt, options, identity=target.identity, shown=markers.texts), answer
+
+    def _keep(self, generation: Generation, answer: AnswerText, asked: Dialogue) -> None:
         if generation.stats.token_ids:
             self._last, self._seed = generation.stats, generation.options.seed
-        if text:
-            self.dialogue = asked.answered(text)
+        if answer.said:  # thoughts alone are no answer: the question can be asked again
+            self.dialogue = asked.answered(answer.said, answer.thoughts)
 
     def _say(self, *lines: str) -> None:
         """Tell something that is no part of an answer, on standard error."""

@@ -71,8 +71,8 @@ class CharacterStream:
     Invalid UTF-8 becomes U+FFFD.
     """
 
-    def __init__(self, vocabulary: Vocabulary, stops: Sequence[str] = ()) -> None:
-        self._decoded = Detokenizer(vocabulary, stops)
+    def __init__(self, vocabulary: Vocabulary, stops: Sequence[str] = (), shown: Sequence[str] = ()) -> None:
+        self._decoded = Detokenizer(vocabulary, stops, shown)
         self._pieces: list[str] = []
 
     def feed(self, token: int) -> str:
@@ -108,13 +108,15 @@ class Generation:
         text: TextSession,
         options: Options,
         stats: Stats,
+        shown: Sequence[str] = (),
     ) -> None:
         """`run`: generates `text`, whose `stop` ends it if `run` waits for a lost verifier.
         `stats`: filled by those who listen to `run`.
+        `shown`: see `Pair.generate`.
         """
         self._stop, self._vocabulary = text.stop, vocabulary
         self.options, self.prompt_ids, self.stats = options, text.prompt_ids, stats
-        self._characters = CharacterStream(vocabulary, options.stop)
+        self._characters = CharacterStream(vocabulary, options.stop, shown)
         # The generator must not refer to this object: a reference cycle would live until the garbage collector runs.
         self._events = _follow(run, self._characters, text, stats)
         self._stepping = threading.RLock()

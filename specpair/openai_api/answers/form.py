@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from specpair.engines.vocabulary import Part
 from specpair.openai_api.answers.answer import AnswerForm
-from specpair.openai_api.answers.thoughts import THINK, Markers, markers_of
+from specpair.openai_api.answers.thoughts import Markers, markers_to_read
 from specpair.openai_api.messages.requests import ChatRequest
 from specpair.openai_api.texts import Target
 from specpair.openai_api.tools.styles import Style, style_of
@@ -24,7 +24,7 @@ def form_of(
     """
     tools = {tool.function.name: tool.function.parameters or {} for tool in message.callable_tools}
     template = target.chat_template
-    markers = markers_of(template) or THINK
+    markers = markers_to_read(template)
     begun = "".join(part.text for part in prompt[-3:]).rstrip().endswith(markers.begin)
     return AnswerForm(
         markers=markers if _may_think(message, target, markers, begun) else None,

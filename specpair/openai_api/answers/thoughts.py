@@ -48,6 +48,11 @@ def markers_of(template: str | None) -> Markers | None:
     return next((each for each in _FAMILIES if each.begin in shown or each.end in shown), None)
 
 
+def markers_to_read(template: str | None) -> Markers:
+    """The markers by which texts of a model with this chat template are read: fine-tunes think without telling it."""
+    return markers_of(template) or THINK
+
+
 class _Place(Enum):
     """Where in a text the reader is."""
 

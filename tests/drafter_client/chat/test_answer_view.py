@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from drafter_client.chat.answer_text import Part
 from drafter_client.chat.answer_view import AnswerView
 from drafter_client.chat.blocks import BlockSplitter
 from drafter_client.chat.markdown import rendered
-from drafter_client.generation.generation import Token, Tokens
 from specpair.speculation.acceptance.token_source import TokenSource
 from tests.terminal.screen import Screen
 
@@ -56,9 +56,9 @@ class _View:
         self.view = AnswerView(self.out, notes, **{"markdown": True, "sources": False} | how)
         self._file = file
 
-    def add(self, *pieces: str) -> None:
+    def add(self, *pieces: str, thought: bool = False) -> None:
         for piece in pieces:
-            self.view.add(Tokens(0, [Token(0, piece, TokenSource.ACCEPTED)]))
+            self.view.add([Part(piece, thought, TokenSource.ACCEPTED)], 1)
 
     @property
     def written(self) -> str:
@@ -140,6 +140,21 @@ def test_a_dumb_terminal_gets_no_control_codes() -> None:
 
 def test_a_pipe_gets_the_text_unchanged() -> None:
     assert _answer("*one*\r\n\n", "two\x1b", piped=True).written == "*one*\r\n\ntwo\x1b\n\n"
+
+
+def test_thoughts_are_dim_and_no_part_of_the_answer() -> None:
+    for how, answer in ({}, "two"), ({"sources": True}, "*two*"):
+        shown = _View(**how)
+        shown.add("*on", "e*", thought=True)
+        shown.add("*tw", "o*")
+        shown.view.close()
+        assert shown.lines() == ["thoughts: *one*", "", answer]
+        assert "\x1b[2mthoughts: *on" in shown.written
+    piped = _View(piped=True)
+    piped.add("one", thought=True)
+    piped.add("two")
+    piped.view.close()
+    assert piped.written == "two\n\n"
 
 
 @given(

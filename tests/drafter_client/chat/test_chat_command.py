@@ -53,6 +53,18 @@ def test_messages_are_saved_loaded_and_go_on(chat: Chatting, tmp_path: Path) -> 
     assert json.loads(file.read_text())["messages"] == [{"role": role, "content": text} for role, text in said]
 
 
+def test_thoughts_are_kept_apart_from_the_answer(chat: Chatting, tmp_path: Path) -> None:
+    file = tmp_path / "chat.json"
+    asked = "<think>why</think>yes"
+    said = [{"role": "user", "content": asked}, {"role": "assistant", "content": "yes", "reasoning_content": "why"}]
+    assert chat(asked, f"/save {file}").out == "yes\n\n"
+    assert json.loads(file.read_text())["messages"] == said
+    ran = chat(f"/load {file}", "<think>endless", f"/save {file}")
+    assert (ran.status, ran.out) == (0, "")
+    said.append({"role": "user", "content": "<think>endless"})
+    assert json.loads(file.read_text())["messages"] == said, "thoughts alone are no answer"
+
+
 def test_the_first_error_ends_a_chat_without_a_terminal(chat: Chatting, tmp_path: Path) -> None:
     other = tmp_path / "notes.txt"
     other.write_text("mine")
