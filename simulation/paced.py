@@ -4,6 +4,8 @@
 left of that time is slept, which releases the interpreter as llama.cpp does while it computes. `time.sleep` ended 0.11
 to 0.18 ms late in the median and 0.26 ms at p95 on 2 virtual cores, with sleeps of 4 to 80 ms.
 
+llama.cpp's engine is paced where it runs its passes (`paced_llama.py`): it may run more than it is asked for.
+
 The verifier with a paced target takes the usual VERIFIER_… variables and `PACED_TARGET`, a cost as `str(Cost(…))` gives
 it. With `PACED_DRAFT` the draft model of mode fused is paced, too:
 
@@ -22,6 +24,7 @@ from fastapi import FastAPI
 
 from backends.registry import load
 from specpair.engines.backend import Backend, Entry, Logits
+from specpair.engines.load_options import LoadOptions
 from verifier_server.app import create_app
 from verifier_server.flags import from_environment
 
@@ -96,6 +99,47 @@ DRAFTER_8 = Cost(8.0, 1.2, 0.1)
 DRAFTER_4 = Cost(4.0, 0.6, 0.02)
 
 
+class Pace:
+    """Lets passes take what they cost, and counts them."""
+
+    def __init__(
+        self,
+        cost: Cost,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.cost = cost
+        self.passes = 0
+        self.late_passes = 0  # passes that took longer than their cost
+        self.worst_overrun = 0.0  # seconds
+        self._clock, self._sleep = clock, sleep
+        self._told = False
+
+    def of(self, batch: Sequence[Entry], run: Callable[[], list[Logits]]) -> list[Logits]:
+        """Call `run` for the pass over `batch`, and return its result when the time of the pass is over."""
+        began = self._clock()
+        logits = run()
+        left = self.cost.of(batch) - (self._clock() - began)
+        self.passes += 1
+        if left >= 0:
+            self._sleep(left)
+        else:
+            self.late_passes += 1
+            self.worst_overrun = max(self.worst_overrun, -left)
+        return logits
+
+    def tell(self) -> None:
+        """Log, once, how many passes took longer than their cost, if any did."""
+        if self.late_passes and not self._told:
+            _log.warning(
+                "%d of %d passes took longer than they cost, at worst by %.2f ms",
+                self.late_passes,
+                self.passes,
+                1e3 * self.worst_overrun,
+            )
+        self._told = True
+
+
 class Paced(Backend):
     """`backend` at the pace of `cost`. From now on, `backend` must be used through this alone."""
 
@@ -112,38 +156,18 @@ class Paced(Backend):
         self.can_copy, self.chat_template, self.kv_bytes = backend.can_copy, backend.chat_template, backend.kv_bytes
         super().__init__()
         self._lengths = [backend.length(slot) for slot in range(backend.slots)]
-        self._backend, self._clock, self._sleep = backend, clock, sleep
-        self._closed = False
-        self.cost = cost
-        self.passes = 0
-        self.late_passes = 0  # passes that took longer than their cost
-        self.worst_overrun = 0.0  # seconds
+        self._backend = backend
+        self.pace = Pace(cost, clock, sleep)
 
     def close(self) -> None:
         self._backend.close()
-        if self.late_passes and not self._closed:
-            _log.warning(
-                "%d of %d passes took longer than they cost, at worst by %.2f ms",
-                self.late_passes,
-                self.passes,
-                1e3 * self.worst_overrun,
-            )
-        self._closed = True
+        self.pace.tell()
 
     def reread(self, slot: int, length: int) -> int:
         return self._backend.reread(slot, length)
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-        began = self._clock()
-        logits = self._backend.extend(batch)
-        left = self.cost.of(batch) - (self._clock() - began)
-        self.passes += 1
-        if left >= 0:
-            self._sleep(left)
-        else:
-            self.late_passes += 1
-            self.worst_overrun = max(self.worst_overrun, -left)
-        return logits
+        return self.pace.of(batch, lambda: self._backend.extend(batch))
 
     def _copy(self, source: int, destination: int, length: int) -> None:
         self._backend.copy(source, destination, length)
@@ -152,16 +176,24 @@ class Paced(Backend):
         self._backend.release(slot)
 
 
+def load_paced(engine: str, options: LoadOptions, cost: Cost) -> Backend:
+    """The engine of this name with its model. Raises ModelLoadError."""
+    if engine == "llama_cpp":
+        from simulation.paced_llama import load_paced_llama  # only here, so that other engines need no llama.cpp
+
+        return load_paced_llama(options, Pace(cost))
+    return Paced(load(engine, options), cost)
+
+
 @functools.cache
 def application() -> FastAPI:
     """A verifier with the settings of the environment, its target paced to `PACED_TARGET`."""
     settings = from_environment()
-    backend = load(settings.backend, settings.load_options())
-    target = Paced(backend, Cost.parse(os.environ["PACED_TARGET"]))
+    target = load_paced(settings.backend, settings.load_options(), Cost.parse(os.environ["PACED_TARGET"]))
     draft: Backend | None = None
     if "PACED_DRAFT" in os.environ:
         options = settings.draft_options(target.slots, target.context_length)
-        draft = Paced(load(settings.draft_engine, options), Cost.parse(os.environ["PACED_DRAFT"]))
+        draft = load_paced(settings.draft_engine, options, Cost.parse(os.environ["PACED_DRAFT"]))
     return create_app(settings, target, draft=draft)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from specpair.engines.backend import Backend, Entry, TopLogitsSpec
+from specpair.engines.timing_ids import timing_ids
 
 _READ = 32  # most tokens of the pass that shows how long reading takes
 _ROUNDS = 5  # passes of each kind
@@ -27,15 +28,16 @@ def pass_times(backend: Backend, clock: Callable[[], float]) -> PassTimes:
 
     The shortest of several passes counts, since the first ones may also prepare what later ones use.
     """
-    token, wanted = backend.vocabulary.begin or 0, [TopLogitsSpec(1, 1.0, backend.vocabulary.size)]
+    wanted = [TopLogitsSpec(1, 1.0, backend.vocabulary.size)]
     read = max(1, min(_READ, backend.max_batch_tokens, backend.context_length - 1))
+    ids = timing_ids(backend.vocabulary.size, read + 1)
     token_times, read_times = list[float](), list[float]()
     began = clock()
     while len(token_times) < 2 or (len(token_times) < _ROUNDS and clock() - began < _LIMIT):
         started = clock()
-        backend.extend([Entry(0, 0, [token] * read, read)])
+        backend.extend([Entry(0, 0, ids[:read], read)])
         reached = clock()
-        backend.extend_top_logits([Entry(0, read, [token], 0)], wanted)
+        backend.extend_top_logits([Entry(0, read, ids[read:], 0)], wanted)
         token_times.append(clock() - reached)
         read_times.append((reached - started) / read)
         backend.release(0)

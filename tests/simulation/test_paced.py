@@ -125,7 +125,7 @@ def test_a_pass_takes_what_it_costs(backend: Paced, time: Time, batch: list[Entr
     backend.extend(batch)
     assert time.now == pytest.approx(milliseconds / 1e3)
     assert time.slept == [pytest.approx(milliseconds / 1e3 - Computing.seconds)]
-    assert (backend.passes, backend.late_passes, backend.worst_overrun) == (1, 0, 0.0)
+    assert (backend.pace.passes, backend.pace.late_passes, backend.pace.worst_overrun) == (1, 0, 0.0)
 
 
 def test_passes_that_take_longer_are_counted_and_reported_once(
@@ -135,8 +135,8 @@ def test_passes_that_take_longer_are_counted_and_reported_once(
         engine.seconds = seconds
         backend.extend([Entry(0, 0, [1], 0)])
     assert time.now == pytest.approx(0.010 + 0.013 + 0.011)
-    assert (backend.passes, backend.late_passes) == (3, 2)
-    assert backend.worst_overrun == pytest.approx(0.003)
+    assert (backend.pace.passes, backend.pace.late_passes) == (3, 2)
+    assert backend.pace.worst_overrun == pytest.approx(0.003)
     with caplog.at_level(logging.INFO):
         backend.close()
         backend.close()
@@ -171,6 +171,6 @@ def test_the_application_is_made_when_it_is_asked_for(monkeypatch: pytest.Monkey
     backend = service.engine.backend
     service.stop()
     assert isinstance(backend, Paced)
-    assert (backend.cost, backend.model_name) == (TARGET_25, "scripted-7")
+    assert (backend.pace.cost, backend.model_name) == (TARGET_25, "scripted-7")
     with pytest.raises(AttributeError):
         _ = paced.nothing

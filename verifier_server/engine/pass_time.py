@@ -9,6 +9,7 @@ from itertools import chain, pairwise
 from statistics import median
 
 from specpair.engines.backend import Backend, Entry, TopLogitsSpec
+from specpair.engines.timing_ids import timing_ids
 from specpair.speculation.policy.draft_length import MAX_AUTO
 from specpair.speculation.policy.estimates import Line
 
@@ -30,7 +31,7 @@ def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
     interpolated. Takes four seconds at most, or three passes of a very slow engine. The result is empty for an engine
     that takes only one token per pass.
     """
-    token = backend.vocabulary.begin or 0
+    token, ids = backend.vocabulary.begin or 0, timing_ids(backend.vocabulary.size, WIDEST)
     most = min(backend.max_batch_tokens, backend.context_length - 1)
     if backend.max_rollback is not None:
         most = min(most, backend.max_rollback)
@@ -50,7 +51,7 @@ def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
             backend.extend([Entry(0, 0, [token], 1)])
             at, started = 1, clock()
         rereads = backend.reread(0, at) > 0
-        backend.extend_top_logits([Entry(0, at, [token] * width, 0)], [TopLogitsSpec(1, 1.0, backend.vocabulary.size)])
+        backend.extend_top_logits([Entry(0, at, ids[:width], 0)], [TopLogitsSpec(1, 1.0, backend.vocabulary.size)])
         took = clock() - started
         least[width] = min(took, least.get(width, float("inf")))
         if rereads:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from statistics import median
 
 from specpair.engines.backend import Backend, Entry, TopLogitsSpec
+from specpair.engines.timing_ids import timing_ids
 
 _WIDTHS = (1, 2, 4, 8, 16, 32)  # tokens of each slot
 _HELD = 128  # tokens that each slot holds, if the context has room for them
@@ -15,10 +16,11 @@ _MOST_SECONDS = 60.0
 def pass_times(backend: Backend, line: Callable[[str], None]) -> str:
     """Write a table of milliseconds with `line`. Returns the times of one token and of eight of one slot, in words."""
     held = min(_HELD, backend.context_length // 2)
-    token = backend.vocabulary.begin or 0
+    length = held + max(_WIDTHS)
+    ids = [timing_ids(backend.vocabulary.size, (slot + 1) * length)[-length:] for slot in range(backend.slots)]
     for slot in range(backend.slots):
         for start in range(0, held, backend.max_batch_tokens):
-            part = [token] * min(backend.max_batch_tokens, held - start)
+            part = ids[slot][start : min(held, start + backend.max_batch_tokens)]
             backend.extend([Entry(slot, start, part, len(part))])
     widths = [width for width in _WIDTHS if held + width <= backend.context_length]
     counts = sorted({1, backend.slots})
@@ -29,7 +31,7 @@ def pass_times(backend: Backend, line: Callable[[str], None]) -> str:
         if number > 1 and time.perf_counter() - began > _MOST_SECONDS:
             break
         for count, width in cells:
-            batch = [Entry(slot, held, [token] * width, 0) for slot in range(count)]
+            batch = [Entry(slot, held, ids[slot][held : held + width], 0) for slot in range(count)]
             started = time.perf_counter()
             backend.extend_top_logits(batch, [TopLogitsSpec(1, 1.0, backend.vocabulary.size)] * count)
             if number:  # the first round may prepare what later ones use

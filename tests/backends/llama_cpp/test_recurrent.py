@@ -12,7 +12,7 @@ import pytest
 
 from backends.llama_cpp.recurrent import JOINED, POINTS
 from backends.registry import load
-from backends.trial.tiny_architectures import write_tiny_architecture
+from backends.trial.tiny_architectures import RECURRENT, write_tiny_architecture
 from specpair.drafters.draft_model import model_drafter
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.errors import ModelLoadError
@@ -20,7 +20,6 @@ from specpair.engines.kept_texts import pays_to_cut
 from specpair.engines.load_options import LoadOptions
 from specpair.speculation.text_options import TextSpec
 
-RECURRENT = ("mamba2", "lfm2", "granitehybrid", "qwen3next", "qwen35")
 CONTEXT, BATCH = 256, 32
 Load = Callable[..., Backend]
 

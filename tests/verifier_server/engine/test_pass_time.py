@@ -116,3 +116,20 @@ def test_the_slower_first_pass_of_a_width_is_ignored() -> None:
 def test_an_engine_that_takes_one_token_per_pass_has_no_curve() -> None:
     slow = Slow(0.01, 0.001, max_batch_tokens=1)
     assert pass_cost(slow, lambda: slow.now) == []
+
+
+class Experts(Slow):
+    """Reads the weights of an expert for each different token of a pass."""
+
+    def extend(self, batch: Sequence[Entry]) -> list[Logits]:
+        self.now += 0.005 * (len(set(batch[0].tokens)) - 1)
+        return super().extend(batch)
+
+
+def test_a_wider_pass_of_a_model_with_experts_is_timed_with_many_of_them() -> None:
+    """Equal tokens would go to the same ones, and drafters would be told that a longer draft costs next to nothing."""
+    engine = Experts(0.02, 0.003)
+    told = pass_cost(engine, lambda: engine.now)
+    assert told == pytest.approx(
+        [0.02 + 0.003 * width + 0.005 * (width - 1) for width in range(1, WIDEST + 1)], rel=0.1
+    )

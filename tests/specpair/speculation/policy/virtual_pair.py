@@ -1,7 +1,7 @@
 """Drafter-verifier pairs in virtual time: a toy target that caches its logits, and drafters of known quality."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from backends.scripted import ORDER, Script, ScriptedBackend
@@ -77,7 +77,7 @@ def run(
     mechanisms: Mechanisms,
     *,
     rtt: float,
-    step: float,
+    step: float = 0.0,
     wider: float = 0.0,
     draft: float,
     row: float = 0.3,
@@ -89,17 +89,20 @@ def run(
     script: Script = Script(),
     estimates: Estimates | None = None,
     prediction: Sequence[int] | None = None,
+    curve: Callable[[int], float] | None = None,
 ) -> VirtualDrafter:
     """Run one drafter to the end of its text. All times are in seconds.
 
     `row`: time of a further branch of a draft step, as a share of the step. `uneven`: share by which a pass may be
     longer or shorter than its cost. `said`: time of passes that the verifier reports, as a multiple of their cost.
+    `curve`: time of a pass by its tokens, instead of `step` and `wider`.
     """
-    pass_times = [said * (step + wider * tokens) for tokens in range(17)]
+    passes = curve or (lambda tokens: step + wider * (tokens - 1))
+    pass_times = [said * passes(tokens) for tokens in range(1, 18)]
     rng = random.Random(0)
 
     def cost(plan: BatchPlan) -> float:
-        return (step + wider * (plan.tokens - 1)) * rng.uniform(1.0 - uneven, 1.0 + uneven)
+        return passes(plan.tokens) * rng.uniform(1.0 - uneven, 1.0 + uneven)
 
     world = World(Toy(script, slots=2), cost, pass_times=pass_times, check=True)
     pair = VirtualDrafter(
