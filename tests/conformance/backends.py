@@ -4,6 +4,7 @@ A factory must load its model with 3 slots of 384 tokens and 64 tokens in a batc
 differ between two ways to compute it; 0 for engines that promise equal bits.
 """
 
+import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ import pytest
 
 from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
-from backends.trial.tiny_architectures import write_tiny_architecture
+from backends.trial.tiny_architectures import Sizes, write_tiny_architecture
 from models import DEFAULT_TARGET
 from specpair.drafters.shared_engine import SharedEngine
 from specpair.engines.backend import Backend
@@ -25,6 +26,7 @@ from tests.stand_ins.neuron import load_on_stand_in, own_environment
 from tests.transformers_neuronx.loaded import load_model
 
 _HYBRID = "lfm2", "granitehybrid", "qwen3next", "qwen35"
+KINDS = "dense", "window", "experts", "recurrent", "hybrid"
 SLOTS, CONTEXT, BATCH = 3, 384, 64
 # In 16-bit numbers, differences of 0.125 and 0.016 were measured on a CPU. GPU kernels depend on the width and may
 # differ more.
@@ -39,6 +41,12 @@ class Candidate:
     load: Callable[[], Backend]
     tolerance: float
     engine: str | None = None  # its name for `pytest --engine`, if it needs more than `make test` installs
+    kind: str = "dense"  # of model, one of `KINDS`
+
+    @property
+    def runs_on(self) -> str:
+        """The engine's name."""
+        return re.split("[ ,]", self.name)[0]
 
 
 def _scripted(**limits: int | bool) -> Backend:
@@ -59,10 +67,10 @@ def _llama(threads: int, deterministic: bool = False, slots: int = SLOTS) -> Bac
     return load("llama_cpp", options)
 
 
-def _llama_of(architecture: str, slots: int = SLOTS) -> Backend:
+def _llama_of(architecture: str, slots: int = SLOTS, sizes: Sizes = Sizes()) -> Backend:
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{architecture}.gguf"
-        write_tiny_architecture(architecture, path)
+        write_tiny_architecture(architecture, path, sizes)
         options = LoadOptions(
             path, slots, CONTEXT, batch_tokens=BATCH, threads=1, mmap=False, kv_type="f32", flash_attention=False
         )
@@ -180,10 +188,14 @@ def candidates(torch: TorchOn) -> list[Candidate]:
         # With two threads and a long text, passes of width 1 take another code path, which `deterministic` must avoid.
         Candidate("llama_cpp, deterministic, two threads", lambda: _llama(threads=2, deterministic=True), 0.0),
         # On random weights with logits of a spread of 5, in float32.
-        Candidate("llama_cpp, experts", partial(_llama_of, "qwen3moe"), 1e-4),
-        Candidate("llama_cpp, recurrent", partial(_llama_of, "mamba2"), 5e-5),
-        *[Candidate(f"llama_cpp, hybrid {name}", partial(_llama_of, name), 5e-5) for name in _HYBRID],
-        Candidate("llama_cpp, hybrid, shared", lambda: _shared(_llama_of("lfm2", slots=SLOTS + 1)), 5e-5),
+        # llama.cpp looks up Gemma's activation function in a table of 16-bit numbers.
+        Candidate("llama_cpp, window", partial(_llama_of, "gemma3", sizes=Sizes(layers=6)), 1e-3, kind="window"),
+        Candidate("llama_cpp, experts", partial(_llama_of, "qwen3moe"), 1e-4, kind="experts"),
+        Candidate("llama_cpp, recurrent", partial(_llama_of, "mamba2"), 5e-5, kind="recurrent"),
+        *[Candidate(f"llama_cpp, hybrid {name}", partial(_llama_of, name), 5e-5, kind="hybrid") for name in _HYBRID],
+        Candidate(
+            "llama_cpp, hybrid, shared", lambda: _shared(_llama_of("lfm2", slots=SLOTS + 1)), 5e-5, kind="hybrid"
+        ),
         *torch.candidates(),
         Candidate("torch, two processes", _torch_spread, 1e-3, "torch"),
         # On random weights with logits of a spread of 5. On a CPU the bits are equal; a GPU sums in another order.

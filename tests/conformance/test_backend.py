@@ -1,16 +1,16 @@
 """Every engine fulfils the contract of `specpair.engines.backend` for its slots."""
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from backends.registry import NAMES
+from backends.registry import NAMES, SHOWN
 from specpair.engines.backend import Entry
 from specpair.engines.errors import BadEntry
-from tests.conformance.backends import TorchOn, candidates
+from tests.conformance.backends import KINDS, TorchOn, candidates
 from tests.conformance.conftest import Subject
+from tests.paths import ROOT
 
 
 def test_logits_have_the_contract_s_shape_and_dtype(subject: Subject) -> None:
@@ -244,4 +244,15 @@ def test_unknown_slots_are_refused(subject: Subject, slot: int) -> None:
 
 
 def test_every_engine_is_a_candidate() -> None:
-    assert {re.split("[ ,]", each.name)[0] for each in candidates(TorchOn())} == set(NAMES)
+    assert {each.runs_on for each in candidates(TorchOn())} == set(NAMES)
+
+
+def test_the_page_says_which_kinds_of_model_run_here_on_which_engine() -> None:
+    """In the table of docs/engines.md#architectures, `suite` stands where one runs, and nowhere else."""
+    page = (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("|")]
+    head = ["engine", *KINDS]
+    table = rows[rows.index(head) + 2 :][: len(SHOWN)]
+    assert [row[0] for row in table] == list(SHOWN)
+    said = {(row[0], kind) for row in table for kind, cell in zip(KINDS, row[1:], strict=True) if cell == "suite"}
+    assert said == {(each.runs_on, each.kind) for each in candidates(TorchOn()) if each.runs_on in SHOWN}
