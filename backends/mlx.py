@@ -14,12 +14,14 @@ from mlx_lm.models.cache import KVCache, make_prompt_cache
 from mlx_lm.utils import load_model
 
 from backends.buckets import NARROW, Buckets, Launch
-from backends.hugging_face.folder import check_folder, model_name, read_json
-from backends.hugging_face.vocabulary import read_chat_templates, read_vocabulary
+from backends.hugging_face.folder import check_folder, model_name
+from backends.hugging_face.vocabulary import read_vocabulary
 from backends.machine import available_bytes, check_room, cores_to_use, slots_that_fit
 from specpair.engines.backend import Backend, Entry, Logits, Progress
 from specpair.engines.errors import EngineFailure, ModelLoadError
+from specpair.engines.files.folder import read_chat_templates, read_json
 from specpair.engines.load_options import COMPILATION, LoadOptions
+from specpair.engines.room import Room
 
 _NO_CHOICE: Final = ("gpu_layers", "threads", "kv_type", "mmap", "flash_attention", "deterministic", "device")
 
@@ -161,6 +163,12 @@ def _moved(config: dict[str, Any]) -> dict[str, Any]:
     inner = config.get("text_config") or {}
     text = {"text_config": {**inner, **_moved(inner)}} if inner else {}
     return {**{key: value for key, value in rope.items() if config.get(key) is None}, **text}
+
+
+def room(options: LoadOptions) -> Room:
+    """What there is for a model: MLX puts it into the machine's memory."""
+    widths = {None: None, "float32": 4.0}
+    return Room(available_bytes(), widths.get(options.dtype, 2.0))
 
 
 load = MlxBackend

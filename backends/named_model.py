@@ -4,13 +4,17 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from backends.registry import room
 from specpair.engines.errors import ModelLoadError
+from specpair.engines.load_options import LoadOptions
 from specpair.extras import MissingExtra
+from specpair.hub.cache import HubFile, Listing
 from specpair.hub.catalogue import drafters_for
 from specpair.hub.download import fetch_model, find_model
-from specpair.hub.errors import BadCatalogue, HubError
+from specpair.hub.errors import BadCatalogue, HubError, MemoryShort
 from specpair.hub.names import parse_name
 from specpair.hub.repository import Hub
+from specpair.model_commands.memory import Load, shortage
 
 _log = logging.getLogger("specpair.hub")
 
@@ -37,13 +41,27 @@ def known_drafter(target: str, vocabulary: str) -> tuple[Path | None, list[str]]
         return None, names
 
 
-def file_of(name: str, engine: str, progress: Callable[[int, int], None]) -> Path:
-    """The file or folder of the model `name`, fetched unless it is in the cache. Raises ModelLoadError.
+def file_of(name: str, engine: str, progress: Callable[[int, int], None], options: LoadOptions, pull: str) -> Path:
+    """The file or folder of the model `name`, fetched unless it is in the cache.
+
+    Raises ModelLoadError, also where the model is to be fetched and this machine has too little memory for it
+    (`specpair.model_commands.memory` says why).
 
     `engine`: what loads it: any but llama.cpp reads a folder of safetensors, where the repository has them.
     `progress`: is told the bytes that are here and those of the whole model, while it is fetched.
+    `options`: how it will be loaded.
+    `pull`: the command that fetches it whatever the memory.
     """
+
+    def check(listing: Listing, files: list[HubFile]) -> None:
+        here = room(engine, options)
+        load = None if here is None else Load(here, options.context_length, options.slots or 1)
+        short = None if load is None else shortage(parsed, hub, load, listing, files)
+        if short is not None:
+            raise MemoryShort(f"{short}fetch it all the same with `{pull}`, and start again")
+
     try:
-        return fetch_model(parse_name(name), Hub(), progress, folder=engine != "llama_cpp")
+        parsed, hub = parse_name(name), Hub()
+        return fetch_model(parsed, hub, progress, check=check, folder=engine != "llama_cpp")
     except (HubError, MissingExtra) as error:
         raise ModelLoadError(str(error)) from error

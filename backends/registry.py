@@ -7,6 +7,7 @@ from specpair import plugins
 from specpair.engines.backend import Backend, Progress
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.engines.load_options import LoadOptions
+from specpair.engines.room import Room
 from specpair.extras import installing
 from specpair.plugins import BACKENDS, BadPlugin
 
@@ -63,6 +64,13 @@ def programs_folder(name: str, options: LoadOptions) -> str | None:
     """
     folder: str | None = _module(name).programs_folder(options)
     return folder
+
+
+def room(name: str, options: LoadOptions) -> Room | None:
+    """What this machine has for a model of the engine `name`; None: the engine cannot tell. Raises ModelLoadError."""
+    told = getattr(_module(name), "room", None) if name in _MODULES else None
+    found: Room | None = None if told is None else told(options)
+    return found
 
 
 def load(name: str, options: LoadOptions, progress: Progress | None = None) -> Backend:

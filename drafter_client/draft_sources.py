@@ -114,7 +114,13 @@ class DraftModel:
                 _log.info("%s drafts for %s: it is in the cache, and known to pair", known.name, one_line(info.name))
             return known or Path(self.path)
         with self.progress(f"{self.hf} from the hub") as report:
-            return file_of(self.hf, self.backend, lambda done, total: report(done / max(total, 1)))
+            return file_of(
+                self.hf,
+                self.backend,
+                lambda done, total: report(done / max(total, 1)),
+                self.engine,
+                f"drafter models pull {self.hf}",
+            )
 
     def _drafting(
         self,

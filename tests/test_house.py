@@ -27,7 +27,7 @@ SHARED = {
     "drafters": {"engines", "grammar", "protocol", "speculation"},
     "grammar": {"engines", "protocol", "speculation"},
     "engines": {"protocol", "speculation"},
-    "model_commands": {"hub", "command_line", "engines", "protocol"},
+    "model_commands": {"hub", "command_line", "engines", "openai_api", "protocol"},
     "hub": set(),
     "protocol": {"speculation"},
     "speculation": set(),

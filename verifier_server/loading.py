@@ -25,11 +25,11 @@ from verifier_server.generation.draft_model import load_draft_model, lookup_alon
 from verifier_server.generation.server_drafting import ServerDrafting
 from verifier_server.process.model_files import MappedFiles, parts
 from verifier_server.process.named_models import with_files
+from verifier_server.process.progress_log import of_loading
 from verifier_server.settings import Settings
 
 _log = logging.getLogger("specpair.verifier")
 _SLICE = 0.1  # seconds that a wait lasts at a time
-_LOG_EVERY = 2.0  # seconds between two log lines on the progress of loading
 _FETCH_SHARE = 0.9  # fetching's fraction of the progress, where a model is fetched
 _DRAFT_SHARE = 0.1  # the draft model's fraction of the loading progress; it is a small model
 
@@ -75,7 +75,7 @@ class Loader:
         self._backend, self._draft, self._observer = backend, draft, observer
         self._began = time.monotonic()
         self._fetched = 0.0  # the share of fetching in the progress
-        self._log_progress = ProgressLog()
+        self._log_progress = of_loading()
         self._on_failure: Callable[[], None] | None = None
         self._on_success: Callable[[], None] | None = None
         self._thread = threading.Thread(target=self._run, name="loader", daemon=True)
@@ -206,20 +206,6 @@ class Loader:
 
 class _Stopped(Exception):
     """The verifier was stopped while a model was fetched."""
-
-
-class ProgressLog:
-    """Logs the progress of loading now and then."""
-
-    def __init__(self) -> None:
-        self._logged = time.monotonic()
-
-    def __call__(self, fraction: float) -> None:
-        """`fraction`: how much is done, 0 to 1."""
-        now = time.monotonic()
-        if fraction < 1.0 and now - self._logged >= _LOG_EVERY:
-            self._logged = now
-            _log.info("loading the model: %.0f %%", 100 * fraction)
 
 
 def loading_wait(seconds: float, progress: float) -> int:

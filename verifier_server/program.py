@@ -20,9 +20,9 @@ def main() -> int:
     if command == ["key"]:
         return key_command.run("verifier", arguments, keys_file)
     if command == ["models"]:
-        from specpair.model_commands import command as models_command  # serving does without
+        from verifier_server.commands import models_command  # serving does without
 
-        return models_command.own("verifier", arguments)
+        return models_command.run(arguments)
     if command == ["compile"]:
         from verifier_server.commands import compile_command  # serving does without
 

@@ -1,14 +1,13 @@
 """Checks a model folder in Hugging Face layout and reads its name and JSON files, without any model library."""
 
-import json
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from backends.generators import NoGenerator
 from specpair.engines.errors import ModelLoadError
+from specpair.engines.files.folder import read_json
 
 FOLDER = "a folder in Hugging Face layout"
 # Classes of transformers without a causal head: encoders, classifiers, and the layers alone. GPT2LMHeadModel has one.
@@ -65,16 +64,3 @@ def model_name(path: Path) -> str:
         return path.stem
     folder = path.resolve()
     return folder.parents[1].name.rpartition("--")[2] if folder.parent.name == "snapshots" else folder.name
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read the JSON object in `path`; empty if there is no such file. Raises ModelLoadError for a bad file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise ModelLoadError(f"{path} is no readable JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ModelLoadError(f"{path} holds no JSON object")
-    return content

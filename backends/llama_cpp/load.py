@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from backends.llama_cpp import selfcheck
 from backends.llama_cpp.backend import LlamaBackend
+from backends.llama_cpp.room import room as room
 from backends.llama_cpp.vocabulary import check_gguf
 from specpair.engines.backend import Progress
 from specpair.engines.load_options import COMPILATION, LoadOptions

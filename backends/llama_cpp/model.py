@@ -10,7 +10,7 @@ from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type numbers
-_KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
+KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
 
 
 def load_model(path: Path, options: LoadOptions, progress: Progress | None, extra_buffers: bool) -> Any:
@@ -49,4 +49,4 @@ def kv_bytes_per_token(model: Any, kv_type: str) -> int:
     usual = lib.llama_model_n_embd(model) // max(1, lib.llama_model_n_head(model))  # head width, unless one is stated
     widths = sum(stated_integer(model, f"attention.{part}_length") or usual for part in ("key", "value"))
     values = lib.llama_model_n_layer(model) * lib.llama_model_n_head_kv(model) * widths
-    return int(values * _KV_BYTES[kv_type])
+    return int(values * KV_BYTES[kv_type])

@@ -25,6 +25,7 @@ from backends.neuron_legacy.shapes import Piece, Programs, programs_for
 from backends.neuron_legacy.workers import ending_with_this_process, lacked_memory, workers_for
 from specpair.engines.backend import Backend, Entry, Logits, Progress
 from specpair.engines.errors import EngineFailure, EngineLost, ModelLoadError
+from specpair.engines.files.folder import read_chat_templates
 from specpair.engines.finite import overflowed
 from specpair.engines.load_options import LoadOptions
 
@@ -76,10 +77,8 @@ class NeuronLegacyBackend(Backend):
             self.kv_bytes = sizes.kv_bytes(self.devices)
             claim(self.devices)
             neuron = import_neuron("transformers_neuronx", LEGACY_REQUIREMENTS)
-            from backends.hugging_face.vocabulary import (  # needs tokenizers, a dependency of transformers-neuronx
-                read_chat_templates,
-                read_vocabulary,
-            )
+            # This needs tokenizers, a dependency of transformers-neuronx.
+            from backends.hugging_face.vocabulary import read_vocabulary
 
             self.vocabulary = read_vocabulary(checkpoint.folder, checkpoint.vocabulary_size)
             self.take_chat_templates(read_chat_templates(checkpoint.folder))

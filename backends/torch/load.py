@@ -10,10 +10,12 @@ from backends.neuron.install import REQUIREMENTS, import_neuron
 from backends.torch import compiling
 from backends.torch.backend import TorchBackend
 from backends.torch.compiling import NEURON, keep_programs
-from backends.torch.read_model import Reader, find_device, load_model
+from backends.torch.memory import free_bytes
+from backends.torch.read_model import Reader, find_device, find_dtype, load_model
 from specpair.engines.backend import Progress
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
+from specpair.engines.room import Room
 
 
 def load(options: LoadOptions, progress: Progress | None = None, *, read: Reader = load_model) -> TorchBackend:
@@ -45,6 +47,16 @@ def compiles(options: LoadOptions) -> bool:
 def programs_folder(options: LoadOptions) -> str | None:
     """Where the programs of a model will be kept; None: where the compiler chooses. Raises ModelLoadError."""
     return compiling.programs_folder(options, _compiler(options))
+
+
+def room(options: LoadOptions) -> Room | None:
+    """What there is for a model; None: the device cannot tell before it is used. Raises ModelLoadError."""
+    if _compiler(options) == NEURON:
+        return None
+    device = find_device(options.device)
+    free, width = free_bytes(device), find_dtype(options.dtype, device).itemsize
+    devices = (options.tensor_parallel or 1) if device.type == "cuda" else 1
+    return None if free is None else Room(devices * free, width, width)
 
 
 def _compiler(options: LoadOptions) -> str | None:

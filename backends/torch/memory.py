@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from backends.hugging_face.folder import read_json
 from backends.machine import available_bytes
 from backends.neuron.chips import trn2_core_bytes
 from backends.torch.compiling import NEURON
 from backends.torch.read_model import context_of, read_config
 from specpair.engines.errors import ModelLoadError, first_line
+from specpair.engines.files.folder import read_json
 from specpair.engines.load_options import LoadOptions
 
 _log = logging.getLogger("specpair.torch")

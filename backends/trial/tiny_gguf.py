@@ -26,10 +26,15 @@ _NAMES = {
 }
 
 
-def write_tiny_gguf(model: TinyModel, path: Path, chat_templates: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Write `model` to `path` in float32, with the vocabulary of its folder, and with chat templates by name."""
+def write_tiny_gguf(
+    model: TinyModel, path: Path, chat_templates: Mapping[str, str] = MappingProxyType({}), tensors_a_part: int = 0
+) -> None:
+    """Write `model` to `path` in float32, with the vocabulary of its folder, and with chat templates by name.
+
+    `tensors_a_part`: splits it into parts of so many tensors, `path` with -00001-of-00003 and so on; 0: one file.
+    """
     config = model.config
-    writer = GGUFWriter(path, "llama")
+    writer = GGUFWriter(path, "llama", split_max_tensors=tensors_a_part)
     writer.add_name(path.stem)
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])

@@ -50,8 +50,8 @@ class Vocabulary(ABC):
         none.
         """
         self.pieces, self.kinds, self.ends = pieces, kinds, ends
-        self.begin = _if_control(begin, kinds)
-        self.end = _if_control(min(ends) if end is None and len(ends) == 1 else end, kinds)
+        self.begin = if_control(begin, kinds)
+        self.end = if_control(min(ends) if end is None and len(ends) == 1 else end, kinds)
 
     @property
     def size(self) -> int:
@@ -130,20 +130,14 @@ class Vocabulary(ABC):
     def fingerprint_below(self, below: int) -> Fingerprint:
         """The fingerprint of the first `below` ids, to compare with a smaller vocabulary of the same family."""
         below = max(0, min(below, self.size))
-        digests = {Kind.ORDINARY: hashlib.sha256(), Kind.CONTROL: hashlib.sha256()}
-        for token in range(below):
-            digest = digests.get(self.kinds[token])
-            if digest is not None:
-                piece = self.pieces[token]
-                digest.update(b"%d:%d:" % (token, len(piece)))
-                digest.update(piece)
+        ordinary, control = hashes(self.pieces, self.kinds, below)
         return Fingerprint(
             size=self.size,
             below=below,
             begin=self.begin,
             ends=tuple(sorted(self.ends)),
-            ordinary=digests[Kind.ORDINARY].hexdigest(),
-            control=digests[Kind.CONTROL].hexdigest(),
+            ordinary=ordinary,
+            control=control,
             text=self.text_digest,
         )
 
@@ -175,8 +169,21 @@ class Vocabulary(ABC):
         return digest.hexdigest()
 
 
-def _if_control(token: int | None, kinds: list[Kind]) -> int | None:
-    return token if token is not None and kinds[token : token + 1] == [Kind.CONTROL] else None
+def hashes(pieces: Sequence[bytes], kinds: Sequence[Kind], below: int) -> tuple[str, str]:
+    """The hashes over id and bytes of the first `below` tokens: of those of text, and of the control tokens."""
+    digests = {Kind.ORDINARY: hashlib.sha256(), Kind.CONTROL: hashlib.sha256()}
+    for token in range(below):
+        digest = digests.get(kinds[token])
+        if digest is not None:
+            piece = pieces[token]
+            digest.update(b"%d:%d:" % (token, len(piece)))
+            digest.update(piece)
+    return digests[Kind.ORDINARY].hexdigest(), digests[Kind.CONTROL].hexdigest()
+
+
+def if_control(token: int | None, kinds: Sequence[Kind]) -> int | None:
+    """The id `token`, if it is one of a control token."""
+    return token if token is not None and [*kinds[token : token + 1]] == [Kind.CONTROL] else None
 
 
 class PaddedVocabulary(Vocabulary):

@@ -9,7 +9,7 @@ from specpair.hub.names import ModelName
 USUAL = ("Q4_K_M", "Q8_0")  # the tags of a name without one, in this order
 # In the names of files that are no model of their own: projectors of images, statistics, heads that draft.
 _PARTS_OF_OTHERS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
-_SPLIT = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
+_SPLIT = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.(?:gguf|safetensors)", re.IGNORECASE)
 _BESIDE_WEIGHTS = (".json", ".jinja", "tokenizer.model", "merges.txt", "vocab.txt")  # endings of their names
 _QUANTIZATION = re.compile(r"(?<![A-Za-z0-9])(?:UD-)?(?:I?Q|TQ|BF|F|MXFP|NVFP)\d+(?:_[A-Za-z0-9]+)*", re.IGNORECASE)
 
@@ -26,20 +26,21 @@ def choose(name: ModelName, paths: Sequence[str]) -> list[str]:
     if found is None and name.tag is None and firsts:
         found = firsts[0]
     if found is None:
-        raise _no_match(name, firsts)
+        raise _no_match(name, firsts, paths)
     return with_its_parts(found, paths)
 
 
 def choose_folder(name: ModelName, paths: Sequence[str]) -> list[str]:
     """The files of the model of that name in safetensors, for an engine that reads folders: config.json, then others.
 
-    Empty: the repository has none, or the name has a tag, which means a GGUF file.
+    Empty: the repository has none, or the name has a tag, which means a GGUF file. Raises NoMatch if a part is missing.
     """
     root = [path for path in paths if "/" not in path]
     weights = [path for path in root if path.endswith(".safetensors")]
     weights = [path for path in weights if path.startswith("model")] or weights  # not what is there in two layouts
     if name.tag is not None or not weights or "config.json" not in root:
         return []
+    with_its_parts(weights[0], paths)
     others = (path for path in root if path.endswith(_BESIDE_WEIGHTS) and path != "config.json")
     templates = (path for path in paths if path.startswith("additional_chat_templates/"))
     return ["config.json", *others, *templates, *weights]
@@ -91,8 +92,11 @@ def tag_of(path: str) -> str:
     return named[-1] if named else re.split("[.-]", stem)[-1]
 
 
-def _no_match(name: ModelName, firsts: Sequence[str]) -> NoMatch:
+def _no_match(name: ModelName, firsts: Sequence[str], paths: Sequence[str]) -> NoMatch:
     there = tags(firsts)
     if there:
         return NoMatch(f"{name.repository} has no model {name.tag}, but these: {', '.join(there)}", tuple(there))
+    if choose_folder(ModelName(name.repository), paths):
+        taken = f"leave :{name.tag} out" if name.tag else "torch and mlx read them (--backend torch)"
+        return NoMatch(f"{name.repository} has a folder of safetensors, and no GGUF file: {taken}", ())
     return NoMatch(f"{name.repository} has no GGUF file of a model: name a repository that does, often …-GGUF", ())

@@ -3,7 +3,6 @@
 import hashlib
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -11,21 +10,27 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from specpair.hub.cache import HubFile, Listing, RepositoryCache
-from specpair.hub.choice import USUAL, choose, choose_folder
-from specpair.hub.errors import Damaged, DiskFull, HubError, NoMatch, Offline, Unreachable
+from specpair.hub.choice import USUAL, choose, choose_folder, models_among
+from specpair.hub.errors import Damaged, HubError, NoMatch, Offline, Unreachable
+from specpair.hub.fitting import check_disk
 from specpair.hub.names import ModelName
 from specpair.hub.repository import PAUSES, Hub
 
 _log = logging.getLogger("specpair.hub")
 _PIECE = 1 << 20  # bytes read at a time
 Progress = Callable[[int, int], None]  # is told the bytes that are here and those of the whole model
+Check = Callable[[Listing, list[HubFile]], None]  # is told the files of a model before the first is fetched, may raise
 
 
 def _silent(_done: int, _total: int) -> None:
     """The progress that nobody looks at."""
 
 
-def find_model(name: ModelName, hub: Hub, *, folder: bool = False) -> Path | None:
+def _unchecked(_listing: Listing, _files: list[HubFile]) -> None:
+    """The check that lets everything be fetched."""
+
+
+def find_model(name: ModelName, hub: Hub, *, folder: bool | None = False) -> Path | None:
     """The path of a model that is in the cache whole, as `fetch_model` gives it; None: it is not.
 
     The hub is not asked.
@@ -40,15 +45,23 @@ def find_model(name: ModelName, hub: Hub, *, folder: bool = False) -> Path | Non
 
 
 def fetch_model(
-    name: ModelName, hub: Hub, progress: Progress = _silent, *, refresh: bool = False, folder: bool = False
+    name: ModelName,
+    hub: Hub,
+    progress: Progress = _silent,
+    *,
+    check: Check = _unchecked,
+    refresh: bool = False,
+    folder: bool | None = False,
 ) -> Path:
     """The file of a model, the first of its parts, fetched where it is not in the cache whole.
 
     `progress`: is told of bytes, now and then.
+    `check`: is asked if anything is to be fetched and the disk has room for it.
     `refresh`: asks the hub for a newer version of what is in the cache.
     `folder`: prefers safetensors, if the repository has them and the name no tag; the path is that of their folder.
+        None: takes them if the repository has no GGUF file of a model.
 
-    Raises HubError.
+    Raises HubError, and what `check` raises.
     """
     cached = hub.cached(name.repository)
     try:
@@ -63,15 +76,21 @@ def fetch_model(
                 raise
             _log.warning("the hub cannot be asked for %s: %s is in the cache, and used", name, found.name)
             return found
-        files = _chosen(name, listing, folder)
-        _fetch(files, listing, cached, hub, progress)
+        files = chosen(name, listing, folder)
+        missing = [file for file in files if not cached.has(listing, file)]
+        if missing:
+            check_disk(missing, listing, cached)
+            check(listing, files)
+        _fetch(files, missing, listing, cached, hub, progress)
     except OSError as error:
         raise HubError(f"{name}: the cache cannot be used: {error}") from error
     return _path(files, listing, cached)
 
 
-def _chosen(name: ModelName, listing: Listing, folder: bool) -> list[HubFile]:
-    of_folder = choose_folder(name, listing.paths) if folder else []
+def chosen(name: ModelName, listing: Listing, folder: bool | None) -> list[HubFile]:
+    """The files of a model, the one to load first; see `fetch_model` for `folder`. Raises NoMatch."""
+    takes = folder or (folder is None and not models_among(listing.paths))
+    of_folder = choose_folder(name, listing.paths) if takes else []
     return listing.chosen(of_folder or choose(name, listing.paths))
 
 
@@ -80,17 +99,22 @@ def _path(files: list[HubFile], listing: Listing, cached: RepositoryCache) -> Pa
     return first.parent if first.name == "config.json" else first
 
 
-def _here(name: ModelName, cached: RepositoryCache, known: Listing, folder: bool) -> Path | None:
+def _here(name: ModelName, cached: RepositoryCache, known: Listing, folder: bool | None) -> Path | None:
     try:
-        files = _chosen(name, known, folder)
+        files = chosen(name, known, folder)
     except NoMatch:
         return None
     return _path(files, known, cached) if all(cached.has(known, file) for file in files) else None
 
 
-def _fetch(files: list[HubFile], listing: Listing, cached: RepositoryCache, hub: Hub, progress: Progress) -> None:
-    missing = [file for file in files if not cached.has(listing, file)]
-    _check_room(missing, listing.repository, cached)
+def _fetch(
+    files: list[HubFile],
+    missing: list[HubFile],
+    listing: Listing,
+    cached: RepositoryCache,
+    hub: Hub,
+    progress: Progress,
+) -> None:
     total = sum(file.size for file in files)
     done = total - sum(file.size for file in missing)
     for file in missing:
@@ -104,21 +128,6 @@ def _fetch(files: list[HubFile], listing: Listing, cached: RepositoryCache, hub:
 
 def _of_all(progress: Progress, before: int, total: int, done: int) -> None:
     progress(before + done, total)
-
-
-def _check_room(missing: list[HubFile], repository: str, cached: RepositoryCache) -> None:
-    """Raises DiskFull if the rest of the files does not fit on the disk."""
-    begun = (min(part.stat().st_size, file.size) for file in missing if (part := cached.part(file)).exists())
-    needed = sum(file.size for file in missing) - sum(begun)
-    there = next(folder for folder in (cached.folder, *cached.folder.parents) if folder.exists())
-    free = shutil.disk_usage(there).free
-    if needed > free:
-        raise DiskFull(
-            f"{repository}: {needed / 1e9:.1f} GB are to be fetched, and {there} has {free / 1e9:.1f} GB of room: free "
-            f"{(needed - free) / 1e9:.1f} GB, choose a smaller tag, or set HF_HOME to a folder on another disk",
-            needed,
-            free,
-        )
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,10 @@ class DiskFull(HubError):
         self.needed, self.free = needed, free
 
 
+class MemoryShort(HubError):
+    """A model that is not fetched yet does not fit into the memory of this machine."""
+
+
 class Damaged(HubError):
     """A file that was fetched is not the one that the hub lists."""
 

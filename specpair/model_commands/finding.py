@@ -1,21 +1,28 @@
-"""Finds the models that a command names: files on this machine, models in the cache, and those on the hub."""
+"""Finds the models that a command names: files and folders on this machine, models in the cache, those on the hub."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from tempfile import TemporaryDirectory
+from typing import BinaryIO, NamedTuple
 
-from specpair.hub.cache import Listing
-from specpair.hub.choice import choose, models_among, tag_of, with_its_parts
-from specpair.hub.download import find_model
-from specpair.hub.errors import BadName, NoMatch, NotFound
+from specpair.hub.cache import HubFile, Listing, RepositoryCache
+from specpair.hub.choice import choose_folder, models_among, tag_of, with_its_parts
+from specpair.hub.download import chosen, find_model
+from specpair.hub.errors import BadHead, BadName, NoMatch, NotFound
 from specpair.hub.gguf_head import fetch_head, read_head
 from specpair.hub.names import ModelName, parse_name
 from specpair.hub.repository import Hub
+from specpair.hub.safetensors_head import read_tensors
 from specpair.model_commands.described import Described
+from specpair.model_commands.folder_model import FolderModel
+from specpair.model_commands.gguf_model import GgufModel, Part
+
+_WEIGHTS = ".safetensors"
 
 
 class Cached(NamedTuple):
-    """A model in the cache. `paths`: its files, the first part first. `size`: bytes of all."""
+    """A model in the cache. `paths`: its files, the first part first, or config.json. `size`: bytes of all."""
 
     name: ModelName
     paths: tuple[Path, ...]
@@ -23,12 +30,17 @@ class Cached(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """The file to load."""
-        return self.paths[0]
+        """The file or folder to load."""
+        return self.paths[0].parent if self.is_folder else self.paths[0]
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder of safetensors."""
+        return self.paths[0].name == "config.json"
 
     def described(self) -> Described:
         """Raises BadHead."""
-        return Described(str(self.name), read_head(self.path), self.size)
+        return _of_folder(str(self.name), self.path) if self.is_folder else _of_files(str(self.name), self.paths)
 
 
 def in_cache(hub: Hub) -> Iterator[Cached]:
@@ -37,36 +49,84 @@ def in_cache(hub: Hub) -> Iterator[Cached]:
         cached = hub.cached(repository)
         known = cached.known()
         if known is not None:
-            here = Listing(
-                repository, known.commit, tuple(file for file in known.files if cached.has(known, file)), complete=False
-            )
-            for first in models_among(here.paths):
-                try:
-                    files = here.chosen(with_its_parts(first, here.paths))
-                except NoMatch:  # a part is missing
-                    continue
-                size = sum(file.size for file in files)
-                paths = tuple(cached.path(here, file) for file in files)
-                yield Cached(ModelName(repository, tag_of(first)), paths, size)
+            yield from _whole(cached, known)
+
+
+def _whole(cached: RepositoryCache, known: Listing) -> Iterator[Cached]:
+    """The models of a repository that are in the cache whole."""
+    here = Listing(
+        known.repository, known.commit, tuple(file for file in known.files if cached.has(known, file)), complete=False
+    )
+
+    def found(tag: str | None, files: Sequence[HubFile]) -> Cached:
+        paths = tuple(cached.path(here, file) for file in files)
+        return Cached(ModelName(known.repository, tag), paths, sum(file.size for file in files))
+
+    for first in models_among(here.paths):
+        try:
+            yield found(tag_of(first), here.chosen(with_its_parts(first, here.paths)))
+        except NoMatch:  # a part is missing
+            continue
+    folder = choose_folder(ModelName(known.repository), known.paths)
+    if folder and {*folder, "tokenizer.json"} & set(known.paths) <= set(here.paths):
+        yield found(None, here.chosen(folder))
 
 
 def described(text: str, hub: Hub) -> Described:
-    """The model that a user names: a GGUF file, or a model on the hub, of which no more than the head is read.
+    """The model that a user names: a GGUF file, a folder of safetensors, or a model on the hub. Of weights, only the
+    heads are read.
 
     Raises HubError, which says what `text` may be.
     """
     path = Path(text).expanduser()
     if path.is_file():
         parts = with_its_parts(path.name, sorted(each.name for each in path.parent.glob("*.gguf")))
-        size = sum((path.parent / part).stat().st_size for part in parts)
-        return Described(path.stem, read_head(path), size)
+        return _of_files(path.stem, [path.parent / part for part in parts])
+    if path.is_dir():
+        return _of_folder(path.resolve().name, path)
     try:
         name = parse_name(text)
     except BadName as error:
-        raise NotFound(f"{text}: no such file; {error}") from None
-    found = find_model(name, hub)
+        raise NotFound(f"{text}: no such file or folder; {error}") from None
+    found = find_model(name, hub) or find_model(name, hub, folder=True)
     if found is not None:
         return next(each for each in in_cache(hub) if each.path == found).described()
     listing = hub.listing(name.repository)
-    files = listing.chosen(choose(name, listing.paths))
-    return Described(str(name), fetch_head(hub, listing, files[0]), sum(file.size for file in files))
+    return on_hub(name, hub, listing, chosen(name, listing, None))
+
+
+def on_hub(name: ModelName, hub: Hub, listing: Listing, files: Sequence[HubFile]) -> Described:
+    """A model whose files are on the hub, by the heads of its weights. Raises HubError."""
+    if files[0].path != "config.json":
+        return GgufModel(str(name), [Part(fetch_head(hub, listing, file), file.size) for file in files])
+    tensors = []
+    with TemporaryDirectory(prefix="specpair-") as folder:
+        for file in files:
+            if file.path.endswith(_WEIGHTS):
+                tensors += read_tensors(partial(hub.read, listing, file), file.path)
+                continue
+            path = Path(folder, file.path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(hub.read(listing, file, 0, file.size))
+        return FolderModel(str(name), Path(folder), tensors)
+
+
+def _of_files(name: str, paths: Sequence[Path]) -> Described:
+    return GgufModel(name, [Part(read_head(path), path.stat().st_size) for path in paths])
+
+
+def _of_folder(name: str, folder: Path) -> Described:
+    tensors = []
+    there = [*folder.glob("config.json"), *sorted(folder.glob(f"*{_WEIGHTS}"))]
+    files = choose_folder(ModelName("of/folder"), [each.name for each in there])
+    if not files:
+        raise BadHead(f"{folder} is no model folder: it has no config.json, or no weights in safetensors")
+    for file in files[1:]:
+        with (folder / file).open("rb") as weight:
+            tensors += read_tensors(partial(_read, weight), str(folder / file))
+    return FolderModel(name, folder, tensors)
+
+
+def _read(file: BinaryIO, begin: int, count: int) -> bytes:
+    file.seek(begin)
+    return file.read(count)

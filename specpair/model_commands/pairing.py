@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from specpair.engines.vocabulary import Kind
-from specpair.model_commands.described import Described, HeadVocabulary
+from specpair.model_commands.described import Described, ListedTokens
 
 
 @dataclass(frozen=True)
@@ -23,14 +23,15 @@ def judge(draft: Described, target: Described) -> Verdict:
     return Verdict(_difference(draft.vocabulary, target.vocabulary), draft.bytes_a_token / max(1, target.bytes_a_token))
 
 
-def _difference(draft: HeadVocabulary | None, target: HeadVocabulary | None) -> str | None:
+def _difference(draft: ListedTokens | None, target: ListedTokens | None) -> str | None:
     """Why ids of the one are not those of the other; the rule is that of `engines.vocabulary.cannot_draft`."""
     if draft is None or target is None:
-        return f"the {'draft model' if draft is None else 'target'} has no tokenizer in its file"
+        return f"the {'draft model' if draft is None else 'target'} has no tokenizer in its files"
     if draft.begin != target.begin:
-        return f"the begin token is {draft.begin} in the draft model, {target.begin} in the target"
-    if draft.end != target.end:
-        return f"the end token is {draft.end} in the draft model, {target.end} in the target"
+        begins = ("none" if each is None else str(each) for each in (draft.begin, target.begin))
+        return "the begin token is {} in the draft model, {} in the target".format(*begins)
+    if draft.ends != target.ends:
+        return f"the end tokens are {sorted(draft.ends)} in the draft model, {sorted(target.ends)} in the target"
     both = zip(draft.pieces, draft.kinds, target.pieces, target.kinds, strict=False)
     for token, (ours, kind, theirs, other) in enumerate(both):
         if Kind.UNUSED in (kind, other) or kind == other == Kind.CONTROL:

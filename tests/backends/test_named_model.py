@@ -7,9 +7,17 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
+from backends import registry
+from backends.llama_cpp import load
 from backends.named_model import file_of
+from models import DEFAULT_DRAFT
 from specpair.engines.errors import ModelLoadError
+from specpair.engines.load_options import LoadOptions
+from specpair.engines.room import Room
 from specpair.extras import installing
+from specpair.hub.download import fetch_model
+from specpair.hub.names import parse_name
+from specpair.hub.repository import Hub
 from tests.stand_ins.hub import HubStandIn, serving
 
 
@@ -24,7 +32,10 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubStandIn]
 
 def test_a_named_model_is_a_file(hub: HubStandIn) -> None:
     told: list[tuple[int, int]] = []
-    assert file_of("u/toy:Q8_0", "torch", lambda *each: told.append(each)).read_bytes() == b"GGUF"
+    assert (
+        file_of("u/toy:Q8_0", "scripted", lambda *each: told.append(each), LoadOptions(), "pull").read_bytes()
+        == b"GGUF"
+    )
     assert told[-1] == (4, 4)
 
 
@@ -34,7 +45,7 @@ def test_a_named_model_is_a_file(hub: HubStandIn) -> None:
 )
 def test_a_name_without_a_model_is_told(hub: HubStandIn, name: str, message: str) -> None:
     with pytest.raises(ModelLoadError, match=message):
-        file_of(name, "llama_cpp", lambda *_: None)
+        file_of(name, "llama_cpp", lambda *_: None, LoadOptions(), "pull")
 
 
 def test_the_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,5 +53,26 @@ def test_the_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ModelLoadError) as caught:
-        file_of("u/toy", "llama_cpp", lambda *_: None)
+        file_of("u/toy", "llama_cpp", lambda *_: None, LoadOptions(), "pull")
     assert str(caught.value) == f"huggingface_hub is not installed: {installing('hub')}"
+
+
+def test_a_model_that_does_not_fit_the_memory_is_fetched_only_by_its_own_command(
+    hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = DEFAULT_DRAFT.read_bytes()
+    hub.repositories["u/toy"] |= {"Toy-Q4_K_M.gguf": model}
+    monkeypatch.setattr(load, "room", lambda _options: Room(len(model) // 2))
+    with pytest.raises(ModelLoadError) as caught:
+        file_of("u/toy:Q4_K_M", "llama_cpp", lambda *_: None, LoadOptions(), "drafter models pull u/toy:Q4_K_M")
+    said = str(caught.value)
+    assert "are more than the" in said and "fetch it all the same with `drafter models pull u/toy:Q4_K_M`" in said
+    assert hub.sent["Toy-Q4_K_M.gguf"] < len(model)
+    fetched = fetch_model(parse_name("u/toy:Q4_K_M"), Hub())
+    assert file_of("u/toy:Q4_K_M", "llama_cpp", lambda *_: None, LoadOptions(), "") == fetched
+
+
+def test_the_memory_of_this_machine_is_known() -> None:
+    here = registry.room("llama_cpp", LoadOptions(kv_type="q8_0"))
+    assert here is not None and here.free > 1e6 and here.cached == 34 / 32
+    assert registry.room("scripted", LoadOptions()) is None

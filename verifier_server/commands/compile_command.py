@@ -16,9 +16,9 @@ from specpair.options.option import Option
 from specpair.protocol.terminal_text import one_line, several_lines
 from verifier_server.flags import Command, flags_parser, read_flags
 from verifier_server.generation.draft_model import DRAFT_MODEL, load_draft_model
-from verifier_server.loading import ProgressLog
 from verifier_server.options import OPTIONS
 from verifier_server.process.named_models import with_files
+from verifier_server.process.progress_log import of_loading
 from verifier_server.settings import Settings, SettingsError
 
 TARGET, DRAFT = "target", "draft"
@@ -107,10 +107,10 @@ def _load(settings: Settings, clock: Callable[[], float]) -> tuple[dict[str, str
     Raises BackendError."""
     began = clock()
     with ExitStack() as loaded:
-        target = load(settings.backend, settings.load_options(), ProgressLog())
+        target = load(settings.backend, settings.load_options(), of_loading())
         loaded.callback(target.close)
         names = {TARGET: one_line(target.model_name)}
-        draft = load_draft_model(settings, target, ProgressLog(), clock)
+        draft = load_draft_model(settings, target, of_loading(), clock)
         if draft is not None:
             loaded.callback(draft.close)
             names[DRAFT] = one_line(draft.name)

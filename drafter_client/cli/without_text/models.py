@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from backends.llama_cpp.vocabulary import read_gguf_vocabulary
+from backends.registry import room
 from drafter_client.cli.settings import parsed, print_if_asked
 from drafter_client.cli.shared_steps import api_key
 from drafter_client.errors import DrafterError, VocabularyMismatch
@@ -14,6 +15,7 @@ from drafter_client.program_options import ProgramOptions
 from specpair.command_line.options.flags import add_options
 from specpair.command_line.parser import Parser
 from specpair.engines.errors import ModelLoadError
+from specpair.engines.load_options import LoadOptions
 from specpair.model_commands import command
 from specpair.protocol.errors import SpecPairError
 
@@ -50,4 +52,4 @@ def run_models(arguments: Sequence[str]) -> int:
 
             return command.Running(info.name, info.vocabulary.ordinary, differs)
 
-        return command.run(parser, options, running)
+        return command.run(parser, options, running, lambda: room("llama_cpp", LoadOptions()))

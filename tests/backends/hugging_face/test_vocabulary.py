@@ -13,12 +13,13 @@ from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from models.export import export_hf
 from models.gguf_file import read_gguf, write_gguf
 from specpair.engines.errors import ModelLoadError
+from specpair.engines.files.folder import read_chat_templates
 from specpair.engines.vocabulary import Kind, Vocabulary
 from tests.models.conftest import TinyModel
 
 pytest.importorskip("tokenizers", reason="needs the extra in requirements/torch.txt")
 
-from backends.hugging_face.vocabulary import HfVocabulary, read_chat_templates, read_vocabulary  # noqa: E402 - as above
+from backends.hugging_face.vocabulary import HfVocabulary, read_vocabulary  # noqa: E402 - as above
 from tests.backends.hugging_face.support import tokenizer_of
 
 pytestmark = pytest.mark.engine("torch")

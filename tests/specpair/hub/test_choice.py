@@ -61,9 +61,19 @@ def test_no_other_model_stands_in_for_a_tag_and_those_there_are_listed(tag: str)
 
 def test_a_repository_without_models_and_a_split_one_without_a_part_are_told() -> None:
     with pytest.raises(NoMatch, match="no GGUF file of a model"):
-        choose(ModelName("u/toy"), ["config.json", "model.safetensors", "mmproj-F16.gguf"])
+        choose(ModelName("u/toy"), ["config.json", "mmproj-F16.gguf"])
+    folder = ["config.json", "model.safetensors", "mmproj-F16.gguf"]
+    with pytest.raises(NoMatch, match=r"has a folder of safetensors, and no GGUF file: .* \(--backend torch\)"):
+        choose(ModelName("u/toy"), folder)
+    with pytest.raises(NoMatch, match="no GGUF file: leave :Q8_0 out"):
+        choose(ModelName("u/toy", "Q8_0"), folder)
     with pytest.raises(NoMatch, match=r"lacks BF16/Toy-BF16-00002-of-00003.gguf: "):
         choose(ModelName("u/toy", "bf16"), [SPLIT[0], SPLIT[2]])
+
+
+def test_a_folder_that_lacks_a_part_is_no_model() -> None:
+    with pytest.raises(NoMatch, match=r"the repository lacks model-00002-of-00002.safetensors"):
+        choose_folder(ModelName("u/r"), ["config.json", "model-00001-of-00002.safetensors"])
 
 
 def test_a_folder_of_safetensors_is_chosen_where_there_is_one() -> None:

@@ -1,5 +1,6 @@
 """The command `models`: against a stand-in of a hub over real HTTP, with tiny models."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -7,13 +8,17 @@ import pytest
 
 from backends.trial.tiny_gguf import write_tiny_gguf
 from backends.trial.tiny_llama import TinyModel
+from specpair.engines.room import Room
 from specpair.hub.catalogue import read_catalogue
 from specpair.hub.repository import Hub
 from specpair.model_commands import command
 from tests.stand_ins.hub import HubStandIn, serving
 
 Run = Callable[..., tuple[int, str, str]]
-CHATML = {"default": "{{ messages[0].content }}", "tool_use": "{{ tools }}"}
+CHATML = {
+    "default": """{{ messages[0].content }}<tool_call>\n{"name": <function-name>}</tool_call></think>""",
+    "tool_use": "{{ tools }}",
+}
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +40,18 @@ def stand_in(files: dict[str, Path]) -> Iterator[HubStandIn]:
 
 
 @pytest.fixture
+def folder(files: dict[str, Path]) -> dict[str, bytes]:
+    """The repository of the small model's folder."""
+    return {path.name: path.read_bytes() for path in sorted((files["small"].parent / "small").iterdir())}
+
+
+@pytest.fixture
 def run(stand_in: HubStandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     made = command.parser("verifier")
 
-    def ran(*arguments: str, serves: command.Running | None = None) -> tuple[int, str, str]:
+    def ran(*arguments: str, serves: command.Running | None = None, room: Room | None = None) -> tuple[int, str, str]:
         hub = Hub(stand_in.address, tmp_path / "cache", False, wait=lambda _seconds: None)
-        status = command.run(made, made.parse(arguments), lambda: serves, lambda: hub)
+        status = command.run(made, made.parse(arguments), lambda: serves, lambda: room, lambda: hub)
         said = capsys.readouterr()
         return status, said.out, said.err
 
@@ -77,14 +88,18 @@ def test_a_pair_is_checked_by_heads_alone(run: Run, stand_in: HubStandIn, files:
     assert stand_in.counted("small-Q8_0.gguf") > 0
     assert "it saves nothing" in run("check", str(files["large"]), "u/small")[1]
     status, out, _ = run("check", "u/other", str(files["large"]))
-    assert status == 1 and "the begin token is 5 in the draft model, 0 in the target" in out and "--translate" in out
+    assert status == 1 and "the begin token is none in the draft model, 0 in the target" in out and "--translate" in out
 
 
 def test_a_file_is_shown(run: Run, files: dict[str, Path]) -> None:
     out = run("show", str(files["large"]))[1]
     rows = dict(line.split("  ", 1) for line in out.splitlines())
-    assert rows["architecture"].strip() == "llama: dense" and rows["chat templates"].strip() == "default, tool_use"
-    assert "264 ids (gpt2), begin token 0, end token 1" in out and "512 tokens, as trained" in out
+    assert rows["architecture"].strip() == "llama: dense" and "512 tokens, as trained" in rows["context"]
+    assert rows["chat template"].strip() == "default, which is used; with --chat-template NAME also tool_use"
+    assert "264 ids (gpt2), hash of the text tokens " in rows["vocabulary"]
+    assert rows["begin token"].strip().startswith("0 <|begin|>, before prompts as the tokenizer has it")
+    assert rows["end tokens"].strip() == "1 <|end|>" and rows["thoughts"].strip() == "between <think> and </think>"
+    assert rows["tool calls"].strip() == "hermes: as the template shows"
     assert "none: give one with --chat-template FILE" in run("show", "u/small")[1]
 
 
@@ -103,12 +118,16 @@ def test_the_catalogue_suggests_for_what_is_served(run: Run) -> None:
     served = command.Running("tuned", gemma.vocabulary, lambda _path: None)
     lines = run("suggest", serves=served)[1].splitlines()
     assert [line.split()[0] for line in lines] == ["name", "u/small:Q8_0", gemma.name]
-    assert f"verifier models pull {gemma.name}" in lines[2] and gemma.licence in lines[2]
+    assert "on the hub" in lines[2] and gemma.licence in lines[2]
+    assert "`verifier models pull NAME`" in run("suggest", serves=served)[2]
     itself = command.Running("small-Q8_0", "f" * 64, lambda _path: None)
     assert run("suggest", serves=itself)[0] == 1
 
 
-@pytest.mark.parametrize("arguments", [("check", "a"), ("list", "a"), ("pull",), ("lst",)])
+@pytest.mark.parametrize(
+    "arguments",
+    [("check", "a"), ("list", "a"), ("pull",), ("lst",), ("pull", "u/a", "--json"), ("list", "--safetensors")],
+)
 def test_wrong_arguments_are_refused(run: Run, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
         run(*arguments)
@@ -126,3 +145,79 @@ def test_errors_of_the_hub_and_of_files_end_with_one_line(run: Run, tmp_path: Pa
     ):
         status, _, err = run(*arguments)
         assert status == 1 and words in err and err.count("\n") == 1
+
+
+def test_a_folder_of_safetensors_is_a_model_as_any_other(
+    run: Run, stand_in: HubStandIn, folder: dict[str, bytes], files: dict[str, Path]
+) -> None:
+    stand_in.repositories["u/folder"] = folder
+    shown = run("show", "u/folder")[1]
+    assert "llama: dense" in shown and "in F16" in shown and "512 tokens, as trained" in shown
+    assert stand_in.sent["model.safetensors"] < len(folder["model.safetensors"])  # its head alone
+    status, out, _ = run("check", "u/folder", str(files["large"]))
+    assert status == 0 and "a pair" in out
+    path = Path(run("pull", "u/folder")[1].strip())
+    assert {each.name for each in path.iterdir()} == set(folder)
+    assert run("show", "u/folder")[1].splitlines()[1:] == run("show", str(path))[1].splitlines()[1:]
+    [line] = run("list")[1].splitlines()[1:]
+    assert line.split()[0] == "u/folder" and " F16 " in line and line.endswith(" 264")
+    served = command.Running("large", json.loads(run("show", "u/folder", "--json")[1])["vocabulary"]["ordinary"], str)
+    assert run("list", serves=served)[1].splitlines()[1].endswith(" yes")
+    assert "u/folder  " in run("suggest", str(files["large"]))[1]
+    assert run("remove", "u/folder")[0] == 0 and run("list")[1] == ""
+
+
+def test_where_there_are_both_forms_gguf_is_pulled_unless_the_other_is_asked_for(
+    run: Run, stand_in: HubStandIn, folder: dict[str, bytes]
+) -> None:
+    stand_in.repositories["u/small"] |= folder
+    assert run("pull", "u/small")[1].strip().endswith("small-Q8_0.gguf")
+    path = Path(run("pull", "u/small", "--safetensors")[1].strip())
+    assert (path / "config.json").is_file()
+    assert [line.split()[0] for line in run("list")[1].splitlines()[1:]] == ["u/small:Q8_0", "u/small"]
+
+
+def test_parts_of_a_split_model_are_counted_together(
+    run: Run, stand_in: HubStandIn, files: dict[str, Path], tmp_path: Path
+) -> None:
+    write_tiny_gguf(TinyModel(tmp_path / "tiny"), tmp_path / "split-Q8_0.gguf", tensors_a_part=8)
+    parts = sorted(tmp_path.glob("split-*.gguf"))
+    assert len(parts) == 3
+    stand_in.repositories["u/split"] = {path.name: path.read_bytes() for path in parts}
+
+    def weights(model: str) -> str:
+        return next(line for line in run("show", model)[1].splitlines() if line.startswith("weights"))
+
+    assert weights("u/split") == weights(str(parts[0])) == weights("u/small")
+    run("pull", "u/split")
+    assert weights("u/split:q8_0") == weights("u/small")
+    assert len(run("list")[1].splitlines()) == 2
+    assert run("remove", "u/split:Q8_0")[0] == 0 and run("list")[1] == ""
+
+
+def test_a_model_larger_than_the_memory_is_pulled_with_a_warning_that_names_those_that_fit(
+    run: Run, stand_in: HubStandIn, files: dict[str, Path]
+) -> None:
+    large, small = (files[name].read_bytes() for name in ("large", "small"))
+    stand_in.repositories["u/both"] = {"m-Q8_0.gguf": large, "m-Q4_0.gguf": small, "m-Q2_K.gguf": small[:1000]}
+    cache = 512 * 2 * 4 * 32 * 2  # bytes, for a context of 512 tokens
+    status, out, err = run("pull", "u/both:Q8_0", room=Room(len(small) + cache))
+    assert status == 0 and Path(out.strip()).is_file()
+    assert "of KV cache for 512 tokens are more than the" in err and "fetched all the same" in err
+    assert "Q4_0 (0.3 MB) and Q2_K (0.0 MB) would fit: write u/both:Q4_0" in err
+    run("remove", "u/both")
+    assert "fetched all the same" not in run("pull", "u/both:Q8_0", room=Room(len(large) + cache))[2]
+
+
+def test_facts_are_told_to_programs(run: Run, files: dict[str, Path]) -> None:
+    run("pull", "u/small")
+    shown = json.loads(run("show", str(files["large"]), "--json")[1])
+    assert shown["vocabulary"]["ids"] == 264 and shown["vocabulary"]["ends"] == [1]
+    assert (shown["chat_template"], shown["tool_calls"]) == ("default", "hermes")
+    assert shown["thoughts"] == {"begin": "<think>", "end": "</think>"}
+    [listed] = json.loads(run("list", "--json")[1])
+    assert listed["name"] == "u/small:Q8_0" and listed["drafts"] is None
+    checked = json.loads(run("check", "u/small", str(files["large"]), "--json")[1])
+    assert checked["pairs"] and checked["share"] < 1 and checked["draft"]["model"] == "u/small:Q8_0"
+    [suggested] = json.loads(run("suggest", str(files["large"]), "--json")[1])
+    assert suggested["where"] == "in the cache"

@@ -1,7 +1,7 @@
 """Classes of special tokens by their names, by the same rules as in llama.cpp.
 
 llama.cpp recognises many special tokens by their text alone, because GGUF files and `tokenizer.json` do not mark them
-all. A vocabulary that is read without llama.cpp follows the same rules here, so that both have equal fingerprints.
+all. Vocabularies that are read without llama.cpp follow the same rules here, so that both have equal fingerprints.
 """
 
 from collections.abc import Mapping

@@ -1,0 +1,1 @@
+"""What model files in Hugging Face layout say of tokens and templates, read without any model library."""

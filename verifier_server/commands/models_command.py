@@ -1,0 +1,24 @@
+"""The command `verifier models`: the command of both ends, for a program that knows no other verifier."""
+
+from collections.abc import Sequence
+
+from backends.machine import available_bytes
+from backends.registry import room
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.load_options import LoadOptions
+from specpair.engines.room import Room
+from specpair.model_commands import command
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command. Returns the exit status."""
+    parser = command.parser("verifier")
+    return command.run(parser, parser.parse(arguments), lambda: None, _room)
+
+
+def _room() -> Room | None:
+    """The memory that llama.cpp has, or the machine's, where it is not installed."""
+    try:
+        return room("llama_cpp", LoadOptions())
+    except ModelLoadError:
+        return Room(available_bytes())
