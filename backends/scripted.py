@@ -105,7 +105,8 @@ class ScriptedBackend(Backend):
             held = self.held[slot]
             del held[start:]
             held.extend(tokens)
-            rows = [self.logits_after(held[: start + i + 1]) for i in range(logits_from, len(tokens))]
+            ends = range(start + logits_from + 1, start + len(tokens) + 1)
+            rows = [self.logits_after(held[max(0, end - ORDER) : end]) for end in ends]
             results.append(np.stack(rows) if rows else np.empty((0, self.vocabulary.size), dtype=np.float32))
         return results
 

@@ -2,8 +2,9 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import suppress
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -84,8 +85,13 @@ def modules(package: str) -> dict[str, Path]:
 ALL = {name: path for package in PACKAGES for name, path in modules(package).items()}
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def imports(path: Path) -> Set[str]:
     """Names of our modules that a module imports when it runs: not those for the type checker alone."""
+    return frozenset(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
