@@ -50,6 +50,8 @@ class Buckets:
     `widths`: tokens per slot in a launch that slots share, ascending, at most NARROW. A wider entry has its own launch.
     `wide`: tokens in a launch of one wide entry, ascending, above NARROW, the last at least `batch_tokens`; may be
         empty where no batch exceeds the last of `widths`; None: powers of two, up to a whole batch.
+    `even`: entries share a launch with those of as many tokens only; for models whose states would read padding. Only
+        where nothing is compiled.
     """
 
     slots: int
@@ -57,6 +59,7 @@ class Buckets:
     compiled: bool
     widths: Sequence[int] = WIDTHS
     wide: Sequence[int] | None = None
+    even: bool = False
 
     @property
     def slot_counts(self) -> list[int]:
@@ -92,10 +95,13 @@ class Buckets:
             else:
                 launches.append(Launch((1, self._fit(len(first.tokens), self.wide_widths)), [first], [owner]))
             launches += [Launch((1, self._fit(len(each.tokens), self.widths)), [each], [owner]) for each in others]
-        if shared:
-            width = max(len(entry.tokens) for _, entry in shared)
-            shape = self._fit(len(shared), self.slot_counts), self._fit(width, self.widths)
-            launches.insert(0, Launch(shape, [entry for _, entry in shared], [owner for owner, _ in shared]))
+        widest = max((len(entry.tokens) for _, entry in shared), default=0)
+        by_width: dict[int, list[tuple[int, Entry]]] = {}
+        for each in shared:
+            by_width.setdefault(len(each[1].tokens) if self.even else widest, []).append(each)
+        for width, those in by_width.items():
+            shape = self._fit(len(those), self.slot_counts), self._fit(width, self.widths)
+            launches.insert(0, Launch(shape, [entry for _, entry in those], [owner for owner, _ in those]))
         return launches
 
     def _fit(self, count: int, sizes: Sequence[int]) -> int:

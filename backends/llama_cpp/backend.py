@@ -2,7 +2,7 @@
 
 All slots share one unified KV cache, so that a batch over any slots and widths is one forward pass, and copying a
 prefix moves no data. Misuse of the library aborts the process, so everything is checked before a call. Recurrent and
-hybrid models roll back by `recurrent.py`.
+hybrid models roll back by `backends/recurrent.py`.
 
 The last bits of the logits depend on the width of a pass and on the cells where the cache holds a slot's tokens:
 attention sums in the order of cells, and with several slots in one cache that order is accidental. `deterministic`
@@ -18,10 +18,11 @@ import numpy as np
 from backends.llama_cpp.library import lib, take_warnings
 from backends.llama_cpp.metadata import chat_templates, check_generates
 from backends.llama_cpp.model import KV_TYPES, kv_bytes_per_token, load_model
-from backends.llama_cpp.recurrent import JOINED, RecurrentStates, state_sizes
+from backends.llama_cpp.recurrent import LlamaStates, state_sizes
 from backends.llama_cpp.vocabulary import LlamaVocabulary, check_gguf
 from backends.llama_cpp.widths import ONE_PATH, equal_up_to
 from backends.machine import available_bytes, check_room, slots_that_fit, threads_for
+from backends.recurrent import JOINED, RecurrentStates
 from specpair.engines.backend import Backend, Entry, Logits, Progress
 from specpair.engines.errors import EngineFailure, ModelLoadError, OutOfRoom
 from specpair.engines.load_options import MOST_SLOTS, LoadOptions
@@ -103,7 +104,10 @@ class LlamaBackend(Backend):
             self._prepare_batch()
             super().__init__()
             if sizes:
-                self._states = RecurrentStates(self._context, self.slots, self._read, self.max_batch_tokens)
+                states = LlamaStates(self._context)
+                self._states = RecurrentStates(
+                    states, self.slots, self._read, self.max_batch_tokens, states.kept_states
+                )
             else:
                 self._probe_rollback()
             if self._deterministic:

@@ -1,11 +1,13 @@
 """Models of Hugging Face transformers on PyTorch: one code path for CPU, CUDA, Metal and Trainium.
 
 All slots share one cache of fixed shape (`backends.torch.cache`), and batches become launches of few shapes
-(`backends.buckets`). So a compiler compiles each shape once, when the model is loaded.
+(`backends.buckets`). So a compiler compiles each shape once, when the model is loaded. Recurrent and hybrid models are
+not compiled; they roll back by `backends.recurrent`.
 """
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,10 +18,10 @@ from torch import Tensor
 from backends.buckets import NARROW, Launch
 from backends.hugging_face.folder import model_name
 from backends.machine import check_room, slots_that_fit
-from backends.torch.attention import group_queries
-from backends.torch.cache import SlotCache, layer_shapes
+from backends.recurrent import POINTS, RecurrentStates
+from backends.torch.cache import SlotCache, kept_shapes
 from backends.torch.compiling import NEURON, buckets, check_compilation, compilation, spans
-from backends.torch.launch import LaunchModule, Masks, logits_of
+from backends.torch.launch import LaunchModule, Masks, cache_name, group_queries, logits_of
 from backends.torch.memory import check_fits, free_bytes
 from backends.torch.read_model import (
     Reader,
@@ -30,6 +32,7 @@ from backends.torch.read_model import (
     load_model,
     load_vocabulary,
 )
+from backends.torch.states import check_continues, check_settings
 from backends.torch.top_logits import NEURON_CHUNK, Region, select_top_logits, warm
 from specpair.engines.backend import Backend, Entry, Logits, Progress, Rows, TopLogitsSpec
 from specpair.engines.errors import EngineFailure, ModelLoadError, first_line
@@ -80,37 +83,46 @@ class TorchBackend(Backend):
         group_queries(model)
         self.model_name = model_name(options.model)
         config = model.config.get_text_config()
-        masks = Masks(config, self.model_name, dtype)
+        family = f"{self.model_name} ({config.model_type})"
+        masks = Masks(config, family, dtype)
         self.context_length = context_of(config, options.context_length)
         with torch.no_grad():
             one = torch.zeros(1, 1, dtype=torch.int64, device=self._device)
-            layers = layer_shapes(lambda probe: logits_of(model, one, one, masks.of(one, 1), probe), self.model_name)
+            mask, name = masks.of(one, 1), cache_name(model)
+            shapes = kept_shapes(lambda probe: logits_of(model, one, one, mask, {name: probe}), family)
+        if shapes.states:
+            check_settings(options, compiler, family)
         self.vocabulary, templates = load_vocabulary(options.model, _ids(model))
         self.take_chat_templates(templates)
         if self.vocabulary.size > _ids(model):
             raise ModelLoadError(f"{self.model_name} has {_ids(model)} ids, its vocabulary {self.vocabulary.size}")
-        token_bytes = sum(layer.numbers for layer in layers) * dtype.itemsize
-        self.slots = options.slots or self._slots_that_fit(token_bytes * self.context_length)
+        token_bytes, slot_bytes = shapes.token_bytes(dtype), shapes.state_bytes * (1 + POINTS)
+        self.slots = options.slots or self._slots_that_fit(token_bytes * self.context_length + slot_bytes)
         self.max_batch_tokens = max(options.batch_tokens, self.slots, 2)
         self._buckets = buckets(options, compiler, self.slots, self.max_batch_tokens)
+        self._buckets = replace(self._buckets, even=bool(shapes.states))
         positions = self.context_length + self._buckets.padding
         self._spans = spans(options, compiler, self.context_length, positions)
-        self.kv_bytes = token_bytes * positions * self.slots
+        self.kv_bytes = (token_bytes * positions + slot_bytes) * self.slots
         free = self._free_bytes()
         if free is not None:
             check_room(self, free)
-        self._cache = SlotCache(layers, self.slots, positions, dtype, self._device)
+        self._cache = SlotCache(shapes, self.slots, positions, dtype, self._device)
         self._reach = [0] * self.slots  # positions of each slot that were written to since its release
         self._run: Any = LaunchModule(model, self._cache, masks, self.context_length)
         self._compiled = compiler is not None
         self._chunk = NEURON_CHUNK if compiler == NEURON else None
         self._replayed = compiler == "inductor" and self._device.type == "cuda"
         super().__init__()
+        self._states: RecurrentStates | None = None  # None: attention in every layer
+        if shapes.states:
+            check_continues(self, dtype, family)
+            self._states = RecurrentStates(self._cache, self.slots, self._read, self.max_batch_tokens)
         if compiler is not None:
-            shapes = [(*shape, span) for shape in self._buckets.shapes() for span in self._spans if shape[1] <= span]
+            launches = [(*shape, span) for shape in self._buckets.shapes() for span in self._spans if shape[1] <= span]
             try:
-                with compilation(options, compiler, self.model_name, len(shapes), len(layers)).measured():
-                    self._compile(compiler, shapes, report)
+                with compilation(options, compiler, self.model_name, len(launches), len(shapes.layers)).measured():
+                    self._compile(compiler, launches, report)
             except Exception as error:  # a compiler that is not installed, an operation that it does not support
                 advice = "" if compiler == NEURON else "; without compile it would run"
                 reason = first_line(getattr(error, "inner_exception", None) or error)  # TorchDynamo wraps a compiler's
@@ -120,7 +132,7 @@ class TorchBackend(Backend):
         report(1.0)
 
     def close(self) -> None:
-        self._run = self._cache = None  # type: ignore[assignment]
+        self._run = self._cache = self._states = None  # type: ignore[assignment]
 
     def _slots_that_fit(self, bytes_per_slot: int) -> int:
         free = self._free_bytes()
@@ -183,6 +195,10 @@ class TorchBackend(Backend):
 
         return [joined(parts) for parts in self._launched(batch, select)]
 
+    def reread(self, slot: int, length: int) -> int:
+        self._check_slot(slot)
+        return 0 if self._states is None else self._states.reread(slot, length)
+
     def _launched(
         self, batch: Sequence[Entry], take: Callable[[Tensor, list[int], list[Region]], list[T]]
     ) -> list[list[T]]:
@@ -191,17 +207,27 @@ class TorchBackend(Backend):
         `take` gets the logits of a launch (slots, kept, vocabulary) and, for each of its pieces, the index of the entry
         in `batch` and the region of the logits. Raises EngineFailure.
         """
-        parts: list[list[T]] = [[] for _ in batch]
         try:
-            for launch in self._buckets.launches(batch):
-                slots = launch.slots(self._lengths)
-                logits = self._launch(launch, slots)
-                regions = [(slots.index(piece.slot), launch.returned(piece)) for piece in launch.pieces]
-                for owner, part in zip(launch.owners, take(logits, launch.owners, regions), strict=True):
-                    parts[owner].append(part)
+            return self._run_launches(
+                batch if self._states is None else [self._states.prepared(entry) for entry in batch], take
+            )
         except Exception as error:  # any type: it fails this pass, later passes may succeed
             _log.warning("a forward pass failed", exc_info=True)
             raise EngineFailure(f"PyTorch failed in a forward pass: {first_line(error)}") from error
+
+    def _read(self, entry: Entry) -> None:
+        self._run_launches([entry], lambda logits, owners, regions: [None] * len(regions))
+
+    def _run_launches(
+        self, batch: Sequence[Entry], take: Callable[[Tensor, list[int], list[Region]], list[T]]
+    ) -> list[list[T]]:
+        parts: list[list[T]] = [[] for _ in batch]
+        for launch in self._buckets.launches(batch):
+            slots = launch.slots(self._lengths)
+            logits = self._launch(launch, slots)
+            regions = [(slots.index(piece.slot), launch.returned(piece)) for piece in launch.pieces]
+            for owner, part in zip(launch.owners, take(logits, launch.owners, regions), strict=True):
+                parts[owner].append(part)
         return parts
 
     def _launch(self, launch: Launch, slots: list[int], span: int | None = None) -> Tensor:
@@ -245,6 +271,8 @@ class TorchBackend(Backend):
 
     def _copy(self, source: int, destination: int, length: int) -> None:
         span = self._span(length)
+        if self._states is not None:
+            self._release(destination)
         self._reach[destination] = max(self._reach[destination], span)
         self._write("copy", source, destination, span)
 
@@ -253,12 +281,15 @@ class TorchBackend(Backend):
         if self._reach[slot]:
             self._write("clear", slot, self._span(self._reach[slot]))
             self._reach[slot] = 0
+        if self._states is not None:
+            self._states.forget(slot)
 
     def _write(self, verb: str, *arguments: int) -> None:
-        """Call the cache's method `verb`: "copy" or "clear". Raises EngineFailure."""
+        """Call the cache's method `verb`, "copy" or "clear"; a copy of states is the states'. Raises EngineFailure."""
+        owner = self._states if self._states is not None and verb == "copy" else self._cache
         try:
             with torch.no_grad():
-                getattr(self._cache, verb)(*arguments)
+                getattr(owner, verb)(*arguments)
         except RuntimeError as error:
             raise EngineFailure(f"PyTorch failed to {verb} a slot: {first_line(error)}") from error
 

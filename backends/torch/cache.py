@@ -3,10 +3,15 @@
 Transformers' static cache keeps one length for all sequences. This cache keeps no length: each pass names the slots and
 positions of its tokens, and a mask says which positions each token attends to. So a rollback costs nothing, and a
 compiled model runs the same graph at every position.
+
+Layers of recurrent and hybrid models keep states instead, each behind the last token of its slot: the last inputs of a
+convolution ("conv") and sums over all tokens ("recurrent"). A slot without tokens has states of zeros, from which
+transformers computes the same as without any. `backends.recurrent` takes back tokens of them.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import torch
@@ -28,8 +33,25 @@ class LayerShape:
         return self.key[0] * self.key[1] + self.value[0] * self.value[1]
 
 
+@dataclass(slots=True)
+class Shapes:
+    """What a model keeps: of each token by layer, and of each slot by the name of the state."""
+
+    layers: dict[int, LayerShape] = field(default_factory=dict)
+    states: dict[str, tuple[tuple[int, ...], torch.dtype]] = field(default_factory=dict)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the states of a slot."""
+        return sum(prod(shape) * int(dtype.itemsize) for shape, dtype in self.states.values())
+
+    def token_bytes(self, dtype: torch.dtype) -> int:
+        """Bytes of the keys and values of a token."""
+        return sum(layer.numbers for layer in self.layers.values()) * int(dtype.itemsize)
+
+
 class _Cache:
-    """The part of transformers' cache interface that a model needs: it calls `update`."""
+    """The part of transformers' cache interface that a model needs. `_state` is None where no token was read."""
 
     is_compileable = True
 
@@ -39,61 +61,115 @@ class _Cache:
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
 
+    def is_recording_past(self, layer_idx: int) -> bool:
+        return False
+
+    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
+        return self._state(f"conv{layer_idx}_{state_idx}")
+
+    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
+        return self._state(f"recurrent{layer_idx}_{state_idx}")
+
+    def _state(self, name: str) -> Tensor | None:
+        raise NotImplementedError
+
 
 class Probe(_Cache):
-    """A cache that stores nothing, but records the shape of each layer's keys and values."""
+    """A cache that stores nothing, but records the shapes of what a model keeps."""
 
     def __init__(self) -> None:
-        self.layers: dict[int, LayerShape] = {}
+        self.shapes = Shapes()
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        self.layers[layer_idx] = LayerShape((keys.shape[1], keys.shape[3]), (values.shape[1], values.shape[3]))
+        self.shapes.layers[layer_idx] = LayerShape((keys.shape[1], keys.shape[3]), (values.shape[1], values.shape[3]))
         return keys, values
 
+    def update_conv_state(self, inputs: Tensor, layer_idx: int, state_idx: int = 0, *, conv_kernel_size: int) -> Tensor:
+        shape = (*inputs.shape[1:-1], conv_kernel_size)
+        self.shapes.states[f"conv{layer_idx}_{state_idx}"] = shape, inputs.dtype
+        return torch.nn.functional.pad(inputs, (conv_kernel_size - 1, 0))
 
-def layer_shapes(run: Callable[[Probe], object], name: str) -> list[LayerShape]:
-    """Find the shape of each layer's keys and values. `run` runs the model over one token with the cache it is given.
+    def update_recurrent_state(self, state: Tensor, layer_idx: int, state_idx: int = 0) -> Tensor:
+        self.shapes.states[f"recurrent{layer_idx}_{state_idx}"] = tuple(state.shape[1:]), state.dtype
+        return state
 
-    Raises ModelLoadError for a model that keeps anything but keys and values, since it could not roll back.
+    def _state(self, name: str) -> None:
+        return None
+
+
+def kept_shapes(run: Callable[[Probe], object], name: str) -> Shapes:
+    """Find what a model keeps. `run` runs it over one token with the cache it is given. `name`: for errors.
+
+    Raises ModelLoadError for a model that keeps anything else: it could not roll back.
     """
     probe = Probe()
     try:
         run(probe)
-    except (AttributeError, TypeError, ValueError, IndexError, KeyError) as error:
+    except (AttributeError, TypeError, ValueError, IndexError, KeyError, RuntimeError) as error:
         raise ModelLoadError(
-            f"{name} keeps more than keys and values ({error}), so it cannot roll back rejected tokens, which "
-            "speculative decoding needs: choose a model with attention in every layer"
+            f"{name} does not run with the cache of the torch backend, which takes back rejected tokens ({error}): "
+            "choose another model"
         ) from error
-    if not probe.layers or sorted(probe.layers) != list(range(len(probe.layers))):
+    found = probe.shapes
+    if not (found.layers or found.states):
+        raise ModelLoadError(f"{name} keeps nothing of the tokens that it has read: choose another model")
+    if not found.states and sorted(found.layers) != list(range(len(found.layers))):
         raise ModelLoadError(f"{name} has layers without keys and values: choose one with attention in every layer")
-    return [probe.layers[at] for at in range(len(probe.layers))]
+    return found
 
 
 class SlotCache(torch.nn.Module):  # type: ignore[misc]
-    """The KV cache of all slots: per layer two tensors of shape (slots, heads, positions, width).
+    """The KV cache of all slots: per layer two tensors of shape (slots, heads, positions, width), and the states, each
+    of shape (slots, …).
 
     The tensors are buffers of a module, which compilers treat as writable memory at a fixed address.
     """
 
-    def __init__(self, layers: list[LayerShape], slots: int, positions: int, dtype: torch.dtype, device: Any) -> None:
+    def __init__(self, shapes: Shapes, slots: int, positions: int, dtype: torch.dtype, device: Any) -> None:
         super().__init__()
-        for at, layer in enumerate(layers):
+        self._device, self._states = device, list(shapes.states)
+        self._kept = [f"{name}{at}" for at in shapes.layers for name in ("key", "value")]
+        for at, layer in shapes.layers.items():
             for name, (heads, width) in (("key", layer.key), ("value", layer.value)):
                 zeros = torch.zeros(slots, heads, positions, width, dtype=dtype, device=device)
                 self.register_buffer(f"{name}{at}", zeros, persistent=False)
+        for name, (shape, kind) in shapes.states.items():
+            self.register_buffer(name, torch.zeros(slots, *shape, dtype=kind, device=device), persistent=False)
 
     def copy(self, source: int, destination: int, length: int) -> None:
-        """Copy the first `length` positions of one slot to another."""
-        slots = torch.tensor([source, destination], device=self.key0.device)  # a tensor: a compiler sees no constants
-        for buffer in self.buffers():
-            positions = buffer[:, :, :length]
-            positions.index_copy_(0, slots[1:], positions.index_select(0, slots[:1]))
+        """Copy the first `length` positions and the states of one slot to another."""
+        slots = torch.tensor([source, destination], device=self._device)  # a tensor: a compiler sees no constants
+        for part in self._parts(length):
+            part.index_copy_(0, slots[1:], part.index_select(0, slots[:1]))
 
     def clear(self, slot: int, length: int) -> None:
-        """Fill the first `length` positions of a slot with zeros."""
-        index = torch.tensor([slot], device=self.key0.device)
-        for buffer in self.buffers():
-            buffer[:, :, :length].index_fill_(0, index, 0.0)
+        """Fill the first `length` positions and the states of a slot with zeros."""
+        index = torch.tensor([slot], device=self._device)
+        for part in self._parts(length):
+            part.index_fill_(0, index, 0.0)
+
+    def save(self, slot: int, spare: list[Tensor] | None) -> list[Tensor]:
+        """A copy of the states of a slot, in the memory of `spare`, an earlier one, if there is one."""
+        states = [getattr(self, name)[slot] for name in self._states]
+        if spare is None:
+            return [state.clone() for state in states]
+        return [old.copy_(state) for old, state in zip(spare, states, strict=True)]
+
+    def restore(self, slot: int, states: list[Tensor]) -> None:
+        """Put a copy of states back."""
+        for name, state in zip(self._states, states, strict=True):
+            getattr(self, name)[slot] = state
+
+    def cut(self, slot: int, length: int) -> None:
+        """Nothing to do: a mask hides keys and values."""
+
+    def empty(self, slot: int) -> None:
+        """Fill the states of a slot with zeros."""
+        for name in self._states:
+            getattr(self, name)[slot] = 0
+
+    def _parts(self, length: int) -> list[Tensor]:
+        return [getattr(self, name)[:, :, :length] for name in self._kept] + [getattr(self, at) for at in self._states]
 
 
 class View(_Cache):
@@ -104,6 +180,7 @@ class View(_Cache):
 
     def __init__(self, cache: SlotCache, slots: Tensor, positions: Tensor, span: int, whole: bool) -> None:
         self._cache, self._slots, self._positions, self._span, self._whole = cache, slots, positions, span, whole
+        self._read: dict[str, Tensor] = {}  # states of the slots, by name; models write to them
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         return self._place(f"key{layer_idx}", keys), self._place(f"value{layer_idx}", values)
@@ -114,3 +191,25 @@ class View(_Cache):
         held[self._slots[:, None], :, self._positions] = new.transpose(1, 2).to(held.dtype)
         span = held[:, :, : self._span]
         return span if self._whole else span[self._slots]
+
+    def update_conv_state(self, inputs: Tensor, layer_idx: int, state_idx: int = 0, *, conv_kernel_size: int) -> Tensor:
+        """Store the last of `inputs` (slots, channels, tokens); return them behind the ones before."""
+        state = self._state(f"conv{layer_idx}_{state_idx}")
+        whole = torch.cat([state, inputs], dim=-1)
+        state.copy_(whole[..., -conv_kernel_size:])
+        return whole
+
+    def update_recurrent_state(self, new: Tensor, layer_idx: int, state_idx: int = 0) -> Tensor:
+        return self._state(f"recurrent{layer_idx}_{state_idx}").copy_(new)
+
+    def store(self) -> None:
+        """Write the states back. To be called once the model has run."""
+        if not self._whole:
+            for name, state in self._read.items():
+                getattr(self._cache, name)[self._slots] = state
+
+    def _state(self, name: str) -> Tensor:
+        if name not in self._read:
+            held = getattr(self._cache, name)
+            self._read[name] = held if self._whole else held[self._slots]
+        return self._read[name]

@@ -1,14 +1,25 @@
-"""One launch of a model over slots, each at a position of its own: the module that runs it, and its attention masks."""
+"""One launch of a model over slots, each at a position of its own: the module that runs it, its masks, its attention.
 
+Grouped-query attention does without repeated keys and values (Ainslie et al., arXiv 2305.13245). With a mask,
+transformers repeats keys and values for each query head of a group: for an 8B model that is four times the cache in
+every pass. Here the queries of a group are concatenated instead, as further queries of one head.
+"""
+
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from backends.torch.cache import SlotCache, View
 from specpair.engines.errors import ModelLoadError
 
-_ATTENTION = {"full_attention", "sliding_attention"}  # the types of layers that can roll back
+_NAME = "specpair_grouped"  # a name in transformers' registry, which all models of the process share
+_ATTENTION = {"full_attention", "sliding_attention"}  # types of layers that take a mask
+_OTHERS = {"linear_attention", "conv", "hybrid", "mlp", "moe"}  # with a state, with state and attention, with neither
 
 
 class Masks:
@@ -18,7 +29,7 @@ class Masks:
         """`config`: of the text model.
         `name`: of the model, for errors.
 
-        Raises ModelLoadError for a layer without attention.
+        Raises ModelLoadError for a layer of another type.
         """
         # "eager" attention adds the mask's numbers to the scores; other implementations take booleans.
         self._added = dtype if config._attn_implementation == "eager" else None
@@ -26,23 +37,25 @@ class Masks:
         self._window = getattr(config, "sliding_window", None)
         if getattr(config, "use_sliding_window", True) is False:
             self._window = None
-        if not self._types <= _ATTENTION:
-            others = ", ".join(sorted(self._types - _ATTENTION))
+        if unknown := self._types - _ATTENTION - _OTHERS:
             raise ModelLoadError(
-                f"{name} has layers of {others}, which cannot roll back rejected tokens: "
-                "choose a model with attention in every layer"
+                f"{name} has layers of {', '.join(sorted(unknown))}, whose masks the torch backend does not know: "
+                "choose a model of full or sliding attention, or with recurrent states"
             )
 
-    def of(self, positions: Tensor, span: int) -> Tensor | dict[str, Tensor]:
+    def of(self, positions: Tensor, span: int) -> Tensor | dict[str, Tensor | None]:
         """The mask (slots, 1, tokens, span) of tokens at `positions` (slots, tokens): which of the first
         `span` positions each attends to. One mask per type of layer where these differ."""
         keys = torch.arange(span, device=positions.device)
         queries = positions[:, None, :, None]
         full = keys <= queries
-        if self._window is None or self._types == {"full_attention"}:
+        if self._window is None or (self._types and "sliding_attention" not in self._types):
             return self._finished(full)
         sliding = self._finished(full & (keys > queries - self._window))
-        return {"full_attention": self._finished(full), "sliding_attention": sliding} if self._types else sliding
+        if not self._types:
+            return sliding
+        states = dict.fromkeys(self._types - _ATTENTION)  # None: no token is padding
+        return {**states, "full_attention": self._finished(full), "sliding_attention": sliding}
 
     def _finished(self, mask: Tensor) -> Tensor:
         """The boolean `mask` in the form that the model's attention takes."""
@@ -57,7 +70,7 @@ class LaunchModule(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, model: Any, cache: SlotCache, masks: Masks, context_length: int) -> None:
         super().__init__()
         self.model, self.cache = model, cache
-        self._masks, self._last = masks, context_length - 1
+        self._masks, self._last, self._name = masks, context_length - 1, cache_name(model)
 
     def forward(
         self, tokens: Tensor, slots: Tensor, starts: Tensor, kept: Tensor | int, span: int, whole: bool
@@ -71,17 +84,58 @@ class LaunchModule(torch.nn.Module):  # type: ignore[misc]
         positions = starts[:, None] + torch.arange(tokens.shape[1], device=tokens.device)
         mask = self._masks.of(positions, span)
         known = positions.clamp(max=self._last)  # padding may lie beyond the positions that the model knows
-        return logits_of(self.model, tokens, known, mask, View(self.cache, slots, positions, span, whole), kept)
+        view = View(self.cache, slots, positions, span, whole)
+        logits = logits_of(self.model, tokens, known, mask, {self._name: view}, kept)
+        view.store()
+        return logits
 
 
-def logits_of(model: Any, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, kept: Tensor | int = 0) -> Tensor:
-    """Run the model. Positions and mask are given: transformers would derive them from one length for all slots."""
+def cache_name(model: Any) -> str:
+    """What the model calls its argument for the cache."""
+    return "cache_params" if "cache_params" in signature(model.forward).parameters else "past_key_values"
+
+
+def logits_of(
+    model: Any, tokens: Tensor, positions: Tensor, mask: Any, cache: dict[str, Any], kept: Tensor | int = 0
+) -> Tensor:
+    """Run the model. Positions and mask are given: transformers would derive them from one length for all slots.
+
+    `cache`: by its name.
+    """
     logits: Tensor = model(
         input_ids=tokens,
         attention_mask=mask,
         position_ids=positions,
-        past_key_values=cache,
         use_cache=True,
         logits_to_keep=kept,
+        **cache,
     ).logits
     return logits
+
+
+def group_queries(model: Any) -> None:
+    """Switch a transformers `model` from PyTorch's attention ("sdpa") to this one; a model of another one stays."""
+    if model.config.get_text_config()._attn_implementation == "sdpa":
+        AttentionInterface.register(_NAME, _grouped)
+        model.set_attn_implementation(_NAME)
+
+
+def _grouped(
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """The attention: (slots, tokens, heads, width). `query` is (slots, heads, tokens, width), `key` and `value` are
+    (slots, fewer heads, positions, width), `mask` is (slots, 1, tokens, positions)."""
+    slots, heads, tokens, width = query.shape
+    group = heads // key.shape[1]
+    single = tokens == 1 and not torch.compiler.is_compiling()  # for one token, the library does not repeat them either
+    if group == 1 or single or mask is None or options.get("position_bias") is not None:
+        found: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, mask, **options)
+        return found
+    attended = scaled_dot_product_attention(
+        query.reshape(slots, heads // group, group * tokens, width),
+        key,
+        value,
+        attn_mask=mask.repeat(1, 1, group, 1),
+        scale=options.get("scaling"),
+    )
+    return attended.reshape(slots, heads, tokens, -1).transpose(1, 2).contiguous(), None

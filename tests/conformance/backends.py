@@ -23,6 +23,7 @@ from specpair.engines.backend import Backend
 from specpair.engines.load_options import LoadOptions
 from tests.models.conftest import TinyModel
 from tests.stand_ins.neuron import load_on_stand_in, own_environment
+from tests.stand_ins.tiny_folders import write_tiny_folder
 from tests.transformers_neuronx.loaded import load_model
 
 _HYBRID = "lfm2", "granitehybrid", "qwen3next", "qwen35"
@@ -135,6 +136,15 @@ def _torch_spread() -> Backend:
     return load("torch", replace(options, threads=1, tensor_parallel=2))
 
 
+def _torch_of(family: str, slots: int = SLOTS, has_top_logits: bool = False) -> Backend:
+    from backends.torch.backend import TorchBackend
+
+    with TemporaryDirectory() as folder:
+        write_tiny_folder(family, Path(folder))
+        options = LoadOptions(Path(folder), slots, CONTEXT, batch_tokens=BATCH, device="cpu", threads=1)
+        return TorchBackend(options, has_top_logits=has_top_logits)
+
+
 def _neuron_legacy() -> Backend:
     return load_on_stand_in(slots=SLOTS, context_length=CONTEXT, batch_tokens=BATCH)
 
@@ -198,6 +208,18 @@ def candidates(torch: TorchOn) -> list[Candidate]:
         ),
         *torch.candidates(),
         Candidate("torch, two processes", _torch_spread, 1e-3, "torch"),
+        # In float32 on random weights, with logits of a spread of 5.
+        Candidate("torch, experts", partial(_torch_of, "qwen3_moe"), 1e-3, "torch", kind="experts"),
+        Candidate("torch, recurrent", partial(_torch_of, "mamba2"), 1e-3, "torch", kind="recurrent"),
+        Candidate("torch, hybrid lfm2", partial(_torch_of, "lfm2"), 1e-3, "torch", kind="hybrid"),
+        Candidate(
+            "torch, hybrid qwen3_next",
+            partial(_torch_of, "qwen3_next", has_top_logits=True),
+            5e-3,
+            "torch",
+            kind="hybrid",
+        ),
+        Candidate("torch, hybrid, shared", lambda: _shared(_torch_of("lfm2", SLOTS + 1)), 1e-3, "torch", kind="hybrid"),
         # On random weights with logits of a spread of 5. On a CPU the bits are equal; a GPU sums in another order.
         Candidate("mlx", lambda: _mlx("float32"), 1e-4, "mlx"),
         Candidate("mlx, 16 bits", lambda: _mlx("bfloat16"), 0.5, "mlx"),

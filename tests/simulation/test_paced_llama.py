@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.llama_cpp.recurrent import JOINED
+from backends.recurrent import JOINED
 from backends.trial.tiny_architectures import write_tiny_architecture
 from simulation.paced import Cost, Pace
 from simulation.paced_llama import load_paced_llama

@@ -346,27 +346,6 @@ def test_weights_that_do_not_fit_the_configuration_are_refused(
         load("torch", replace(OPTIONS, model=tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("family", "changes", "words"),
-    [
-        ("mamba", {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 264}, "choose .* attention in every layer"),
-        (
-            "qwen3_next",
-            {**SMALL, "layer_types": ["linear_attention", "full_attention"] * 2, "num_experts": 2},
-            "has layers of linear_attention, which cannot roll back rejected tokens",
-        ),
-    ],
-)
-def test_models_that_cannot_roll_back_are_refused(
-    tmp_path: Path, family: str, changes: dict[str, Any], words: str
-) -> None:
-    config = transformers.AutoConfig.for_model(family, **changes)
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
-    (tmp_path / "tokenizer.json").write_text(json.dumps(tiny_tokenizer()))
-    with pytest.raises(ModelLoadError, match=words):
-        load("torch", replace(OPTIONS, model=tmp_path))
-
-
 def test_longrope_limits_the_context_to_the_original_length(tmp_path: Path) -> None:
     factors = [1.0] * 8
     rope = {"rope_type": "longrope", "short_factor": factors, "long_factor": [4.0] * 8, "rope_theta": 10000.0}

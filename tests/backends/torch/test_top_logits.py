@@ -12,7 +12,7 @@ from specpair.speculation.sampling.top_logits import TopLogits
 
 torch = pytest.importorskip("torch", reason="needs the extra in requirements/torch.txt")
 
-from backends.torch.cache import LayerShape, SlotCache  # noqa: E402 - it needs the extra
+from backends.torch.cache import LayerShape, Shapes, SlotCache  # noqa: E402 - it needs the extra
 from backends.torch.top_logits import greatest_of, select_top_logits, warm  # noqa: E402
 from tests.backends.torch.recorder import Recorder  # noqa: E402
 
@@ -122,7 +122,7 @@ def test_selection_uses_only_shapes_seen_at_warm_up() -> None:
 
 
 def test_copies_of_equal_length_use_equal_shapes() -> None:
-    cache = SlotCache([LayerShape((2, 8), (2, 8))], SLOTS, 64, torch.float32, torch.device("cpu"))
+    cache = SlotCache(Shapes({0: LayerShape((2, 8), (2, 8))}), SLOTS, 64, torch.float32, torch.device("cpu"))
     cache.key0.copy_(torch.arange(cache.key0.numel()).reshape(cache.key0.shape))
     with Recorder() as at_first:
         cache.copy(0, 1, 32)

@@ -1,0 +1,98 @@
+"""Recurrent and hybrid models on torch: logits, memory, refusals. tests/backends/test_recurrent.py has the rollback."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backends.recurrent import POINTS
+from backends.registry import load
+from specpair.engines.backend import Backend, Entry
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.load_options import LoadOptions
+from tests.stand_ins.tiny_folders import FAMILIES, write_tiny_folder
+
+torch = pytest.importorskip("torch", reason="needs the extra in requirements/torch.txt")
+transformers = pytest.importorskip("transformers", reason="needs the extra in requirements/torch.txt")
+
+pytestmark = pytest.mark.engine("torch")
+
+TEXT = [int(token) for token in np.random.default_rng(5).integers(2, 260, 120)]
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+JAMBA = {**HEADS, "attn_layer_period": 2, "attn_layer_offset": 1, "num_experts": 2}
+
+
+def opened(folder: Path, **changes: Any) -> Backend:
+    options = {"slots": 3, "context_length": 256, "batch_tokens": 64, "device": "cpu", "threads": 1, **changes}
+    return load("torch", LoadOptions(folder, **options))
+
+
+@pytest.fixture(scope="module")
+def lfm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "lfm2"
+    write_tiny_folder("lfm2", folder)
+    return folder
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_equals_its_logits_without_a_cache(tmp_path: Path, family: str) -> None:
+    write_tiny_folder(family, tmp_path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    with torch.no_grad():
+        expected = model(torch.tensor([TEXT]), use_cache=False).logits[0].numpy()
+    with closing(opened(tmp_path)) as backend:
+        parts, at = [], 0
+        for width in (1, 7, 2, 40, 1, 16, 40, 13):
+            parts.append(backend.extend([Entry(1, at, TEXT[at : at + width], 0)])[0].copy())
+            at += width
+    assert np.abs(expected).max() > 5.0
+    assert np.abs(np.concatenate(parts) - expected).max() < 5e-3
+
+
+def test_memory_is_that_of_the_states_and_of_the_layers_with_attention(lfm2: Path) -> None:
+    convolutions = 3 * 3 * 64  # of layers, tokens, channels
+    keys = 2 * 2 * 16  # with values: heads, width
+    with closing(opened(lfm2)) as backend:
+        assert backend.kv_bytes == 4 * 3 * (convolutions * (1 + POINTS) + keys * (256 + 32))
+
+
+def test_sixteen_bits(lfm2: Path) -> None:
+    with closing(opened(lfm2)) as full, closing(opened(lfm2, dtype="bfloat16")) as half:
+        assert 2 * half.kv_bytes == full.kv_bytes
+        exact, coarse = (backend.extend([Entry(0, 0, TEXT[:40], 0)])[0] for backend in (full, half))
+        assert 0 < np.abs(exact - coarse).max() < 0.3 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"compile": True}, r"^compile: lfm2 \(lfm2\) keeps states, which would read the padding .*: leave it out$"),
+        ({"deterministic": True}, "^deterministic: the torch backend has no such choice"),
+    ],
+)
+def test_settings_that_states_rule_out_are_refused(lfm2: Path, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ModelLoadError, match=words):
+        opened(lfm2, **changes)
+
+
+def test_states_are_not_spread_over_devices(lfm2: Path) -> None:
+    with pytest.raises(ModelLoadError, match=r"^tensor_parallel 2: .*lfm2") as refused:
+        opened(lfm2, tensor_parallel=2)
+    assert refused.value.setting == "tensor_parallel"
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "words"),
+    [
+        ("jamba", JAMBA, "does not go on from its states"),
+        ("xlstm", {"num_heads": 2}, "does not run with the cache of the torch backend"),
+        ("rwkv", {}, "keeps nothing of the tokens"),
+        ("llama4_text", HEADS, "has layers of chunked_attention, whose masks the torch backend does not know"),
+    ],
+)
+def test_other_families_are_refused_by_name(tmp_path: Path, family: str, changes: dict[str, Any], words: str) -> None:
+    write_tiny_folder(family, tmp_path, {"num_hidden_layers": 2, **changes})
+    with pytest.raises(ModelLoadError, match=rf"\({family}\) .*{words}.*: choose "):
+        opened(tmp_path)

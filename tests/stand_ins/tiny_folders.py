@@ -1,0 +1,81 @@
+"""Tiny models of random weights in folders of Hugging Face layout: recurrent, hybrid, and with experts. Needs torch."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from backends.trial.tiny_llama import tiny_tokenizer
+
+_SIZES = {
+    "vocab_size": 264,
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "max_position_embeddings": 512,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": None,
+}
+_ATTENTION = {"intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+_DELTA = {  # a gated delta net in three of four layers
+    "linear_num_value_heads": 4,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"],
+}
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+_SHARED_EXPERT = {"shared_expert_intermediate_size": 32}
+_MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 16, "mamba_n_groups": 2, "mamba_chunk_size": 16}
+_CONV = {"layer_types": ["conv", "conv", "full_attention", "conv"], "block_auto_adjust_ff_dim": False}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "mamba2": {"num_heads": 4, "head_dim": 32, "state_size": 16, "n_groups": 2, "chunk_size": 16},
+    "lfm2": {**_ATTENTION, **_CONV},
+    "granitemoehybrid": {
+        **_ATTENTION,
+        **_MAMBA,
+        "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "shared_intermediate_size": 48,
+    },
+    "qwen3_next": {**_ATTENTION, **_DELTA, **_EXPERTS, **_SHARED_EXPERT},
+    "qwen3_5_text": {**_ATTENTION, **_DELTA},
+    "falcon_h1": {**_ATTENTION, **_MAMBA, "mamba_d_ssm": 128},
+    "lfm2_moe": {**_ATTENTION, **_EXPERTS, "layer_types": _CONV["layer_types"], "num_dense_layers": 1},
+    "nemotron_h": {
+        **_ATTENTION,
+        "layers_block_type": ["linear_attention", "mlp", "full_attention", "moe"],
+        "mamba_num_heads": 4,
+        "mamba_head_dim": 32,
+        "ssm_state_size": 16,
+        "n_groups": 2,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "moe_shared_expert_intermediate_size": 32,
+    },
+    "bamba": {**_ATTENTION, **_MAMBA, "attn_layer_indices": [2]},
+    "olmo_hybrid": {**_ATTENTION, **_DELTA},
+    "qwen3_moe": {**_ATTENTION, **_EXPERTS},
+}
+
+
+def write_tiny_folder(family: str, folder: Path, changes: Mapping[str, Any] | None = None) -> None:
+    """Write a model of transformers' `family`, whose logits have a spread of about 5.
+
+    `changes`: of its configuration; None: those of `FAMILIES`.
+    """
+    import torch
+    import transformers
+
+    torch.manual_seed(3)
+    config = transformers.AutoConfig.for_model(
+        family, **{**_SIZES, **(FAMILIES[family] if changes is None else changes)}
+    )
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    for weight in model.parameters():
+        if weight.dim() > 1:
+            torch.nn.init.normal_(weight, std=2.0 * weight.shape[-1] ** -0.5)
+    model.save_pretrained(folder)
+    (folder / "tokenizer.json").write_text(json.dumps(tiny_tokenizer()))
