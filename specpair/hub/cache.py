@@ -2,7 +2,7 @@
 
 A repository's folder holds the contents by their hash (blobs/HASH), names that link to them (snapshots/COMMIT/NAME),
 and the commit of the newest listing (refs/main). Ours beside them: specpair/COMMIT.json, the listing with all sizes, so
-that a file can be trusted without the hub; and blobs/HASH.part, a file that is being fetched.
+that a file can be trusted without the hub; and blobs/HASH.part, a file that is being fetched, or was interrupted.
 """
 
 import json
@@ -121,27 +121,34 @@ class RepositoryCache:
             found = (HubFile(name, path.stat().st_size, path.resolve().name) for name, path in files if _named(path))
             return Listing(self._repository, commit, tuple(found), complete=False)
 
-    def keep(self, listing: Listing) -> None:
-        """Make a listing the newest one."""
+    def listings(self) -> Iterator[Listing]:
+        """The listings that were kept, those of models that were begun included; damaged records are left out."""
+        for path in sorted((self.folder / "specpair").glob("*.json")):
+            with suppress(ValueError, TypeError, HubError):
+                kept = json.loads(path.read_bytes())
+                yield Listing(self._repository, path.stem, tuple(HubFile(*each) for each in kept))
+
+    def begin(self, listing: Listing) -> None:
+        """Keep a listing, by which what is begun has a name."""
         kept = [(file.path, file.size, file.blob) for file in listing.files]
-        for path, content in (
-            (self.folder / "specpair" / f"{listing.commit}.json", json.dumps(kept)),
-            (self.folder / "refs" / "main", listing.commit),
-        ):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as new:
-                new.write(content.encode())
+        _write(self.folder / "specpair" / f"{listing.commit}.json", json.dumps(kept))
+
+    def keep(self, listing: Listing) -> None:
+        """Keep a listing, and make it the newest one."""
+        self.begin(listing)
+        _write(self.folder / "refs" / "main", listing.commit)
 
     def remove(self, path: Path) -> int:
-        """Remove a file by the name `path`, its content, and what was fetched of it. Returns how many bytes were freed.
+        """Remove a part, or a file by the name `path` with its content. Returns how many bytes were freed.
 
         A content that another name of the repository links to stays.
         """
         content = path.resolve()
+        own = 0 if path.is_symlink() else path.stat().st_size
         path.unlink()
         others = (each for each in (self.folder / "snapshots").rglob("*") if each.is_symlink())
         if any(each.resolve() == content for each in others) or not content.is_file():
-            return 0
+            return own
         freed = content.stat().st_size
         content.unlink()
         return freed
@@ -166,6 +173,12 @@ def repositories_in(cache: Path) -> list[str]:
     """The names of the repositories that a cache has a folder of."""
     found = (each.name.removeprefix(_PREFIX) for each in cache.glob(f"{_PREFIX}*--*") if each.is_dir())
     return sorted(name.replace("--", "/", 1) for name in found)
+
+
+def _write(path: Path, content: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as new:
+        new.write(content.encode())
 
 
 def _size(path: Path) -> int | None:

@@ -81,6 +81,7 @@ def fetch_model(
         if missing:
             check_disk(missing, listing, cached)
             check(listing, files)
+            cached.begin(listing)
         _fetch(files, missing, listing, cached, hub, progress)
     except OSError as error:
         raise HubError(f"{name}: the cache cannot be used: {error}") from error
@@ -161,6 +162,14 @@ class _File:
     def _complete(self, part: Path) -> str:
         """Let a part grow to the whole file. Returns its SHA-256. Tries again as long as new bytes come."""
         part.touch()
+        try:
+            return self._grown(part)
+        except HubError:
+            if not part.stat().st_size:
+                part.unlink()  # nothing is begun
+            raise
+
+    def _grown(self, part: Path) -> str:
         with open(part, "r+b") as grown:
             if grown.seek(0, os.SEEK_END) > self.file.size:
                 grown.truncate(0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from specpair.command_line import interruptible
 from specpair.command_line.parser import OneOf, Parser, Switch
 from specpair.counted import sized
 from specpair.engines.room import Room
@@ -20,7 +21,7 @@ from specpair.hub.repository import Hub
 from specpair.model_commands import showing
 from specpair.model_commands.bar import Bar
 from specpair.model_commands.described import Described
-from specpair.model_commands.finding import Cached, described, in_cache
+from specpair.model_commands.finding import Begun, Cached, begun, described, in_cache
 from specpair.model_commands.memory import Load, shortage
 from specpair.model_commands.pairing import judge
 from specpair.model_commands.printing import print_facts, print_json, print_table
@@ -114,15 +115,14 @@ class _Command:
 
     def do_list(self) -> int:
         models, served = [*in_cache(self.hub)], self.running()
-        found = [_listed(each, served) for each in models]
+        found = [_listed(each, served) for each in models] + [_of_begun(each) for each in begun(self.hub)]
         if self.as_json:
             print_json(found)
         elif found:
             heads = ["name", "size", "type", "kind", "ids"]
             rows = [[*heads, f"drafts for {served.name}"] if served else heads]
             for each in found:
-                kind = "damaged" if each["architecture"] is None else f"{each['architecture']}, {each['layers']}"
-                row = [each["name"], sized(each["bytes"]), each["quantization"] or "?", kind, f"{each['ids'] or 0:,}"]
+                row = [each["name"], sized(each["bytes"]), each["quantization"] or "?", _kind(each), _ids(each["ids"])]
                 rows.append([*row, "yes" if each["drafts"] else "no"] if served else row)
             print_table(rows)
         else:
@@ -139,21 +139,26 @@ class _Command:
                 said = f"{short}fetched all the same, as another machine or another time may have more"
                 print(f"{self.program}: {one_line(said)}", file=sys.stderr)
 
-        with Bar(str(name)) as bar:
-            folder = True if self.safetensors else None
-            path = fetch_model(name, self.hub, bar, check=check, refresh=True, folder=folder)
-        print(path)
+        bar, folder = Bar(str(name), self.program), True if self.safetensors else None
+
+        def fetch() -> Path:
+            with bar:
+                return fetch_model(name, self.hub, bar, check=check, refresh=True, folder=folder)
+
+        print(interruptible.run(fetch, bar.interrupted))
         return 0
 
     def do_remove(self, text: str) -> int:
         name = parse_name(text)
-        here = [each for each in in_cache(self.hub) if each.name.repository == name.repository]
+        models: list[Cached | Begun] = [*in_cache(self.hub), *begun(self.hub)]
+        here = [each for each in models if each.name.repository == name.repository]
         found = [each for each in here if (each.name.tag or "").lower() == (name.tag or "").lower()]
         cached = self.hub.cached(name.repository)
         if name.tag is None and cached.folder.is_dir():
             freed = cached.remove_all()
         elif found:
-            freed = sum(cached.remove(path) for each in found for path in each.paths)
+            paths = dict.fromkeys(path for each in found for path in each.paths)
+            freed = sum(cached.remove(path) for path in paths)
         else:
             there = ", ".join(str(each.name) for each in here) or "nothing of that repository"
             raise HubError(f"{name} is not in the cache: it has {there}")
@@ -245,6 +250,22 @@ def _listed(cached: Cached, served: Running | None) -> dict[str, Any]:
     except BadHead:
         return known | dict.fromkeys(("quantization", "architecture", "layers", "ids", "drafts"))
     return known | {"drafts": None if served is None else _pairs(cached, model, served)}
+
+
+def _of_begun(found: Begun) -> dict[str, Any]:
+    """A model that is not in the cache whole, for programs."""
+    known: dict[str, Any] = {"name": str(found.name), "bytes": found.here, "whole_bytes": found.size}
+    return known | dict.fromkeys(("path", "quantization", "architecture", "layers", "ids", "drafts"))
+
+
+def _kind(listed: dict[str, Any]) -> str:
+    if "whole_bytes" in listed:
+        return f"begun, of {sized(listed['whole_bytes'])}: pull goes on with it"
+    return "damaged" if listed["architecture"] is None else f"{listed['architecture']}, {listed['layers']}"
+
+
+def _ids(count: int | None) -> str:
+    return "-" if count is None else f"{count:,}"
 
 
 def _pairs(cached: Cached, model: Described, served: Running) -> bool:

@@ -1,6 +1,7 @@
 """Finds the models that a command names: files and folders on this machine, models in the cache, those on the hub."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -43,6 +44,30 @@ class Cached(NamedTuple):
         return _of_folder(str(self.name), self.path) if self.is_folder else _of_files(str(self.name), self.paths)
 
 
+class Begun(NamedTuple):
+    """A model of which a part is in the cache. `here`, `size`: bytes that are there, and of the whole model."""
+
+    name: ModelName
+    paths: tuple[Path, ...]  # what is there of its files
+    here: int
+    size: int
+
+
+def begun(hub: Hub) -> Iterator[Begun]:
+    """The models that were begun to be fetched, and are not whole."""
+    for repository in hub.repositories():
+        cached = hub.cached(repository)
+        for listing in cached.listings():
+            for tag, files in _models(listing):
+                parts = [part for file in files if (part := cached.part(file)).exists()]
+                if parts:
+                    whole = [file for file in files if cached.has(listing, file)]
+                    paths = (*parts, *(cached.path(listing, file) for file in whole))
+                    sizes = [path.stat().st_size for path in paths]
+                    name = ModelName(repository, tag)
+                    yield Begun(name, paths, sum(sizes), sum(file.size for file in files))
+
+
 def in_cache(hub: Hub) -> Iterator[Cached]:
     """The models that are in the cache whole, by repository."""
     for repository in hub.repositories():
@@ -58,18 +83,22 @@ def _whole(cached: RepositoryCache, known: Listing) -> Iterator[Cached]:
         known.repository, known.commit, tuple(file for file in known.files if cached.has(known, file)), complete=False
     )
 
-    def found(tag: str | None, files: Sequence[HubFile]) -> Cached:
-        paths = tuple(cached.path(here, file) for file in files)
-        return Cached(ModelName(known.repository, tag), paths, sum(file.size for file in files))
+    for tag, files in _models(here):
+        # Of a folder that another tool has fetched in part, it is not known what is missing: not the tokenizer.
+        if tag or known.complete or "tokenizer.json" in here.paths:
+            paths = tuple(cached.path(here, file) for file in files)
+            yield Cached(ModelName(known.repository, tag), paths, sum(file.size for file in files))
 
-    for first in models_among(here.paths):
-        try:
-            yield found(tag_of(first), here.chosen(with_its_parts(first, here.paths)))
-        except NoMatch:  # a part is missing
-            continue
-    folder = choose_folder(ModelName(known.repository), known.paths)
-    if folder and {*folder, "tokenizer.json"} & set(known.paths) <= set(here.paths):
-        yield found(None, here.chosen(folder))
+
+def _models(listing: Listing) -> Iterator[tuple[str | None, list[HubFile]]]:
+    """Tags and files of the models that a listing has all files of; the folder of safetensors has no tag."""
+    for first in models_among(listing.paths):
+        with suppress(NoMatch):  # a part is missing
+            yield tag_of(first), listing.chosen(with_its_parts(first, listing.paths))
+    with suppress(NoMatch):
+        folder = choose_folder(ModelName(listing.repository), listing.paths)
+        if folder:
+            yield None, listing.chosen(folder)
 
 
 def described(text: str, hub: Hub) -> Described:

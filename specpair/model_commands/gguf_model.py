@@ -23,6 +23,8 @@ _STATES = ("ssm.conv_kernel", "shortconv.l_cache", "wkv.head_size")  # what a la
 _NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = range(1, 7)  # types of tokens in GGUF files
 _KINDS = {_CONTROL: Kind.CONTROL, _UNKNOWN: Kind.CONTROL, _UNUSED: Kind.UNUSED}
 _USUAL = {"llama": (1, 2), "gpt2": (11, 11)}  # begin and end ids that llama.cpp takes where the file states none
+# Splits of texts with which llama.cpp puts a begin token before a text where the file does not say.
+_BEGINNING = {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken"}
 _AS_READ = "surrogateescape"  # how a head's texts were decoded
 
 
@@ -122,8 +124,14 @@ class GgufModel(Described):
             if_control(begin, kinds),
             if_control(end, kinds),
             frozenset(stated | token_names.ends(ids)),
-            self.head.get("tokenizer.ggml.add_bos_token"),
+            self._adds_begin(scheme),
         )
+
+    def _adds_begin(self, scheme: str) -> bool:
+        """Whether the begin token is put before a text: as the file states it, else as llama.cpp has it."""
+        stated = self.head.get("tokenizer.ggml.add_bos_token")
+        usual = scheme == "llama" or self.head.get("tokenizer.ggml.pre") in _BEGINNING
+        return usual if stated is None else bool(stated)
 
     def _id(self, name: str, usual: int | None = None) -> int | None:
         stated = self.head.get(f"tokenizer.ggml.{name}_token_id")

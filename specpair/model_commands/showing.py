@@ -39,12 +39,13 @@ def facts(model: Described) -> dict[str, Any]:
 def rows(model: Described) -> list[tuple[str, str]]:
     """The same for people."""
     known = f"{model.context:,} tokens, as trained" if model.context else "not stated"
+    text = min(model.context or TEXT, TEXT)
     return [
         ("model", model.name),
         ("architecture", f"{model.architecture}: {model.kind}"),
         ("speculation", speculation(model.layers)),
         ("weights", weights(model)),
-        ("context", f"{known}; a text of {TEXT:,} takes {sized(TEXT * model.kv_numbers * F16)} of KV cache in f16"),
+        ("context", f"{known}; a text of {text:,} takes {sized(text * model.kv_numbers * F16)} of KV cache in f16"),
         *_vocabulary_rows(model.vocabulary),
         *_template_rows(model),
     ]
@@ -52,7 +53,9 @@ def rows(model: Described) -> list[tuple[str, str]]:
 
 def weights(model: Described) -> str:
     """Parameters, type and size of the weights."""
-    return f"{model.parameters / 1e9:.2f}B parameters in {model.quantization}, {sized(model.weight_bytes)}"
+    count = model.parameters
+    told = f"{count / 1e9:.2f}B" if count >= 1e9 else f"{count / 1e6:.{0 if count >= 1e7 else 1}f}M"
+    return f"{told} parameters in {model.quantization}, {sized(model.weight_bytes)}"
 
 
 def needs(model: Described) -> str:
@@ -97,9 +100,9 @@ def _vocabulary_rows(tokens: ListedTokens | None) -> list[tuple[str, str]]:
     before = {
         True: "put before each prompt",
         False: "not put before prompts",
-        None: "before prompts as the tokenizer has it: the files do not say",
-    }[tokens.adds_begin]
-    begin = "none" if tokens.begin is None else f"{tokens.spelled([tokens.begin])}, {before}"
+        None: "before prompts as the tokenizer has it",
+    }
+    begin = "none" if tokens.begin is None else f"{tokens.spelled([tokens.begin])}, {before[tokens.adds_begin]}"
     ends = "none is known" if not tokens.ends else tokens.spelled(tokens.ends)
     written = "" if tokens.end is None or len(tokens.ends) == 1 else f"; templates write {tokens.end}"
     return [

@@ -46,6 +46,7 @@ def _read(folder: Path, *added: Token, name: str = "model", **stated: Any) -> Ll
     assert listed is not None and (listed.pieces, listed.kinds) == (read.pieces, read.kinds)
     assert (listed.begin, listed.end, listed.ends) == (read.begin, read.end, read.ends)
     assert listed.ordinary == read.fingerprint.ordinary
+    assert listed.begin is None or listed.adds_begin == (read.encode("a")[0] == read.begin)
     return read
 
 

@@ -10,7 +10,7 @@ from backends.trial.tiny_gguf import write_tiny_gguf
 from backends.trial.tiny_llama import TinyModel
 from specpair.engines.room import Room
 from specpair.hub.catalogue import read_catalogue
-from specpair.hub.repository import Hub
+from specpair.hub.repository import PAUSES, Hub
 from specpair.model_commands import command
 from tests.stand_ins.hub import HubStandIn, serving
 
@@ -97,7 +97,7 @@ def test_a_file_is_shown(run: Run, files: dict[str, Path]) -> None:
     assert rows["architecture"].strip() == "llama: dense" and "512 tokens, as trained" in rows["context"]
     assert rows["chat template"].strip() == "default, which is used; with --chat-template NAME also tool_use"
     assert "264 ids (gpt2), hash of the text tokens " in rows["vocabulary"]
-    assert rows["begin token"].strip().startswith("0 <|begin|>, before prompts as the tokenizer has it")
+    assert rows["begin token"].strip().startswith("0 <|begin|>, put before each prompt")
     assert rows["end tokens"].strip() == "1 <|end|>" and rows["thoughts"].strip() == "between <think> and </think>"
     assert rows["tool calls"].strip() == "hermes: as the template shows"
     assert "none: give one with --chat-template FILE" in run("show", "u/small")[1]
@@ -221,3 +221,33 @@ def test_facts_are_told_to_programs(run: Run, files: dict[str, Path]) -> None:
     assert checked["pairs"] and checked["share"] < 1 and checked["draft"]["model"] == "u/small:Q8_0"
     [suggested] = json.loads(run("suggest", str(files["large"]), "--json")[1])
     assert suggested["where"] == "in the cache"
+
+
+def test_a_pull_that_was_cut_off_is_listed_and_goes_on_or_is_removed(
+    run: Run, stand_in: HubStandIn, files: dict[str, Path]
+) -> None:
+    size = files["small"].stat().st_size
+    stand_in.cuts = [100_000] + [0] * (len(PAUSES) + 1)
+    assert "was cut off" in run("pull", "u/small")[2]
+    [line] = run("list")[1].splitlines()[1:]
+    assert line.split()[:3] == ["u/small:Q8_0", "0.1", "MB"] and "begun, of 0.3 MB: pull goes on with it" in line
+    [listed] = json.loads(run("list", "--json")[1])
+    assert (listed["bytes"], listed["whole_bytes"], listed["path"]) == (100_000, size, None)
+    assert run("pull", "u/small")[0] == 0 and stand_in.sent[files["small"].name] == size
+    assert "begun" not in run("list")[1]
+    run("remove", "u/small")
+    stand_in.cuts = [100_000] + [0] * (len(PAUSES) + 1)
+    run("pull", "u/small")
+    assert run("remove", "u/small:Q8_0")[2] == "u/small:Q8_0 is removed: 0.1 MB are free\n" and run("list")[1] == ""
+
+
+def test_what_is_refused_leaves_nothing_begun(run: Run, stand_in: HubStandIn) -> None:
+    stand_in.gated.add("u/small")
+    assert "u/small/small-Q8_0.gguf is gated: accept its terms at" in run("pull", "u/small")[2]
+    assert run("list")[1] == ""
+
+
+def test_damage_is_told_in_a_line(run: Run, stand_in: HubStandIn) -> None:
+    stand_in.damage = 1
+    status, _, err = run("pull", "u/small")
+    assert status == 0 and err.startswith("verifier: u/small/small-Q8_0.gguf came damaged: ") and err.count("\n") == 1
