@@ -113,14 +113,7 @@ class DraftModel:
             if known is not None:
                 _log.info("%s drafts for %s: it is in the cache, and known to pair", known.name, one_line(info.name))
             return known or Path(self.path)
-        with self.progress(f"{self.hf} from the hub") as report:
-            return file_of(
-                self.hf,
-                self.backend,
-                lambda done, total: report(done / max(total, 1)),
-                self.engine,
-                f"drafter models pull {self.hf}",
-            )
+        return named_file(self.hf, self.backend, self.engine, self.progress)
 
     def _drafting(
         self,
@@ -247,6 +240,14 @@ def _fetching(
             return Drafting(name, info, vocabulary, drafters(vocabulary), drafting, looks_up)
 
         yield drafting
+
+
+def named_file(name: str, backend: str, engine: LoadOptions, progress: ProgressReport = silent) -> Path:
+    """The file or folder of the model `name`, fetched unless it is in the cache. Raises ModelLoadError."""
+    with progress(f"{name} from the hub") as report:
+        return file_of(
+            name, backend, lambda done, total: report(done / max(total, 1)), engine, f"drafter models pull {name}"
+        )
 
 
 def load_model(

@@ -8,17 +8,20 @@ from drafter_client.cli.settings import parsed, print_if_asked
 from drafter_client.options import Mode, Options
 from drafter_client.program_options import ENGINE, NGRAM, ProgramOptions, engines, is_plugged_drafter
 from specpair.command_line.options.flags import add_options
+from specpair.command_line.options.reading import flag_reader
 from specpair.command_line.parser import OneOf, Parser, Switch, flag
 from specpair.engines.errors import ModelLoadError
 from specpair.http_service.keys.stored_key import complaint
 from specpair.http_service.options.service_options import ACCESS, SERVICE
+from specpair.hub.options import HubOptions
+from specpair.options.option import options_of
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.sampling.grammar import given_grammars
 
 _OF_A_MODEL = ("draft_model", "draft_hf", *ENGINE, "translate")
 COMMANDS = ("chat", "serve", "solo", "compare", "report", "models", "key")
 SOLO = ("target", "draft", "server")  # the models that 'drafter solo' can run
-_HERE, _THERE = ("model", "backend", *ENGINE), ("verifier", "api_key", "patience")
+_HERE, _THERE = ("model", "hf", "backend", *ENGINE), ("verifier", "api_key", "patience")
 _OF_DRAFTING = (*_OF_A_MODEL, "lookup", "backend", "branches", "lockstep")
 _OF_MANY = ("concurrency", "output")
 _PREDICTION = ("prediction", "prediction_file")
@@ -260,8 +263,11 @@ def solo_options(arguments: Sequence[str]) -> argparse.Namespace:
     there = options.which == "server"
     where = "the model runs on the verifier" if there else "the model runs here, 'solo server' asks a verifier"
     _refuse(parser, options, _HERE if there else _THERE, f"with 'solo {options.which}' {where}")
-    if options.model is not None and options.which == "draft":
-        parser.error("--model: 'solo draft' is the shipped draft model, leave one of the two out")
+    if options.model is not None and options.hf is not None:
+        parser.error(f"--hf: --model names a model, too{_LEAVE}")
+    for name in ("model", "hf"):
+        if getattr(options, name) is not None and options.which == "draft":
+            parser.error(f"{flag(name)}: 'solo draft' is the shipped draft model{_LEAVE}")
     _check_grammar(parser, options)
     print_if_asked(parser, options)
     return options
@@ -275,7 +281,7 @@ def solo_parser() -> Parser:
         description="Run one model alone, token by token, with the time of each token.",
         examples=(
             'drafter solo --prompt "import os" --max-tokens 20',
-            'drafter solo --model llama-1b.gguf --threads 4 --prompt "import os"',
+            'drafter solo -hf Qwen/Qwen3-0.6B-GGUF --threads 4 --prompt "import os"',
             'drafter solo server --verifier http://bigbox:8000 --prompt "import os"',
         ),
     )
@@ -289,6 +295,9 @@ def solo_parser() -> Parser:
         help="target, draft: the shipped model, on this machine; server: the verifier's target (default: %(default)s)",
     )
     model.add_argument("--model", type=flags.path, metavar="PATH", help="another model, on this machine")
+    named = options_of(HubOptions)["hf"]  # here of one run, as --model is
+    spelled, about = [flag(named.setting), named.about.short], named.about
+    model.add_argument(*spelled, type=flag_reader(named), metavar=about.placeholder, help=about.words)
     flags.text_flags(parser)
     flags.lasting_flags(parser, "verifier")
     backend = {"words": "engine", "choices": engines(drafters=False)}

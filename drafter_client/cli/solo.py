@@ -21,7 +21,7 @@ from drafter_client.cli.shared_steps import (
 from drafter_client.conversation import chat_ids, conversation
 from drafter_client.display.progress import loading
 from drafter_client.display.readout import Readout
-from drafter_client.draft_sources import load_model
+from drafter_client.draft_sources import load_model, named_file
 from drafter_client.errors import BadPrompt
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import prompt_reader, to_all
@@ -50,8 +50,12 @@ def run_solo_command(options: argparse.Namespace) -> int:
             )
         with pair:
             return show(pair.generate(prompt_ids(pair, prompt, options.chat, options.system), chosen), readout)
-    path = options.model or _SHIPPED[options.which]
-    with closing(load_model(options.backend, engine_of(options), path, progress=loading)) as backend:
+    engine = engine_of(options)
+    if options.hf is not None:
+        path = named_file(options.hf, options.backend, engine, loading)
+    else:
+        path = options.model or _SHIPPED[options.which]
+    with closing(load_model(options.backend, engine, path, progress=loading)) as backend:
         if options.chat:
             messages = conversation(prompt, options.system)
             ids = chat_ids(backend.chat_template, backend.vocabulary, messages)

@@ -45,6 +45,7 @@ OF_ONE_RUN = {
         "print_config",
         "prompt",
         "prompt_file",
+        "hf",
         "system",
         "stop",
         "output",

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import draft_sources
@@ -11,6 +12,7 @@ from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.engines.load_options import LoadOptions
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Verifier, plain, serving
+from tests.stand_ins.hub import serving as hub_serving
 
 PROMPT = "def f(x):"
 TOY = ["solo", "--backend", "scripted", "--model", "1"]
@@ -119,3 +121,26 @@ def test_an_unreachable_verifier_is_reported_in_one_line(drafter: Command) -> No
     ran = drafter("solo", "server", "--verifier", "http://127.0.0.1:9", *TEXT)
     assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
     assert ran.err.startswith("drafter: no verifier answers at http://127.0.0.1:9")
+
+
+def test_a_model_is_named_on_the_hub(drafter: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with hub_serving({"u/pair": {"Small-F16.gguf": DEFAULT_DRAFT.read_bytes()}}) as stand_in:
+        monkeypatch.setattr(constants, "ENDPOINT", stand_in.address)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+        ran = drafter("solo", "-hf", "u/pair:f16", "--prompt", "def f(", "--max-tokens", "4", "--json")
+        assert ran.status == 0 and json.loads(ran.out)["model"] == "Small-F16"
+        ran = drafter("solo", "--hf", "u/pair:Q8_0", "--prompt", "x")
+        assert (ran.status, ran.err) == (1, "drafter: u/pair has no model Q8_0, but these: F16\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        (["--model", "a.gguf"], "--hf: --model names a model, too, leave one of the two out"),
+        (["draft"], "--hf: 'solo draft' is the shipped draft model, leave one of the two out"),
+        (["server"], "--hf: with 'solo server' the model runs on the verifier"),
+    ],
+)
+def test_a_second_model_beside_a_named_one_is_refused(drafter: Command, flags: list[str], error: str) -> None:
+    ran = drafter("solo", *flags, "--hf", "u/m", "--prompt", "x")
+    assert ran.status == 2 and error in ran.err
