@@ -1,15 +1,19 @@
 """The catalogue of draft models that are known to work: `catalogue.toml` here, and a file of the user's."""
 
+import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from os import environ
 from pathlib import Path
 
 from specpair.hub.errors import BadCatalogue
+from specpair.hub.names import parse_name
 
 FILE = Path(__file__).with_name("catalogue.toml")
 FURTHER = "SPECPAIR_CATALOGUE"  # the variable that names a file whose entries come before those that ship
+_HASH = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,19 @@ class CatalogueEntry:
     bytes: int
     licence: str
     agreement: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a value that is none of its field."""
+        parse_name(self.name)
+        for field in ("vocabulary", "licence", "agreement"):
+            if not isinstance(getattr(self, field), str):
+                raise ValueError(f"{field} is {getattr(self, field)!r}, and must be a text")
+        if self.vocabulary and not _HASH.fullmatch(self.vocabulary):
+            raise ValueError(f"vocabulary is {self.vocabulary!r}, and must be a SHA-256 in lower case, or empty")
+        if not all(isinstance(each, str) for each in self.targets):
+            raise ValueError(f"targets is {list(self.targets)!r}, and must be names")
+        if type(self.bytes) is not int or self.bytes < 1:
+            raise ValueError(f"bytes is {self.bytes!r}, and must be a whole number above 0")
 
     def drafts_for(self, target: str, vocabulary: str | None) -> bool:
         """Whether it is known to draft for a target of this name, whose text tokens have this hash; None: not known."""
@@ -37,10 +54,14 @@ def read_catalogue(path: Path = FILE) -> list[CatalogueEntry]:
         listed = tomllib.loads(path.read_text(encoding="utf-8")).get("drafter", ())
     except (OSError, ValueError) as error:
         raise BadCatalogue(f"{path} is no catalogue of draft models: {error}") from None
+    if not isinstance(listed, Sequence):
+        raise BadCatalogue(f"{path} is no catalogue of draft models: write [[drafter]] above each")
     for number, given in enumerate(listed, 1):
         try:
-            entries.append(CatalogueEntry(**given | {"targets": tuple(given["targets"])}))
-        except (KeyError, TypeError) as error:
+            entries.append(CatalogueEntry(**{**given, "targets": tuple(given["targets"])}))
+        except KeyError as error:
+            raise BadCatalogue(f"{path}: drafter {number}: it has no {error.args[0]}") from None
+        except (TypeError, ValueError) as error:
             raise BadCatalogue(f"{path}: drafter {number}: {error}") from None
     return entries
 
