@@ -61,7 +61,7 @@ def parser(program: str) -> Parser:
             f"{program} models check draft.gguf Qwen/Qwen2.5-7B-Instruct-GGUF:Q8_0",
         ),
     )
-    made.add_argument("action", choices=OneOf(tuple(TAKES)), help="what to do")
+    made.add_argument("action", nargs="?", choices=OneOf(tuple(TAKES)), help="what to do")
     made.add_argument("names", nargs="*", metavar="NAME", help="which models")
     made.add_argument(
         "--safetensors", action=Switch, help="pull: the folder of safetensors, also where there are GGUF files"
@@ -84,6 +84,8 @@ def run(
     `room`: the memory that a model would be loaded into; None: it is not known.
     `open_hub`: may raise MissingExtra.
     """
+    if options.action is None:
+        made.error(f"say what to do: {', '.join(TAKES)}")
     wanted, named, action = TAKES[options.action], options.names, options.action
     if len(named) != len(wanted) and (action != "suggest" or named):
         takes = " and ".join(wanted) or "no name"

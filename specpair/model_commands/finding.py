@@ -108,18 +108,15 @@ def described(text: str, hub: Hub) -> Described:
     Raises HubError, which says what `text` may be.
     """
     path = Path(text).expanduser()
-    if path.is_file():
-        parts = with_its_parts(path.name, sorted(each.name for each in path.parent.glob("*.gguf")))
-        return _of_files(path.stem, [path.parent / part for part in parts])
-    if path.is_dir():
-        return _of_folder(path.resolve().name, path)
+    if path.is_file() or path.is_dir():
+        return _at(path, path.stem if path.is_file() else path.resolve().name)
     try:
         name = parse_name(text)
     except BadName as error:
         raise NotFound(f"{text}: no such file or folder; {error}") from None
     found = find_model(name, hub) or find_model(name, hub, folder=True)
     if found is not None:
-        return next(each for each in in_cache(hub) if each.path == found).described()
+        return _at(found, str(name if found.is_dir() else ModelName(name.repository, tag_of(found.name))))
     listing = hub.listing(name.repository)
     return on_hub(name, hub, listing, chosen(name, listing, None))
 
@@ -138,6 +135,14 @@ def on_hub(name: ModelName, hub: Hub, listing: Listing, files: Sequence[HubFile]
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(hub.read(listing, file, 0, file.size))
         return FolderModel(str(name), Path(folder), tensors)
+
+
+def _at(path: Path, name: str) -> Described:
+    """The model in a folder, or in a file with the other parts of a split one."""
+    if path.is_dir():
+        return _of_folder(name, path)
+    parts = with_its_parts(path.name, sorted(each.name for each in path.parent.glob("*.gguf")))
+    return _of_files(name, [path.parent / part for part in parts])
 
 
 def _of_files(name: str, paths: Sequence[Path]) -> Described:

@@ -68,8 +68,8 @@ def speculation(layers: Layers) -> str:
     told = []
     if layers.recurrent:
         told.append(
-            "on llama.cpp only; after a rejection a copy of the state is put back, and what was accepted is read again:"
-            " both ends draft less where that does not pay"
+            "on llama_cpp and torch; after a rejection a copy of the state is put back, and what was accepted is read"
+            " again: both ends draft less where that does not pay"
         )
     else:
         told.append("rejected draft tokens are taken back at no cost")

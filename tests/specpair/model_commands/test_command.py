@@ -126,7 +126,7 @@ def test_the_catalogue_suggests_for_what_is_served(run: Run) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("check", "a"), ("list", "a"), ("pull",), ("lst",), ("pull", "u/a", "--json"), ("list", "--safetensors")],
+    [("check", "a"), ("list", "a"), ("pull",), ("lst",), (), ("pull", "u/a", "--json"), ("list", "--safetensors")],
 )
 def test_wrong_arguments_are_refused(run: Run, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
