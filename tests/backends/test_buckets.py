@@ -60,6 +60,17 @@ def test_uncompiled_launches_are_padded_to_the_widest_piece_only(batch: list[Ent
         assert launch.shape == (len(launch.pieces), max(len(piece.tokens) for piece in launch.pieces))
 
 
+@given(batches())
+def test_even_launches_hold_no_padding_and_are_as_few_as_that_allows(batch: list[Entry]) -> None:
+    launches = Buckets(SLOTS, BATCH, compiled=False, even=True).launches(batch)
+    assert all(
+        launch.shape == (len(launch.pieces), len(piece.tokens)) for launch in launches for piece in launch.pieces
+    )
+    firsts = [launch.shape[1] for launch in launches if launch.pieces[0].start == batch[launch.owners[0]].start]
+    shared = [width for width in firsts if width <= NARROW]
+    assert len(shared) == len(set(shared))
+
+
 def test_pass_of_drafts_is_one_launch() -> None:
     batch = [Entry(slot, 40, [1] * (1 + slot), 0) for slot in range(SLOTS)]
     assert len(Buckets(SLOTS, BATCH, compiled=True).launches(batch)) == 1

@@ -99,11 +99,13 @@ def test_batches_of_unequal_entries_equal_single_ones(three: Backend) -> None:
     texts = [some(chance, 20) for _ in range(3)]
     for slot, text in enumerate(texts):
         feed(three, slot, 0, text)
-    rows = three.extend([Entry(slot, 10 + 4 * slot, [7, 8, 9][: slot + 1], slot) for slot in (2, 0, 1)])
-    last = [each[-1].copy() for each in rows]
-    for row, slot in zip(last, (2, 0, 1), strict=True):
-        expected = straight(three, slot, texts[slot][: 10 + 4 * slot] + [7, 8, 9][: slot + 1])
-        assert np.abs(row - expected).max() < CLOSE
+    texts = [[*text[: 10 + 4 * slot], *[7, 8, 9][: slot + 1]] for slot, text in enumerate(texts)]
+    rows = three.extend([Entry(slot, 10 + 4 * slot, texts[slot][10 + 4 * slot :], slot) for slot in (2, 0, 1)])
+    last = {slot: each[-1].copy() for slot, each in zip((2, 0, 1), rows, strict=True)}
+    behind = [each[0].copy() for each in three.extend([Entry(slot, len(texts[slot]), [5], 0) for slot in range(3)])]
+    for slot, text in enumerate(texts):
+        assert np.abs(last[slot] - straight(three, slot, text)).max() < CLOSE
+        assert np.abs(behind[slot] - straight(three, slot, [*text, 5])).max() < CLOSE
 
 
 def test_what_is_read_again_is_told_and_does_not_grow(three: Backend) -> None:
