@@ -151,6 +151,10 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """With --engine, leave out the files that have no test of an engine: to import all takes long."""
     if config.getoption("--engine") is None or not collection_path.name.startswith("test_"):

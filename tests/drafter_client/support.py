@@ -48,7 +48,8 @@ WAYS = {
     "all": ALL,
 }
 EACH_WAY = pytest.mark.parametrize("mechanisms", WAYS.values(), ids=WAYS)
-SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])
+SAMPLING = {"greedy": GREEDY, "warm": WARM, "filtered": FILTERED}
+SAMPLINGS = pytest.mark.parametrize("sampling", SAMPLING.values(), ids=SAMPLING)
 
 
 @dataclass(frozen=True)

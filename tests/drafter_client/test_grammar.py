@@ -59,9 +59,11 @@ def options(grammar: dict[str, Any], temperature: float = 1.0, **more: Any) -> O
     return Options(max_tokens=200, seed=5, temperature=temperature, **grammar, **more)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("grammar", GRAMMARS.values(), ids=GRAMMARS)
-def test_the_text_is_the_same_in_every_mode(fused: Verifier, grammar: dict[str, Any], temperature: float) -> None:
+@pytest.mark.parametrize(
+    ("kind", "temperature"), [("schema", 0.0), ("schema", 1.0), ("regex", 1.0), ("choice", 0.0), ("lark", 1.0)]
+)
+def test_the_text_is_the_same_in_every_mode(fused: Verifier, kind: str, temperature: float) -> None:
+    grammar = GRAMMARS[kind]
     with Pair(fused.url, SOURCES["draft model"]) as pair:
         done = pair.generate("prompt", options(grammar, temperature, mode=Mode.TARGET)).read()
         assert done.stats.finish_reason == "stop" and done.stats.sources[TokenSource.FORCED] > 0

@@ -64,7 +64,7 @@ def test_greedy_text_equals_plain_decoding(
     flips: list[float] = []
     drafted = accepted = written = 0
     info = client.model()
-    for text in PROMPTS[::6] if (name, length) in QUICK else PROMPTS:
+    for text in PROMPTS[::12] if (name, length) in QUICK else PROMPTS:
         prompt = reference.encode(text)
         run = generate(client, make_drafter(name), prompt=prompt, info=info, max_tokens=MAX_TOKENS, **how(length))
         assert ends_where_it_should(reference, run.tokens, MAX_TOKENS)

@@ -31,7 +31,9 @@ from tests.drafter_client.support import (
     EACH_WAY,
     GREEDY,
     PROMPT,
-    SAMPLINGS,
+    SAMPLING,
+    WARM,
+    WAYS,
     Scenario,
     Verifier,
     begun,
@@ -54,11 +56,13 @@ def lane_of(client: VerifierClient) -> RemoteLane:
 pytestmark = pytest.mark.usefixtures("no_thread_is_left", "no_waiting")
 
 
-@SAMPLINGS
-@EACH_WAY
 @pytest.mark.parametrize(
-    ("length", "agreement"),
-    [(0, 1.0), *product([3, None], [0.0, 0.6, 1.0])],  # a length of 0 drafts nothing
+    ("sampling", "mechanisms", "length", "agreement"),
+    [
+        *product(SAMPLING.values(), WAYS.values(), [3, None], [0.6]),
+        *product(SAMPLING.values(), [ALL], [3, None], [0.0, 1.0]),
+        *product([WARM], WAYS.values(), [0], [1.0]),  # drafts nothing
+    ],
 )
 def test_text_equals_target_alone_under_all_mechanisms(
     client: VerifierClient,

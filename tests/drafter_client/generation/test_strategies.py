@@ -172,7 +172,7 @@ def test_missing_decisions_raise_bad_reply(client: VerifierClient, monkeypatch: 
         generate(client, toy_drafter(), 3, **options_for(Strategy.COUPLED, explain=True))
 
 
-@pytest.mark.parametrize("drafts", [1, 3])
+@pytest.mark.parametrize("drafts", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_probabilistic_text_is_a_sample_of_the_target(drafts: int) -> None:
     """A chi-square test of the second and third token of 300 texts by the whole pair."""
     script, ids = Script(seed=2, sharpness=2.0, support=3), range(3)

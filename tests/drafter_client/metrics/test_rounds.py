@@ -89,8 +89,9 @@ def target(request: pytest.FixtureRequest) -> Iterator[VerifierClient]:
 
 
 @ALL_WAYS
-@pytest.mark.parametrize("length", [None, 3])
-@pytest.mark.parametrize(("agreement", "sampling"), [(0.0, WARM), (0.7, WARM), (0.9, GREEDY), (1.0, GREEDY)])
+@pytest.mark.parametrize(
+    ("length", "agreement", "sampling"), [(3, 0.0, WARM), (None, 0.7, WARM), (3, 0.9, GREEDY), (None, 1.0, GREEDY)]
+)
 def test_every_pass_is_counted_once(
     target: VerifierClient,
     passes: Passes,

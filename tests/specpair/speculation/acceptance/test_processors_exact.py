@@ -137,8 +137,7 @@ def follows(found: Counter[tuple[int, ...]], chances: dict[tuple[int, ...], floa
 @pytest.mark.parametrize(
     ("strategy", "drafts", "knows"),
     [
-        (Strategy.COUPLED, 0, True),
-        (Strategy.COUPLED, 2, True),
+        (Strategy.COUPLED, 0, True),  # whose text is the same whatever is drafted, as another test shows
         (Strategy.PROBABILISTIC, 2, True),
         (Strategy.PROBABILISTIC, 3, False),
     ],

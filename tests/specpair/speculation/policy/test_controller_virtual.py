@@ -19,7 +19,7 @@ from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import plain
 from tests.specpair.speculation.policy.virtual_pair import Toy
 
-WORLDS, PARTS, QUICK = 2000, 20, 5  # the first parts are part of `make test`
+WORLDS, PARTS, QUICK = 2000, 20, 3  # the first parts are part of `make test`
 MOST_EVENTS = 20_000  # the busiest of these worlds needs a fifth of it
 
 
