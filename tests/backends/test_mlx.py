@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from backends.llama_cpp.vocabulary import read_gguf_vocabulary
-from backends.registry import load
+from backends.registry import load, room
 from models.export import export_hf
 from specpair.engines.backend import Backend, Entry
 from specpair.engines.errors import EngineFailure, ModelLoadError
@@ -381,3 +381,8 @@ def test_models_that_cannot_roll_back_or_batch_are_refused(tmp_path: Path, name:
     folder = random_folder(tmp_path / "refused", family, **changes)
     with pytest.raises(ModelLoadError, match=words):
         load("mlx", replace(OPTIONS, model=folder))
+
+
+def test_the_room_for_a_model_is_the_memory_of_the_machine() -> None:
+    rooms = {dtype: room("mlx", LoadOptions(dtype=dtype)) for dtype in (None, "float32", "bfloat16")}
+    assert {dtype: each and each.weight for dtype, each in rooms.items()} == {None: None, "float32": 4, "bfloat16": 2}

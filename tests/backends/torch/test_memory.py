@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from backends import registry
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
 from tests.models.conftest import TinyModel
@@ -164,3 +165,10 @@ def test_model_without_heads_is_left_to_the_load(tmp_path: Path) -> None:
     folder = TinyModel(tmp_path / "mamba").folder
     (folder / "config.json").write_text(json.dumps({"model_type": "mamba", "hidden_size": 8}), encoding="utf-8")
     check_fits(LoadOptions(folder, context_length=2), torch.float32, 1, 1)
+
+
+@pytest.mark.parametrize(("dtype", "width"), [(None, 4), ("bfloat16", 2)])
+def test_a_cpu_tells_the_room_for_a_model_before_it_is_there(dtype: str | None, width: int) -> None:
+    room = registry.room("torch", LoadOptions(device="cpu", dtype=dtype, tensor_parallel=2))
+    assert room is not None and room.free > 0 and (room.weight, room.cached) == (width, width)
+    assert registry.room("torch", LoadOptions(device=NEURON)) is None
