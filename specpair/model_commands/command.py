@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from specpair.command_line import interruptible
 from specpair.command_line.parser import OneOf, Parser, Switch
@@ -15,13 +15,15 @@ from specpair.extras import MissingExtra
 from specpair.hub.cache import HubFile, Listing
 from specpair.hub.catalogue import drafters_for
 from specpair.hub.download import fetch_model
-from specpair.hub.errors import BadHead, HubError
+from specpair.hub.errors import HubError
 from specpair.hub.names import parse_name
 from specpair.hub.repository import Hub
 from specpair.model_commands import showing
 from specpair.model_commands.bar import Bar
 from specpair.model_commands.described import Described
 from specpair.model_commands.finding import Begun, Cached, begun, described, in_cache
+from specpair.model_commands.listing import Running as Running
+from specpair.model_commands.listing import ids_told, kind_told, known_of, listed, of_begun
 from specpair.model_commands.memory import Load, shortage
 from specpair.model_commands.pairing import judge
 from specpair.model_commands.printing import print_facts, print_json, print_table
@@ -36,15 +38,6 @@ TAKES = {  # actions, with the names that they take
     "suggest": ("TARGET",),
 }
 _TELL = ("list", "show", "check", "suggest")  # actions that tell something, which --json tells to programs
-
-
-class Running(NamedTuple):
-    """What a running verifier serves. `vocabulary`: the hash of its text tokens.
-    `differs`: why the model in a file does not pair with it; None: it does."""
-
-    name: str
-    vocabulary: str
-    differs: Callable[[Path], str | None]
 
 
 def parser(program: str) -> Parser:
@@ -117,14 +110,20 @@ class _Command:
 
     def do_list(self) -> int:
         models, served = [*in_cache(self.hub)], self.running()
-        found = [_listed(each, served) for each in models] + [_of_begun(each) for each in begun(self.hub)]
+        found = [listed(each, served) for each in models] + [of_begun(each) for each in begun(self.hub)]
         if self.as_json:
             print_json(found)
         elif found:
             heads = ["name", "size", "type", "kind", "ids"]
             rows = [[*heads, f"drafts for {served.name}"] if served else heads]
             for each in found:
-                row = [each["name"], sized(each["bytes"]), each["quantization"] or "?", _kind(each), _ids(each["ids"])]
+                row = [
+                    each["name"],
+                    sized(each["bytes"]),
+                    each["quantization"] or "?",
+                    kind_told(each),
+                    ids_told(each["ids"]),
+                ]
                 rows.append([*row, "yes" if each["drafts"] else "no"] if served else row)
             print_table(rows)
         else:
@@ -226,7 +225,7 @@ class _Command:
     def _drafters(self, name: str, target: Described | None, served: Running | None) -> list[dict[str, Any]]:
         found = []
         for cached in in_cache(self.hub):
-            known = _known_of(cached, target, served)
+            known = known_of(cached, target, served)
             if known is not None:
                 found.append({"name": str(cached.name), "bytes": cached.size, "where": _IN_CACHE, "known": known})
         here = {str(each["name"]).lower() for each in found}
@@ -240,55 +239,6 @@ class _Command:
 
 
 _IN_CACHE, _ON_HUB = "in the cache", "on the hub"
-
-
-def _listed(cached: Cached, served: Running | None) -> dict[str, Any]:
-    """A model of the cache, for programs."""
-    known: dict[str, Any] = {"name": str(cached.name), "bytes": cached.size, "path": str(cached.path)}
-    try:
-        model = cached.described()
-        told = {"architecture": model.architecture, "layers": model.kind, "ids": model.ids}
-        known |= {"quantization": model.quantization, **told}
-    except BadHead:
-        return known | dict.fromkeys(("quantization", "architecture", "layers", "ids", "drafts"))
-    return known | {"drafts": None if served is None else _pairs(cached, model, served)}
-
-
-def _of_begun(found: Begun) -> dict[str, Any]:
-    """A model that is not in the cache whole, for programs."""
-    known: dict[str, Any] = {"name": str(found.name), "bytes": found.here, "whole_bytes": found.size}
-    return known | dict.fromkeys(("path", "quantization", "architecture", "layers", "ids", "drafts"))
-
-
-def _kind(listed: dict[str, Any]) -> str:
-    if "whole_bytes" in listed:
-        return f"begun, of {sized(listed['whole_bytes'])}: pull goes on with it"
-    return "damaged" if listed["architecture"] is None else f"{listed['architecture']}, {listed['layers']}"
-
-
-def _ids(count: int | None) -> str:
-    return "-" if count is None else f"{count:,}"
-
-
-def _pairs(cached: Cached, model: Described, served: Running) -> bool:
-    """Whether a model drafts for what a verifier serves: of a folder, by its tokens alone."""
-    if cached.is_folder:
-        return model.vocabulary is not None and model.vocabulary.ordinary == served.vocabulary
-    return served.differs(cached.path) is None
-
-
-def _known_of(cached: Cached, target: Described | None, served: Running | None) -> str | None:
-    """What is known of a model in the cache as a drafter; None: it does not pair, or is no smaller."""
-    try:
-        model = cached.described()
-        if target is None:
-            if served is None or cached.path.stem == served.name:  # a target does not draft for itself
-                return None
-            return "the same vocabulary" if _pairs(cached, model, served) else None
-        verdict = judge(model, target)
-    except BadHead:
-        return None
-    return f"reads {verdict.share:.2f} of the target's bytes" if verdict.pairs and verdict.share < 1 else None
 
 
 def _verdict(pairs: bool, share: float) -> str:

@@ -18,6 +18,9 @@ _QUANTIZATIONS |= {11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "
 _QUANTIZATIONS |= {18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S"}
 _QUANTIZATIONS |= {25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S", 29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M"}
 _QUANTIZATIONS |= {32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4_MOE"}
+# Numbers of ggml's types of tensors.
+_TYPES = {0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K"}
+_TYPES |= {13: "Q5_K", 14: "Q6_K", 20: "IQ4_NL", 23: "IQ4_XS", 30: "BF16", 39: "MXFP4"}
 _TEMPLATE = "tokenizer.chat_template"
 _STATES = ("ssm.conv_kernel", "shortconv.l_cache", "wkv.head_size")  # what a layer with a recurrent state states
 _NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = range(1, 7)  # types of tokens in GGUF files
@@ -42,8 +45,17 @@ class GgufModel(Described):
         self.name, self._parts = name, parts
         self.head = parts[0].head
         self.weight_bytes = sum(part.size - part.head.size for part in parts)
-        self.quantization = _QUANTIZATIONS.get(self.head.get("general.file_type"), "?")
+        self.quantization = _QUANTIZATIONS.get(self.head.get("general.file_type")) or self._most
         self.architecture = str(self.head.get("general.architecture") or "unknown")
+
+    @property
+    def _most(self) -> str:
+        """The type that most numbers have, for files that state none."""
+        counts: dict[int, int] = {}
+        for part in self._parts:
+            for tensor in part.head.tensors:
+                counts[tensor.kind] = counts.get(tensor.kind, 0) + math.prod(tensor.shape)
+        return _TYPES.get(max(counts, key=lambda kind: counts[kind], default=-1), "?")
 
     @property
     def parameters(self) -> int:
@@ -73,8 +85,10 @@ class GgufModel(Described):
         usual = int(self.head.stated("embedding_length") or 0) // max(1, most)
         width = sum(int(self.head.stated(f"attention.{part}_length") or usual) for part in ("key", "value"))
         cached = self.head.stated("attention.head_count_kv")
-        cached = sum(cached) if isinstance(cached, list) else layers * int(most if cached is None else cached)
-        return cached * width
+        if isinstance(cached, list):
+            return sum(cached) * width
+        attending = layers // max(1, int(self.head.stated("full_attention_interval") or 1))
+        return attending * int(most if cached is None else cached) * width
 
     @cached_property
     def layers(self) -> Layers:
