@@ -24,6 +24,7 @@ from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.node_selection import FLOOR, DraftStep, select_nodes
 from specpair.speculation.drafts.tree import Proposal, TreeNode
+from specpair.speculation.policy.draft_balance import SURE, DraftBalance
 from specpair.speculation.policy.draft_length import MAX_AUTO, DraftLength, DraftPlan, Prospects
 from specpair.speculation.policy.rejection_policy import NOT_SOON, RejectionPolicy
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule
@@ -89,13 +90,14 @@ class SpeculationController:
         self.mechanisms = mechanisms
         self._always_send = always_send
         self._limit, self._width, self._length = limit, width, DraftLength(length, max_drafts)
-        self._latencies = latencies
+        self._latencies, self._balance = latencies, DraftBalance(latencies)
         self._tree = self.text.tree
         self._timeline = VerifierTimeline(latencies, mechanisms.self_continue, len(self.known), next_in, now)
         self._timeline.news(len(self.known), now, forced)
         self.drafts_in_flight = self._timeline.drafts_in_flight  # the timeline's list, which nothing else changes
         self._step: DraftStep | None = None
-        self._answered: tuple[InFlightDraft, bool] | None = None  # the answered draft, and whether the model ran
+        # The answered draft, how many of its tokens were judged, and the seconds of the pass.
+        self._answered: tuple[InFlightDraft, int, float] | None = None
         self._sent_at, self._reported = now, len(self.known)
         self._unlearnt = False  # whether anything was committed since the last `reflect`
         self._cached_plan: tuple[float, DraftPlan | None] | None = None
@@ -162,9 +164,11 @@ class SpeculationController:
         if forward > 0.0:
             self._latencies.verified(judged + forced, forward)
             self._latencies.shared(judged, sessions)
+            if not judged:
+                self._balance.plain(forward)
             if waited:
                 self._latencies.queued(queue)
-        self._answered = (in_flight_draft, judged > 0) if len(in_flight_draft.draft) else None
+        self._answered = (in_flight_draft, judged, forward) if len(in_flight_draft.draft) else None
 
     def self_continued(self, forward: float, forced: int = 0) -> None:
         """Take in a self-continuation step of `forward` seconds, which read `forced` forced tokens before its own; the
@@ -172,6 +176,7 @@ class SpeculationController:
         self._cached_plan = None
         self._latencies.verified(forced, forward)
         self._latencies.shared(0)
+        self._balance.plain(forward)
 
     def committed(self, position: int, tokens: Sequence[int], finished: bool, now: float, forced: int = 0) -> list[int]:
         """Take in committed `tokens` from `position` on; return the new ones.
@@ -226,12 +231,15 @@ class SpeculationController:
             return None
         if not path:
             policy = policy._replace(next_in=NOT_SOON)
+            if self._must_be_sure:  # no draft is expected, so there is nothing to wait for
+                policy = policy._replace(self_continue=True)
         if not self.mechanisms.self_continue:
             policy = policy._replace(self_continue=None)
         in_flight_draft = InFlightDraft(
             Draft(len(self.known), tuple(node.drafted(self._always_send) for node in path)),
             now,
             policy,
+            idle=self._timeline.idle(now) if self.mechanisms.self_continue else 0.0,
         )
         self._cached_plan = None
         self._timeline.sent(in_flight_draft)
@@ -279,18 +287,26 @@ class SpeculationController:
         """Most draft tokens that the next request may carry."""
         return self._length.room(self._limit - len(self.known))
 
+    @property
+    def _must_be_sure(self) -> bool:
+        return self._balance.in_debt and self._length.fixed is None and not self._always_send
+
     def _update_prospects(self) -> None:
         chances = self.text.chances(ahead=MAX_AUTO + 1)
         self._length.update(self._latencies, chances, self.mechanisms, self.text.ready_share)
 
-    def _expect_next(self, in_flight_draft: InFlightDraft, judged: bool, now: float) -> None:
-        """Tell the timeline when the verifier expects the next draft.
+    def _expect_next(self, in_flight_draft: InFlightDraft, judged: int, forward: float, now: float) -> None:
+        """Tell the timeline when the verifier expects the next draft, and the balance what this one has brought.
 
         After a fully accepted draft that is at once; after a rejection it is the time stated in the request.
-        `judged`: whether the target model ran over any draft token of `in_flight_draft`.
+        `judged`: draft tokens of `in_flight_draft` that the target model ran over; 0: none.
+        `forward`: seconds of that pass.
         """
         draft = in_flight_draft.draft
-        if draft.accepted(self.known[draft.position : draft.end]) == len(draft):
+        accepted = draft.accepted(self.known[draft.position : draft.end])
+        if judged:
+            self._balance.judged(max(0, accepted - len(draft) + judged) + 1, forward + in_flight_draft.idle)
+        if accepted == len(draft):
             self._timeline.expects(0.0 if judged else None, now)
         elif judged:  # else the rejected draft was an earlier one, whose response set this
             self._timeline.expects(in_flight_draft.policy.next_in, now)
@@ -396,6 +412,8 @@ class SpeculationController:
         count = self._length.to_send(
             self._latencies, chances, plan.skip, drawn, forced=_forced(path), predicted=predicted
         )
+        if self._must_be_sure and count > plan.skip and chances[plan.skip + 1] < SURE * chances[plan.skip]:
+            count = plan.skip
         if self._length.fixed is None and self.drafts_in_flight:
             likely = chances[min(plan.skip, len(path))]
             if likely * self._latencies.link * self._prospects.rate < _WORTH:

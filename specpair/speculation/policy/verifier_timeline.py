@@ -24,6 +24,7 @@ class InFlightDraft:
     sent_at: float
     policy: RejectionPolicy = UNSAID  # what the request states
     stale: bool = False  # a token committed since differs from the draft
+    idle: float = 0.0  # how long the verifier will have waited when it arrives, with nothing else to do
 
 
 class PassStart(NamedTuple):
@@ -117,6 +118,12 @@ class VerifierTimeline:
         half, end = self._latencies.link / 2, self._end(now)
         free, _ = self._self_continued(end, now + half, now - half)
         return free <= now + half < self._step_starts(end, free)
+
+    def idle(self, now: float) -> float:
+        """Seconds that the verifier will have been idle when a draft sent now reaches it."""
+        if not self.waits(now):
+            return 0.0
+        return max(0.0, now + self._latencies.link / 2 - self._end(now).at)
 
     def _end(self, now: float) -> _PassEnd:
         """The verifier after all drafts in flight. An end more than half a round trip ago would be known."""
