@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from specpair.engines.backend import Entry
+from specpair.engines.timing_ids import timing_ids
 
 JOINED = (
     8  # tokens read again at the head of a pass; more are read in a pass of their own, behind which a point is taken
@@ -75,13 +76,23 @@ class RecurrentStates:
     """The texts and points of all slots of an engine."""
 
     def __init__(
-        self, states: SlotStates, slots: int, read: Callable[[Entry], object], widest: int, kept_states: int = 0
+        self,
+        states: SlotStates,
+        slots: int,
+        read: Callable[[Entry], object],
+        widest: int,
+        size: int,
+        kept_states: int = 0,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         """`read`: runs a pass over one entry, of at most `widest` tokens.
-        `kept_states`: how many tokens of the last pass the engine takes back by itself."""
+        `size`: ids of the vocabulary.
+        `kept_states`: how many tokens of the last pass the engine takes back by itself.
+        `clock`: returns seconds.
+        """
         self._states, self._read, self._widest, self._kept_states = states, read, widest, kept_states
         self._texts = [_Text() for _ in range(slots)]
-        self._tokens_of_a_pass = self._measured()
+        self._tokens_of_a_pass = self._measured(size, clock)
         self._spare: list[Any] = []  # states that are no longer needed: new memory takes seven times as long
 
     def prepared(self, entry: Entry) -> Entry:
@@ -164,14 +175,14 @@ class RecurrentStates:
             edges = [0, *(point.position for point in text.points)]
             self._drop([text.points.pop(min(range(POINTS), key=lambda at: edges[at + 2] - edges[at]))])
 
-    def _measured(self) -> float:
+    def _measured(self, size: int, clock: Callable[[], float]) -> float:
         """How many tokens take as long to read as a pass takes beside its tokens, by passes in the first slot."""
         wide = min(JOINED + 1, self._widest)
-        least = {1: inf, wide: inf}
+        least, ids = {1: inf, wide: inf}, timing_ids(size, wide)
         for width in [*least] * _TIMED:
-            began = perf_counter()
-            self._read(Entry(0, 0, [0] * width, width))
-            least[width] = min(least[width], perf_counter() - began)
+            began = clock()
+            self._read(Entry(0, 0, ids[:width], width))
+            least[width] = min(least[width], clock() - began)
             self._states.empty(0)
         token = (least[wide] - least[1]) / (wide - 1)
         return max(0.0, least[1] / token - 1) if token > 0 else inf

@@ -106,7 +106,12 @@ class LlamaBackend(Backend):
             if sizes:
                 states = LlamaStates(self._context)
                 self._states = RecurrentStates(
-                    states, self.slots, self._read, self.max_batch_tokens, states.kept_states
+                    states,
+                    self.slots,
+                    self._read,
+                    self.max_batch_tokens,
+                    self.vocabulary.size,
+                    states.kept_states,
                 )
             else:
                 self._probe_rollback()

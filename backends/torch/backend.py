@@ -117,7 +117,9 @@ class TorchBackend(Backend):
         self._states: RecurrentStates | None = None  # None: attention in every layer
         if shapes.states:
             check_continues(self, dtype, family)
-            self._states = RecurrentStates(self._cache, self.slots, self._read, self.max_batch_tokens)
+            self._states = RecurrentStates(
+                self._cache, self.slots, self._read, self.max_batch_tokens, self.vocabulary.size
+            )
         if compiler is not None:
             launches = [(*shape, span) for shape in self._buckets.shapes() for span in self._spans if shape[1] <= span]
             try:

@@ -289,7 +289,8 @@ class SpeculationController:
 
     @property
     def _must_be_sure(self) -> bool:
-        return self._balance.in_debt and self._length.fixed is None and not self._always_send
+        """Whether drafts have brought too little. Without self-continuation, the target alone is no alternative."""
+        return self.mechanisms.self_continue and self._balance.in_debt and self._length.fixed is None
 
     def _update_prospects(self) -> None:
         chances = self.text.chances(ahead=MAX_AUTO + 1)

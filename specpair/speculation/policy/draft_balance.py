@@ -49,7 +49,7 @@ class DraftBalance:
 
     @property
     def _step(self) -> float:
-        return self._plain.value or self._latencies.verify(0)
+        return self._plain.value or self._latencies.alone
 
     def _add(self, passes: float) -> None:
         self.passes = min(max(self.passes + passes, -_MOST), _MOST)

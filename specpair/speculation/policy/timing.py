@@ -79,6 +79,15 @@ class LatencyModel:
         return self._passes[drafts]
 
     @property
+    def alone(self) -> float:
+        """Seconds of a pass without draft tokens, where none was measured: as reported, if passes with some are slower.
+
+        What is measured of these alone says too little of it.
+        """
+        reported = self._reported.at(0)
+        return min(self.verify(0), reported) if reported else self.verify(0)
+
+    @property
     def is_shared(self) -> bool:
         """Whether other sessions usually share the verifier passes of this one."""
         return self._sessions.value >= _SHARED

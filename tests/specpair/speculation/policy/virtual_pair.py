@@ -8,7 +8,7 @@ from backends.scripted import ORDER, Script, ScriptedBackend
 from simulation.virtual_drafter import VirtualDrafter
 from simulation.virtual_time import Network, World
 from specpair.drafters.base import Drafter, Expansion
-from specpair.engines.backend import Logits
+from specpair.engines.backend import Entry, Logits
 from specpair.speculation.drafts.tree import Proposal
 from specpair.speculation.policy.experience import Estimates
 from specpair.speculation.policy.schedule import Mechanisms
@@ -90,19 +90,21 @@ def run(
     estimates: Estimates | None = None,
     prediction: Sequence[int] | None = None,
     curve: Callable[[int], float] | None = None,
+    takes: Callable[[Sequence[Entry]], float] | None = None,
 ) -> VirtualDrafter:
     """Run one drafter to the end of its text. All times are in seconds.
 
     `row`: time of a further branch of a draft step, as a share of the step. `uneven`: share by which a pass may be
     longer or shorter than its cost. `said`: time of passes that the verifier reports, as a multiple of their cost.
-    `curve`: time of a pass by its tokens, instead of `step` and `wider`.
+    `curve`: time of a pass by its tokens, instead of `step` and `wider`. `takes`: of a pass by its batch, instead of
+    what is reported.
     """
     passes = curve or (lambda tokens: step + wider * (tokens - 1))
     pass_times = [said * passes(tokens) for tokens in range(1, 18)]
     rng = random.Random(0)
 
     def cost(plan: BatchPlan) -> float:
-        return passes(plan.tokens) * rng.uniform(1.0 - uneven, 1.0 + uneven)
+        return (takes(plan.batch) if takes else passes(plan.tokens)) * rng.uniform(1.0 - uneven, 1.0 + uneven)
 
     world = World(Toy(script, slots=2), cost, pass_times=pass_times, check=True)
     pair = VirtualDrafter(
