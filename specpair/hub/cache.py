@@ -5,6 +5,7 @@ and the commit of the newest listing (refs/main). Ours beside them: specpair/COM
 that a file can be trusted without the hub; and blobs/HASH.part, a file that is being fetched, or was interrupted.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -13,17 +14,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from specpair.hub.errors import HubError
 from specpair.shared_files import lock, replacing
 
 _PREFIX = "models--"
 _HEXADECIMAL = re.compile(r"[0-9a-f]{8,64}")
+_BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file of a repository. `size`: bytes. `blob`: its hash, which is the SHA-256 of a large file."""
+    """A file of a repository. `size`: bytes. `blob`: its hash as the hub names it, see `hashing`."""
 
     path: str
     size: int
@@ -32,13 +35,14 @@ class HubFile:
     def __post_init__(self) -> None:
         """Raises HubError where the hub, or who wrote into the cache, names a place outside of the cache."""
         parts = self.path.split("/")
-        if "\\" in self.path or not all(parts) or {".", ".."} & set(parts) or not _HEXADECIMAL.fullmatch(self.blob):
+        if "\\" in self.path or not all(parts) or {".", ".."} & set(parts) or not _BLOB.fullmatch(self.blob):
             raise HubError(f"a listing names the file {self.path!r} with the hash {self.blob!r}: it is no listing")
 
-    @property
-    def sha256(self) -> str | None:
-        """The SHA-256 of its content; None: it is small, and the hub names another hash."""
-        return self.blob if len(self.blob) == 64 else None
+    def hashing(self) -> Any:
+        """What computes `blob` of its content: the SHA-256 of a large file, git's hash of a small one."""
+        if len(self.blob) == 40:
+            return hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)
+        return hashlib.sha256()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,4 +194,4 @@ def _size(path: Path) -> int | None:
 
 def _named(path: Path) -> bool:
     """Whether a file in a snapshot links to a content."""
-    return bool(_HEXADECIMAL.fullmatch(path.resolve().name))
+    return bool(_BLOB.fullmatch(path.resolve().name))

@@ -1,6 +1,5 @@
 """Fetches a model by name into the shared cache: goes on after an interruption, and keeps only what is whole."""
 
-import hashlib
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -143,16 +142,16 @@ class _File:
 
     def fetch(self) -> None:
         """Fetch the rest of the file, and give it its name. What is damaged is fetched once more. Raises HubError."""
-        part, right = self.cached.part(self.file), self.file.sha256
+        part, right = self.cached.part(self.file), self.file.blob
         for last in (False, True):
             got = self._complete(part)
             size = part.stat().st_size
-            if right in (None, got) and size == self.file.size:
+            if got == right and size == self.file.size:
                 os.replace(part, self.cached.blob(self.file))
                 return self.cached.name(self.listing, self.file)
             part.unlink()
             wrong = (
-                f"{self._what} came damaged: it has {size} bytes and the SHA-256 {got}, and the hub lists "
+                f"{self._what} came damaged: it has {size} bytes and the hash {got}, and the hub lists "
                 f"{self.file.size} and {right}"
             )
             if last:
@@ -160,7 +159,7 @@ class _File:
             _log.warning("%s; it is fetched again", wrong)
 
     def _complete(self, part: Path) -> str:
-        """Let a part grow to the whole file. Returns its SHA-256. Tries again as long as new bytes come."""
+        """Let a part grow to the whole file. Returns its hash. Tries again as long as new bytes come."""
         part.touch()
         try:
             return self._grown(part)
@@ -174,7 +173,7 @@ class _File:
             if grown.seek(0, os.SEEK_END) > self.file.size:
                 grown.truncate(0)
             grown.seek(0)
-            hashed = hashlib.sha256()
+            hashed = self.file.hashing()
             while piece := grown.read(_PIECE):
                 hashed.update(piece)
             pauses = iter(PAUSES)
@@ -182,7 +181,7 @@ class _File:
                 try:
                     with self.hub.ranges(self.listing, self.file, begin, self.file.size) as (at, pieces):
                         if at != begin:  # the hub sends no ranges
-                            hashed = hashlib.sha256()
+                            hashed = self.file.hashing()
                             grown.seek(0)
                             grown.truncate()
                         self._append(grown, hashed, pieces)
@@ -198,7 +197,8 @@ class _File:
                         raise
                     self.hub.wait(seconds)
             os.fsync(grown.fileno())
-        return hashed.hexdigest()
+        found: str = hashed.hexdigest()
+        return found
 
     def _append(self, grown: BinaryIO, hashed: Any, pieces: Iterator[bytes]) -> None:
         for piece in pieces:

@@ -40,6 +40,7 @@ class HubStandIn(ThreadingHTTPServer):
         self.sent: Counter[str] = Counter()  # bytes of each file's content
         self.cuts: list[int] = []  # after how many bytes of a large file the connection is cut, for the next ones
         self.damage = 0  # how many of the next large files have a wrong byte
+        self.wrong: set[str] = set()  # the paths of files that always have one
         self.refusals: list[tuple[int, dict[str, str]]] = []  # statuses and headers of the next answers
         self.gated: set[str] = set()
         self.ranges = True  # whether it sends ranges
@@ -107,8 +108,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _content(self, repository: str, path: str, about: Mapping[str, str] | None = None) -> None:
         hub, content = self.server, self.server.repositories[repository][path]
-        if _large(path) and hub.damage > 0:
-            hub.damage -= 1
+        if path in hub.wrong or (_large(path) and hub.damage > 0):
+            hub.damage = max(0, hub.damage - 1)
             content = content[:-1] + bytes([content[-1] ^ 1])
         status, headers, begin, end = 200, dict(about or {}), 0, len(content)
         asked = self.headers.get("Range")

@@ -171,7 +171,7 @@ def test_two_processes_fetch_a_file_once(stand_in: HubStandIn, hub: Hub, tmp_pat
 
 def test_a_damaged_file_is_fetched_again_once_and_then_given_up(stand_in: HubStandIn, hub: Hub, tmp_path: Path) -> None:
     stand_in.damage = 2
-    with pytest.raises(Damaged, match=r"Toy-Q4_K_M.gguf came damaged: it has 400000 bytes and the SHA-256 .*; twice"):
+    with pytest.raises(Damaged, match=r"Toy-Q4_K_M.gguf came damaged: it has 400000 bytes and the hash .*; twice"):
         fetch_model(TOY, hub)
     assert _left(tmp_path, "blobs/*") == _left(tmp_path, "snapshots/*/*") == _left(tmp_path, "refs/*") == []
     stand_in.damage = 1
@@ -209,6 +209,24 @@ def test_a_folder_of_safetensors_is_fetched_for_an_engine_that_reads_it(stand_in
         each: files[each] for each in ("config.json", "model.safetensors")
     }
     assert fetch_model(name, hub).name == "r-Q4_K_M.gguf" and find_model(name, hub, folder=True) == folder
+
+
+def test_a_folder_goes_on_where_it_was_cut_and_each_of_its_files_is_checked(
+    stand_in: HubStandIn, hub: Hub, tmp_path: Path
+) -> None:
+    weights = {f"model-0000{number}-of-00002.safetensors": MODEL[: 1000 * number] for number in (1, 2)}
+    stand_in.repositories["u/toy"] = {"config.json": b"{}", "tokenizer.json": b"[]", **weights}
+    stand_in.wrong = {"tokenizer.json"}
+    with pytest.raises(Damaged, match=r"u/toy/tokenizer.json came damaged: it has 2 bytes and the hash "):
+        fetch_model(TOY, hub, folder=True)
+    stand_in.wrong.clear()
+    stand_in.cuts = [1000, 500] + [0] * (len(PAUSES) + 1)
+    with pytest.raises(Unreachable):
+        fetch_model(TOY, hub, folder=True)
+    assert find_model(TOY, hub, folder=True) is None and len(_left(tmp_path, "blobs/*.part")) == 1
+    folder = fetch_model(TOY, hub, folder=True)
+    assert {each.name: each.read_bytes() for each in folder.iterdir()} == stand_in.repositories["u/toy"]
+    assert {path: stand_in.sent[path] for path in weights} == {path: len(weights[path]) for path in weights}
 
 
 def test_a_damaged_record_of_a_listing_is_read_as_none(stand_in: HubStandIn, hub: Hub, tmp_path: Path) -> None:

@@ -124,6 +124,17 @@ def test_the_catalogue_suggests_for_what_is_served(run: Run) -> None:
     assert run("suggest", serves=itself)[0] == 1
 
 
+def test_the_catalogue_suggests_for_a_file_by_its_tokens(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ordinary = json.loads(run("show", "u/large", "--json")[1])["vocabulary"]["ordinary"]
+    entry = {"name": "u/known:Q8_0", "vocabulary": ordinary, "licence": "MIT"}
+    lines = [f'{key} = "{value}"' for key, value in entry.items()]
+    (tmp_path / "own.toml").write_text("\n".join(["[[drafter]]", *lines, "targets = []", "bytes = 5_000_000"]))
+    monkeypatch.setenv("SPECPAIR_CATALOGUE", str(tmp_path / "own.toml"))
+    assert "u/known:Q8_0  5.0 MB  on the hub  MIT" in run("suggest", "u/large")[1]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [("check", "a"), ("list", "a"), ("pull",), ("lst",), (), ("pull", "u/a", "--json"), ("list", "--safetensors")],
