@@ -1,14 +1,13 @@
 """Why drafts are shorter where the target has experts: a pass over more tokens reads more of its weights.
 
 Method. Two models of random weights, in float32, with the same weights in use for one token: one with 64 experts of
-which each token uses 8, one with a single feed-forward layer as wide as 8 of them. Neither fits the cache of this
-processor. One thread. Printed are the times of passes, as `benchmarks.verify_curve` takes them; those that a verifier
-tells drafters when it has loaded the model; and which draft length the drafter takes to be best with these, if drafting
-costs no time and each draft token is accepted at the given rate. Then texts in which drafts are accepted in part, with
-drafts looked up in the text. In random models, a draft's tokens go to experts that have nothing to do with each other;
-those of a trained model share some, so its curve lies between the two.
+which each token uses 8, one with a feed-forward layer as wide as 8 of them. One thread. Printed are the times of
+passes, as `benchmarks.verify_curve` takes them; the same as a verifier tells them to drafters when it has loaded the
+model, over mixed tokens; and which draft length is best with these, by the rule of the drafter's controller, if
+drafting costs no time and each draft token is accepted at the given rate. In random models, the tokens of a draft go to
+experts that have nothing to do with each other; those of a trained model share some, so its curve lies between the two.
 
-    python -m benchmarks.experts [--seconds 20] [--tokens 256]
+    python -m benchmarks.experts [--seconds 20]
 """
 
 import time
@@ -19,12 +18,8 @@ from tempfile import TemporaryDirectory
 
 from backends.registry import load
 from backends.trial.tiny_architectures import Sizes, write_tiny_architecture
-from benchmarks.harness.models import BRANCHES
 from benchmarks.harness.report import Report, options_of
-from benchmarks.harness.texts import Written, alone, by_turns, connected, paired, table
 from benchmarks.verify_curve.cells import Cell, Passes, measure, timings
-from specpair.child_processes.serving import verifier
-from specpair.drafters.lookup import NgramDrafter
 from specpair.engines.backend import TopLogitsSpec
 from specpair.engines.load_options import LoadOptions
 from specpair.speculation.policy.draft_length import MAX_AUTO, prospects
@@ -38,12 +33,8 @@ MODELS = {  # architecture and sizes
     "dense": ("qwen3", replace(EXPERTS, ffn=EXPERTS.used * EXPERTS.expert_ffn)),
 }
 DRAFTS = (0, 1, 2, 3, 4, 6, 8, 12, 16)
-ACCEPTED = (0.5, 0.7, 0.9)
-PROMPTS = [[7, 9, 11, 50, 60], [90, 14, 33, 201, 8]]
-FLAGS = {
-    "seconds": {"default": 20.0, "help": "to time passes for, for each model (default: %(default)s)"},
-    "tokens": {"default": 256, "help": "of a text (default: %(default)s)"},
-}
+ACCEPTED = (0.5, 0.6, 0.7, 0.8, 0.9)
+FLAGS = {"seconds": {"default": 20.0, "help": "to time passes for, for each model (default: %(default)s)"}}
 
 
 def main() -> None:
@@ -52,45 +43,32 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         for name, (architecture, sizes) in MODELS.items():
             model = Path(folder) / f"{name}.gguf"
-            write_tiny_architecture(architecture, model, sizes, mixing=0.03)
-            report.line(f"\n{name}: {model.stat().st_size / 1e6:.0f} MB")
-            _curves(model, options.seconds, report)
-            report.line(*table(_written(model, options.tokens)))
+            write_tiny_architecture(architecture, model, sizes)
+            report.line(f"\n{name}, {model.stat().st_size / 1e6:.0f} MB", *_curves(model, options.seconds))
             model.unlink()
     report.save()
 
 
-def _curves(model: Path, seconds: float, report: Report) -> None:
+def _curves(model: Path, seconds: float) -> list[str]:
     with closing(load("llama_cpp", LoadOptions(model, 1, 128, threads=1))) as backend:
         told = pass_cost(backend, time.perf_counter)
         passes = Passes(backend, 64, TopLogitsSpec(1, 1.0, backend.vocabulary.size))
         cells = [Cell(1, drafts) for drafts in DRAFTS]
         until = time.perf_counter() + seconds
         found = timings(measure(passes.seconds, cells, lambda rounds: rounds < 3 or time.perf_counter() < until))
-    report.line("  draft tokens             " + "".join(f"{drafts:7}" for drafts in DRAFTS))
-    report.line("  ms of a pass             " + "".join(f"{found[cell].ms:7.2f}" for cell in cells))
-    report.line("  times one decode step    " + "".join(f"{found[cell].ratio:7.2f}" for cell in cells))
-    report.line("  the same, as it is told  " + "".join(f"{told[drafts] / told[0]:7.2f}" for drafts in DRAFTS))
-    for accepted in ACCEPTED:
-        chances = [accepted**drafts for drafts in range(MAX_AUTO + 2)]
-        best = prospects(LatencyModel(told), chances, LOCKSTEP, 0.0)
-        report.line(f"  best draft length, if {accepted:.0%} are accepted: {best.length}")
+    best = [prospects(LatencyModel(told), _chances(accepted), LOCKSTEP, 0.0).length for accepted in ACCEPTED]
+    return [
+        "  draft tokens             " + "".join(f"{drafts:7}" for drafts in DRAFTS),
+        "  ms of a pass             " + "".join(f"{found[cell].ms:7.2f}" for cell in cells),
+        "  times one decode step    " + "".join(f"{found[cell].ratio:7.2f}" for cell in cells),
+        "  the same, as it is told  " + "".join(f"{told[drafts] / told[0]:7.2f}" for drafts in DRAFTS),
+        "  accepted                 " + "".join(f"{accepted:7.0%}" for accepted in ACCEPTED),
+        "  best draft length        " + "".join(f"{length:7}" for length in best),
+    ]
 
 
-def _written(model: Path, tokens: int) -> dict[str, list[Written]]:
-    with verifier(model=model, threads=1, slots=1, context=512) as server, connected(server.url) as client:
-        round_trip, info = client.ping(), client.model()
-
-        def request(seed: int) -> dict[str, float]:
-            return {"max_tokens": tokens, "temperature": 0.8, "seed": seed}
-
-        def target(prompt: list[int], seed: int) -> Written:
-            return alone(client, prompt, request(seed))
-
-        def pair(prompt: list[int], seed: int) -> Written:
-            return paired(client, NgramDrafter(BRANCHES), prompt, request(seed), info, round_trip=round_trip)
-
-        return by_turns({"target": target, "ngram": pair}, PROMPTS)
+def _chances(accepted: float) -> list[float]:
+    return [accepted**drafts for drafts in range(MAX_AUTO + 2)]
 
 
 if __name__ == "__main__":

@@ -209,6 +209,7 @@ def candidates(torch: TorchOn) -> list[Candidate]:
         *torch.candidates(),
         Candidate("torch, two processes", _torch_spread, 1e-3, "torch"),
         # In float32 on random weights, with logits of a spread of 5.
+        Candidate("torch, window", partial(_torch_of, "gemma3_text"), 1e-3, "torch", kind="window"),
         Candidate("torch, experts", partial(_torch_of, "qwen3_moe"), 1e-3, "torch", kind="experts"),
         Candidate("torch, recurrent", partial(_torch_of, "mamba2"), 1e-3, "torch", kind="recurrent"),
         Candidate("torch, hybrid lfm2", partial(_torch_of, "lfm2"), 1e-3, "torch", kind="hybrid"),

@@ -1,4 +1,4 @@
-"""Tiny models of random weights in folders of Hugging Face layout: recurrent, hybrid, and with experts. Needs torch."""
+"""Tiny models of random weights in folders of Hugging Face layout: of all kinds. Needs torch."""
 
 import json
 from collections.abc import Mapping
@@ -58,6 +58,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "bamba": {**_ATTENTION, **_MAMBA, "attn_layer_indices": [2]},
     "olmo_hybrid": {**_ATTENTION, **_DELTA},
     "qwen3_moe": {**_ATTENTION, **_EXPERTS},
+    "gemma3_text": {**_ATTENTION, "sliding_window": 32, "layer_types": [*["sliding_attention"] * 3, "full_attention"]},
 }
 
 
