@@ -36,8 +36,9 @@ class SlotStates(Protocol):
     def restore(self, slot: int, state: Any) -> None:
         """Put a copy back. `cut` follows."""
 
-    def cut(self, slot: int, length: int) -> None:
-        """Forget all but the first `length` tokens, in the state as far as the engine takes back by itself."""
+    def cut(self, slot: int, length: int, back: int) -> None:
+        """Forget all but the first `length` tokens. `back`: tokens behind them that the state has read, at most as many
+        as the engine takes back by itself."""
 
     def empty(self, slot: int) -> None:
         """Forget all tokens."""
@@ -136,7 +137,9 @@ class RecurrentStates:
         self._texts[destination] = _Text(text.tokens[:length], base, points)
         if base:
             self._states.copy(source, destination, base)
-            if base < text.read:
+            if base < text.read <= base + text.takes_back:
+                self._states.cut(destination, base, text.read - base)
+            elif base < text.read:
                 self._restore(destination, base)
 
     def forget(self, slot: int) -> None:
@@ -150,7 +153,7 @@ class RecurrentStates:
             return
         base = text.base(length)
         if text.read - base <= text.takes_back:
-            self._states.cut(slot, base)
+            self._states.cut(slot, base, text.read - base)
         elif base:
             self._restore(slot, base)
         else:
@@ -163,7 +166,7 @@ class RecurrentStates:
         """Put the state of a point back, and forget the keys and values behind it."""
         state = next(point.state for point in self._texts[slot].points if point.position == position)
         self._states.restore(slot, state)
-        self._states.cut(slot, position)
+        self._states.cut(slot, position, 0)
 
     def _take_point(self, slot: int) -> None:
         """Copy the state of a slot, which the next pass is about to change."""

@@ -81,7 +81,7 @@ class LlamaStates:
         if not lib.llama_state_seq_set_data_ext(self._context, state, len(state), slot, _PARTIAL):
             raise EngineFailure(f"a state could not be put back in slot {slot}: {take_warnings()}")
 
-    def cut(self, slot: int, length: int) -> None:
+    def cut(self, slot: int, length: int, back: int) -> None:
         lib.llama_memory_seq_rm(self._memory, slot, length, -1)
 
     def empty(self, slot: int) -> None:

@@ -7,7 +7,6 @@ not compiled; they roll back by `backends.recurrent`.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -99,13 +98,11 @@ class TorchBackend(Backend):
         token_bytes, slot_bytes = shapes.token_bytes(dtype), shapes.state_bytes * (1 + POINTS)
         self.slots = options.slots or self._slots_that_fit(token_bytes * self.context_length + slot_bytes)
         self.max_batch_tokens = max(options.batch_tokens, self.slots, 2)
-        self._buckets = buckets(options, compiler, self.slots, self.max_batch_tokens)
-        self._buckets = replace(self._buckets, even=bool(shapes.states))
+        self._buckets = buckets(options, compiler, self.slots, self.max_batch_tokens, even=bool(shapes.states))
         positions = self.context_length + self._buckets.padding
         self._spans = spans(options, compiler, self.context_length, positions)
         self.kv_bytes = (token_bytes * positions + slot_bytes) * self.slots
-        free = self._free_bytes()
-        if free is not None:
+        if (free := self._free_bytes()) is not None:
             check_room(self, free)
         self._cache = SlotCache(shapes, self.slots, positions, dtype, self._device)
         self._reach = [0] * self.slots  # positions of each slot that were written to since its release
@@ -118,7 +115,7 @@ class TorchBackend(Backend):
         if shapes.states:
             check_continues(self, dtype, family)
             self._states = RecurrentStates(
-                self._cache, self.slots, self._read, self.max_batch_tokens, self.vocabulary.size
+                self._cache, self.slots, self._read, self.max_batch_tokens, self.vocabulary.size, shapes.takes_back
             )
         if compiler is not None:
             launches = [(*shape, span) for shape in self._buckets.shapes() for span in self._spans if shape[1] <= span]
@@ -210,9 +207,9 @@ class TorchBackend(Backend):
         in `batch` and the region of the logits. Raises EngineFailure.
         """
         try:
-            return self._run_launches(
-                batch if self._states is None else [self._states.prepared(entry) for entry in batch], take
-            )
+            if self._states is not None:
+                batch = [self._states.prepared(entry) for entry in batch]
+            return self._run_launches(batch, take)
         except Exception as error:  # any type: it fails this pass, later passes may succeed
             _log.warning("a forward pass failed", exc_info=True)
             raise EngineFailure(f"PyTorch failed in a forward pass: {first_line(error)}") from error

@@ -6,7 +6,8 @@ compiled model runs the same graph at every position.
 
 Layers of recurrent and hybrid models keep states instead, each behind the last token of its slot: the last inputs of a
 convolution ("conv") and sums over all tokens ("recurrent"). A slot without tokens has states of zeros, from which
-transformers computes the same as without any. `backends.recurrent` takes back tokens of them.
+transformers computes the same as without any. `backends.recurrent` takes back tokens of them. Where there are
+convolutions only, some more inputs are kept, so that the last tokens are taken back without reading any again.
 """
 
 from collections.abc import Callable
@@ -18,6 +19,8 @@ import torch
 from torch import Tensor
 
 from specpair.engines.errors import ModelLoadError
+
+_TAKES_BACK = 8  # tokens of the last pass, for models whose states are those of convolutions
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class Shapes:
 
     layers: dict[int, LayerShape] = field(default_factory=dict)
     states: dict[str, tuple[tuple[int, ...], torch.dtype]] = field(default_factory=dict)
+    takes_back: int = 0  # tokens of the last pass that the states take back by themselves
 
     @property
     def state_bytes(self) -> int:
@@ -111,6 +115,10 @@ def kept_shapes(run: Callable[[Probe], object], name: str) -> Shapes:
             "choose another model"
         ) from error
     found = probe.shapes
+    if found.states and all(state.startswith("conv") for state in found.states):
+        found.takes_back = _TAKES_BACK
+        for state, (shape, dtype) in found.states.items():
+            found.states[state] = (*shape[:-1], shape[-1] + _TAKES_BACK), dtype
     if not (found.layers or found.states):
         raise ModelLoadError(f"{name} keeps nothing of the tokens that it has read: choose another model")
     if not found.states and sorted(found.layers) != list(range(len(found.layers))):
@@ -160,8 +168,12 @@ class SlotCache(torch.nn.Module):  # type: ignore[misc]
         for name, state in zip(self._states, states, strict=True):
             getattr(self, name)[slot] = state
 
-    def cut(self, slot: int, length: int) -> None:
-        """Nothing to do: a mask hides keys and values."""
+    def cut(self, slot: int, length: int, back: int) -> None:
+        """Take `back` inputs off the end of each state; what stands before the others does not matter. A mask hides
+        keys and values."""
+        for name in self._states if back else ():
+            state = getattr(self, name)[slot]
+            state.copy_(state.roll(back, dims=-1))
 
     def empty(self, slot: int) -> None:
         """Fill the states of a slot with zeros."""
@@ -196,7 +208,7 @@ class View(_Cache):
         """Store the last of `inputs` (slots, channels, tokens); return them behind the ones before."""
         state = self._state(f"conv{layer_idx}_{state_idx}")
         whole = torch.cat([state, inputs], dim=-1)
-        state.copy_(whole[..., -conv_kernel_size:])
+        state.copy_(whole[..., -state.shape[-1] :])
         return whole
 
     def update_recurrent_state(self, new: Tensor, layer_idx: int, state_idx: int = 0) -> Tensor:

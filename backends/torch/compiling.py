@@ -84,8 +84,13 @@ def compilation(options: LoadOptions, compiler: str, model_name: str, programs: 
     return Compilation(f"torch-{compiler}", model_name, programs, layers, folder=folder_of(options.compile_cache))
 
 
-def buckets(options: LoadOptions, compiler: str | None, slots: int, batch_tokens: int) -> Buckets:
-    """The launch shapes of a model with `slots` slots, in batches of `batch_tokens` tokens. Raises ModelLoadError."""
+def buckets(
+    options: LoadOptions, compiler: str | None, slots: int, batch_tokens: int, *, even: bool = False
+) -> Buckets:
+    """The launch shapes of a model with `slots` slots, in batches of `batch_tokens` tokens. Raises ModelLoadError.
+
+    `even`: as in `Buckets`.
+    """
     few = compiler == NEURON
     asked = options.compile_widths or ()
     widths = tuple(width for width in asked if width <= NARROW) or (_FEW_WIDTHS if few else WIDTHS)
@@ -109,7 +114,7 @@ def buckets(options: LoadOptions, compiler: str | None, slots: int, batch_tokens
             "compile_widths",
         )
     if wide or not few:
-        return Buckets(slots, batch_tokens, compiler is not None, widths, wide or None)
+        return Buckets(slots, batch_tokens, compiler is not None, widths, wide or None, even)
     if batch_tokens <= widths[-1]:
         return Buckets(slots, batch_tokens, True, widths, ())
     whole = 1 << (max(batch_tokens, 2 * NARROW) - 1).bit_length()

@@ -52,10 +52,23 @@ def test_every_family_equals_its_logits_without_a_cache(tmp_path: Path, family: 
 
 
 def test_memory_is_that_of_the_states_and_of_the_layers_with_attention(lfm2: Path) -> None:
-    convolutions = 3 * 3 * 64  # of layers, tokens, channels
+    convolutions = 3 * (3 + 8) * 64  # of layers, inputs, channels
     keys = 2 * 2 * 16  # with values: heads, width
     with closing(opened(lfm2)) as backend:
         assert backend.kv_bytes == 4 * 3 * (convolutions * (1 + POINTS) + keys * (256 + 32))
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_rejections_cost_nothing_where_all_states_are_of_convolutions(lfm2: Path, slots: int) -> None:
+    with closing(opened(lfm2, slots=slots)) as backend, closing(opened(lfm2)) as other:
+        backend.extend([Entry(0, 0, TEXT[:20], 20)])
+        assert [backend.reread(0, length) for length in (20, 13, 12, 11)] == [0, 0, 0, 11]
+        if slots > 1:
+            backend.copy(0, 1, 13)
+            assert backend.reread(1, 13) == 0
+        expected = other.extend([Entry(0, 0, [*TEXT[:13], 9], 13)])[0]
+        for slot in range(min(slots, 2)):
+            assert np.abs(backend.extend([Entry(slot, 13, [9], 0)])[0] - expected).max() < 1e-4
 
 
 @pytest.mark.parametrize("family", ["lfm2", "granitemoehybrid"])
