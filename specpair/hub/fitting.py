@@ -42,4 +42,4 @@ def instead(listing: Listing, most: float) -> str:
     if not fitting:
         return ""
     told = " and ".join(f"{tag} ({sized(sizes[tag])})" for tag in fitting)
-    return f"{told} would fit: write {listing.repository}:{fitting[0]}; or "
+    return f"{told} would fit: write {listing.repository}:{fitting[0]}; "

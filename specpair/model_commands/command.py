@@ -137,7 +137,7 @@ class _Command:
             room = self.room()
             short = None if room is None else shortage(name, self.hub, Load(room), listing, files)
             if short is not None:
-                said = f"{short}fetched all the same, as another machine or another time may have more"
+                said = f"{short}it is fetched all the same, for a machine or a time with more"
                 print(f"{self.program}: {one_line(said)}", file=sys.stderr)
 
         bar, folder = Bar(str(name), self.program), True if self.safetensors else None

@@ -51,6 +51,8 @@ def shortage(name: ModelName, hub: Hub, load: Load, listing: Listing, files: Seq
     if weights + cache <= room.free:
         return None
     others = instead(listing, room.free - cache) if room.weight is None else ""
+    if weights < room.free:
+        others += "lower the context; "
     return (
         f"{name}: {sized(weights)} of weights and {sized(cache)} of KV cache for {context:,} tokens are more than the "
         f"{sized(room.free)} of memory that are free: {others}"

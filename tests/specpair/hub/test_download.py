@@ -193,7 +193,7 @@ def test_a_model_larger_than_the_disk_is_not_begun(
 ) -> None:
     usage = shutil.disk_usage(ROOT)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=SIZE - 1))
-    advice = r"BF16 \(0.0 MB\) and Q8_0 \(0.0 MB\) would fit: write u/toy:BF16; or free .*, or set HF_HOME"
+    advice = r"BF16 \(0.0 MB\) and Q8_0 \(0.0 MB\) would fit: write u/toy:BF16; free .*, or set HF_HOME"
     with pytest.raises(DiskFull, match=advice) as caught:
         fetch_model(TOY, hub)
     assert (caught.value.needed, caught.value.free) == (SIZE, SIZE - 1) and not stand_in.sent
