@@ -22,10 +22,9 @@ from specpair.protocol.errors import UnknownSession
 from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.identity import identity_of
 from specpair.protocol.service_responses import HealthResponse, ModelInfo, VocabularyResponse
-from specpair.protocol.times import milliseconds, seconds
+from specpair.protocol.times import milliseconds
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft
-from specpair.speculation.policy.rejection_policy import RejectionPolicy
 from specpair.speculation.sampling import gumbel
 from verifier_server.engine.observer import EngineState
 from verifier_server.engine.port import TokenEngine
@@ -242,8 +241,7 @@ class Service:
         session.self_continue = request.self_continue
         position = session.prompt_len + len(request.committed_ids)
         with self.sessions.in_use(session):
-            policy = RejectionPolicy(request.self_continue or None, seconds(request.next_in_ms))
-            first = Request(session, Draft(position), policy=policy)
+            first = Request(session, Draft(position), policy=request.policy)
             answer = await self.engine_client.answer(engine, first, receive)
             self.accounting.answered(session, answer)
             return session, answer

@@ -110,11 +110,7 @@ class StatsCounter:
         if count and stats.mode in _TIMED_MODES:
             stats.token_times += [now - self._last, *[0.0] * (count - 1)]
             self._last = now
-        stats.token_ids += [token for token, _ in event.tokens]
-        if event.details is not None:
-            stats.decisions += filter(None, event.details.decisions or ())
-            stats.logprobs += filter(None, event.details.logprobs or ())
-        stats.token_sources += [source for _, source in event.tokens]
+        stats.add(event.tokens, event.details)
         stats.mispredicted += event.mispredicted
         stats.next_draft_ready += event.next_draft_ready
         if event.schedule is not None:

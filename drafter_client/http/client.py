@@ -170,15 +170,7 @@ class VerifierClient:
 
         `policy`: what the verifier does after a rejection; it self-continues only in a session that was opened for it.
         """
-        probs = [{str(token): p for token, p in each.probs.items()} for each in draft if each.probs is not None]
-        request = VerifyRequest(
-            position=draft.position,
-            draft_tokens=draft.ids,
-            draft_probs=probs or None,
-            next_in_ms=policy.next_in and round(1e3 * policy.next_in, 1),
-            self_continue=policy.self_continue,
-        )
-        content = self.call("POST", "/verify", request.body(), session_id)
+        content = self.call("POST", "/verify", VerifyRequest.of(draft, policy).body(), session_id)
         return read_verify(self.url + "/verify", content, draft.position, len(draft))
 
     def stream(self, session_id: str, position: int) -> Iterator[StreamedTokens | StreamEnd]:

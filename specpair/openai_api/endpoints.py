@@ -84,7 +84,7 @@ class Endpoints:
                 group = zip(names[at : at + _AT_ONCE], given[at : at + _AT_ONCE], strict=True)
                 prompts += await asyncio.gather(*(self._prompt(*each, target, suffix, echo) for each in group))
             prefixes = [prompt.text for prompt in prompts for _ in range(message.choices)]
-            form = CompletionFormat(target.vocabulary, message.top_logprobs_wanted is not None, prefixes)
+            form = CompletionFormat(target.vocabulary, message, prefixes)
             return await self._texts(message, target, form, [prompt.ids for prompt in prompts], caller, began)
 
         return await self._reply(request, bool(message.stream), texts)
@@ -106,7 +106,7 @@ class Endpoints:
         `opening`: what they go on from.
         """
         target = self._target(message.model)
-        form = ChatFormat(target.vocabulary, bool(message.logprobs))
+        form = ChatFormat(target.vocabulary, message)
         parts = await self.prompts.rendered(message, target, opening)
         answer = form_of(message, target, parts[:-1] if opening else parts, self._style, whole=not streamed)
         if opening and answer.begun:

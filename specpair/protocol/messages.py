@@ -19,7 +19,10 @@ from pydantic import (
 from specpair.options.option import different, options_of
 from specpair.options.request_fields import request_fields
 from specpair.protocol.errors import InvalidRequest
+from specpair.protocol.times import seconds
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
+from specpair.speculation.draft import Draft
+from specpair.speculation.policy.rejection_policy import RejectionPolicy
 from specpair.speculation.text_options import TextSpec, wrong_together
 
 _MOST_ERRORS = 1000  # of which the first is named: to list more takes long
@@ -143,6 +146,11 @@ class PrefillRequest(_Prompted):
             )
         return self
 
+    @property
+    def policy(self) -> RejectionPolicy:
+        """What the verifier does until the first draft."""
+        return RejectionPolicy(self.self_continue or None, seconds(self.next_in_ms))
+
 
 class VerifyRequest(Message):
     session_id: OptionalSessionId = None
@@ -169,6 +177,23 @@ class VerifyRequest(Message):
     self_continue: Annotated[
         bool | None, Field(description="Self-continuation from this request on. Default: as before.")
     ] = None
+
+    @classmethod
+    def of(cls, draft: Draft, policy: RejectionPolicy) -> Self:
+        """The request to judge a draft, from its position on."""
+        probs = [{str(token): p for token, p in each.probs.items()} for each in draft if each.probs is not None]
+        return cls(
+            position=draft.position,
+            draft_tokens=draft.ids,
+            draft_probs=probs or None,
+            next_in_ms=policy.next_in and round(1e3 * policy.next_in, 1),
+            self_continue=policy.self_continue,
+        )
+
+    @property
+    def policy(self) -> RejectionPolicy:
+        """What the verifier does after a rejection."""
+        return RejectionPolicy(self.self_continue, seconds(self.next_in_ms))
 
 
 class BatchRequest(Message):

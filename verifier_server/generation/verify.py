@@ -7,10 +7,8 @@ from starlette.types import Receive
 
 from specpair.protocol import messages, sent_distributions
 from specpair.protocol.errors import InvalidRequest, SelfContinueRefused, SpecPairError
-from specpair.protocol.times import seconds
 from specpair.speculation.acceptance.draft_probs import Weights
 from specpair.speculation.draft import Draft
-from specpair.speculation.policy.rejection_policy import RejectionPolicy
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, Request, check_number
 from verifier_server.generation.accounting import Accounting
@@ -96,7 +94,7 @@ def _engine_request(engine: TokenEngine, request: messages.VerifyRequest, sessio
     return Request(
         session,
         Draft.chain(position, request.draft_tokens, _probs(engine, request, session)),
-        policy=RejectionPolicy(request.self_continue, seconds(request.next_in_ms)),
+        policy=request.policy,
     )
 
 

@@ -8,6 +8,7 @@ from specpair.openai_api.answers.answer import AnswerReason
 from specpair.openai_api.answers.chat import deltas_of, message_of
 from specpair.openai_api.messages import replies
 from specpair.openai_api.messages.replies import Reply
+from specpair.openai_api.messages.requests import ChatRequest, CompletionRequest
 from specpair.openai_api.output import Delta, TokenPart
 from specpair.speculation.sampling.logprobs import TokenLogprobs
 
@@ -38,8 +39,9 @@ class CompletionFormat:
 
     id_prefix = "cmpl-"
 
-    def __init__(self, vocabulary: Vocabulary, logprobs: bool, prefixes: Sequence[str]) -> None:
-        self._vocabulary, self._logprobs, self._prefixes = vocabulary, logprobs, prefixes
+    def __init__(self, vocabulary: Vocabulary, request: CompletionRequest, prefixes: Sequence[str]) -> None:
+        self._vocabulary, self._prefixes = vocabulary, prefixes
+        self._logprobs = request.top_logprobs_wanted is not None
 
     def begin(self, common: dict[str, Any], index: int) -> Reply | None:
         if not self._prefixes[index]:
@@ -88,8 +90,8 @@ class ChatFormat:
 
     id_prefix = "chatcmpl-"
 
-    def __init__(self, vocabulary: Vocabulary, logprobs: bool) -> None:
-        self._vocabulary, self._logprobs = vocabulary, logprobs
+    def __init__(self, vocabulary: Vocabulary, request: ChatRequest) -> None:
+        self._vocabulary, self._logprobs = vocabulary, request.top_logprobs_wanted is not None
 
     def begin(self, common: dict[str, Any], index: int) -> Reply | None:
         return self.chunk(common, self._choice(index, replies.ChatDelta(role="assistant", content=""), None, None))

@@ -20,6 +20,7 @@ from drafter_client.serve.app import create_app
 from specpair.http_service.connections import half_closed
 from specpair.openai_api import generation
 from specpair.openai_api.messages.formats import ChatFormat
+from specpair.openai_api.messages.requests import ChatRequest
 from specpair.openai_api.places import Places, QueuedEvents
 from specpair.openai_api.texts import End, Events, Piece
 from specpair.speculation.acceptance.round_counts import RoundCounts
@@ -211,7 +212,8 @@ async def _never() -> generation.Choices:
 
 def _chat_events(text: Events) -> AsyncIterator[bytes]:
     vocabulary = ScriptedBackend(SLOW).vocabulary
-    order = generation.Order(ChatFormat(vocabulary, False), "a model", vocabulary, [], 1, 1, False, False)
+    request = ChatRequest.model_validate({"messages": [{"role": "user", "content": "a"}]})
+    order = generation.Order(ChatFormat(vocabulary, request), "a model", vocabulary, [], 1, 1, False, False)
     return generation.Choices(order, [text], 0.0, 0).events(_never)
 
 

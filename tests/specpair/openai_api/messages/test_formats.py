@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from specpair.engines.vocabulary import Kind, Vocabulary
 from specpair.openai_api.messages.formats import CompletionFormat
 from specpair.openai_api.messages.replies import Completion, CompletionLogprobs
+from specpair.openai_api.messages.requests import CompletionRequest
 from specpair.openai_api.output import Delta, TokenPart
 from specpair.speculation.sampling.logprobs import TokenLogprobs
 
@@ -37,7 +38,9 @@ IDS = st.sampled_from(range(len(PIECES)))
 def _logprobs(drawn: int, *top: int) -> CompletionLogprobs:
     found = TokenLogprobs(drawn, -float(drawn), [(token, -float(token)) for token in top])
     delta = Delta("x", [TokenPart(drawn, 0, 1, found)])
-    reply = CompletionFormat(VOCABULARY, True, [""]).whole({"id": "", "created": 0, "model": ""}, [(delta, "stop")])
+    reply = CompletionFormat(VOCABULARY, CompletionRequest.model_validate({"prompt": "", "logprobs": 1}), [""]).whole(
+        {"id": "", "created": 0, "model": ""}, [(delta, "stop")]
+    )
     assert isinstance(reply, Completion) and reply.choices[0].logprobs is not None
     return reply.choices[0].logprobs
 
