@@ -30,7 +30,7 @@ class AsyncPair:
 
     def __init__(
         self,
-        verifier: str = VERIFIER,
+        verifier: str | Sequence[str] = VERIFIER,
         draft: Source | None = DraftModel(),
         *,
         api_key: str | None = None,
@@ -43,6 +43,7 @@ class AsyncPair:
         start_patience: float | None = None,
         on_outage: Callable[[Outage], None] | None = None,
         on_prompt: Callable[[PromptProgress], None] | None = None,
+        on_notice: Callable[[str], object] | None = None,
     ) -> None:
         """Keep the arguments for `Pair`, which is made when the `async with` block is entered; its errors are raised
         there. `on_outage` and `on_prompt` are called in a thread other than the event loop's."""
@@ -60,6 +61,7 @@ class AsyncPair:
             start_patience=start_patience,
             on_outage=on_outage,
             on_prompt=on_prompt,
+            on_notice=on_notice,
         )
         # Not the event loop's default pool, which long texts would block.
         self._threads = ThreadPoolExecutor(max(1, texts), thread_name_prefix="pair")

@@ -33,6 +33,10 @@ class ModelChanged(DrafterError):
     """After an outage in the middle of a text, the verifier serves another model than the one that began the text."""
 
 
+class OtherModel(ModelChanged):
+    """One of several verifiers serves another model than the one that began the text, which others may go on with."""
+
+
 class VocabularyMismatch(DrafterError):
     """A token id has different meanings in the vocabularies of drafter and verifier."""
 

@@ -19,10 +19,13 @@ from drafter_client.generation.events import Listener, prompt_reader, to_all
 from drafter_client.generation.generation import Generation
 from drafter_client.generation.resuming import Run
 from drafter_client.generation.text_session import TextSession
+from drafter_client.http.addresses import addresses_of
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.health import Health
 from drafter_client.http.outages import Outage, Outages
 from drafter_client.http.retries import PATIENCE
 from drafter_client.http.stop import Stop
+from drafter_client.http.verifiers import Verifiers
 from drafter_client.metrics.statistics import Stats
 from drafter_client.modes.memory import ModeMemory
 from drafter_client.options import Mode, Options
@@ -73,7 +76,7 @@ class Pair:
 
     def __init__(
         self,
-        verifier: str = VERIFIER,
+        verifier: str | Sequence[str] = VERIFIER,
         draft: Source | None = DraftModel(),
         *,
         api_key: str | None = None,
@@ -87,11 +90,14 @@ class Pair:
         on_wait: Callable[[float | None], None] | None = None,
         on_outage: Callable[[Outage], None] | None = None,
         on_prompt: Callable[[PromptProgress], None] | None = None,
+        on_notice: Callable[[str], object] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Wait until the verifier is ready, load the draft model, and check that both use the same vocabulary.
 
-        `verifier`: its URL.
+        `verifier`: its URL; or those of several verifiers of one model, with commas between them. So is a name that has
+            several network addresses. Each text goes to the fastest that is ready, and on at another one when that
+            goes away (docs/several-verifiers.md).
         `draft`: the source of drafts; None: nothing is drafted on this machine.
         `api_key`: the verifier's key, if it needs one.
         `branches`: continuations of a text that are drafted at once, so that drafts are ready for likely recovered
@@ -106,6 +112,7 @@ class Pair:
         `on_wait`: called while the verifier loads its model, with the progress from 0 to 1, or None if it is unknown.
         `on_outage`: called about once a second during an outage, and when it is over.
         `on_prompt`: called every few seconds while the verifier reads a long prompt.
+        `on_notice`: called, in any thread, with what happens to one of several verifiers; None: that is logged.
         `clock`: returns seconds.
 
         Raises SpecPairError, DrafterError or BackendError if the verifier or the draft model cannot be used.
@@ -126,14 +133,22 @@ class Pair:
         self._closed = False
         self._renderer = Renderer()  # of chat templates
         self._outages = Outages(patience, on_outage, start_patience=start_patience)
+        addresses = addresses_of(verifier, direct=transport is None)
         with ExitStack() as stack:
-            client = VerifierClient(verifier, api_key=api_key, outages=self._outages, transport=transport)
+            client = VerifierClient(*addresses[0], api_key=api_key, outages=self._outages, transport=transport)
             stack.enter_context(closing(client))
             stack.enter_context(closing(self._renderer))
-            try:
-                client.wait_until_ready(on_wait=on_wait)
-            except BadGateway:  # its verifier may be restarting; one that was never there is not waited for
-                self._outages.retry_through_outage(lambda: client.wait_until_ready(on_wait=on_wait), client.health)
+            self._verifiers: Verifiers | None = None
+            if len(addresses) > 1:
+                self._verifiers = stack.enter_context(closing(Verifiers(client, addresses, on_notice or _log.warning)))
+                self._verifiers.wait_until_ready(on_wait)
+                client.others = self._verifiers
+                client.move_to(self._verifiers.chosen())
+            else:
+                try:
+                    client.wait_until_ready(on_wait=on_wait)
+                except BadGateway:  # its verifier may be restarting; one that was never there is not waited for
+                    self._outages.retry_through_outage(lambda: client.wait_until_ready(on_wait=on_wait), client.health)
             drafting = stack.enter_context((draft or Undrafted()).open(client, branches, texts))
             for number in range(len(drafting.drafters)):
                 # Not `client` itself, which may encode prompts while texts are generated.
@@ -206,8 +221,11 @@ class Pair:
         """Ask once whether the verifier is ready, and take over another model. What is found is in `outage`, `refusal`
         and `target`. A pair that generates texts needs no such look."""
         try:
-            with closing(self._client.another()) as client, self._outages.stop.breaking(client.abort):
-                health = client.health()
+            if self._verifiers is not None:
+                health = self._verifiers.outage or Health(True)
+            else:
+                with closing(self._client.another()) as client, self._outages.stop.breaking(client.abort):
+                    health = client.health()
             if not health.ready:
                 self._outages.noticed(health.why, health.progress)
                 return
@@ -265,7 +283,7 @@ class Pair:
         """
         if self._closed:
             raise RuntimeError("this pair is closed")
-        paired = self._pairing.checked()
+        paired = self._paired()
         if identity is not None and identity != paired.info.identity:
             raise ModelChanged(f"the verifier serves {paired.info.name} now, and the prompt was made for another model")
         target, vocabulary = paired.info, paired.drafting.vocabulary
@@ -326,6 +344,7 @@ class Pair:
             drafter = make(options, text.prompt_ids) if may_draft else None
             if drafter is not None and paired.drafting.warm:
                 text.read = paired.drafting.warm[place.number].begun
+            place.client.move_to(paired.address)
             yield from TextRun(
                 place.client,
                 drafter,
@@ -333,11 +352,23 @@ class Pair:
                 self._pairing,
                 pinned,
                 self._outages,
+                self._verifiers,
                 text,
                 options,
                 to_all(*listeners),
                 self._clock,
             ).tokens()
+
+    def _paired(self) -> Paired:
+        """That of the verifier which a new text goes to."""
+        if self._verifiers is None:
+            return self._pairing.checked()
+        address = self._verifiers.chosen()
+        if (changed := self._verifiers.changed(address)) is not None:
+            taken = self._pairing.take_over(self._pairing.present, address=changed)
+            self._verifiers.adopt(taken.info)
+            return taken
+        return self._pairing.at(address, *self._verifiers.of(address))
 
     @contextmanager
     def _place(self, drafting: Drafting, prompt_ids: Sequence[int], cache_salt: str) -> Generator[_Place, None, None]:

@@ -1,25 +1,31 @@
-"""What a pair keeps of the model that its verifier serves. It is replaced as a whole when another one answers."""
+"""What a pair keeps of the model that its verifier serves. It is replaced as a whole when another one answers.
+
+Of several verifiers of one model, each has estimates of its own; what drafts is the same for all.
+"""
 
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from drafter_client.draft_sources import Drafting
 from drafter_client.errors import VocabularyMismatch
+from drafter_client.http.addresses import Address
 from drafter_client.http.client import VerifierClient
 from drafter_client.modes.latency_probe import LatencyProbe
 from drafter_client.modes.memory import ModeMemory
 from drafter_client.modes.selection import ModeSelection
 from drafter_client.options import Mode
+from specpair.protocol.identity import continues
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.policy.experience import Experience
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Paired:
-    """One model of the verifier, the drafters for it, and what texts have taught about both."""
+    """One model of a verifier, the drafters for it, and what texts have taught about both."""
 
+    address: Address  # of the verifier
     drafting: Drafting
     # Modes differ in other ways where texts are predicted, and such rates say nothing for other texts.
     selections: dict[bool, tuple[ModeSelection, LatencyProbe]]  # by whether a text has a prediction
@@ -63,7 +69,8 @@ class Pairing:
         self._open = ExitStack()
         self._taking_over = threading.Lock()
         self.refusal: VocabularyMismatch | None = None  # why what the verifier serves now cannot be paired with
-        self.present = self._paired(drafting, link)
+        self.present = self._paired(client.address, drafting, link)  # that of the last text
+        self._at = {client.address: self.present}  # of the present model
 
     def close(self) -> None:
         """Close the connections."""
@@ -76,23 +83,44 @@ class Pairing:
         """
         return self.present if self.refusal is None else self.take_over(self.present)
 
-    def take_over(self, seen: Paired, *, begun: bool = False) -> Paired:
+    def at(self, address: Address, info: ModelInfo | None, link: float) -> Paired:
+        """That of the verifier at `address`, one of several, which serves the present model.
+
+        `info`: what it is known to serve; None: nothing is known.
+        `link`: the round trip (s).
+        """
+        with self._taking_over:
+            found = self._at.get(address)
+            if info is not None and (found is None or found.info.identity != info.identity):
+                if not continues(info.identity, self.present.info.identity):
+                    return self.present  # what is sent there shows that it serves another model
+                found = self._at[address] = self._paired(address, replace(self.present.drafting, info=info), link)
+            self.present = found or self.present
+            return self.present
+
+    def take_over(self, seen: Paired, *, address: Address | None = None, begun: bool = False) -> Paired:
         """Ask the verifier what it serves now, and return the present one, which is `seen` if that has not changed.
 
+        `address`: of the verifier to ask, which is not that of `seen`; None: it is.
         `begun`: whether a text was begun by the model of `seen`, which an error then says.
 
         Nothing that was learnt or fetched is kept for another model. Raises VocabularyMismatch if that does not pair,
         and what the client raises.
         """
         with self._taking_over:
-            if self.present is seen:  # else another text has just done it
-                client = self._client.another()
+            asked = address or seen.address
+            if self._at.get(seen.address) is seen:  # else another text has just done it
+                several = self._client.others is not None
+                client = self._client.another(asked)
                 with ExitStack() as unless_kept:
                     unless_kept.callback(client.close)
-                    info = client.model()
+                    with closing(client.another(alone=several)) as asking:
+                        info = asking.model()
                     if info.identity != seen.info.identity:
                         try:
-                            drafting = seen.drafting.anew(client, info)
+                            same = several and continues(info.identity, seen.info.identity)
+                            # What drafts is shared with the other verifiers of the model.
+                            drafting = replace(seen.drafting, info=info) if same else seen.drafting.anew(client, info)
                         except VocabularyMismatch as error:
                             now, before = f"the verifier at {client.url} serves {info.name} now", seen.info.name
                             self.refusal = VocabularyMismatch(f"{now}, in place of {before}: {error}")
@@ -101,12 +129,13 @@ class Pairing:
                                     f"{now}, and the text was begun by {before}: {error}"
                                 ) from None
                             raise self.refusal from None
-                        self.present = self._paired(drafting, seen.selection.link)
+                        self.present = self._paired(asked, drafting, seen.selection.link)
+                        self._at = {**(self._at if same else {}), asked: self.present}
                         self._open.enter_context(unless_kept.pop_all())
                 self.refusal = None
-            return self.present
+            return self._at.get(asked, self.present)
 
-    def _paired(self, drafting: Drafting, link: float) -> Paired:
+    def _paired(self, address: Address, drafting: Drafting, link: float) -> Paired:
         selections = {}
         for predicted in (False, True):
             selection = ModeSelection(
@@ -120,9 +149,9 @@ class Pairing:
                 times=drafting.times,
                 shares_cores=drafting.shares_cores,
             )
-            probe = LatencyProbe(self._client.another(), selection, self._clock)
+            probe = LatencyProbe(self._client.another(address), selection, self._clock)
             selections[predicted] = selection, self._open.enter_context(closing(probe))
-        return Paired(drafting, selections)
+        return Paired(address, drafting, selections)
 
 
 def _modes(drafting: Drafting, predicted: bool) -> list[Mode]:

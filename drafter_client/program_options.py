@@ -46,7 +46,9 @@ def is_plugged_drafter(backend: object) -> bool:
 class ProgramOptions(AnswerOptions):
     """Flags, variables and keys are made from these fields, in groups of the help."""
 
-    verifier: str = option(VERIFIER, "its address", group="verifier", placeholder="URL")
+    verifier: str = option(
+        VERIFIER, "its address; of several verifiers of one model, with commas", group="verifier", placeholder="URL"
+    )
     api_key: SecretStr | None = option(
         None, "its key, if it wants one (or DRAFTER_API_KEY)", group="verifier", placeholder=KEY
     )

@@ -1,11 +1,12 @@
 """The run of one text of a pair: in its mode, resumed after outages, and told to those who listen."""
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 
-from drafter_client.errors import ModelChanged
-from drafter_client.generation.events import DraftingFailed, Ended, Listener, ModeChosen, ModelTaken
+from drafter_client.errors import ModelChanged, OtherModel
+from drafter_client.generation.events import DraftingFailed, Ended, Listener, ModeChosen, ModelTaken, VerifierTaken
 from drafter_client.generation.resuming import Run, released, resuming
 from drafter_client.generation.server_written import served
 from drafter_client.generation.speculative_decoding import speculate
@@ -13,7 +14,10 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outages
 from drafter_client.http.responses import ResponseBounds
+from drafter_client.http.verifiers import Verifiers
 from drafter_client.modes.auto import automatic
+from drafter_client.modes.latency_probe import LatencyProbe
+from drafter_client.modes.selection import ModeSelection
 from drafter_client.options import Mode, Options
 from drafter_client.pairing import Paired, Pairing
 from specpair.drafters.base import Drafter
@@ -31,12 +35,13 @@ _OF_ANOTHER_MODEL = (ModelChanged, FusedUnavailable, InvalidRequest, PromptTooLo
 class TextRun:
     """What generates one text. `drafter`: of this text; None: nothing is drafted on this machine."""
 
-    client: VerifierClient
+    client: VerifierClient  # its verifier is that of the text, in any mode
     drafter: Drafter | None
     paired: Paired  # the verifier's model; the next one once that is taken over
     pairing: Pairing  # takes over another model
     pinned: bool  # whether the text must not begin with another model than the first one
     outages: Outages
+    verifiers: Verifiers | None  # if there are several
     text: TextSession
     options: Options  # a prediction as token ids
     tell: Listener
@@ -45,6 +50,7 @@ class TextRun:
     def tokens(self) -> Run:
         """Yield the tokens of the text, and release its session. Raises what the verifier or the drafter raises."""
         with released(self.client, self.text):
+            self._tell_verifier()
             if self.options.mode is Mode.AUTO:
                 yield from self._automatic()
             else:
@@ -63,28 +69,34 @@ class TextRun:
         return ResponseBounds(self.client.url, target.vocabulary.size, most, ends, target.identity, self.options)
 
     def _automatic(self) -> Run:
-        selection, probe = self.paired.selections[self.options.predicted]
+        def learnt() -> tuple[ModeSelection, LatencyProbe]:
+            return self.paired.selections[self.options.predicted]
+
+        selection = learnt()[0]
         if self.drafter is not None and self.paired.drafting.times is None:
             selection.time_draft_steps(self.drafter, self.text.prompt_ids, self.clock)
         begin, text, options = self._begin, self.text, self.options
         try:
-            yield from automatic(
-                self.client, begin, selection, probe, self._bounds, text, options, self.tell, self.clock
-            )
+            yield from automatic(self.client, begin, learnt, lambda: self._bounds, text, options, self.tell, self.clock)
         finally:
             # Lockstep, a fixed draft length or a failed draft model would distort the rates for later runs.
             if not options.lockstep_only and options.draft_n is None and self._draft_failure is None:
-                selection.keep()
+                learnt()[0].keep()
 
     def _begin(self, client: VerifierClient, options: Options) -> Run:
         """Begin the text, or a stretch of it, in `options.mode`; without drafts if the verifier comes back without a
         draft model."""
         self._tell_mode(options.mode)
+        client.move_to(self.client.address)
         for _ in range(_MOST_CHANGES):
-            attempt = partial(self._remote if options.mode is Mode.REMOTE else self._served, client, options)
+            attempt = partial(self._attempt, client, options)
             try:
-                yield from resuming(attempt, self.text, self._bounds, self.tell, client, self.outages, self.clock)
+                yield from resuming(
+                    attempt, self.text, lambda: self._bounds, self.tell, client, self.outages, self.clock
+                )
                 return
+            except OtherModel:  # the others were waited for
+                raise
             except _OF_ANOTHER_MODEL as error:
                 if not self._goes_on_after(error):
                     return
@@ -93,6 +105,51 @@ class TextRun:
                     options = options.in_mode(mode)
                     self._tell_mode(mode)
         raise ModelChanged(f"the verifier at {client.url} changed its model {_MOST_CHANGES} times during one text")
+
+    def _attempt(self, client: VerifierClient, options: Options) -> Run:
+        """An attempt at the text at the verifier of `client`, one of several perhaps. Raises OtherModel if it serves
+        another model, and others may go on with the text."""
+        written = self._remote if options.mode is Mode.REMOTE else self._served
+        if self.verifiers is None:
+            yield from written(client, options)
+            return
+        self._follow(client)
+        offered = self.paired.without_lost_draft_model(options.mode, predicted=options.predicted)
+        if offered is not options.mode:  # this one has no draft model
+            options = options.in_mode(offered)
+            self._tell_mode(offered)
+        try:
+            with closing(written(client, options)) as run:
+                for committed in run:
+                    self.verifiers.served(client.address)
+                    yield committed
+        except _OF_ANOTHER_MODEL as error:
+            with closing(client.another(alone=True)) as asking:
+                info = asking.model()
+            if not self.verifiers.serves(client.address, info):
+                raise
+            raise OtherModel(f"the verifier at {client.address} serves {info.name}: {error}") from error
+
+    def _follow(self, client: VerifierClient) -> None:
+        """Take over what is known of the verifier that `client` has moved to."""
+        assert self.verifiers is not None
+        if client.address == self.paired.address:
+            return
+        self.client.move_to(client.address)
+        before, self.paired = self.paired, self.pairing.at(client.address, *self.verifiers.of(client.address))
+        self._tell_verifier()
+        if before.info.identity != self.paired.info.identity:
+            self._tell_model()
+
+    def _tell_verifier(self) -> None:
+        if self.verifiers is not None:
+            self.tell(VerifierTaken(str(self.client.address)), self.clock())
+
+    def _tell_model(self) -> None:
+        """Tell that the model serves otherwise than before, such as with a smaller context."""
+        now = self.paired.info
+        needed = len(self.text.prompt_ids) + self.options.max_tokens
+        self.tell(ModelTaken(now.name, now.context_length if needed > now.context_length else None), self.clock())
 
     def _tell_mode(self, mode: Mode) -> None:
         drafting = self.paired.drafting
@@ -110,7 +167,9 @@ class TextRun:
         be another model's.
         """
         before = self.paired.info
-        taken = self.pairing.take_over(self.paired, begun=bool(self.text.tokens))
+        if self.verifiers is not None and (address := self.verifiers.changed(self.client.address)) is not None:
+            self.client.move_to(address)
+        taken = self.pairing.take_over(self.paired, address=self.client.address, begun=bool(self.text.tokens))
         if taken is self.paired:
             raise error
         now = taken.info
@@ -123,9 +182,10 @@ class TextRun:
         if not same:
             raise ModelChanged(f"the verifier at {self.client.url} serves {now.name} now, {begun}") from error
         self.paired = taken
-        needed = len(self.text.prompt_ids) + self.options.max_tokens
-        context = now.context_length if needed > now.context_length else None
-        self.tell(ModelTaken(now.name, context), self.clock())
+        if self.verifiers is not None:
+            self.verifiers.adopt(now)
+            self._tell_verifier()
+        self._tell_model()
         self.text.check_complete(self._bounds)
         if self.text.finish_reason is not None:
             self.tell(Ended(self.text.finish_reason), self.clock())

@@ -150,13 +150,15 @@ class Service:
             return HealthResponse(status="draining")
         if (models := self.loader.models) is None:
             return HealthResponse(status="loading", progress=round(self.loader.progress, 3))
-        changed = self.loader.files.change()
+        changed, state = self.loader.files.change(), models.engine.state
         return HealthResponse(
             status="ready",
             overloaded=status == "overloaded",
             model=models.engine.info.model_name,
             identity=self.identity,
             sessions=len(self.sessions),
+            texts=state.slots_in_use,
+            waiting=state.waiting,
             # Texts of mode fused continue without drafts.
             draft_model_failure=None if models.drafting is None else models.drafting.draft.failure,
             warning=None if changed is None else changed.reason,

@@ -84,6 +84,7 @@ def pair_of(
             on_wait=on_wait,
             on_outage=told,
             on_prompt=say_prompt() if log is None else None,
+            on_notice=say_notice if log is None else log,
         )
     if serves or given_grammars(options):
         drafting = pair.paired.drafting
@@ -255,7 +256,7 @@ def said_of_loading(log: Callable[[str], object] | None = None) -> Iterator[Call
             if in_place:
                 print(f"{_WIPE_ROW}drafter: {line}", end="", file=sys.stderr, flush=True)
             else:
-                (log or _say)(line)
+                (log or say_notice)(line)
 
     try:
         yield say
@@ -264,7 +265,8 @@ def said_of_loading(log: Callable[[str], object] | None = None) -> Iterator[Call
             print(_WIPE_ROW, end="", file=sys.stderr, flush=True)
 
 
-def _say(line: str) -> None:
+def say_notice(line: str) -> None:
+    """Say something on standard error."""
     say_line(f"drafter: {line}")
 
 
@@ -278,7 +280,7 @@ def say_prompt(clock: Callable[[], float] = time.monotonic) -> Callable[[PromptP
         line = f"reading the prompt … {progress.read} of {counted(progress.of, 'token')}"
         if not draw(line) and clock() >= due and not sys.stderr.isatty():
             due = clock() + _LINES_APART
-            _say(line)
+            say_notice(line)
 
     return say
 
@@ -300,6 +302,6 @@ def say_outage(log: Callable[[str], object] | None = None) -> Callable[[Outage],
             line = f"the verifier answers again after {outage.seconds:.0f} s"
         if not draw(line) and said == outage.over:
             said = not said
-            (log or _say)(line)
+            (log or say_notice)(line)
 
     return say

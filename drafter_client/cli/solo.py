@@ -14,6 +14,7 @@ from drafter_client.cli.shared_steps import (
     prompt_ids,
     read_prompt,
     said_of_loading,
+    say_notice,
     say_outage,
     say_prompt,
     show,
@@ -46,7 +47,13 @@ def run_solo_command(options: argparse.Namespace) -> int:
         verifier = {"api_key": api_key(options), "patience": options.patience}
         with said_of_loading() as on_wait:
             pair = Pair(
-                options.verifier, None, **verifier, on_wait=on_wait, on_outage=say_outage(), on_prompt=say_prompt()
+                options.verifier,
+                None,
+                **verifier,
+                on_wait=on_wait,
+                on_outage=say_outage(),
+                on_prompt=say_prompt(),
+                on_notice=say_notice,
             )
         with pair:
             return show(pair.generate(prompt_ids(pair, prompt, options.chat, options.system), chosen), readout)

@@ -136,6 +136,8 @@ def lines(stats: Stats) -> list[LabelledValue]:
         rows.append(("prediction", f"{stats.prediction_accepted} accepted, {stats.prediction_rejected} rejected"))
     if stats.turns:
         rows += [("modes", ", ".join(f"{turn.mode} {turn.tokens}" for turn in stats.turns)), ("why", stats.why)]
+    if stats.verifiers:
+        rows.append(("verifier", one_line(", then ".join(stats.verifiers))))
     if stats.resumed:
         rows.append(("resumed", f"at token {_resumed_at(stats)}, after the verifier went away"))
     return rows

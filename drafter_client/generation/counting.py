@@ -60,6 +60,9 @@ class StatsCounter:
                 self._exchanged(PREFILL, asked, now, response.queue, response.forward)
             case events.Served():
                 self._count_served(event, now)
+            case events.VerifierTaken(address):
+                if stats.verifiers[-1:] != [address]:
+                    stats.verifiers.append(address)
             case events.ModelTaken(model, context):
                 stats.model, stats.context = model, context
             case events.Resumed(generated):

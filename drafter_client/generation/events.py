@@ -27,6 +27,13 @@ class ModeChosen(RunEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class VerifierTaken(RunEvent):
+    """The verifier at this address, one of several, writes the text from here on."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModelTaken(RunEvent):
     """The verifier's model is another one than when the text was asked for, or serves otherwise; the text goes on."""
 

@@ -18,18 +18,19 @@ Run = Generator[Committed, None, None]
 def resuming(
     attempt: Callable[[], Run],
     text: TextSession,
-    bounds: ResponseBounds,
+    bounds: Callable[[], ResponseBounds],
     tell: Listener,
     client: VerifierClient,
     outages: Outages,
     clock: Callable[[], float],
 ) -> Run:
-    """Yield the tokens of an attempt at a text; after an outage, those of a new attempt once the verifier is ready.
+    """Yield the tokens of an attempt at a text; after an outage, those of a new attempt once the verifier is ready, or
+    at once if there is another one that is.
 
-    `attempt()` begins to generate what follows `text.known`.
+    `attempt()` begins to generate what follows `text.known`, at the verifier of `client`.
     `bounds`: show whether the text was complete before the outage.
     `tell`: takes the events of the waiting.
-    `client`: a connection to the verifier; further ones for health checks are made from it.
+    `client`: a connection to the verifier, which moves to others; further ones for health checks are made from it.
     `outages`: does the waiting.
     `clock`: returns seconds. If `text.stop` ends the waiting, the run ends without a finish reason.
 
@@ -37,29 +38,36 @@ def resuming(
     tokens that the drafter knows have been yielded by then.
     """
     outage: OutageWait | None = None
-    reconnected = False
+    reconnected = moved = False
     try:
         while True:
-            got_tokens = False
+            got_tokens = left = False
+            failure: Exception | None = None
             try:
                 with closing(attempt()) as run:
                     for committed in run:
-                        if outage is not None:
+                        if outage is not None or moved:
                             if committed.position > len(text.prompt_ids):
                                 text.outages += 1
                                 tell(Resumed(committed.position - len(text.prompt_ids)), clock())
-                            outage.end(True)
-                            outage = None
+                            if outage is not None:
+                                outage.end(True)
+                            outage, moved = None, False
                         elif not got_tokens and outages.present is not None:  # another text gave up waiting
                             outages.answered()
                         got_tokens = True
                         yield committed
-                return
+                        left = bounds().finish_reason(text.known) is None and _left(client, text)
+                        if left:
+                            break
+                if not left:
+                    return
+                yield from text.news()
             except Exception as error:
                 if not is_outage(error):
                     raise
                 failure = error
-            text.check_complete(bounds)
+            text.check_complete(bounds())
             if text.finish_reason is not None:  # only the end of the response was lost
                 tell(Ended(text.finish_reason), clock())
                 return
@@ -67,10 +75,14 @@ def resuming(
                 reconnected = True
                 continue
             text.opened = False  # a lost verifier cannot release the session
+            if failure is None or client.moved_after(failure):
+                moved = True
+                continue
             outage = outage or outages.begin(text.stop, failure, begun=bool(text.tokens))
             try:
                 with closing(client.another()) as health_client, text.stop.breaking(health_client.abort):
-                    ready = outage.until_ready(failure, health_client.health)
+                    ready = outage.until_ready(failure, health_client.look)
+                    client.move_to(health_client.address)
             finally:  # a wait that ends with an error counts, too
                 tell(Ended(None), clock())
             if not ready:
@@ -78,6 +90,18 @@ def resuming(
     finally:
         if outage is not None:
             outage.end(False)
+
+
+def _left(client: VerifierClient, text: TextSession) -> bool:
+    """Leave a verifier that drains, if another one is ready. Returns whether it was left."""
+    if client.others is None:
+        return False
+    with closing(client.another(alone=True)) as former:
+        if not client.others.leave(client):
+            return False
+        with suppress(SpecPairError, DrafterError):
+            former.release(text.session_id)
+    return True
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from httpx import BaseTransport, Response
 
 from drafter_client.errors import BadKey, BadReply, ConnectionLost, DrafterError, VerifierUnreachable
 from drafter_client.http import retries
+from drafter_client.http.addresses import Address
 from drafter_client.http.connection import COMMENT, Headers, HttpConnection, Probe
 from drafter_client.http.health import Health, check_health, wait_until_ready
 from drafter_client.http.outages import Outages
@@ -63,11 +64,27 @@ class SessionToOpen(Protocol):
         """The fields of `/prefill` and `/generate` that name the session, its prompt and its committed tokens."""
 
 
+class Others(Protocol):
+    """The verifiers between which clients move; see `verifiers.Verifiers`."""
+
+    def moved(self, client: "VerifierClient", error: Exception) -> bool:
+        """Move `client`, a request of which has failed with `error`, to another verifier; False: none is ready, or
+        another one would be no remedy."""
+
+    def look(self, client: "VerifierClient") -> Health:
+        """Move `client` to a verifier that is ready, if any is: its own before others."""
+
+    def leave(self, client: "VerifierClient") -> bool:
+        """Move `client` to another verifier if its own drains and another one is ready. Returns whether it has."""
+
+
 class VerifierClient:
     """One connection to a verifier; used by one thread at a time.
 
     `outages` waits for a verifier that went away, before a request without a session is repeated; None: such a request
     is not repeated.
+    `at`: the network address to take of those that the name in `url` has; empty: any.
+    `others`: the other verifiers to which the client moves when its own is away; None: there are none.
     `transport`: sends the requests, and is closed by whoever made it; None: the client makes its own. `sleep` and
         `clock` (seconds) are arguments so that tests need no waiting.
 
@@ -77,15 +94,19 @@ class VerifierClient:
     def __init__(
         self,
         url: str,
+        at: str = "",
         *,
         api_key: str | None = None,
         outages: Outages | None = None,
+        others: "Others | None" = None,
         transport: BaseTransport | None = None,
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.connection = HttpConnection(url, transport)
+        self.address = Address(url, at)
+        self.connection = HttpConnection(url, transport, at=at)
         self.url = self.connection.url
+        self.others = others
         self._sleep, self._clock, self._transport = sleep, clock, transport
         self._api_key, self._outages = api_key, outages
         self._reached = False  # whether a connection was ever made
@@ -101,14 +122,41 @@ class VerifierClient:
     def close(self) -> None:
         self.connection.close()
 
-    def another(self) -> "VerifierClient":
-        """Return a client with a connection of its own to the same verifier."""
+    def another(self, address: Address | None = None, *, alone: bool = False) -> "VerifierClient":
+        """Return a client with a connection of its own to the same verifier.
+
+        `address`: of another verifier that is asked in its place.
+        `alone`: whether it stays with its verifier, and does not wait for it.
+        """
         other = VerifierClient(
-            self.url, api_key=self._api_key, outages=self._outages, transport=self._transport, clock=self._clock
+            *(self.address if address is None else address),
+            api_key=self._api_key,
+            outages=None if alone else self._outages,
+            others=None if alone else self.others,
+            transport=self._transport,
+            clock=self._clock,
         )
         other._sleep = other._aborted.wait
-        other._reached = True
+        other._reached = not alone
         return other
+
+    def move_to(self, address: Address) -> None:
+        """Have the verifier at `address` answer the next requests."""
+        if address != self.address:
+            self.connection.close()
+            self.address = address
+            self.connection = HttpConnection(address.url, self._transport, at=address.at)
+            self.url = self.connection.url
+            if self._aborted.is_set():
+                self.connection.abort()
+
+    def moved_after(self, error: Exception) -> bool:
+        """After a request has failed with `error`: whether the client has moved to another verifier that is ready."""
+        return self.others is not None and self.others.moved(self, error)
+
+    def look(self) -> Health:
+        """The verifier's health; of several, that of the one that the client moves to, if any is ready."""
+        return self.health() if self.others is None else self.others.look(self)
 
     def abort(self) -> None:
         """Make the exchange under way fail, and every later one. May be called from any thread."""
@@ -161,7 +209,7 @@ class VerifierClient:
             session = read(self.url + path, SessionInfo, content)
             on_read(PromptProgress(session.prompt_read, session.prompt_len))
 
-        with self.connection.probing(Probe(path, self._headers, told)):
+        with self.connection.probing(Probe(path, self._headers_of(text.session_id), told)):
             content = self._answered("POST", "/prefill", body, text.session_id)  # not `call`: `resuming` waits
         return read_prefill(self.url + "/prefill", content, text.prompt_ids, text.tokens)
 
@@ -215,17 +263,26 @@ class VerifierClient:
         The timeout is short: a person who pressed Ctrl-C waits for it, and the session expires anyway.
         """
         with suppress(UnknownSession):
-            self._answered("DELETE", f"/sessions/{session_id}", None)
+            self._answered("DELETE", f"/sessions/{session_id}", None, session_id)
 
     def call_through_outage(self, method: str, path: str, body: bytes | None, if_missing: str) -> bytes:
         """Do as `call` for a request without a session, and wait for a verifier that went away.
 
         Raises BadReply with the advice `if_missing` if the server has no such path.
         """
+
+        def anywhere() -> bytes:
+            while True:
+                try:
+                    return self.call(method, path, body)
+                except Exception as error:
+                    if not self.moved_after(error):
+                        raise
+
         try:
             if self._outages is None:
                 return self.call(method, path, body)
-            return self._outages.retry_through_outage(lambda: self.call(method, path, body), self.health)
+            return self._outages.retry_through_outage(anywhere, self.look)
         except RequestError as error:
             if type(error) not in (RequestError, NotFound):
                 raise
@@ -287,7 +344,12 @@ class VerifierClient:
         def pause_after(error: Exception, attempts: int, seconds: float) -> retries.Pause:
             self._reached = self._reached or isinstance(error, ConnectionLost)
             return retries.after_broken_connection(
-                error, attempts, seconds, reached=self._reached, outage_follows=self._outages is not None
+                error,
+                attempts,
+                seconds,
+                reached=self._reached,
+                outage_follows=self._outages is not None,
+                others=self.others is not None,
             )
 
         def pause(seconds: float) -> None:

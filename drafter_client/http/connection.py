@@ -10,7 +10,8 @@ from weakref import WeakMethod
 import httpx
 import socksio
 
-from drafter_client.errors import BadReply, BadUrl, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
+from drafter_client.errors import BadReply, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
+from drafter_client.http.addresses import parsed, with_scheme
 from drafter_client.http.traffic import Traffic
 from drafter_client.http.transport import CONNECT_TIMEOUT, Body, VerifierTransport, shut_down
 
@@ -46,13 +47,16 @@ class HttpConnection:
     not answer, the connection counts as lost.
     """
 
-    def __init__(self, url: str, transport: httpx.BaseTransport | None = None, *, checks_health: bool = True) -> None:
-        """`transport`: sends the requests, is shared with others and not closed; none of its responses is probed for.
+    def __init__(
+        self, url: str, transport: httpx.BaseTransport | None = None, *, at: str = "", checks_health: bool = True
+    ) -> None:
+        """`at`: the network address to take of those that its name has; empty: any.
+        `transport`: sends the requests, is shared with others and not closed; none of its responses is probed for.
             None: a connection of its own.
         `checks_health`: whether to ask that.
         """
-        in_full = _with_scheme(url)
-        address = _parsed(in_full)
+        in_full = with_scheme(url)
+        address, self._at = parsed(in_full), at
         self.url = in_full.rstrip("/")
         self._plain = address.scheme == "http"  # without TLS
         # Not where ":80" is written, as httpx leaves that out.
@@ -66,7 +70,7 @@ class HttpConnection:
         self._aborted = False
         self._response: httpx.Response | None = None  # the one that is being read
         probe = _weakly(self._ask_probe) if checks_health else None
-        self._transport = transport or VerifierTransport(address, _weakly(self._check), probe)
+        self._transport = transport or VerifierTransport(address, _weakly(self._check), probe, at)
         self._own = self._transport if isinstance(self._transport, VerifierTransport) else None
 
     def exchange(self, method: str, path: str, body: bytes | None, headers: Headers, timeout: float) -> httpx.Response:
@@ -230,7 +234,7 @@ class HttpConnection:
 
     def _ask_probe(self, waited: float) -> None:
         """Ask what `_probe` says over another connection. Raises ConnectionLost if nothing answers."""
-        prober = self._prober = HttpConnection(self.url, checks_health=False)
+        prober = self._prober = HttpConnection(self.url, at=self._at, checks_health=False)
         try:
             if self._aborted:
                 prober.abort()
@@ -257,30 +261,6 @@ def _weakly(method: Callable[P, None]) -> Callable[P, None]:
             bound(*arguments, **more)
 
     return call
-
-
-def _with_scheme(url: str) -> str:
-    """The address in full: without a scheme, as in `bigbox:8000`, it is one of http://."""
-    # "http:host" lacks its slashes; http://http:host would be a host named http.
-    return url if "://" in url or url.startswith(("http:", "https:")) else f"http://{url}"
-
-
-def _parsed(url: str) -> httpx.URL:
-    """The address of a verifier. Raises BadUrl."""
-    if "@" in url:
-        raise BadUrl("the address of a verifier has no user and no password: give its key with --api-key")
-    try:
-        address = httpx.URL(url)
-    except httpx.InvalidURL as error:
-        raise BadUrl(f"{url!r} is not the address of a verifier ({error}): write http://host:port") from None
-    if address.port is not None and not 1 <= address.port <= 65535:
-        reason = f"port {address.port} is not between 1 and 65535"
-        raise BadUrl(f"{url!r} is not the address of a verifier ({reason}): write http://host:port")
-    # httpx quotes spaces and foreign letters in a path, which are mistakes in an address.
-    mistaken = " " in url or not url.partition("//")[2].partition("/")[2].isascii()
-    if address.scheme not in ("http", "https") or not address.host or mistaken:
-        raise BadUrl(f"{url!r} is not the address of a verifier: write http://host:port")
-    return address
 
 
 def _asks_for_tls(response: httpx.Response) -> bool:

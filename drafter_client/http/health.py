@@ -19,18 +19,30 @@ from specpair.protocol.errors import ServerError, ShuttingDown
 from specpair.protocol.service_responses import HealthResponse
 
 
+class Load(NamedTuple):
+    """The load of a verifier: `texts` under way, requests `waiting` for a pass, and whether it refuses new texts."""
+
+    texts: int = 0
+    waiting: int = 0
+    overloaded: bool = False
+
+
 class Health(NamedTuple):
     """The health of a verifier.
 
     `why`: the reason if it is not `ready`.
     `progress`: how much of its model it has loaded, 0 to 1; None: unknown.
     `identity`: its identity if it is ready, and tells it to this caller.
+    `draining`: whether it takes no new texts any more, and ends those under way.
+    `load`: how busy it is.
     """
 
     ready: bool
     why: str = ""
     progress: float | None = None
     identity: str = ""
+    draining: bool = False
+    load: Load = Load()
 
 
 class Connection(Protocol):
@@ -59,13 +71,14 @@ def check_health(client: Connection) -> Health:
     except (ConnectionLost, VerifierUnreachable, VerifierTimeout, BadReply):
         return Health(False, "nothing answers")
     if response.status_code == 200:
-        return Health(True, identity=(told and told.identity) or "")
+        load = Load() if told is None else Load(told.texts or 0, told.waiting or 0, told.overloaded)
+        return Health(True, identity=(told and told.identity) or "", load=load)
     if told is not None and told.status == "failed":
         raise DrafterError(f"the verifier at {client.url} has failed: {told.reason}")
     if told is not None and told.status == "loading":
         return Health(False, "loading its model", told.progress)
     if told is not None and told.status == "draining":
-        return Health(False, "it is being stopped")
+        return Health(False, "it is being stopped", draining=True)
     error = client.refusal(response)
     if isinstance(error, ServerError):  # from a verifier that is shutting down, or from a proxy before it
         return Health(False, error.message)

@@ -3,7 +3,8 @@
     error                                   pause before the next attempt        limit
     --------------------------------------  -----------------------------------  --------------------------------------
     broken connection, no connection        0.1 s, doubled every time            7 attempts; where an outage is waited
-                                                                                 for next, 4 attempts or 1 s
+                                                                                 for next, 4 attempts or 1 s; of
+                                                                                 several verifiers 2 attempts
     no connection ever made                 -                                    not repeated
     overloaded, or a limit of the key       what the verifier asks for           60 s; not repeated if it asks for none
     outage (`is_outage`): verifier away     0.25 s between health checks         `PATIENCE`, 300 s, or the user's, who
@@ -34,7 +35,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import TypeVar
 
-from drafter_client.errors import ConnectionLost, VerifierTimeout, VerifierUnreachable
+from drafter_client.errors import ConnectionLost, OtherModel, VerifierTimeout, VerifierUnreachable
 from specpair.protocol.errors import (
     BadGateway,
     EngineError,
@@ -62,12 +63,15 @@ _AWAY = (
     ConnectionLost,
     VerifierUnreachable,
     VerifierTimeout,
+    OtherModel,
     ModelLoading,
     ShuttingDown,
     UnknownSession,
     SessionConflict,
     *REFUSED_FOR_NOW,
 )
+
+_ASIDE = (UnknownSession, SessionConflict, RateLimited)  # to which another verifier would be no remedy
 
 Pause = float | None  # seconds until the next attempt; None: give up
 T = TypeVar("T")
@@ -97,16 +101,19 @@ def repeat(
 
 
 def after_broken_connection(
-    error: Exception, attempts: int, seconds: float, *, reached: bool, outage_follows: bool
+    error: Exception, attempts: int, seconds: float, *, reached: bool, outage_follows: bool, others: bool = False
 ) -> Pause:
     """The pause after a failed attempt, if `error` is a broken connection; the first arguments are those in `repeat`.
 
     `reached`: whether a connection was ever made.
     `outage_follows`: whether an outage is waited for afterwards.
+    `others`: whether other verifiers may go on.
     """
     if not isinstance(error, (ConnectionLost, VerifierUnreachable)) or not reached:
         return None
-    if attempts >= (_FEW_ATTEMPTS if outage_follows else _ATTEMPTS) or (outage_follows and seconds > _BRIDGED):
+    if attempts >= (2 if others else _FEW_ATTEMPTS if outage_follows else _ATTEMPTS) or (
+        outage_follows and seconds > _BRIDGED
+    ):
         return None
     return FIRST_PAUSE * 2.0 ** (attempts - 1)
 
@@ -136,7 +143,22 @@ def outage_patience(patience: float, error: Exception, begun: bool) -> float:
     return min(patience, _OVERLOAD_PATIENCE) if isinstance(error, REFUSED_FOR_NOW) and not begun else patience
 
 
-def may_be_idle_close(error: Exception, first: bool) -> bool:
+def moves_on(error: Exception) -> bool:
+    """Whether a text goes on at another verifier after this error, if there is one."""
+    return is_outage(error) and not isinstance(error, _ASIDE)
+
+
+def out_for(error: Exception, failures: int) -> float:
+    """Seconds for which one of several verifiers is not taken again after `error`.
+
+    `failures`: how many requests in a row have failed there, this one included.
+    """
+    if isinstance(error, REFUSED_FOR_NOW):
+        return float(error.details.get("retry_after", 1))
+    return 0.0 if failures == 1 else min(CHECK_PAUSE * 2.0**failures, _LONGEST_PAUSE)
+
+
+def may_be_idle_close(error: Exception | None, first: bool) -> bool:
     """Whether to attempt a text again at once, because the verifier may have closed an idle connection.
 
     `first`: whether no attempt has brought a token yet, and none was repeated for this reason.

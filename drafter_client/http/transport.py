@@ -31,10 +31,18 @@ class VerifierTransport(httpx.BaseTransport, httpcore.NetworkBackend):
     raise also what `on_read` and `on_silence` raise.
     """
 
-    def __init__(self, url: httpx.URL, on_read: Callable[[], None], on_silence: Callable[[float], None] | None) -> None:
+    def __init__(
+        self,
+        url: httpx.URL,
+        on_read: Callable[[], None],
+        on_silence: Callable[[float], None] | None,
+        at: str = "",
+    ) -> None:
         """`on_read`: called before each read.
         `on_silence`: called with the seconds waited, again and again while a response takes long.
+        `at`: the network address to take of those that the name in `url` has; empty: any. A proxy chooses itself.
         """
+        self._at = at
         self.on_read, self.on_silence = on_read, on_silence
         self.proxy = proxy_for(url)
         self.secure = url.scheme == "https"
@@ -86,7 +94,7 @@ class VerifierTransport(httpx.BaseTransport, httpcore.NetworkBackend):
             proxy = httpcore.Proxy(str(self.proxy.url), self.proxy.raw_auth, ssl_context=to_proxy)
             return httpcore.ConnectionPool(tls, proxy, network_backend=self).create_connection(origin)
         host = origin.host.decode()
-        stream = self.connect_tcp(host, origin.port)
+        stream = self.connect_tcp(self._at or host, origin.port)
         return httpcore.HTTP11Connection(origin, stream if tls is None else stream.start_tls(tls, host))
 
     def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> "_Stream":

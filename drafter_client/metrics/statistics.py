@@ -71,6 +71,7 @@ class Stats(RoundCounts):
     model: str = ""
     draft_model: str = ""
     mode: str = "remote"  # a `Mode`, or SOLO
+    verifiers: list[str] = field(default_factory=list)  # of several, those that wrote the text, one after the other
     prompt_tokens: int = 0
     cached_tokens: int = 0  # of the prompt, those that the verifier had in its KV cache from another text
     prompt_progress: PromptProgress | None = None  # of a long prompt, while it is being read
@@ -238,6 +239,7 @@ class Stats(RoundCounts):
             "turns": [turn._asdict() for turn in self.turns],
             "why": self.why,
             "resumed": self.resumed,
+            "verifiers": self.verifiers or None,
             "draft_failure": self.draft_failure,
             "decisions": [each.body() for each in self.decisions] or None,
             "logprobs": [each.body() for each in self.logprobs] or None,

@@ -33,9 +33,8 @@ Begin = Callable[[VerifierClient, Options], Run]  # begins a stretch of a text i
 def automatic(
     client: VerifierClient,
     begin: Begin,
-    selection: ModeSelection,
-    probe: Callable[[], None],
-    bounds: ResponseBounds,
+    learnt: Callable[[], tuple[ModeSelection, Callable[[], None]]],
+    bounds: Callable[[], ResponseBounds],
     text: TextSession,
     options: Options,
     tell: Listener,
@@ -43,20 +42,22 @@ def automatic(
 ) -> Run:
     """Generate a text. `begin(client, options)` begins a stretch of `text` in `options.mode`, and tells that mode.
 
-    `probe`: called between tokens to measure the link when that is due; it must not wait.
+    `learnt`: of the present verifier, its mode selection, and what is called between tokens to measure the link when
+        that is due, without waiting.
     `bounds`: show whether the text is complete.
     `tell`: takes the events of the text.
     `clock`: returns seconds.
     """
     tell(Began(len(text.prompt_ids)), clock())
     with ExitStack() as stack:
-        stack.callback(lambda: tell(Ended(text.finish_reason, why=selection.why()), clock()))
+        stack.callback(lambda: tell(Ended(text.finish_reason, why=learnt()[0].why()), clock()))
         # Two connections in turn: a stretch that ends early may leave its connection in the middle of a response.
         clients = cycle([client, stack.enter_context(closing(client.another()))])
         thread = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="connecting"))
+        selection, probe = learnt()
         probe()
         read = text.read  # tokens of the text that the drafter on this machine has read
-        next_mode = selection.next(bounds.tokens - len(text.known), None, 0, len(text.known) - read)
+        next_mode = selection.next(bounds().tokens - len(text.known), None, 0, len(text.known) - read)
         current = next(clients)
         while text.finish_reason is None and not text.stop.is_set():
             mode, spare = next_mode, next(clients)
@@ -66,6 +67,7 @@ def automatic(
             with closing(begin(current, options.in_mode(mode))) as run:
                 asked, outages = clock(), text.outages
                 for committed in run:
+                    selection, probe = learnt()
                     timed = warm and text.outages == outages  # an outage does not count against the mode
                     seconds = clock() - asked if timed else 0.0
                     selection.add_measurement(mode, len(committed.tokens), seconds, *_compared(committed))
@@ -75,13 +77,13 @@ def automatic(
                     probe()
                     # Called once for both uses: measurements of other texts may change the answer at any time.
                     read = len(text.known) if mode is Mode.REMOTE else read
-                    left, unread = bounds.tokens - len(text.known), len(text.known) - read
+                    left, unread = bounds().tokens - len(text.known), len(text.known) - read
                     next_mode = selection.next(left, mode, written, unread)
-                    if next_mode is not mode and bounds.finish_reason(text.known) is None:
+                    if next_mode is not mode and bounds().finish_reason(text.known) is None:
                         break
                     asked = clock()  # the time that the reader of the text takes does not count
             yield from text.news()  # a stretch may have committed more by the time it ended
-            text.check_complete(bounds)
+            text.check_complete(bounds())
             current = spare
             if connecting is not None:
                 connecting.result()

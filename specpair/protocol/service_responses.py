@@ -49,6 +49,8 @@ class HealthResponse(Response):
     model: Annotated[Name | None, Field(description="The served model, when ready.")] = None
     identity: Annotated[Identity | None, Field(description="As in `/model`, when ready.")] = None
     sessions: Annotated[Count | None, Field(description="Sessions held, when ready.")] = None
+    texts: Annotated[Count | None, Field(description="Texts under way that hold a KV slot, when ready.")] = None
+    waiting: Annotated[Count | None, Field(description="Requests that wait for a forward pass, when ready.")] = None
     draft_model_failure: Annotated[
         str | None, Field(description="Why the target decodes texts of mode fused alone.")
     ] = None

@@ -145,8 +145,8 @@ def test_a_verifier_that_does_not_pair_costs_no_connections(address: Address, mo
     closed: list[VerifierClient] = []
     another, close = VerifierClient.another, VerifierClient.close
 
-    def counted(client: VerifierClient) -> VerifierClient:
-        made.append(another(client))
+    def counted(client: VerifierClient, *asked: Any, **more: Any) -> VerifierClient:
+        made.append(another(client, *asked, **more))
         return made[-1]
 
     def noted(client: VerifierClient) -> None:

@@ -9,6 +9,7 @@ from backends.registry import room
 from drafter_client.cli.settings import parsed, print_if_asked
 from drafter_client.cli.shared_steps import api_key
 from drafter_client.errors import DrafterError, VocabularyMismatch
+from drafter_client.http.addresses import addresses_of
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import check_vocabulary
 from drafter_client.program_options import ProgramOptions
@@ -36,7 +37,7 @@ def run_models(arguments: Sequence[str]) -> int:
     with ExitStack() as stack:
 
         def running() -> command.Running | None:
-            client = VerifierClient(options.verifier, api_key=api_key(options))
+            client = VerifierClient(*addresses_of(options.verifier, direct=True)[0], api_key=api_key(options))
             stack.callback(client.close)
             try:
                 info = client.model()

@@ -24,6 +24,7 @@ def everything(mode: str = "remote") -> Stats:
         schedules=Counter(dict(zip(Schedule, (30, 30, 39), strict=True))) if mode in ("remote", "auto") else Counter(),
         turns=[Turn("remote", 16), Turn("target", 12), Turn("remote", 72)] if mode == "auto" else [],
         why="remote 50.1, target 20.3 tokens/s" if mode == "auto" else "",
+        verifiers=[] if mode == "solo" else ["http://127.0.0.1:8001", "http://127.0.0.1:8002"],
         resumed=[] if mode == "solo" else [9, 78],
         token_sources=[*Counter(dict(zip(TokenSource, (30, 32, 8, 22, 8), strict=True))).elements()],
         sampling={

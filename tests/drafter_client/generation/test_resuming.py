@@ -13,6 +13,7 @@ from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Began, Committed, Ended
 from drafter_client.generation.resuming import Run, released, resuming
 from drafter_client.generation.text_session import TextSession
+from drafter_client.http.addresses import Address
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.health import Health
 from drafter_client.http.outages import Outages
@@ -47,6 +48,7 @@ class World:
         self.stats = Stats()
         self.tell = StatsCounter(self.stats).take
         self.health_checks = self.closed = 0
+        self.address, self.others = Address("http://v"), None
         self.bounds = ResponseBounds("http://v", 100, len(PROMPT) + 10)
 
     def attempt(self) -> Run:
@@ -71,7 +73,13 @@ class World:
     def another(self) -> "World":
         return self
 
-    def health(self) -> Health:
+    def moved_after(self, error: Exception) -> bool:
+        return False
+
+    def move_to(self, address: Address) -> None:
+        assert address == self.address
+
+    def look(self) -> Health:
         self.health_checks += 1
         self.now += 1.0
         return self._health.pop(0) if len(self._health) > 1 else self._health[0]
@@ -85,7 +93,7 @@ class World:
     def run(self, patience: float = 300.0) -> Run:
         outages = Outages(patience, None, lambda: self.now)
         client: Any = self
-        return resuming(self.attempt, self.text, self.bounds, self.tell, client, outages, lambda: self.now)
+        return resuming(self.attempt, self.text, lambda: self.bounds, self.tell, client, outages, lambda: self.now)
 
 
 def _tokens(run: Run) -> list[int]:
@@ -186,14 +194,14 @@ def test_engine_error_is_raised() -> None:
 def test_stop_ends_the_wait_and_the_text() -> None:
     world = World((4, LOST), health=[Health(False, "nothing answers")])
     waiting = threading.Event()
-    health = world.health
+    health = world.look
 
     def signalling() -> Health:
         waiting.set()
         world.now -= 1.0
         return health()
 
-    world.health = signalling  # type: ignore[method-assign]
+    world.look = signalling  # type: ignore[method-assign]
     with ThreadPoolExecutor(1) as pool:
         pending = pool.submit(_tokens, world.run())
         assert waiting.wait(10)

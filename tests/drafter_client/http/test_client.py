@@ -220,13 +220,14 @@ def test_a_prefill_has_a_long_timeout_and_health_a_short_one() -> None:
 
 def test_the_client_makes_a_long_session_id_and_sends_it_from_the_first_request() -> None:
     lost = [VerifierTimeout("x")] * 2
-    client, transport, _ = _client(*lost, reply(200, VERIFIED))
+    client, transport, _ = _client(*lost, reply(200, VERIFIED), reply(200, {"session_id": "abc", "deleted": True}))
     for _ in lost:
         with pytest.raises(VerifierTimeout):
             client.prefill(TextSession([1]), {})
     client.verify("abc", Draft.chain(3, []))
-    first, second, third = (request.headers["X-Session-Id"] for request in transport.requests)
-    assert first != second and len(first) == len(second) == 32 and third == "abc"
+    client.release("abc")
+    first, second, *others = (request.headers["X-Session-Id"] for request in transport.requests)
+    assert first != second and len(first) == len(second) == 32 and others == ["abc", "abc"]
 
 
 def test_a_verify_request_has_next_in_ms_and_self_continue_where_given() -> None:

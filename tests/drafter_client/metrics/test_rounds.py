@@ -157,7 +157,7 @@ def test_lost_last_response_does_not_fail_a_complete_text(verifier: Verifier) ->
     class LosingClient(VerifierClient):
         """Loses each response that reports the end of the text, after the stream has reported it."""
 
-        def another(self) -> "LosingClient":
+        def another(self, *_: object, **__: object) -> "LosingClient":
             return LosingClient(self.url)
 
         def verify(self, *given: Any, **more: Any) -> VerifyResponse:

@@ -147,7 +147,7 @@ def _begin(world: World, tokens: int, selection: ModeSelection, client: Any = No
         finally:
             tell(Ended(text.finish_reason), world.now)
 
-    run = automatic(client, begin, selection, probe, bounds, text, options, tell, world.clock)
+    run = automatic(client, begin, lambda: (selection, probe), lambda: bounds, text, options, tell, world.clock)
     return stats, run
 
 

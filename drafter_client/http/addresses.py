@@ -1,0 +1,76 @@
+"""The addresses of the verifiers that one setting names: URLs with commas between them, names of several machines."""
+
+import socket
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import httpx
+
+from drafter_client.errors import BadUrl
+from drafter_client.http.transport import proxy_for
+
+
+class Address(NamedTuple):
+    """Where a verifier is: its `url`, and the network address that is taken of those that its name has (empty: any)."""
+
+    url: str
+    at: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.url} ({self.at})" if self.at else self.url
+
+
+def addresses_of(verifiers: str | Sequence[str], *, direct: bool) -> list[Address]:
+    """The addresses of verifiers, whose URLs have commas between them. Raises BadUrl.
+
+    `direct`: whether names are looked up here, unless a proxy is on the way.
+    """
+    given = verifiers.split(",") if isinstance(verifiers, str) else verifiers
+    urls = list(dict.fromkeys(url for each in given if (url := each.strip())))
+    if not urls:
+        raise BadUrl("no verifier is named: write http://host:port, and commas between several")
+    places = {url: parsed(with_scheme(url)) for url in urls}
+    return [
+        address
+        for url, place in places.items()
+        for address in (_machines(url, place) if direct and proxy_for(place) is None else [Address(url)])
+    ]
+
+
+def _machines(url: str, place: httpx.URL) -> list[Address]:
+    """The verifier at `url`; several if its name has several network addresses of one family.
+
+    A machine with an IPv4 and an IPv6 address is one verifier. A name that nobody knows is one, too, as the first
+    request says what is wrong with it.
+    """
+    try:
+        found = socket.getaddrinfo(place.host, place.port or place.scheme, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return [Address(url)]
+    family = found[0][0]  # the one that the system prefers
+    hosts = list(dict.fromkeys(str(each[4][0]) for each in found if each[0] is family))
+    return [Address(url)] if len(hosts) == 1 else [Address(url, host) for host in hosts]
+
+
+def with_scheme(url: str) -> str:
+    """The address in full: without a scheme, as in `bigbox:8000`, it is one of http://."""
+    # "http:host" lacks its slashes; http://http:host would be a host named http.
+    return url if "://" in url or url.startswith(("http:", "https:")) else f"http://{url}"
+
+
+def parsed(url: str) -> httpx.URL:
+    """The address of a verifier. Raises BadUrl."""
+    if "@" in url:
+        raise BadUrl("the address of a verifier has no user and no password: give its key with --api-key")
+    try:
+        address = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise BadUrl(f"{url!r} is not the address of a verifier ({error}): write http://host:port") from None
+    if address.port is not None and not 1 <= address.port <= 65535:
+        reason = f"port {address.port} is not between 1 and 65535"
+        raise BadUrl(f"{url!r} is not the address of a verifier ({reason}): write http://host:port")
+    # httpx quotes spaces and foreign letters in a path, which are mistakes in an address.
+    mistaken = " " in url or not url.partition("//")[2].partition("/")[2].isascii()
+    if address.scheme not in ("http", "https") or not address.host or mistaken:
+        raise BadUrl(f"{url!r} is not the address of a verifier: write http://host:port")
+    return address

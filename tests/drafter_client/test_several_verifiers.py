@@ -1,0 +1,244 @@
+"""Several verifiers of one pair: a text goes to the fastest, and on at another one, and is the same text."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from backends.scripted import Script, ScriptedBackend
+from drafter_client import DraftModel, Lookup, Mode, Options, Outage, Pair
+from drafter_client.errors import BadUrl, ConnectionLost, VerifierUnreachable
+from drafter_client.http.connection import HttpConnection
+from tests.drafter_client.another_model import swapped_vocabulary
+from tests.drafter_client.support import Verifier, forget_all, plain, read, serving
+
+PROMPT = "def f(x):"
+TOY = DraftModel(Path("1"), "scripted")
+TARGET = ScriptedBackend(Script(seed=1))
+WARM = Options(max_tokens=200, temperature=0.8, seed=3)
+GREEDY = Options(max_tokens=200, temperature=0.0)
+EACH_MODE = pytest.mark.parametrize("mode", Mode)
+
+
+@pytest.fixture(scope="module")
+def verifiers() -> Iterator[list[Verifier]]:
+    """Three of one model."""
+    with ExitStack() as stack:
+        slow = [ScriptedBackend(Script(seed=1, seconds_per_pass=0.001)) for _ in range(3)]
+        yield [stack.enter_context(serving(each, draft_backend="ngram")) for each in slow]
+
+
+@pytest.fixture(scope="module")
+def others() -> Iterator[dict[str, Verifier]]:
+    """Those of other models."""
+    with ExitStack() as stack:
+        backends = {
+            "second": ScriptedBackend(Script(seed=2)),
+            "vocabulary": swapped_vocabulary(ScriptedBackend(Script(seed=1))),
+        }
+        yield {name: stack.enter_context(serving(backend)) for name, backend in backends.items()}
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drafter_client.http.retries.CHECK_PAUSE", 0.01)
+    monkeypatch.setattr("drafter_client.http.retries.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("drafter_client.http.verifiers.LOOK_PAUSE", 0.02)
+
+
+class Links:
+    """The links to the verifiers: those in `out` fail, those in `slow` take so many seconds more. `at` turns them."""
+
+    def __init__(self) -> None:
+        self.out: set[str] = set()
+        self.slow: dict[str, float] = {}
+        self.keys: set[tuple[str, bytes]] = set()
+
+    def use(self, url: str) -> None:
+        time.sleep(self.slow.get(url, 0.0))
+        if url in self.out:
+            raise ConnectionLost(f"the connection to {url} broke")
+
+
+@pytest.fixture
+def links(monkeypatch: pytest.MonkeyPatch) -> Links:
+    links, respond, events = Links(), HttpConnection.respond, HttpConnection.events
+
+    @contextmanager
+    def responding(
+        self: HttpConnection, method: str, path: str, body: bytes | None, headers: Any, *more: Any, **named: Any
+    ) -> Iterator[httpx.Response]:
+        links.use(self.url)
+        links.keys |= {(self.url, value) for name, value in headers if name == b"Authorization"}
+        with respond(self, method, path, body, headers, *more, **named) as response:
+            yield response
+
+    def streaming(self: HttpConnection, response: httpx.Response) -> Iterator[tuple[str, bytes]]:
+        for event in events(self, response):
+            yield event
+            if self.url in links.out:
+                raise ConnectionLost(f"the connection to {self.url} broke")
+
+    monkeypatch.setattr(HttpConnection, "respond", responding)
+    monkeypatch.setattr(HttpConnection, "events", streaming)
+    return links
+
+
+def urls(verifiers: list[Verifier]) -> str:
+    return ",".join(each.url for each in verifiers)
+
+
+def expected(options: Options = WARM) -> list[int]:
+    return plain(TARGET, TARGET.vocabulary.encode(PROMPT), options.max_tokens, options.sampling)
+
+
+def until(condition: Callable[[], bool], why: str) -> None:
+    """Wait for what the threads of a pair find out."""
+    over = threading.Event()
+    for _ in range(1000):
+        if condition():
+            return
+        over.wait(0.01)
+    raise AssertionError(why)
+
+
+def test_a_text_goes_to_the_verifier_with_the_shortest_round_trip(verifiers: list[Verifier], links: Links) -> None:
+    links.slow = {verifiers[0].url: 0.03, verifiers[2].url: 0.06}
+    with Pair(urls(verifiers), TOY) as pair:
+        done = pair.generate(PROMPT, WARM).read()
+    assert done.token_ids == expected()
+    assert done.stats.verifiers == [verifiers[1].url] == done.stats.metrics()["verifiers"]
+
+
+@EACH_MODE
+@pytest.mark.parametrize("options", [GREEDY, WARM], ids=["greedy", "warm"])
+def test_a_text_goes_on_when_its_verifier_is_lost(
+    verifiers: list[Verifier], links: Links, mode: Mode, options: Options
+) -> None:
+    outages: list[Outage] = []
+    notices: list[str] = []
+    with Pair(urls(verifiers), TOY, on_outage=outages.append, on_notice=notices.append) as pair:
+        text = pair.generate(PROMPT, replace(options, mode=mode))
+        tokens = read(text, 50, lambda: links.out.add(text.stats.verifiers[0]))
+        assert tokens == expected(options) and len(text.stats.resumed) == 1
+        first, second = text.stats.verifiers
+        assert first != second and not outages
+        assert any(f"the verifier at {first} is away" in each for each in notices)
+        again = pair.generate(PROMPT, replace(options, mode=mode)).read()
+        assert again.token_ids == expected(options) and first not in again.stats.verifiers
+        links.out.clear()
+        until(lambda: f"the verifier at {first} is ready" in notices, "it is not taken again")
+    forget_all(next(each for each in verifiers if each.url == first))
+
+
+@EACH_MODE
+def test_a_text_leaves_a_verifier_that_drains(verifiers: list[Verifier], links: Links, mode: Mode) -> None:
+    options = replace(WARM, max_tokens=900, mode=mode)
+    links.slow = {verifiers[0].url: 0.01}
+    with serving(ScriptedBackend(Script(seed=1, seconds_per_pass=0.001)), draft_backend="ngram") as draining:
+        seen = threading.Event()
+
+        def notice(said: str) -> None:
+            if "it is being stopped" in said:
+                seen.set()
+
+        def drain() -> None:
+            links.slow.clear()
+            draining.service.draining.begun = True
+            assert seen.wait(10)
+
+        with Pair([draining.url, verifiers[0].url], TOY, on_notice=notice) as pair:
+            text = pair.generate(PROMPT, options)
+            assert read(text, 20, drain) == expected(options)
+            assert text.stats.verifiers == [draining.url, verifiers[0].url]
+            assert draining.sessions == 0
+
+
+def test_all_are_gone_and_one_is_back(verifiers: list[Verifier], links: Links) -> None:
+    outages: list[Outage] = []
+
+    def told(outage: Outage) -> None:
+        outages.append(outage)
+        links.out.discard(verifiers[2].url)
+
+    with Pair(urls(verifiers), TOY, on_outage=told) as pair:
+        text = pair.generate(PROMPT, WARM)
+        tokens = read(text, 50, lambda: links.out.update(each.url for each in verifiers))
+        assert tokens == expected() and text.stats.verifiers[-1] == verifiers[2].url
+    assert [outage.over for outage in outages] == [False, True]
+    assert all(each.url in outages[0].why for each in verifiers)
+    links.out.clear()
+    for each in verifiers:
+        forget_all(each)
+
+
+def test_no_text_goes_to_another_model(verifiers: list[Verifier], others: dict[str, Verifier], links: Links) -> None:
+    notices: list[str] = []
+    second, vocabulary = others["second"].url, others["vocabulary"].url
+    links.slow = {verifiers[0].url: 0.01}  # it would be faster
+    given = [verifiers[0].url, second, vocabulary]
+    with Pair(given, TOY, on_notice=notices.append, patience=0.3) as pair:
+        assert pair.generate(PROMPT, WARM).read().stats.verifiers == [verifiers[0].url]
+        assert sorted(notices) == sorted(
+            [
+                f"the verifier at {second} is not taken: it serves scripted-2, and the texts are those of scripted-1",
+                f"the verifier at {vocabulary} is not taken: it serves scripted-1 with another vocabulary",
+            ]
+        )
+        text = pair.generate(PROMPT, WARM)
+        tokens: list[int] = []
+        with pytest.raises(ConnectionLost, match="waited 0 s for the verifier"):
+            read(text, 50, lambda: links.out.add(verifiers[0].url), tokens)
+        assert tokens == expected()[: len(tokens)] and text.stats.verifiers == [verifiers[0].url]
+    links.out.clear()
+    forget_all(verifiers[0])
+
+
+def test_lookup_encodes_at_another_verifier(verifiers: list[Verifier], links: Links) -> None:
+    """Without a local model, the verifier encodes prompts."""
+    with Pair(urls(verifiers), Lookup()) as pair:
+        links.out.add(pair.paired.address.url)
+        assert pair.generate(PROMPT, WARM).read().token_ids == expected()
+        assert pair.encode(PROMPT) == TARGET.vocabulary.encode(PROMPT)
+
+
+def test_each_verifier_has_estimates_of_its_own(verifiers: list[Verifier], links: Links) -> None:
+    with Pair(urls(verifiers[:2]), TOY) as pair:
+        pair.generate(PROMPT, WARM).read()
+        first = pair.paired
+        links.out.add(first.address.url)
+        pair.generate(PROMPT, WARM).read()
+        second = pair.paired
+        assert first.address != second.address and first.experience is not second.experience
+        assert first.drafting.warm == second.drafting.warm
+
+
+def test_the_key_goes_to_every_verifier(links: Links) -> None:
+    with ExitStack() as stack:
+        keyed = [stack.enter_context(serving(ScriptedBackend(Script(seed=1)), api_key="s3cret")) for _ in range(2)]
+        with Pair(urls(keyed), TOY, api_key="s3cret") as pair:
+            text = pair.generate(PROMPT, WARM)
+            assert read(text, 20, lambda: links.out.add(text.stats.verifiers[0])) == expected()
+        assert links.keys == {(each.url, b"Bearer s3cret") for each in keyed}
+        with pytest.raises(VerifierUnreachable, match="does not take this key"):
+            Pair(urls(keyed), None, api_key="wrong", on_notice=lambda _: None)
+
+
+def test_one_of_several_need_not_be_there(verifiers: list[Verifier]) -> None:
+    notices: list[str] = []
+    with Pair(f"127.0.0.1:1, {verifiers[0].url}", TOY, on_notice=notices.append) as pair:
+        assert pair.generate(PROMPT, WARM).read().token_ids == expected()
+    assert notices == ["the verifier at 127.0.0.1:1 is away: nothing answers"]
+
+
+def test_none_is_there() -> None:
+    with pytest.raises(VerifierUnreachable, match=r"no verifier is ready: 127.0.0.1:1: nothing answers; 127.0.0.1:2"):
+        Pair("127.0.0.1:1,127.0.0.1:2", None, on_notice=lambda _: None)
+    with pytest.raises(BadUrl, match="no verifier is named"):
+        Pair(" , ", None)
