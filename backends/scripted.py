@@ -105,8 +105,7 @@ class ScriptedBackend(Backend):
             held = self.held[slot]
             del held[start:]
             held.extend(tokens)
-            ends = range(start + logits_from + 1, start + len(tokens) + 1)
-            rows = [self.logits_after(held[max(0, end - ORDER) : end]) for end in ends]
+            rows = [self.logits_after(held[: start + i + 1]) for i in range(logits_from, len(tokens))]
             results.append(np.stack(rows) if rows else np.empty((0, self.vocabulary.size), dtype=np.float32))
         return results
 
