@@ -13,7 +13,7 @@ from specpair.speculation.policy.timing import LatencyModel
 SURE = 0.5  # chance of acceptance from which a draft token is sent whatever the balance is
 # All in passes of the target alone: the debt from which drafts must be sure, the greatest balance and debt, and what is
 # forgiven with each token that comes without a draft.
-_ALLOWED, _MOST, _FORGIVEN = 0.5, 4.0, 0.005
+_ALLOWED, _MOST, _FORGIVEN = 0.25, 4.0, 0.005
 
 
 class DraftBalance:

@@ -83,7 +83,7 @@ def test_what_drafts_bring_and_cost_is_added_up() -> None:
     assert balance.passes == pytest.approx(begun + 1.0)
     balance.plain(1.5 * STEP)  # it read accepted tokens again
     assert balance.passes == pytest.approx(begun + 0.5)
-    balance.judged(1, 1.8 * STEP)
+    balance.judged(1, 1.7 * STEP)
     assert not balance.in_debt
     balance.judged(1, 1.4 * STEP)
     assert balance.in_debt
