@@ -6,10 +6,11 @@
 # make test-torch   installs PyTorch, and runs the tests that need it; make test-mlx, the same for MLX
 # make test-tnx     runs the neuron_legacy backend on the library's source, interpreted: TNX_SRC names it (CONTRIBUTING.md)
 # make test-real    real models in every mode, both ends: REAL_MODELS names their folder (CONTRIBUTING.md)
+# make test-vllm   the verifier over vLLM, in an environment of its own, .venv-vllm
 # make coverage     the branches of specpair/speculation that its tests take: at least 95 %
 # make dist    builds the sdist and the wheel, installs the wheel elsewhere and compares its text with this checkout's
 
-.PHONY: setup demo test test-slow test-torch test-mlx test-tnx test-real lint coverage dist docs
+.PHONY: setup demo test test-slow test-torch test-mlx test-tnx test-vllm test-real lint coverage dist docs
 
 # Tests start many processes and collect many files: to compile the modules anew in each takes a tenth of the time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -44,6 +45,13 @@ test-tnx:
 	@scripts/setup requirements/dev.txt
 	@scripts/setup requirements/torch.txt
 	@TNX_SRC="$(abspath $(TNX_SRC))" .venv/bin/python -m pytest -n logical --dist worksteal --engine tnx
+
+# vLLM is not installed beside the others: requirements/vllm.txt says why.
+test-vllm:
+	@test -x .venv-vllm/bin/pip || $(or $(PYTHON),python3) -m venv .venv-vllm
+	@.venv-vllm/bin/pip install --quiet --disable-pip-version-check -r requirements/vllm.txt
+	@.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@VLLM_CPU_KVCACHE_SPACE=1 .venv-vllm/bin/python -m pytest --engine vllm
 
 REAL_MODELS ?= .cache/real_models
 test-real:

@@ -15,6 +15,7 @@ EXTRAS = {  # the modules that each extra brings; what all parts need is no extr
     "llama": ("llama_cpp", "gguf"),
     "torch": ("torch", "transformers", "tokenizers", "safetensors", "accelerate"),
     "mlx": ("mlx", "mlx_lm"),
+    "vllm": ("vllm",),
     "hub": ("huggingface_hub",),
     "plots": ("matplotlib",),
 }

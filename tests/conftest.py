@@ -37,6 +37,7 @@ ENGINES = {  # the packages that the tests of an engine import
     "torch": ("torch", "transformers", "tokenizers", "accelerate"),
     "mlx": ("mlx", "mlx_lm", "tokenizers"),
     "tnx": ("torch", "transformers", "tokenizers", "safetensors"),
+    "vllm": ("vllm",),
     "real": (),
 }
 NEEDED = {  # what else the tests of an engine need: the variable that names it, and what it is

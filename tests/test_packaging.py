@@ -28,7 +28,8 @@ BOTH_ENDS = {
     "rich",
 }  # modules of what is no extra
 LISTS = ["requirements.txt", *sorted(f"requirements/{path.name}" for path in (ROOT / "requirements").iterdir())]
-PINNED = [each for each in LISTS if "neuron" not in each]  # Neuron's packages need other versions beside them
+# Neuron's packages and vLLM need other versions beside them.
+PINNED = [each for each in LISTS if "neuron" not in each and "vllm" not in each]
 
 
 def _pins(file: str) -> list[Requirement]:
@@ -71,7 +72,7 @@ def test_pinned_versions_are_exact_and_satisfy_the_ranges(file: str) -> None:
 
 def test_every_range_has_a_lower_and_an_upper_bound_and_an_exact_version() -> None:
     pinned = {pin.name for file in PINNED for pin in _pins(file)}
-    assert _names([extra for extra in RANGES if extra != "all"]) - pinned == set()
+    assert _names([extra for extra in RANGES if extra not in ("all", "vllm")]) - pinned == set()
     for lines in RANGES.values():
         for each in map(Requirement, lines):
             assert each.name == PROJECT["name"] or {bound.operator for bound in each.specifier} in ({">=", "<"}, {"=="})
@@ -124,7 +125,7 @@ def test_modules_of_an_extra_are_those_of_its_packages() -> None:
 
 def test_extras_are_named_by_file_in_a_checkout_and_by_name_beside_a_wheel(tmp_path: Path) -> None:
     for name in EXTRAS:
-        listed = name in ("torch", "mlx", "plots")
+        listed = name in ("torch", "mlx", "plots", "vllm")
         here = f"-r requirements/{name}.txt" if listed else f"-e '.[{name}]'"
         assert installing(name) == f"{sys.executable} -m pip install {here}"
         assert installing(name, tmp_path) == f"{sys.executable} -m pip install 'specpair[{name}]'"

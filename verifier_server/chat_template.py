@@ -1,9 +1,10 @@
 """The chat template that the setting `chat_template` chooses: one of a file, or one of those in the model's files."""
 
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Protocol
 
-from specpair.engines.backend import Backend
 from specpair.engines.errors import ModelLoadError
 from specpair.openai_api.chat.template import Renderer
 from specpair.protocol.errors import InvalidRequest, NoChatTemplate
@@ -16,7 +17,16 @@ _TRIED = {
 }
 
 
-def choose_chat_template(backend: Backend, chosen: str | None) -> None:
+class HasTemplates(Protocol):
+    """An engine, or a model that is loaded for one."""
+
+    chat_template: str | None  # the one that is served
+
+    @property
+    def chat_templates(self) -> Mapping[str, str]: ...
+
+
+def choose_chat_template(backend: HasTemplates, chosen: str | None) -> None:
     """Have `backend` serve the template `chosen`, a path or a name; None: the model's usual one.
 
     Raises ModelLoadError if there is none, or if it cannot render a message.
@@ -36,7 +46,7 @@ def choose_chat_template(backend: Backend, chosen: str | None) -> None:
     backend.chat_template = template
 
 
-def _read(path: str, backend: Backend) -> str:
+def _read(path: str, backend: HasTemplates) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (FileNotFoundError, ValueError, OSError) as error:

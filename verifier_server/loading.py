@@ -5,12 +5,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
 from math import inf
 
 from backends.registry import load
 from specpair.counted import counted
-from specpair.engines.backend import Backend
+from specpair.engines.backend import Backend, Progress
 from specpair.engines.errors import BackendError
 from specpair.fairness import retry_after
 from specpair.grammar.of_text import prepare_grammars
@@ -20,9 +21,11 @@ from verifier_server.chat_template import choose_chat_template
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.observer import EngineObserver
 from verifier_server.engine.pass_time import pass_cost
+from verifier_server.engine.port import EngineInfo, LoadedEngine, Serving, TokenEngine
 from verifier_server.engine.scheduler import Scheduler
 from verifier_server.generation.draft_model import load_draft_model, lookup_alone
 from verifier_server.generation.server_drafting import ServerDrafting
+from verifier_server.options import TOKEN_ENGINES
 from verifier_server.process.model_files import MappedFiles, parts
 from verifier_server.process.named_models import with_files
 from verifier_server.process.progress_log import of_loading
@@ -38,7 +41,7 @@ _DRAFT_SHARE = 0.1  # the draft model's fraction of the loading progress; it is 
 class Models:
     """The loaded models, ready to be used."""
 
-    engine: Engine  # runs the target model
+    engine: TokenEngine  # runs the target model
     own_name: str  # of the target, which `Settings.alias` may call otherwise
     pass_times: list[float]  # seconds of the target's passes over 1, 2, … tokens
     drafting: ServerDrafting | None  # None: there is no draft model
@@ -143,32 +146,30 @@ class Loader:
             self.files = MappedFiles(part for path in settings.mapped_files for part in parts(path))
         share = 1.0 - _DRAFT_SHARE * settings.drafts
         with ExitStack() as on_failure:
-            backend = self._backend or load(
-                settings.backend, settings.load_options(), lambda fraction: self._report(share * fraction)
-            )
-            on_failure.callback(backend.close)
+            target = self._target(settings, lambda fraction: self._report(share * fraction))
+            on_failure.callback(target.close)
+            own = target.info
             _log.info(
                 "%s: %s of %d tokens, %.1f MiB",
-                one_line(backend.model_name),  # a file name may hold control characters
-                counted(backend.slots, "KV cache slot"),
-                backend.context_length,
-                backend.kv_bytes / 2**20,
+                one_line(own.model_name),  # a file name may hold control characters
+                counted(own.slots, "KV cache slot"),
+                own.context_length,
+                own.kv_bytes / 2**20,
             )
-            choose_chat_template(backend, settings.chat_template)
-            own_name = backend.model_name
-            backend.model_name = settings.alias or own_name
+            choose_chat_template(target, settings.chat_template)
+            info = replace(own, model_name=settings.alias or own.model_name, chat_template=target.chat_template)
             # Here, since both take a while, and the event loop must not wait for them.
-            _ = backend.vocabulary.fingerprint
-            prepare_grammars(backend.vocabulary)
-            pass_times = pass_cost(backend, time.perf_counter)
+            _ = info.vocabulary.fingerprint
+            prepare_grammars(info.vocabulary)
             draft = load_draft_model(
                 settings,
-                backend,
+                info,
                 lambda fraction: self._report(share + (1.0 - share) * fraction),
                 time.perf_counter,
                 self._draft,
             )
-            lookup = draft or lookup_alone(settings, backend, time.perf_counter)
+            lookup = draft or lookup_alone(settings, info, time.perf_counter)
+            pass_times = list(target.pass_times)
             predicting = ServerDrafting(lookup, pass_times, self._clock, deliver)
             if draft is not None:
                 _log.info(
@@ -177,20 +178,16 @@ class Loader:
                     counted(draft.slots, "text"),
                     1e3 * draft.step_time,
                 )
-            scheduler = Scheduler(
-                backend,
-                max_drafts=settings.max_drafts,
-                prefill_chunk=settings.prefill_chunk,
-                max_queue=settings.max_queue,
-                pass_times=pass_times,
-                most_kept=settings.most_kept(backend),
-                one_scope=settings.share_prefixes,
-                observer=self._observer(backend.model_name),
-            )
-            engine = Engine(scheduler, self._clock, deliver)
-            engine.start()
+            engine = target.serve(Serving(info, self._clock, deliver, self._observer(info.model_name)))
             on_failure.pop_all()
-        return Models(engine, own_name, pass_times, None if draft is None else predicting, predicting)
+        return Models(engine, own.model_name, pass_times, None if draft is None else predicting, predicting)
+
+    def _target(self, settings: Settings, progress: Progress) -> LoadedEngine:
+        """The target's engine, loaded. Raises BackendError."""
+        if self._backend is None and (module := TOKEN_ENGINES.get(settings.backend)) is not None:
+            loaded: LoadedEngine = import_module(module).load(settings.load_options(), settings, progress)
+            return loaded
+        return with_logits(self._backend or load(settings.backend, settings.load_options(), progress), settings)
 
     def _report_fetching(self, fraction: float) -> None:
         """Note the progress of fetching the models. Called from the loader's thread. Raises _Stopped."""
@@ -202,6 +199,33 @@ class Loader:
         """Note the progress of loading, and log it now and then. Called from the loader's thread."""
         self._log_progress(fraction)
         self.progress = self._fetched + (1.0 - self._fetched) * fraction
+
+
+def with_logits(backend: Backend, settings: Settings) -> LoadedEngine:
+    """The engine over one that has logits, which times its passes. Closes the backend if that fails."""
+    with ExitStack() as on_failure:
+        on_failure.callback(backend.close)
+        pass_times = pass_cost(backend, time.perf_counter)
+        on_failure.pop_all()
+
+    def serve(serving: Serving) -> Engine:
+        backend.model_name, backend.chat_template = serving.info.model_name, serving.info.chat_template
+        scheduler = Scheduler(
+            backend,
+            max_drafts=settings.max_drafts,
+            prefill_chunk=settings.prefill_chunk,
+            max_queue=settings.max_queue,
+            pass_times=pass_times,
+            most_kept=settings.most_kept(backend),
+            one_scope=settings.share_prefixes,
+            observer=serving.observer,
+        )
+        engine = Engine(scheduler, serving.clock, serving.deliver)
+        engine.start()
+        return engine
+
+    info = EngineInfo.of(backend, settings.max_drafts)
+    return LoadedEngine(info, backend.chat_templates, backend.chat_template, pass_times, serve, backend.close)
 
 
 class _Stopped(Exception):

@@ -1,8 +1,9 @@
 """`VerifierOptions`: the settings of a verifier beside those of its engine, each said once."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import SecretStr
 
@@ -13,7 +14,11 @@ from specpair.http_service.options.service_options import ACCESS, SERVICE
 from specpair.hub.options import HubOptions
 from specpair.openai_api.answers.options import AnswerOptions
 from specpair.options.option import AUTO, like, option, settings_of
+from verifier_server.engine.vllm.arguments import read_table
 
+# Engines that commit tokens by themselves: modules with a `load(options, settings, progress)`, which returns a
+# `LoadedEngine`. They cannot draft.
+TOKEN_ENGINES = {"vllm": "verifier_server.engine.vllm.load"}
 NGRAM = "ngram"  # the draft engine without a model: n-gram lookup
 MOST_DRAFT_SLOTS = 8  # texts drafted for at once, at most, if `draft_slots` is auto
 MODEL, ENGINE, DRAFT, LIMITS = "model", "engine", "server-side drafting (mode fused)", "sessions and limits"
@@ -39,7 +44,10 @@ class VerifierOptions(AnswerOptions):
         placeholder="NAME",
     )
     backend: str = option(
-        "llama_cpp", f"engine: {', '.join(SHOWN)}, or one of a plug-in", group=MODEL, placeholder="NAME"
+        "llama_cpp",
+        f"engine: {', '.join((*SHOWN, *TOKEN_ENGINES))}, or one of a plug-in",
+        group=MODEL,
+        placeholder="NAME",
     )
     chat_template: str | None = option(
         None,
@@ -56,6 +64,15 @@ class VerifierOptions(AnswerOptions):
         group=MODEL,
     )
     prefill_chunk: int = option(128, "tokens of prompts in a pass while other sessions are active", ge=1, group=ENGINE)
+    vllm_args: Mapping[str, Any] = option(
+        factory=dict,
+        words="vllm: a table of engine arguments, in TOML, as {tensor_parallel_size = 2}",
+        usually="none",
+        reads=read_table,
+        group=ENGINE,
+        placeholder="TABLE",
+        hash=False,
+    )
     draft_model: Path | None = option(
         None, "draft model for server-side drafting (mode fused)", usually="none", group=DRAFT, placeholder="PATH"
     )

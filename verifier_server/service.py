@@ -23,7 +23,6 @@ from specpair.protocol.fingerprint import Fingerprint
 from specpair.protocol.identity import identity_of
 from specpair.protocol.service_responses import HealthResponse, ModelInfo, VocabularyResponse
 from specpair.protocol.times import milliseconds
-from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft
 from specpair.speculation.sampling import gumbel
 from verifier_server.engine.observer import EngineState
@@ -188,7 +187,8 @@ class Service:
             kv_bytes=backend.kv_bytes,
             max_drafts=models.engine.info.max_drafts,
             pass_ms=[milliseconds(each) for each in models.pass_times],
-            strategies=[str(strategy) for strategy in Strategy],
+            strategies=[str(strategy) for strategy in backend.strategies],
+            refused=dict(backend.lacks),
             self_continue=True,
             modes=["target"] if draft is None else ["target", "fused"],
             predictions=True,

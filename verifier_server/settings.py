@@ -18,7 +18,8 @@ from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.engines.load_options import LoadOptions
 from specpair.fairness import share_of_one_client
 from specpair.http_service.keys.stored_key import complaint
-from verifier_server.options import MOST_DRAFT_SLOTS, NGRAM, OPTIONS, VerifierOptions
+from verifier_server.engine.port import EngineInfo
+from verifier_server.options import MOST_DRAFT_SLOTS, NGRAM, OPTIONS, TOKEN_ENGINES, VerifierOptions
 
 PREFIX = "VERIFIER_"
 _USUAL_CONTEXT = 4096  # tokens; by default, engines take a model's trained context length up to this one
@@ -42,8 +43,11 @@ class Settings(_Options):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Settings":
-        if not known(self.backend):
-            raise ValueError(f"backend: {self.backend!r} is unknown, choose one of {', '.join(listed())}")
+        if not known(self.backend) and self.backend not in TOKEN_ENGINES:
+            names = ", ".join((*listed(), *TOKEN_ENGINES))
+            raise ValueError(f"backend: {self.backend!r} is unknown, choose one of {names}")
+        if self.vllm_args and self.backend != "vllm":
+            raise ValueError(f"vllm_args: the engine is {self.backend}: leave it out, or set backend to vllm")
         if self.max_drafts >= self.batch_tokens:
             raise ValueError(f"max_drafts: {self.max_drafts} must be below batch_tokens ({self.batch_tokens})")
         for path, name in (("model", "hf"), ("draft_model", "draft_hf")):
@@ -79,7 +83,7 @@ class Settings(_Options):
         """The target model's file or folder."""
         return self.model or DEFAULT_TARGET
 
-    def most_kept(self, backend: Backend) -> int | None:
+    def most_kept(self, backend: Backend | EngineInfo) -> int | None:
         """Tokens of ended texts that are kept; None: as many as the slots of the engine hold.
 
         On a CPU, passes take longer the more tokens llama.cpp's cache holds, whoever they belong to.
@@ -95,7 +99,12 @@ class Settings(_Options):
         return share_of_one_client(self.max_sessions) if given == "auto" else given
 
     def _check_draft(self) -> None:
-        if self.draft_engine != NGRAM and not known(self.draft_engine):
+        if self.drafts and self.draft_engine in TOKEN_ENGINES:
+            raise ValueError(
+                f"draft_backend: {self.draft_engine} gives no logits to draft with: choose one of "
+                f"{', '.join(listed())}, {NGRAM}"
+            )
+        if self.draft_engine not in (NGRAM, *TOKEN_ENGINES) and not known(self.draft_engine):
             raise ValueError(
                 f"draft_backend: {self.draft_engine!r} is unknown, choose one of {', '.join(listed())}, {NGRAM}"
             )

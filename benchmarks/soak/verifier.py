@@ -21,6 +21,7 @@ from backends.scripted import BEGIN, END, Script, ScriptedBackend
 from specpair.engines.backend import Logits
 from specpair.speculation.sampling.sampling import Sampling, choose
 from verifier_server.app import create_app
+from verifier_server.engine.engine import Engine
 from verifier_server.engine.scheduler import Inconsistent
 from verifier_server.flags import from_environment
 from verifier_server.service import Service
@@ -112,6 +113,7 @@ class Books(logging.Handler):
         """The counts of what is held; the first time, begins to check."""
         self._keeping = self._keeping or asyncio.create_task(self.keep())
         service, engine = self._service, self._service.loader.loaded().engine
+        assert isinstance(engine, Engine)
         backend, queue = engine.backend, engine._scheduler._queue
         used = sum(bool(backend.length(slot)) for slot in range(backend.slots))
         held = {

@@ -94,6 +94,10 @@ class ModelInfo(Response):
         Field(fail_fast=True, description="Milliseconds of a pass over 1, 2, … tokens, measured at start."),
     ]
     strategies: Annotated[list[Name], Field(fail_fast=True, description="The rules for accepting draft tokens.")]
+    refused: Annotated[
+        dict[str, str],
+        Field(default_factory=dict, description="Options of texts that the engine cannot serve, and why."),
+    ]
     self_continue: Annotated[bool, Field(description="Whether the verifier supports self-continuation.")]
     modes: Annotated[list[Name], Field(fail_fast=True, description="Modes of `/generate`: target, fused.")]
     predictions: Annotated[

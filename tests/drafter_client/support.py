@@ -32,6 +32,7 @@ from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.sampling import Sampling, choose
 from tests.drafter_client.http import bodies
 from verifier_server.app import create_app
+from verifier_server.engine.engine import Engine
 from verifier_server.service import Service
 from verifier_server.settings import Settings
 
@@ -274,4 +275,5 @@ def serve_vocabulary(patch: pytest.MonkeyPatch, service: Service, vocabulary: Vo
     """Have a verifier serve another vocabulary: in what it says of itself, and in its engine."""
     engine = service.loader.loaded().engine
     patch.setattr(engine, "info", replace(engine.info, vocabulary=vocabulary))
+    assert isinstance(engine, Engine)
     patch.setattr(engine.backend, "vocabulary", vocabulary)

@@ -39,6 +39,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "allowed_hosts": ("*", "a.example", "*.b.example"),
     "cors_origins": ("*", "https://a.example", "http://b.example:3000"),
     "log_format": ("json", "text", "json"),
+    "vllm_args": ("{seed = 1}", "{seed = 2}", "{seed = 3}"),
     "tool_style": ("hermes", "llama", "json"),
 }
 FIELDS = {**Address.model_fields, **Settings.model_fields}
@@ -65,6 +66,8 @@ def test_each_setting_is_taken_from_the_highest_layer(file: Path, name: str) -> 
     others = {} if name == "backend" else {"VERIFIER_BACKEND": "scripted"}
     if name.startswith("draft_") and name not in ("draft_model", "draft_hf"):
         others["VERIFIER_DRAFT_MODEL"] = str(DEFAULT_DRAFT)
+    if name == "vllm_args":
+        others["VERIFIER_BACKEND"] = "vllm"
     values = _values(name)
     text = [str(value).lower() if isinstance(value, bool) else str(value) for value in values]
     quoted = f'"{text[2]}"' if isinstance(values[2], (str, Path)) else text[2]
@@ -81,6 +84,8 @@ def test_each_setting_is_taken_from_the_highest_layer(file: Path, name: str) -> 
         wanted = file.parent / value if isinstance(value, Path) else value
         if isinstance(found, tuple):
             found = ",".join(map(str, found))
+        if isinstance(found, dict):
+            found = f"{{seed = {found['seed']}}}"
         assert (found.get_secret_value() if isinstance(found, SecretStr) else found) == wanted
         assert settings.origin(name) == origin
     file.write_text("[verifier]\n")

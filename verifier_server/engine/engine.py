@@ -16,7 +16,7 @@ from verifier_server.engine.scheduler import Inconsistent, Scheduler
 from verifier_server.sessions import Session
 
 _log = logging.getLogger("specpair.engine")
-_SHUTTING_DOWN = "the verifier is shutting down: ask again when it is back"
+SHUTTING_DOWN = "the verifier is shutting down: ask again when it is back"
 
 
 class Engine:
@@ -47,7 +47,7 @@ class Engine:
         return self._end() if self._stopping or self.failure is not None else None
 
     def _end(self) -> SpecPairError:
-        return ShuttingDown(_SHUTTING_DOWN) if self.failure is None else EngineError(self.failure)
+        return ShuttingDown(SHUTTING_DOWN) if self.failure is None else EngineError(self.failure)
 
     def shut_down(self) -> None:
         """Run no pass after the present one, and answer waiting requests with ShuttingDown. Thread-safe."""

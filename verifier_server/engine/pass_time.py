@@ -59,10 +59,10 @@ def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
         at += 1
     backend.release(0)
     more = median(took - least[width] for width, took in rereading) if rereading else 0.0
-    return _interpolate(sorted((width, took + more * (width > 1)) for width, took in least.items()))
+    return interpolate(sorted((width, took + more * (width > 1)) for width, took in least.items()))
 
 
-def _interpolate(points: list[tuple[int, float]]) -> list[float]:
+def interpolate(points: list[tuple[int, float]]) -> list[float]:
     """Seconds for 1, 2, … `WIDEST` tokens. `points`: the measured (tokens, seconds)."""
     if len(points) < 2:
         return []

@@ -4,14 +4,17 @@
 stands behind the same port.
 """
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from specpair.engines.backend import Backend
 from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
-from verifier_server.engine.observer import EngineState
+from specpair.speculation.acceptance.strategies import Strategy
+from verifier_server.engine.observer import EngineObserver, EngineState
 from verifier_server.engine.requests import Request
 from verifier_server.sessions import Session
 
@@ -29,11 +32,15 @@ class EngineInfo:
     kv_bytes: int  # of the KV cache
     threads: int  # CPU threads that a pass keeps busy; 0: it runs on other devices
     chat_template: str | None
+    devices: int = 1  # that share the model
+    strategies: Sequence[Strategy] = tuple(Strategy)  # by which it judges
+    lacks: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # options of texts, and why not
 
     @classmethod
     def of(cls, backend: Backend, max_drafts: int) -> "EngineInfo":
         """Of an engine that has logits."""
-        same = ("name", "model_name", "vocabulary", "slots", "context_length", "kv_bytes", "threads", "chat_template")
+        same = ["name", "model_name", "vocabulary", "slots", "context_length", "kv_bytes", "threads", "chat_template"]
+        same.append("devices")
         return cls(max_drafts=max_drafts, **{name: getattr(backend, name) for name in same})
 
 
@@ -76,3 +83,24 @@ class TokenEngine(Protocol):
 
     def check_integrity(self) -> None:
         """Raise an error if what it holds does not fit together."""
+
+
+class Serving(NamedTuple):
+    """What an engine is given when it begins to serve. Times are in seconds."""
+
+    info: EngineInfo  # with the names and the chat template by which it serves
+    clock: Callable[[], float]
+    deliver: Callable[[], None]  # called from the engine's thread after answers were given
+    observer: EngineObserver
+
+
+@dataclass
+class LoadedEngine:
+    """An engine whose model is loaded, before it serves."""
+
+    info: EngineInfo
+    chat_templates: Mapping[str, str]  # all that the model's files have, by name
+    chat_template: str | None
+    pass_times: Sequence[float]  # seconds of passes over 1, 2, … tokens
+    serve: Callable[[Serving], TokenEngine]
+    close: Callable[[], object]  # frees the model, unless it serves

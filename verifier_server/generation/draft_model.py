@@ -129,7 +129,11 @@ class DraftModel:
 
 
 def load_draft_model(
-    settings: Settings, target: Backend, progress: Progress, clock: Callable[[], float], given: Backend | None = None
+    settings: Settings,
+    target: Backend | EngineInfo,
+    progress: Progress,
+    clock: Callable[[], float],
+    given: Backend | None = None,
 ) -> DraftModel | None:
     """The draft model that `settings` name, or the one `given`; None if there is none.
 
@@ -160,6 +164,6 @@ def load_draft_model(
     return draft
 
 
-def lookup_alone(settings: Settings, target: Backend, clock: Callable[[], float]) -> DraftModel:
+def lookup_alone(settings: Settings, target: Backend | EngineInfo, clock: Callable[[], float]) -> DraftModel:
     """Drafts that are looked up, without a model. Arguments as for `load_draft_model`."""
     return DraftModel(None, settings.draft_slots_beside(target.slots), target.vocabulary.size, clock)

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from specpair.engines.vocabulary import Part
 from specpair.grammar.of_text import grammars_for
+from specpair.options.option import options_of
 from specpair.protocol import messages
 from specpair.protocol.errors import EmptyPrompt, InvalidRequest, PromptTooLong, TokenOutOfRange
 from specpair.speculation.sampling import gumbel
@@ -46,6 +47,7 @@ def make_session(
     spec, limit = request.spec, info.context_length
     if spec.seed is None:
         spec = replace(spec, seed=secrets.randbelow(gumbel.SEED_LIMIT))
+    _check_served(info, spec)
     _check_bias(info, spec)
     if spec.max_tokens is not None:
         limit = min(limit, len(ids) + spec.max_tokens)
@@ -143,6 +145,18 @@ def _check_committed(info: EngineInfo, ids: list[int], most: int) -> None:
         raise InvalidRequest(
             f"{field}.{at}: token {ids[at]} ends the text, and others follow it", param=f"{field}.{at}"
         )
+
+
+def _check_served(info: EngineInfo, spec: TextSpec) -> None:
+    """Raise InvalidRequest for an option that the engine cannot serve, with the reason."""
+    if spec.strategy not in info.strategies:
+        able = ", ".join(info.strategies)
+        raise InvalidRequest(
+            f"strategy: the {info.name} engine judges by {able}, not by {spec.strategy}", param="strategy"
+        )
+    for name, reason in info.lacks.items():
+        if getattr(spec, name) != options_of(TextSpec)[name].default:
+            raise InvalidRequest(f"{name}: {reason}", param=name)
 
 
 def _check_bias(info: EngineInfo, spec: TextSpec) -> None:

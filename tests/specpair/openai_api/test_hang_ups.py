@@ -27,6 +27,7 @@ from specpair.speculation.acceptance.round_counts import RoundCounts
 from tests.specpair.openai_api.conftest import served, verifier
 from tests.verifier_server.conftest import LiveServer, settings
 from verifier_server.api import openai_texts
+from verifier_server.engine.engine import Engine
 
 SLOW = Script(seed=2, support=128, seconds_per_pass=0.01)
 BODY = {"prompt": "def f(", "max_tokens": 400, "seed": 1}
@@ -68,7 +69,9 @@ def test_a_client_that_hangs_up_ends_its_text(kind: str, stream: bool, monkeypat
                 with pytest.raises(httpx.ReadTimeout):
                     http.post(f"{url}/v1/completions", json=BODY, timeout=0.3)
         assert _within(5.0, lambda: len(live.service.sessions) == 0)
-        backend = live.service.loader.loaded().engine.backend
+        engine = live.service.loader.loaded().engine
+        assert isinstance(engine, Engine)
+        backend = engine.backend
         assert isinstance(backend, ScriptedBackend)
         before = backend.passes
         time.sleep(0.1)
@@ -77,7 +80,9 @@ def test_a_client_that_hangs_up_ends_its_text(kind: str, stream: bool, monkeypat
 
 def _held(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Holds the forward passes of a verifier until the event is set."""
-    backend, free = live.service.loader.loaded().engine.backend, threading.Event()
+    engine, free = live.service.loader.loaded().engine, threading.Event()
+    assert isinstance(engine, Engine)
+    backend = engine.backend
     assert isinstance(backend, ScriptedBackend)
     extend = backend.extend
 

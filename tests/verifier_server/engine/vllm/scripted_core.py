@@ -1,0 +1,95 @@
+"""A `Core` without vLLM: the scripted model, and the rules by which the plug-ins run steps."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from backends.scripted import ScriptedBackend
+from specpair.speculation.acceptance.judge import judge
+from specpair.speculation.draft import chain
+from verifier_server.engine.vllm.core import CoreLost, Output
+from verifier_server.engine.vllm.plugins.wish import Step, Wish
+from verifier_server.sessions import Session
+
+
+@dataclass
+class Text:
+    session: Session
+    tokens: list[int]
+    wish: Wish
+    new: bool = True
+
+
+@dataclass
+class ScriptedCore:
+    """Runs a step when `outputs` is called. While `gate` is closed, none."""
+
+    backend: ScriptedBackend
+    most: int = 8  # draft tokens in a step
+    texts: dict[str, Text] = field(default_factory=dict)
+    steps: int = 0
+    judged: int = 0
+    begun: int = 0
+    salts: list[str] = field(default_factory=list)
+    lost: bool = False
+    closed: bool = False
+
+    def __post_init__(self) -> None:
+        self.changed, self.gate = asyncio.Event(), asyncio.Event()
+        self.gate.set()
+
+    async def begin(self, name: str, session: Session, salt: str, wish: Wish) -> None:
+        self.texts[name] = Text(session, list(session.tokens), wish)
+        self.begun += 1
+        self.salts.append(salt)
+        self.changed.set()
+
+    async def wish(self, name: str, wish: Wish) -> None:
+        if name in self.texts:
+            self.texts[name].wish = wish
+            self.changed.set()
+
+    async def forget(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.texts.pop(name, None)
+
+    async def outputs(self) -> list[Output]:
+        await self.gate.wait()
+        while not (ready := [name for name, text in self.texts.items() if self._runs(text)]):
+            await self.changed.wait()
+            self.changed.clear()
+            await self.gate.wait()
+            self._check()
+        self._check()
+        self.steps += 1
+        await asyncio.sleep(0)
+        return [self._step(name, len(ready)) for name in ready if name in self.texts]
+
+    def close(self) -> None:
+        self.closed = True
+
+    def die(self) -> None:
+        """Be lost. Called in the loop."""
+        self.lost = True
+        self.changed.set()
+
+    def _check(self) -> None:
+        if self.lost:
+            raise CoreLost("the core has ended: restart it")
+
+    def _runs(self, text: Text) -> bool:
+        return text.new or text.wish.wants_step(text.tokens, len(text.tokens))
+
+    def _step(self, name: str, texts: int) -> Output:
+        text, total = self.texts[name], len(self.texts[name].tokens)
+        draft = [] if text.new else text.wish.tail(text.tokens, total)[: self.most]
+        rows = [self.backend.logits_after([*text.tokens, *draft[:at]]) for at in range(len(draft) + 1)]
+        rulings = judge(chain(draft), rows, text.session.rule, total, self.backend.vocabulary.ends)
+        tokens = [each.token for each in rulings][: text.session.limit - total]
+        text.tokens += tokens
+        self.judged += len(draft)
+        cached, text.new = 0 if text.new else None, False
+        ended = len(text.tokens) >= text.session.limit or tokens[-1] in self.backend.vocabulary.ends
+        if ended:
+            del self.texts[name]
+        return Output(name, tokens, Step(draft, 1 + len(draft), 0.001, texts), cached, ended)

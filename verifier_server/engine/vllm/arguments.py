@@ -1,0 +1,85 @@
+"""vLLM's engine arguments, from our settings and the table `vllm_args`, which is passed through."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from specpair.engines.errors import ModelLoadError, first_line
+from specpair.engines.load_options import LoadOptions
+
+PLUGINS = "verifier_server.engine.vllm.plugins"
+MOST_DRAFTS = 128  # of a text in a step: vLLM's limit
+_CONTEXT = 4096  # tokens: longer ones have to be asked for, since vLLM checks that one whole text fits into its cache
+# What the plug-ins rely on. Draft tokens come from outside, and what a text is drawn by is ours.
+OURS = {
+    "model": "VERIFIER_MODEL",
+    "scheduler_cls": "nothing",
+    "worker_extension_cls": "nothing",
+    "speculative_config": "VERIFIER_MAX_DRAFTS",
+    "async_scheduling": "nothing",
+    "skip_tokenizer_init": "nothing",
+}
+
+
+def read_table(text: str) -> dict[str, Any]:
+    """The table that a variable or a flag holds: an inline table of TOML, or lines of keys. Raises ValueError."""
+    inline = text.lstrip().startswith("{")
+    try:
+        table = tomllib.loads(f"table = {text}")["table"] if inline else tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"is no TOML table, such as {{tensor_parallel_size = 2}}: {error}") from None
+    return dict(table)
+
+
+def engine_arguments(options: LoadOptions, given: Mapping[str, Any], max_drafts: int, folder: Path) -> Any:
+    """An `AsyncEngineArgs` of vLLM. Raises ModelLoadError, which names the argument at fault."""
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
+    options.refuse(
+        "vllm", "deterministic", "mmap", "gpu_layers", "compile", "compile_widths", "compile_spans", "compile_workers",
+        "compile_cache", "device", "threads", "flash_attention", "batch_tokens",
+    )  # fmt: skip
+    known = {field.name for field in fields(AsyncEngineArgs)}
+    for name in given:
+        if name in OURS:
+            instead = "leave it out" if OURS[name] == "nothing" else f"set {OURS[name]}"
+            raise _wrong(f"{name} is set by the verifier: {instead}")
+        if name not in known:
+            raise _wrong(f"{name} is no engine argument of this vLLM: see AsyncEngineArgs")
+    usual = {
+        "max_model_len": options.context_length or _trained(folder),
+        "max_num_seqs": options.slots,
+        "dtype": options.dtype or "auto",
+        "tensor_parallel_size": options.tensor_parallel or 1,
+        "enable_prefix_caching": True,
+    }
+    ours = {
+        "model": str(folder),
+        "skip_tokenizer_init": True,
+        "async_scheduling": False,
+        "disable_log_stats": True,
+        "scheduler_cls": f"{PLUGINS}.scheduler.DraftScheduler",
+        "worker_extension_cls": f"{PLUGINS}.worker.JudgingWorker",
+        "speculative_config": {
+            "method": "custom_class",
+            "model": f"{PLUGINS}.proposer.NoProposer",
+            "num_speculative_tokens": min(max_drafts, MOST_DRAFTS),
+        },
+    }
+    try:
+        return AsyncEngineArgs(**usual | dict(given) | ours)
+    except (TypeError, ValueError) as error:
+        raise _wrong(first_line(error)) from error
+
+
+def _trained(folder: Path) -> int:
+    from specpair.engines.files.folder import read_json
+
+    stated = read_json(folder / "config.json").get("max_position_embeddings")
+    return min(int(stated), _CONTEXT) if stated else _CONTEXT
+
+
+def _wrong(reason: str) -> ModelLoadError:
+    return ModelLoadError(f"vllm_args: {reason}", "vllm_args")

@@ -1,0 +1,131 @@
+"""The way to vLLM's engine core, in a process of its own: texts, what is wished for them, what steps gave."""
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from specpair.options.option import options_of
+from specpair.speculation.sampling.sampling import Sampling
+from verifier_server.engine.vllm.plugins.wish import KEY, Step, Wish
+from verifier_server.sessions import Session
+
+
+class Output(NamedTuple):
+    """What a step gave for a text."""
+
+    name: str
+    tokens: list[int]  # committed
+    step: Step
+    cached: int | None  # with the first tokens: how many tokens before them were not read, as the cache held them
+    ended: bool  # whether the core has forgotten the text
+
+
+class CoreLost(Exception):
+    """The engine core has died; the message says what to do."""
+
+
+class Core(Protocol):
+    """Texts by name. Used in one event loop."""
+
+    async def begin(self, name: str, session: Session, salt: str, wish: Wish) -> None:
+        """Take in a text. Those of the same `salt` share what they begin with. Raises CoreLost."""
+
+    async def wish(self, name: str, wish: Wish) -> None:
+        """Say anew what is wished for a text; nothing happens if it has ended. Raises CoreLost."""
+
+    async def forget(self, names: Sequence[str]) -> None:
+        """Stop texts, and free their KV cache. Raises CoreLost."""
+
+    async def outputs(self) -> list[Output]:
+        """What the next step gave. Raises CoreLost."""
+
+    def close(self) -> None:
+        """End the process."""
+
+
+class VllmCore:
+    """A `Core` over vLLM's client of its engine core."""
+
+    def __init__(self, client: Any) -> None:
+        """`client`: an `AsyncMPClient` of vLLM."""
+        from vllm.sampling_params import SamplingParams
+        from vllm.v1.engine import EngineCoreRequest
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        self.client, self._dead = client, EngineDeadError
+        self._request, self._params = EngineCoreRequest, SamplingParams
+        self._wishes = 0
+
+    async def begin(self, name: str, session: Session, salt: str, wish: Wish) -> None:
+        rule = session.rule
+        extra = {
+            "wish": list(wish),
+            "rule": [str(rule.strategy), _told(rule.sampling), rule.threshold, session.prompt_len],
+        }
+        await self._send(name, list(session.tokens), salt, extra, session.limit - len(session.tokens), session.ends)
+
+    async def wish(self, name: str, wish: Wish) -> None:
+        self._wishes += 1
+        await self._send(f"{name}/{self._wishes}", [0], "", {"of": name, "wish": list(wish)}, 1, ())
+
+    async def forget(self, names: Sequence[str]) -> None:
+        try:
+            await self.client.abort_requests_async(list(names))
+        except self._dead as error:
+            raise _lost() from error
+
+    async def outputs(self) -> list[Output]:
+        try:
+            brought = await self.client.get_output_async()
+        except self._dead as error:
+            raise _lost() from error
+        return [
+            Output(
+                each.request_id,
+                each.new_token_ids,
+                Step(*(each.kv_transfer_params or {}).get(KEY, Step([], 0, 0.0, 0))),
+                None if each.prefill_stats is None else each.prefill_stats.num_cached_tokens,
+                each.finish_reason is not None,
+            )
+            for each in brought.outputs
+        ]
+
+    def close(self) -> None:
+        self.client.shutdown()
+
+    async def _send(self, name: str, ids: list[int], salt: str, extra: dict[str, Any], most: int, ends: Any) -> None:
+        # Temperature 0 spares vLLM what its own sampler would prepare.
+        params = self._params(
+            temperature=0.0,
+            max_tokens=most,
+            ignore_eos=True,
+            stop_token_ids=sorted(ends),
+            detokenize=False,
+            extra_args={KEY: extra},
+        )
+        request = self._request(
+            request_id=name,
+            prompt_token_ids=ids,
+            mm_features=None,
+            sampling_params=params,
+            pooling_params=None,
+            arrival_time=time.time(),
+            lora_request=None,
+            cache_salt=salt or None,
+            data_parallel_rank=None,
+        )
+        try:
+            await self.client.add_request_async(request)
+        except self._dead as error:
+            raise _lost() from error
+
+
+def _lost() -> CoreLost:
+    return CoreLost("vLLM's engine core has ended: see the verifier's log, and restart it")
+
+
+def _told(sampling: Sampling) -> dict[str, Any]:
+    """The settings that differ from the usual ones, as plain values."""
+    usual = Sampling()
+    given = {name: getattr(sampling, name) for name in options_of(Sampling)}
+    return {name: value for name, value in given.items() if value != getattr(usual, name)}

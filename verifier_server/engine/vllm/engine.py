@@ -1,0 +1,348 @@
+"""The engine over vLLM: commits the tokens that its core gives, and tells the core what is wished for each text.
+
+The core decodes by itself as far as it is allowed to. So self-continuation and whole texts are vLLM's own decoding, and
+drafts are judged in its steps. Nothing here runs a model: all work is in one event loop, in a thread of its own.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any
+
+from specpair.fairness import retry_after
+from specpair.protocol.errors import EngineError, Overloaded, ShuttingDown, SpecPairError
+from specpair.protocol.prompt_progress import PromptProgress
+from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.acceptance.token_details import TokenDetails
+from specpair.speculation.acceptance.token_source import SELF_CONTINUED, marks_of
+from verifier_server.engine.engine import SHUTTING_DOWN
+from verifier_server.engine.observer import EngineState
+from verifier_server.engine.pass_time import PassTime
+from verifier_server.engine.port import Serving
+from verifier_server.engine.queue import Queue
+from verifier_server.engine.requests import Request
+from verifier_server.engine.sequence_state import LEAD, SILENCE, SequenceState
+from verifier_server.engine.vllm.core import Core, CoreLost, Output
+from verifier_server.engine.vllm.loop_thread import LoopThread
+from verifier_server.engine.vllm.plugins.wish import Wish
+from verifier_server.sessions import Session
+
+_log = logging.getLogger("specpair.engine")
+
+
+@dataclass(eq=False, slots=True)
+class _Text:
+    """A text that the core knows."""
+
+    name: str
+    wish: Wish
+    timer: asyncio.TimerHandle | None = None  # when what is wished has to be thought over
+
+
+class VllmEngine:
+    """A `TokenEngine`. All but its public methods runs in the loop's thread."""
+
+    def __init__(
+        self,
+        core: Core,
+        loop: LoopThread,
+        serving: Serving,
+        pass_times: Sequence[float] = (),
+        *,
+        max_queue: int = 256,
+        one_scope: bool = False,
+    ) -> None:
+        """`pass_times`: seconds of steps over 1, 2, … tokens of a text.
+        `max_queue`: requests that may wait.
+        `one_scope`: whether texts of all scopes share what they begin with.
+        """
+        self.info = info = serving.info
+        self.failure: str | None = None
+        self._core, self._loop, self._one_scope = core, loop, one_scope
+        self._clock, self._deliver, self._observer = serving.clock, serving.deliver, serving.observer
+        self._pass_time = PassTime(pass_times)
+        self._queue = Queue(info.max_drafts, max_queue)
+        self._texts: dict[Session, _Text] = {}
+        self._sessions: dict[str, Session] = {}  # by name
+        self._numbers = count(1)
+        self._outgoing: asyncio.Queue[Callable[[], Coroutine[Any, Any, None]]] = asyncio.Queue()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
+
+    def start(self) -> None:
+        """Begin to serve."""
+
+        async def begin() -> None:
+            self._tasks = [asyncio.create_task(self._guarded(work)) for work in (self._read, self._send)]
+
+        self._loop.result(begin())
+
+    @property
+    def ended(self) -> SpecPairError | None:
+        if self.failure is not None:
+            return EngineError(self.failure)
+        return ShuttingDown(SHUTTING_DOWN) if self._stopping else None
+
+    @property
+    def state(self) -> EngineState:
+        waiting = self._queue.size
+        running = min(waiting, len(self._texts))
+        return EngineState(
+            waiting=waiting - running,
+            running=running,
+            full=self._queue.is_full,
+            slots=self.info.slots,
+            slots_in_use=min(len(self._texts), self.info.slots),
+            cached_tokens=sum(len(session.tokens) for session in list(self._texts)),
+            kept_tokens=0,
+            context_length=self.info.context_length,
+            evictions=0,
+        )
+
+    def submit(self, *requests: Request) -> None:
+        now = self._clock()
+        self._call(partial(self._take_in, requests, now))
+
+    def forget(self, session: Session) -> None:
+        self._call(partial(self._forget, session))
+
+    def replace(self, old: Session, new: Session) -> None:
+        """Remove `old`. What `new` begins with is in vLLM's cache."""
+
+        def take_over() -> None:
+            self._queue.inherit(old, new)
+            self._forget(old)
+
+        self._call(take_over)
+
+    def is_resident(self, session: Session) -> bool:
+        return session in self._texts
+
+    def prompt_progress(self, session: Session) -> PromptProgress | None:
+        """vLLM does not tell how far it is: all or nothing."""
+        read = session.finish_reason is not None or len(session.tokens) > session.decided_from
+        return None if read else PromptProgress(0, session.prompt_len)
+
+    def shut_down(self) -> None:
+        self._stopping = True
+        self._call(self._abandon)
+
+    def stop(self) -> None:
+        async def end() -> None:
+            self._stopping = True
+            self._abandon()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._core.close()
+
+        self._loop.result(end())
+        self._loop.stop()
+
+    def check_integrity(self) -> None:
+        """Raises RuntimeError."""
+
+        async def faults() -> list[str]:
+            unknown = [name for name, session in self._sessions.items() if self._texts.get(session) is None]
+            return [*self._queue.check(), *(f"text {name} belongs to no session" for name in unknown)]
+
+        if found := self._loop.result(faults()):
+            raise RuntimeError("; ".join(found))
+
+    def _call(self, call: Callable[[], object]) -> None:
+        """Have the loop's thread make `call`, in the order of the calls."""
+        self._loop.loop.call_soon_threadsafe(call)
+
+    def _take_in(self, requests: Sequence[Request], now: float) -> None:
+        for request in requests:
+            try:
+                if (error := self.ended) is not None:
+                    raise error
+                self._admit(request, now)
+            except SpecPairError as error:
+                request.done(error)
+        self._deliver()
+
+    def _admit(self, request: Request, now: float) -> None:
+        overload = None if request.admitted else self._queue.overload(request.session)
+        if overload is not None:
+            wait = retry_after(len(overload.blocking) * self._pass_time.at(1))
+            raise Overloaded(f"{overload.why}: try again later", retry_after=wait)
+        sequence = self._queue.add(request, now)
+        self._queue.settle(sequence, now)
+        self._tell(sequence, now)
+
+    def _tell(self, sequence: SequenceState, now: float) -> None:
+        """Tell the core what is wished for a text, if that has changed."""
+        session, text = sequence.session, self._texts.get(sequence.session)
+        if session.finish_reason is not None or session.gone or (text is None and not sequence.requests):
+            return
+        wish, again = self._wish(sequence, now)
+        if text is None:
+            text = self._texts[session] = _Text(f"{session.id}:{next(self._numbers)}", wish)
+            self._sessions[text.name] = session
+            self._outgoing.put_nowait(partial(self._core.begin, text.name, session, self._salt(session), wish))
+        elif text.wish != wish:
+            text.wish = wish
+            self._outgoing.put_nowait(partial(self._core.wish, text.name, wish))
+        if text.timer is not None:
+            text.timer.cancel()
+        text.timer = None if again is None else self._loop.loop.call_later(again, self._think_over, sequence)
+
+    def _think_over(self, sequence: SequenceState) -> None:
+        if sequence.session in self._texts:
+            self._tell(sequence, self._clock())
+
+    def _wish(self, sequence: SequenceState, now: float) -> tuple[Wish, float | None]:
+        """What is wished for a text now, and after how many seconds that has to be thought over; None: never."""
+        session, free, again = sequence.session, 0, None
+        if any(request.until_end for request in sequence.requests):
+            free = session.limit
+        elif not sequence.waits and sequence.may_continue(unread=0) and now - sequence.heard <= SILENCE:
+            until = None if sequence.requests else sequence.blocked_until(now, self._pass_time.at(1) / 2)
+            free = 0 if until is not None else sequence.acknowledged + LEAD
+            again = (sequence.heard + SILENCE if until is None else until) - now + 1e-3
+        if sequence.requests:
+            run, _ = sequence.choose(self.info.max_drafts)
+            if run.fresh or free <= len(session.tokens):
+                return Wish(run.position, run.draft.ids, free), again
+        return Wish(0, None, free), again
+
+    def _salt(self, session: Session) -> str:
+        """Texts of the same salt share what they begin with."""
+        scope: Hashable = None if self._one_scope else session.scope
+        return repr((scope, session.spec.cache_salt))
+
+    def _forget(self, session: Session) -> None:
+        self._queue.forget(session)
+        session.gone = True
+        self._drop(session)
+        _notify(session)
+        self._deliver()
+
+    def _drop(self, session: Session, *, ended: bool = False) -> None:
+        """Forget a text of the core. `ended`: whether the core has done so, too."""
+        text = self._texts.pop(session, None)
+        if text is None:
+            return
+        del self._sessions[text.name]
+        if text.timer is not None:
+            text.timer.cancel()
+        if not ended:
+            self._outgoing.put_nowait(partial(self._core.forget, [text.name]))
+
+    async def _read(self) -> None:
+        while True:
+            outputs = await self._core.outputs()
+            now = self._clock()
+            for output in outputs:
+                if (session := self._sessions.get(output.name)) is not None:
+                    self._take(self._queue[session], output, now)
+            self._count(outputs)
+            self._deliver()
+
+    async def _send(self) -> None:
+        while True:
+            await (await self._outgoing.get())()
+
+    async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run `work` until it is cancelled; what it raises ends the engine."""
+        try:
+            await work()
+        except CoreLost as error:
+            self._fail(str(error))
+        except Exception:
+            _log.exception("the engine thread died")
+            self._fail("the engine thread died: see the verifier's log, and restart it")
+
+    def _fail(self, reason: str) -> None:
+        if self.failure is None and not self._stopping:
+            self.failure = reason
+            _log.error("%s", reason)
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Fail all waiting requests, and notify the watchers: no more tokens will be committed."""
+        error = self.ended
+        for sequence in self._queue.sequences:
+            if error is not None:
+                self._queue.fail(sequence, list(sequence.requests), error)
+            _notify(sequence.session)
+        self._deliver()
+
+    def _take(self, sequence: SequenceState, output: Output, now: float) -> None:
+        """Commit what a step gave for a text, and answer the requests that it answers."""
+        session = sequence.session
+        if output.cached is not None and session.cached is None:
+            session.cached = output.cached
+        if output.tokens:
+            self._commit(sequence, output, now)
+        if output.ended or session.finish_reason is not None:
+            self._drop(session, ended=output.ended)
+        if output.ended and session.finish_reason is None:
+            told = EngineError(f"vLLM has ended the text of session {session.id} before its end: ask again")
+            self._queue.fail(sequence, list(sequence.requests), told)
+        self._tell(sequence, now)
+        _notify(session)
+
+    def _commit(self, sequence: SequenceState, output: Output, now: float) -> None:
+        session, step, tokens = sequence.session, output.step, output.tokens
+        accepts = session.strategy is not Strategy.GREEDY
+        accepted = [accepts and at < len(step.draft) and token == step.draft[at] for at, token in enumerate(tokens)]
+        run = _asked_for(sequence, step.draft)
+        if run is not None:
+            if run.started is None:
+                run.started = max(run.submitted, now - step.seconds)  # it may have come while the step ran
+                self._observer.waited(run.started - run.submitted)
+            run.forward += step.seconds
+            run.sessions = step.texts
+            sequence.judged_at = now
+        alone = run is None and not step.draft
+        marks = [SELF_CONTINUED] * len(tokens) if alone else marks_of(accepted, len(step.draft))
+        before = len(session.tokens)
+        session.commit(list(tokens), TokenDetails(marks), forward=step.seconds)
+        self._observe(sequence, len(session.tokens) - before, len(step.draft), sum(accepted), alone, now)
+        self._queue.settle(sequence, now, run, len(step.draft))
+
+    def _observe(
+        self, sequence: SequenceState, tokens: int, judged: int, accepted: int, alone: bool, now: float
+    ) -> None:
+        """Tell the observer what a step committed to a session."""
+        session, first = sequence.session, sequence.committed_at is None
+        queued = now if sequence.queued is None else sequence.queued
+        since = queued if sequence.committed_at is None else sequence.committed_at
+        sequence.committed_at = now
+        session.drafted += judged
+        session.accepted += accepted
+        session.seconds = now - queued
+        self._observer.committed(session, tokens, judged, accepted, now - since, first)
+        if alone:
+            self._observer.target_decoded(tokens)
+        if session.finish_reason is not None:
+            self._observer.ended(session, now - queued)
+
+    def _count(self, outputs: Sequence[Output]) -> None:
+        """Tell the observer of the step that gave these outputs."""
+        steps = [output.step for output in outputs if output.step.fed]
+        if steps:
+            fed = sum(step.fed for step in steps)
+            prefilled = sum(max(0, step.fed - 1 - len(step.draft)) for step in steps)
+            self._observer.passed(len(steps), fed, prefilled, steps[0].seconds)
+            self._pass_time.learn(fed, steps[0].seconds)
+
+
+def _asked_for(sequence: SequenceState, judged: Sequence[int]) -> Request | None:
+    """The request whose draft a step has judged, or which asked for a step without a draft; None: it was none."""
+    for request in sequence.requests:
+        fresh = request.fresh.ids
+        if (fresh[: len(judged)] == list(judged)) if judged else not fresh:
+            return request
+    return None
+
+
+def _notify(session: Session) -> None:
+    for watcher in session.watchers:
+        watcher()

@@ -1,0 +1,143 @@
+"""Starts vLLM's engine core with our plug-ins, checks it, and makes the engine over it."""
+
+import logging
+import os
+import time
+from typing import Any
+
+from specpair.engines.backend import DEFAULT_TEMPLATE, Progress
+from specpair.engines.errors import ModelLoadError, first_line
+from specpair.engines.load_options import LoadOptions
+from specpair.extras import installing
+from specpair.speculation.acceptance.strategies import Strategy
+from verifier_server.engine.pass_time import interpolate
+from verifier_server.engine.port import EngineInfo, LoadedEngine, Serving
+from verifier_server.engine.vllm.arguments import engine_arguments
+from verifier_server.engine.vllm.core import CoreLost, VllmCore
+from verifier_server.engine.vllm.engine import VllmEngine
+from verifier_server.engine.vllm.loop_thread import LoopThread
+from verifier_server.engine.vllm.probe import Probe, check_interface, check_version
+
+_log = logging.getLogger("specpair.vllm")
+_WIDTHS, _ROUNDS = (1, 2, 5, 9, 17), 3  # of the steps that are timed
+_ENVIRONMENT = {  # of vLLM's processes, where the user has not set it
+    "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn",  # a fork of a process with threads may hang
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+_NO_ROWS = "logits stay on vLLM's device, and its workers tell tokens only: leave it out"
+LACKS = {
+    "explain": _NO_ROWS,
+    "logprobs": _NO_ROWS,
+    **dict.fromkeys(
+        ("json_schema", "regex", "choice", "grammar"),
+        "grammars are followed where the target's logits are, which for vLLM is not built yet: leave it out",
+    ),
+}
+
+
+def load(options: LoadOptions, settings: Any, progress: Progress | None = None) -> LoadedEngine:
+    """Load a model folder with vLLM. `settings`: those of the verifier. Raises ModelLoadError."""
+    max_drafts = settings.max_drafts
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        found = check_version()
+        from backends.hugging_face.folder import check_folder, model_name
+        from backends.hugging_face.vocabulary import read_vocabulary
+
+        folder = check_folder(options.model, "vllm")
+        arguments = engine_arguments(options, settings.vllm_args, max_drafts, folder)
+        check_interface()
+    except ModuleNotFoundError as error:
+        raise ModelLoadError(
+            f"the vllm engine needs {error.name}, which is not installed: in an environment of its own, "
+            f"{installing('vllm')}"
+        ) from error
+    from specpair.engines.files.folder import read_chat_templates
+
+    loop = LoopThread()
+    try:
+        core, config = loop.result(_start(arguments))
+    except Exception:
+        loop.stop()
+        raise
+    try:
+        vocabulary = read_vocabulary(folder, config.model_config.get_vocab_size())
+        parallel = config.parallel_config
+        info = EngineInfo(
+            name="vllm",
+            model_name=model_name(folder),
+            vocabulary=vocabulary,
+            slots=config.scheduler_config.max_num_seqs,
+            context_length=config.model_config.max_model_len,
+            max_drafts=min(max_drafts, config.num_speculative_tokens),
+            kv_bytes=_kv_bytes(config),
+            threads=0 if config.device_config.device_type != "cpu" else len(os.sched_getaffinity(0)),
+            chat_template=None,
+            devices=parallel.world_size,
+            strategies=tuple(each for each in Strategy if not each.draws),
+            lacks=LACKS,
+        )
+        probe = Probe(core, info, time.perf_counter)
+        loop.result(_judge(core, info))
+        loop.result(probe.check())
+        pass_times = interpolate(
+            loop.result(probe.times(tuple(w for w in _WIDTHS if w <= info.max_drafts + 1), _ROUNDS))
+        )
+    except CoreLost as error:
+        loop.stop()
+        raise ModelLoadError(str(error)) from error
+    except BaseException:
+        core.close()
+        loop.stop()
+        raise
+    _log.info("vLLM %s, probed", found)
+
+    def serve(serving: Serving) -> VllmEngine:
+        engine = VllmEngine(
+            core,
+            loop,
+            serving,
+            pass_times,
+            max_queue=settings.max_queue,
+            one_scope=settings.share_prefixes,
+        )
+        engine.start()
+        return engine
+
+    def close() -> None:
+        core.close()
+        loop.stop()
+
+    templates = read_chat_templates(folder)
+    return LoadedEngine(info, templates, templates.get(DEFAULT_TEMPLATE), pass_times, serve, close)
+
+
+async def _start(arguments: Any) -> tuple[VllmCore, Any]:
+    """The engine core, and vLLM's configuration. Raises ModelLoadError."""
+    from vllm.usage.usage_lib import UsageContext
+    from vllm.v1.engine.core_client import EngineCoreClient
+    from vllm.v1.executor import Executor
+
+    try:
+        config = arguments.create_engine_config(UsageContext.ENGINE_CONTEXT)
+        client = EngineCoreClient.make_async_mp_client(config, Executor.get_class(config), False)
+    except Exception as error:  # any type: a bad argument, an unknown model family, too little memory
+        _log.debug("vLLM did not start", exc_info=True)
+        raise ModelLoadError(f"vLLM did not start: {first_line(error)} (its log says more)") from error
+    return VllmCore(client), config
+
+
+async def _judge(core: VllmCore, info: EngineInfo) -> None:
+    """Have the workers judge by our strategies."""
+    ends = sorted(info.vocabulary.ends)
+    try:
+        await core.client.collective_rpc_async("specpair_judge", args=(info.vocabulary.size, ends))
+    except Exception as error:
+        raise ModelLoadError(f"vLLM's workers do not take the verifier's sampler: {first_line(error)}") from error
+
+
+def _kv_bytes(config: Any) -> int:
+    """Bytes of the KV cache, as far as vLLM tells."""
+    return int(getattr(config.cache_config, "kv_cache_memory_bytes", None) or 0)

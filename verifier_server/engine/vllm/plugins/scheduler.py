@@ -1,0 +1,101 @@
+"""vLLM's scheduler with drafts from outside: they are handed to running requests right before the step.
+
+A draft travels as a request of its own, so that it arrives in order with the requests that it is for, and wakes an
+engine core that has nothing to do. A text for which no step is wished is held back. Its KV cache stays until others
+need the room.
+"""
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine import EngineCoreOutputs
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+from vllm.v1.request import Request, RequestStatus
+
+from verifier_server.engine.vllm.plugins.wish import KEY, Step, Wish
+
+_HELD = 1 << 60  # a step that never comes
+
+
+class DraftScheduler(Scheduler):  # type: ignore[misc]
+    """Runs in the engine-core process."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._wishes: dict[str, Wish] = {}  # by id of the request
+        self._began = 0.0  # when the latest step was planned
+
+    def add_request(self, request: Request) -> None:
+        """Take in a request, or what is wished for an earlier one, which may have ended meanwhile."""
+        sent = request.sampling_params.extra_args[KEY]
+        wish, name = Wish(*sent["wish"]), sent.get("of", request.request_id)
+        if name == request.request_id:
+            super().add_request(request)
+        if name in self.requests:
+            self._wishes[name] = wish
+
+    def schedule(self, *arguments: Any, **named: Any) -> SchedulerOutput:
+        self._began = time.perf_counter()
+        for request in self.running:
+            request.spec_token_ids = self._drafts(request)
+            request.next_decode_eligible_step = 0 if self._runs(request) else _HELD
+        preempted = [each for each in self.waiting if not self._runs(each)]
+        self.waiting.remove_requests(preempted)
+        planned = super().schedule(*arguments, **named)
+        for request in reversed(preempted):
+            self.waiting.prepend_request(request)
+        if not planned.total_num_scheduled_tokens and len(self.waiting) > len(preempted):
+            self._make_room()
+        return planned
+
+    def update_from_output(
+        self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
+    ) -> dict[int, EngineCoreOutputs]:
+        outputs: dict[int, EngineCoreOutputs] = super().update_from_output(scheduler_output, model_runner_output)
+        fed, judged = scheduler_output.num_scheduled_tokens, scheduler_output.scheduled_spec_decode_tokens
+        seconds = time.perf_counter() - self._began
+        for client in outputs.values():
+            for each in client.outputs:
+                name = each.request_id
+                step = Step(list(judged.get(name, ())), fed.get(name, 0), seconds, len(fed))
+                each.kv_transfer_params = (each.kv_transfer_params or {}) | {KEY: list(step)}
+        return outputs
+
+    def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
+        """Ignore the proposer, which proposes nothing."""
+
+    def has_requests(self) -> bool:
+        """Whether there is a step to run; else the engine core sleeps until something arrives."""
+        if self.connector is not None or self.ec_connector is not None:
+            return bool(super().has_requests())
+        return bool(self.finished_req_ids or self.kv_holding_waiting) or any(
+            self._runs(each) for queue in (self.running, self.waiting) for each in queue
+        )
+
+    def _free_request(self, request: Request, *arguments: Any, **named: Any) -> Any:
+        self._wishes.pop(request.request_id, None)
+        return super()._free_request(request, *arguments, **named)
+
+    def _runs(self, request: Request) -> bool:
+        """Whether a step may run for a request; one that reads its prompt is not interrupted."""
+        if request.is_prefill_chunk or request.status == RequestStatus.WAITING:
+            return True
+        in_flight = request.num_in_flight_tokens > 0  # with pipeline parallelism, of an earlier step
+        return not in_flight and self._wishes[request.request_id].wants_step(request.all_token_ids, request.num_tokens)
+
+    def _drafts(self, request: Request) -> list[int]:
+        if request.is_prefill_chunk or request.num_in_flight_tokens:
+            return []
+        total = request.num_tokens
+        most = min(self.num_spec_tokens, self.max_model_len - total - 1)
+        return self._wishes[request.request_id].tail(request.all_token_ids, total)[: max(0, most)]
+
+    def _make_room(self) -> None:
+        """Preempt a text that is held back, since one that waits for room could run in its place."""
+        held: Iterable[Request] = (each for each in reversed(self.running) if not self._runs(each))
+        if (victim := next(iter(held), None)) is not None:
+            self.running.remove(victim)
+            self._preempt_request(victim, time.monotonic())

@@ -1,0 +1,38 @@
+"""What the verifier tells vLLM's processes of a text, and what they tell of a step. It travels as plain values."""
+
+from typing import Any, NamedTuple
+
+KEY = "specpair"  # under it, in the `extra_args` of a request and in the `kv_transfer_params` of an output
+
+
+class Wish(NamedTuple):
+    """Up to where a text may be decoded."""
+
+    position: int  # where the draft begins
+    draft: list[int] | None  # token ids; None: none is to be judged
+    free: int  # the text may be decoded without a draft until it has this many tokens
+
+    def wants_step(self, tokens: Any, total: int) -> bool:
+        """Whether another step is to be run for a text of `total` tokens, which `tokens` can be sliced for."""
+        return total < self.free or (self.draft is not None and self._tail(tokens, total) is not None)
+
+    def tail(self, tokens: Any, total: int) -> list[int]:
+        """What of the draft is to be judged behind `total` tokens."""
+        return [] if self.draft is None else self._tail(tokens, total) or []
+
+    def _tail(self, tokens: Any, total: int) -> list[int] | None:
+        """The rest of the draft; None: the tokens answer it, since they contradict it, or hold one token more."""
+        draft = self.draft or []
+        known = list(tokens[self.position : total])
+        if total < self.position or len(known) > len(draft) or known != draft[: len(known)]:
+            return None
+        return draft[len(known) :]
+
+
+class Step(NamedTuple):
+    """What a step did for a text, beside the tokens that it gave."""
+
+    draft: list[int]  # draft tokens that it judged
+    fed: int  # tokens that it read
+    seconds: float
+    texts: int  # how many texts shared it

@@ -1,0 +1,95 @@
+"""Judges drafts in vLLM's workers by our strategies: the same tokens as on engines that hand out logits.
+
+vLLM's sampler and its rejection sampler are replaced after the model is loaded. So the shared noise of `coupled` is
+applied where the logits are, and what vLLM would have drawn by itself is never computed.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import Any
+
+import torch
+from vllm.v1.outputs import SamplerOutput
+
+from backends.torch.top_logits import select_top_logits
+from specpair.engines.backend import Rows, top_logits_spec
+from specpair.speculation.acceptance.judge import Rule, judge
+from specpair.speculation.acceptance.strategies import Strategy
+from specpair.speculation.draft import DraftToken
+from specpair.speculation.sampling.row_changes import ProcessedRows, ProcessorChain, following
+from specpair.speculation.sampling.sampling import Sampling
+from verifier_server.engine.vllm.plugins.wish import KEY
+
+_NONE = -1  # vLLM's placeholder behind the tokens of a text
+
+
+class JudgingWorker:
+    """vLLM adds it to the bases of its worker, whichever that is, and calls its methods by name."""
+
+    model_runner: Any
+
+    def specpair_judge(self, vocabulary_size: int, ends: Sequence[int]) -> None:
+        """Judge by our strategies from now on. `ends`: ids of the end tokens."""
+        runner = self.model_runner
+        judging = _Judging(runner, vocabulary_size, frozenset(ends))
+        runner.sampler.forward = partial(judging.sampled, runner.sampler.forward)
+        if hasattr(runner, "rejection_sampler"):  # the last stage of a pipeline has it
+            runner.rejection_sampler.forward = judging.judged
+
+
+class _Judging:
+    """Stands in for both samplers of a model runner."""
+
+    def __init__(self, runner: Any, vocabulary_size: int, ends: frozenset[int]) -> None:
+        self._runner, self._size, self._ends = runner, vocabulary_size, ends
+        self._rules: dict[str, tuple[Rule, ProcessorChain | None]] = {}  # by request
+
+    def sampled(self, usual: Any, logits: torch.Tensor, *arguments: Any, **named: Any) -> SamplerOutput:
+        """A token for each text. `usual`: vLLM's own, for the dry runs that it makes without a request."""
+        texts = self._runner.input_batch.num_reqs
+        if not texts:
+            return usual(logits, *arguments, **named)
+        return self._output(logits, [[]] * texts)
+
+    def judged(self, metadata: Any, _probs: Any, logits: torch.Tensor, *_: Any, **__: Any) -> SamplerOutput:
+        """For each text its accepted draft tokens, and one token more."""
+        ids, ends = metadata.draft_token_ids.tolist(), accumulate(metadata.num_draft_tokens, initial=0)
+        return self._output(logits, [ids[begin:end] for begin, end in pairwise(ends)])
+
+    def _output(self, logits: torch.Tensor, drafts: Sequence[Sequence[int]]) -> SamplerOutput:
+        batch = self._runner.input_batch
+        rules = [self._rule(name) for name in batch.req_ids[: len(drafts)]]
+        width, tokens = 1 + max(map(len, drafts)), []
+        for text, (draft, rows) in enumerate(zip(drafts, self._rows(logits, rules, drafts), strict=True)):
+            (rule, processors), position = rules[text], int(batch.num_tokens_no_spec[text])
+            judged: Any = rows
+            if processors is not None:
+                processors.commit(batch.token_ids_cpu[text, :position].tolist())
+                judged = ProcessedRows(processors, rows, draft)
+            rulings = judge([DraftToken(token) for token in draft], judged, rule, position, self._ends)
+            tokens.append([ruling.token for ruling in rulings] + [_NONE] * (width - len(rulings)))
+        return SamplerOutput(torch.tensor(tokens, dtype=torch.int32, device=logits.device), logprobs_tensors=None)
+
+    def _rows(self, logits: torch.Tensor, rules: Sequence[Any], drafts: Sequence[Sequence[int]]) -> Sequence[Rows]:
+        """The rows of logits of each text, one more than it has draft tokens."""
+        firsts = list(accumulate((1 + len(draft) for draft in drafts), initial=0))
+        if logits.device.type == "cpu":
+            whole = logits[:, : self._size].to(torch.float32).numpy()
+            return [whole[first:end] for first, end in pairwise(firsts)]
+        # Texts with fewer draft tokens are padded with rows of others, which nobody looks at.
+        at = torch.tensor(firsts[:-1])[:, None] + torch.arange(1 + max(map(len, drafts)))[None, :]
+        blocks = logits[at.clamp(max=len(logits) - 1).to(logits.device)]
+        wanted = [top_logits_spec(rule.sampling, self._size, whole=chain is not None) for rule, chain in rules]
+        return select_top_logits(blocks, wanted, [(text, slice(0, 1 + len(each))) for text, each in enumerate(drafts)])
+
+    def _rule(self, name: str) -> tuple[Rule, ProcessorChain | None]:
+        """How the tokens of a request are judged, and what changes its rows before."""
+        if name not in self._rules:
+            known = self._runner.requests
+            if len(self._rules) > 2 * len(known):
+                self._rules = {each: rule for each, rule in self._rules.items() if each in known}
+            strategy, sampling, threshold, prompt_len = known[name].sampling_params.extra_args[KEY]["rule"]
+            rule = Rule(Strategy(strategy), Sampling(**sampling), threshold)
+            self._rules[name] = rule, following(rule.sampling.processors(self._ends), prompt_len)
+        return self._rules[name]
