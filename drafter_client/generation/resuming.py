@@ -5,12 +5,12 @@ from contextlib import closing, contextmanager, suppress
 
 from drafter_client.errors import DrafterError
 from drafter_client.generation.events import Committed, Ended, Listener, Resumed
-from drafter_client.generation.text_session import TextSession
+from drafter_client.generation.text_session import TextSession, new_session_id
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outages, OutageWait
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.http.retries import is_outage, may_be_idle_close
-from specpair.protocol.errors import SpecPairError
+from specpair.protocol.errors import ShuttingDown, SpecPairError
 
 Run = Generator[Committed, None, None]
 
@@ -75,6 +75,8 @@ def resuming(
                 reconnected = True
                 continue
             text.opened = False  # a lost verifier cannot release the session
+            if isinstance(failure, ShuttingDown):  # by the old one, a router would lead to the same verifier
+                text.session_id = new_session_id()
             if failure is None or client.moved_after(failure):
                 moved = True
                 continue

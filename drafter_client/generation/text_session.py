@@ -11,6 +11,11 @@ from drafter_client.http.responses import ResponseBounds
 from drafter_client.http.stop import Stop
 
 
+def new_session_id() -> str:
+    """A session id that nobody guesses; a router spreads sessions by it."""
+    return secrets.token_hex(16)
+
+
 @dataclass(slots=True)
 class TextSession:
     """One text, which several connections, modes and processes of the verifier may generate one after the other.
@@ -20,7 +25,7 @@ class TextSession:
     """
 
     prompt_ids: list[int]
-    session_id: str = field(default_factory=lambda: secrets.token_hex(16))
+    session_id: str = field(default_factory=new_session_id)
     stop: Stop = field(default_factory=Stop)  # set when no more of the text is wanted
     opened: bool = False  # whether a verifier may hold the session
     known: list[int] = field(init=False)

