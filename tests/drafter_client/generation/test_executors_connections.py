@@ -40,8 +40,8 @@ pytestmark = pytest.mark.usefixtures("no_thread_is_left", "no_waiting")
 class Watched(HttpConnection):
     """A connection that a test can observe and break."""
 
-    def __init__(self, line: "Line", *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, line: "Line", *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
         self._line = line
         self.before_release = (0, 0)
         line.connections.append(self)
