@@ -19,7 +19,7 @@ from drafter_client.generation.events import Listener, prompt_reader, to_all
 from drafter_client.generation.generation import Generation
 from drafter_client.generation.resuming import Run
 from drafter_client.generation.text_session import TextSession
-from drafter_client.http.addresses import addresses_of
+from drafter_client.http.addresses import Address, addresses_of
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.health import Health
 from drafter_client.http.outages import Outage, Outages
@@ -231,7 +231,9 @@ class Pair:
                 return
             self._outages.answered()
             present = self._pairing.present
-            if self.refusal is not None or (health.identity and health.identity != present.info.identity):
+            if self._verifiers is not None:
+                self._at(self._verifiers, present.address)
+            elif self.refusal is not None or (health.identity and health.identity != present.info.identity):
                 self._pairing.take_over(present)
         except VocabularyMismatch as error:
             _log.warning("%s", error)
@@ -363,12 +365,16 @@ class Pair:
         """That of the verifier which a new text goes to."""
         if self._verifiers is None:
             return self._pairing.checked()
-        address = self._verifiers.chosen()
-        if (changed := self._verifiers.changed(address)) is not None:
-            taken = self._pairing.take_over(self._pairing.present, address=changed)
-            self._verifiers.adopt(taken.info)
-            return taken
-        return self._pairing.at(address, *self._verifiers.of(address))
+        return self._at(self._verifiers, self._verifiers.chosen())
+
+    def _at(self, verifiers: Verifiers, address: Address) -> Paired:
+        """That of the verifier at `address`, of several. If all have changed to another model, that is taken over."""
+        changed = verifiers.changed(address)
+        if changed is None:
+            return self._pairing.at(address, *verifiers.of(address))
+        taken = self._pairing.take_over(self._pairing.present, address=changed)
+        verifiers.adopt(taken.info)
+        return taken
 
     @contextmanager
     def _place(self, drafting: Drafting, prompt_ids: Sequence[int], cache_salt: str) -> Generator[_Place, None, None]:

@@ -95,6 +95,7 @@ class Pairing:
                 if not continues(info.identity, self.present.info.identity):
                     return self.present  # what is sent there shows that it serves another model
                 found = self._at[address] = self._paired(address, replace(self.present.drafting, info=info), link)
+            self.refusal = None
             self.present = found or self.present
             return self.present
 

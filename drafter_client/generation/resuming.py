@@ -6,11 +6,12 @@ from contextlib import closing, contextmanager, suppress
 from drafter_client.errors import DrafterError
 from drafter_client.generation.events import Committed, Ended, Listener, Resumed
 from drafter_client.generation.text_session import TextSession, new_session_id
+from drafter_client.http.addresses import Address
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outages, OutageWait
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.http.retries import is_outage, may_be_idle_close
-from specpair.protocol.errors import ShuttingDown, SpecPairError
+from specpair.protocol.errors import EngineError, ShuttingDown, SpecPairError
 
 Run = Generator[Committed, None, None]
 
@@ -39,6 +40,7 @@ def resuming(
     """
     outage: OutageWait | None = None
     reconnected = moved = False
+    faulty: set[Address] = set()  # of several verifiers, those whose engine has failed since the last token
     try:
         while True:
             got_tokens = left = False
@@ -56,6 +58,7 @@ def resuming(
                         elif not got_tokens and outages.present is not None:  # another text gave up waiting
                             outages.answered()
                         got_tokens = True
+                        faulty.clear()
                         yield committed
                         left = bounds().finish_reason(text.known) is None and _left(client, text)
                         if left:
@@ -77,6 +80,10 @@ def resuming(
             text.opened = False  # a lost verifier cannot release the session
             if isinstance(failure, ShuttingDown):  # by the old one, a router would lead to the same verifier
                 text.session_id = new_session_id()
+            if isinstance(failure, EngineError) and client.others is not None:
+                if client.address in faulty:  # it is the text that no engine can go on with
+                    raise failure
+                faulty.add(client.address)
             if failure is None or client.moved_after(failure):
                 moved = True
                 continue

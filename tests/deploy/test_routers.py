@@ -14,7 +14,7 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Mode, Options, Pair, Tokens
-from tests.deploy.routers import envoy_files, free_port, nginx_files, routing
+from tests.deploy.routers import FILES, free_port, needed, routing
 from tests.drafter_client.support import plain
 from tests.verifier_server.processes import MODULE, ready
 
@@ -23,20 +23,18 @@ TEXTS = 6
 WARM = Options(max_tokens=400, temperature=0.8)
 TARGET = ScriptedBackend(Script(seed=1))
 SETTINGS = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": "1", "VERIFIER_DRAIN_SECONDS": "0"}
-FILES = {"nginx": nginx_files, "envoy": envoy_files}
 Replica = tuple[subprocess.Popen[str], httpx.Client]
 
 
 @pytest.fixture(params=FILES)
 def routed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, list[Replica]]]:
     """The address of a router, and the three verifiers behind it."""
+    needed(request.param)
     port = free_port()
-    files: Callable[..., list[str]] = FILES[request.param]
-    files(tmp_path, port, [1, 2, 3])  # skips the test before anything is started
     with ExitStack() as stack, ThreadPoolExecutor(3) as threads:
         starting = [ready(MODULE, **SETTINGS) for _ in range(3)]
         replicas = [*threads.map(stack.enter_context, starting)]
-        command = files(tmp_path, port, [http.base_url.port for _, http in replicas])
+        command = FILES[request.param](tmp_path, port, [http.base_url.port for _, http in replicas])
         yield stack.enter_context(routing(command, port)), replicas
 
 

@@ -1,9 +1,10 @@
 """Several verifiers of one pair: a text goes to the fastest, and on at another one, and is the same text."""
 
+import json
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,17 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Lookup, Mode, Options, Outage, Pair
-from drafter_client.errors import BadUrl, ConnectionLost, VerifierUnreachable
+from drafter_client.errors import BadUrl, ConnectionLost, ModelChanged, VerifierUnreachable
+from drafter_client.http.client import VerifierClient
 from drafter_client.http.connection import HttpConnection
-from tests.drafter_client.another_model import swapped_vocabulary
+from drafter_client.serve.app import create_app
+from specpair.engines.backend import Entry, Logits
+from specpair.engines.errors import BackendError
+from specpair.protocol.errors import EngineError
+from tests.drafter_client.another_model import Address, swapped_vocabulary
+from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Verifier, forget_all, plain, read, serving
+from tests.specpair.openai_api.conftest import served
 
 PROMPT = "def f(x):"
 TOY = DraftModel(Path("1"), "scripted")
@@ -242,3 +250,98 @@ def test_none_is_there() -> None:
         Pair("127.0.0.1:1,127.0.0.1:2", None, on_notice=lambda _: None)
     with pytest.raises(BadUrl, match="no verifier is named"):
         Pair(" , ", None)
+
+
+def test_a_name_is_reached_at_one_of_its_addresses() -> None:
+    with serving(ScriptedBackend(Script(seed=1)), api_key="s3cret") as verifier:
+        port = verifier.url.rpartition(":")[2]
+        with closing(VerifierClient(f"http://verifiers.invalid:{port}", "127.0.0.1", api_key="s3cret")) as client:
+            assert client.health().ready and client.model().name == "scripted-1"
+            with closing(client.another()) as other:
+                assert other.health().ready
+
+
+class Breaking(ScriptedBackend):
+    """Fails in each pass while `broken` is set."""
+
+    broken = False
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        if self.broken:
+            raise BackendError("what no engine can do")
+        return super()._forward(batch)
+
+
+def test_a_text_that_every_engine_fails_at_ends_with_the_error() -> None:
+    with ExitStack() as stack:
+        engines = [Breaking(Script(seed=1)) for _ in range(2)]
+        running = [stack.enter_context(serving(each)) for each in engines]
+        with Pair(urls(running), TOY, on_notice=lambda _: None) as pair:
+            for each in engines:
+                each.broken = True
+            with pytest.raises(EngineError, match="what no engine can do"):
+                pair.generate(PROMPT, WARM).read()
+            engines[1].broken = False
+            assert pair.generate(PROMPT, WARM).read().token_ids == expected()
+
+
+def test_all_verifiers_change_to_another_model(verifiers: list[Verifier], others: dict[str, Verifier]) -> None:
+    """A text under way ends with an error, and the next one is the new model's."""
+    urls = {"first": verifiers[0].url, "second": others["second"].url}
+    a, b = Address(urls, "first"), Address(urls, "first")
+
+    class Both(httpx.BaseTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            return (a if request.url.host == "a" else b).handle_request(request)
+
+    def change() -> None:
+        a.turn("second")
+        b.turn("second")
+
+    notices: list[str] = []
+    with a, b, Pair("http://a,http://b", TOY, transport=Both(), on_notice=notices.append) as pair:
+        text = pair.generate(PROMPT, replace(WARM, mode=Mode.TARGET))
+        tokens: list[int] = []
+        with pytest.raises(ModelChanged, match="serves scripted-2"):
+            read(text, 50, change, tokens)
+        assert tokens == expected()[: len(tokens)]
+
+        def taken_over() -> bool:
+            pair.look()
+            return pair.target.name == "scripted-2"
+
+        until(taken_over, "it is not taken over")
+        done = pair.generate(PROMPT, WARM).read()
+        assert done.stats.model == "scripted-2" and done.token_ids != expected()
+        assert sum("it serves scripted-2" in each for each in notices) == 2
+        a.turn("first")  # is the other model now
+        until(lambda: any("it serves scripted-1" in each for each in notices), "it is not refused")
+        assert pair.generate(PROMPT, WARM).read().token_ids == done.token_ids
+
+
+def test_the_service_and_files_of_prompts_take_several(
+    verifiers: list[Verifier], links: Links, drafter: Command, tmp_path: Path
+) -> None:
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text(f"{PROMPT}\n{PROMPT}\n")
+    links.out.add(verifiers[0].url)
+    options = ["--max-tokens", "200", "--temperature", "0.8", "--seed", "3", "--json"]
+    named = ["--verifier", urls(verifiers[:2]), "--backend", "scripted", "--draft-model", "1"]
+    ran = drafter("--prompt-file", str(prompts), *named, *options)
+    lines = [json.loads(line) for line in ran.out.splitlines()]
+    assert ran.status == 0 and [line["token_ids"] for line in lines] == [expected()] * 2
+    assert [line["verifiers"] for line in lines] == [[verifiers[1].url]] * 2
+    assert f"drafter: the verifier at {verifiers[0].url} is away: nothing answers" in ran.err
+    pair = Pair(urls(verifiers), TOY, texts=2, start_patience=0.05, on_notice=lambda _: None)
+    asked = {"prompt": PROMPT, "max_tokens": 200, "temperature": 0.8, "seed": 3}
+    with (
+        served(create_app(pair, Options(), texts=2, queue=2, look_every=0.01)) as url,
+        httpx.Client(base_url=url, trust_env=False, timeout=30) as http,
+    ):
+        first = http.post("/v1/completions", json=asked).json()
+        links.out |= {each.url for each in verifiers}
+        until(lambda: http.get("/ready").status_code == 503, "it does not see that all are away")
+        assert http.get("/health").json()["status"] == "verifier_away"
+        links.out.remove(verifiers[2].url)
+        until(lambda: http.get("/ready").status_code == 200, "it does not see that one is back")
+        assert http.post("/v1/completions", json=asked).json()["choices"] == first["choices"]
