@@ -39,7 +39,7 @@ def engine_arguments(options: LoadOptions, given: Mapping[str, Any], max_drafts:
 
     options.refuse(
         "vllm", "deterministic", "mmap", "gpu_layers", "compile", "compile_widths", "compile_spans", "compile_workers",
-        "compile_cache", "device", "threads", "flash_attention", "batch_tokens",
+        "compile_cache", "device", "threads", "flash_attention", "batch_tokens", "kv_type",
     )  # fmt: skip
     known = {field.name for field in fields(AsyncEngineArgs)}
     for name in given:

@@ -40,7 +40,7 @@ class Core(Protocol):
         """What the next step gave. Raises CoreLost."""
 
     def close(self) -> None:
-        """End the process."""
+        """End the process. Called in the event loop."""
 
 
 class VllmCore:
@@ -92,6 +92,7 @@ class VllmCore:
 
     def close(self) -> None:
         self.client.shutdown()
+        self.client.resources.ctx.destroy(linger=0)  # vLLM leaves its sockets' context open
 
     async def _send(self, name: str, ids: list[int], salt: str, extra: dict[str, Any], most: int, ends: Any) -> None:
         # Temperature 0 spares vLLM what its own sampler would prepare.

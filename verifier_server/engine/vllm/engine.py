@@ -61,7 +61,7 @@ class VllmEngine:
         """
         self.info = info = serving.info
         self.failure: str | None = None
-        self._core, self._loop, self._one_scope = core, loop, one_scope
+        self.core, self._loop, self._one_scope = core, loop, one_scope
         self._clock, self._deliver, self._observer = serving.clock, serving.deliver, serving.observer
         self._pass_time = PassTime(pass_times)
         self._queue = Queue(info.max_drafts, max_queue)
@@ -137,7 +137,7 @@ class VllmEngine:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            self._core.close()
+            self.core.close()
 
         self._loop.result(end())
         self._loop.stop()
@@ -184,10 +184,10 @@ class VllmEngine:
         if text is None:
             text = self._texts[session] = _Text(f"{session.id}:{next(self._numbers)}", wish)
             self._sessions[text.name] = session
-            self._outgoing.put_nowait(partial(self._core.begin, text.name, session, self._salt(session), wish))
+            self._outgoing.put_nowait(partial(self.core.begin, text.name, session, self._salt(session), wish))
         elif text.wish != wish:
             text.wish = wish
-            self._outgoing.put_nowait(partial(self._core.wish, text.name, wish))
+            self._outgoing.put_nowait(partial(self.core.wish, text.name, wish))
         if text.timer is not None:
             text.timer.cancel()
         text.timer = None if again is None else self._loop.loop.call_later(again, self._think_over, sequence)
@@ -232,11 +232,11 @@ class VllmEngine:
         if text.timer is not None:
             text.timer.cancel()
         if not ended:
-            self._outgoing.put_nowait(partial(self._core.forget, [text.name]))
+            self._outgoing.put_nowait(partial(self.core.forget, [text.name]))
 
     async def _read(self) -> None:
         while True:
-            outputs = await self._core.outputs()
+            outputs = await self.core.outputs()
             now = self._clock()
             for output in outputs:
                 if (session := self._sessions.get(output.name)) is not None:

@@ -39,6 +39,9 @@ LACKS = {
 def load(options: LoadOptions, settings: Any, progress: Progress | None = None) -> LoadedEngine:
     """Load a model folder with vLLM. `settings`: those of the verifier. Raises ModelLoadError."""
     max_drafts = settings.max_drafts
+    for name in ("prefill_chunk", "keep_tokens"):
+        if getattr(settings, name) != type(settings).model_fields[name].default:
+            raise ModelLoadError(f"{name}: vLLM decides that by itself, leave it out", name)
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
@@ -89,7 +92,7 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
         loop.stop()
         raise ModelLoadError(str(error)) from error
     except BaseException:
-        core.close()
+        loop.result(_close(core))
         loop.stop()
         raise
     _log.info("vLLM %s, probed", found)
@@ -107,7 +110,7 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
         return engine
 
     def close() -> None:
-        core.close()
+        loop.result(_close(core))
         loop.stop()
 
     templates = read_chat_templates(folder)
@@ -127,6 +130,10 @@ async def _start(arguments: Any) -> tuple[VllmCore, Any]:
         _log.debug("vLLM did not start", exc_info=True)
         raise ModelLoadError(f"vLLM did not start: {first_line(error)} (its log says more)") from error
     return VllmCore(client), config
+
+
+async def _close(core: VllmCore) -> None:
+    core.close()
 
 
 async def _judge(core: VllmCore, info: EngineInfo) -> None:

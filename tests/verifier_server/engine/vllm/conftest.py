@@ -1,0 +1,106 @@
+"""The shipped target as a folder in Hugging Face layout, on vLLM and on torch: `make test-vllm`."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.shipped_models import DEFAULT_TARGET
+from specpair.engines.backend import Backend, Entry, Logits
+from specpair.engines.load_options import LoadOptions
+from specpair.speculation.sampling import gumbel
+from specpair.speculation.sampling.row_changes import ProcessedRows, following
+from specpair.speculation.sampling.sampling import Sampling, choose
+from tests.verifier_server.conftest import LiveServer
+from verifier_server.settings import Settings
+
+NEAR = 1e-3  # of two scores that float32 on two engines may order in both ways
+Start = Callable[..., LiveServer]
+
+
+class Reference:
+    """Plain decoding on torch."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend, self.vocabulary = backend, backend.vocabulary
+
+    def row(self, ids: list[int], sampling: Sampling, prompt_len: int) -> Logits:
+        """The logits behind `ids`, as the text's processors change them."""
+        [rows] = self.backend.extend([Entry(0, 0, ids, len(ids) - 1)])
+        chain = following(sampling.processors(self.vocabulary.ends), prompt_len)
+        if chain is None:
+            return rows[0].copy()
+        chain.commit(ids)
+        return ProcessedRows(chain, rows, [])[0].copy()
+
+    def check(self, prompt: list[int], text: list[int], sampling: Sampling = Sampling()) -> None:
+        """The text is the one that plain decoding gives, but for near-ties, behind which it is followed."""
+        for at, token in enumerate(text):
+            row = self.row([*prompt, *text[:at]], sampling, len(prompt))
+            position = len(prompt) + at
+            own = choose(row, sampling, position)
+            if own != token:
+                scores = [float(row[each]) for each in (own, token)]
+                if not sampling.greedy:
+                    key = gumbel.row_key(sampling.seed, position)
+                    noise = [gumbel.gumbel_one(key, each) for each in (own, token)]
+                    scores = [score / sampling.temperature + more for score, more in zip(scores, noise, strict=True)]
+                assert abs(scores[0] - scores[1]) < NEAR, f"token {at} is {token}, and {own} on torch: {scores}"
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped target, its weights as float32."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    path = tmp_path_factory.mktemp("target")
+    file = {"pretrained_model_name_or_path": DEFAULT_TARGET.parent, "gguf_file": DEFAULT_TARGET.name}
+    read = AutoModelForCausalLM.from_pretrained(**file)
+    del read.config.quantization_config  # the library saves no model that was read from a file of ggml
+    model = AutoModelForCausalLM.from_config(read.config)
+    model.load_state_dict(read.state_dict())
+    model.save_pretrained(path)
+    AutoTokenizer.from_pretrained(**file).save_pretrained(path)
+    tokenizer = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))
+    size = model.config.vocab_size
+    tokenizer["added_tokens"] = [each for each in tokenizer["added_tokens"] if each["id"] < size]  # but for padding
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def reference(folder: Path) -> Iterator[Reference]:
+    from backends.torch.load import load
+
+    backend = load(LoadOptions(model=folder, context_length=512))
+    yield Reference(backend)
+    backend.close()
+
+
+@pytest.fixture(scope="session")
+def start(folder: Path) -> Iterator[Start]:
+    """Starts verifiers over vLLM: `start(slots=4, vllm_args={…})`."""
+    running: list[LiveServer] = []
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+
+    def begin(vllm_args: dict[str, Any] | None = None, **given: Any) -> LiveServer:
+        given = {"slots": 8, "context": 512, "dtype": "float32", "max_drafts": 16, **given}
+        table = {"enforce_eager": True, **(vllm_args or {})}
+        running.append(LiveServer(Settings(backend="vllm", model=folder, vllm_args=table, **given), None))
+        running[-1].http.get("/health")
+        assert running[-1].service.loader.wait(300.0)
+        assert running[-1].service.loader.failure is None, running[-1].service.loader.failure
+        return running[-1]
+
+    yield begin
+    for live in running:
+        live.close()
+
+
+@pytest.fixture(scope="session")
+def verifier_on_vllm(start: Start) -> LiveServer:
+    """One for most tests, since vLLM takes half a minute to start."""
+    return start()

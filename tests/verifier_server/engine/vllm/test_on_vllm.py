@@ -1,0 +1,264 @@
+"""Verifiers over vLLM itself: texts, drafts at any time, many sessions, a small cache, two ranks, the core's death."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.load_options import LoadOptions
+from specpair.speculation.sampling.distribution import probabilities
+from specpair.speculation.sampling.sampling import Sampling
+from tests.specpair.speculation import chi_square
+from tests.verifier_server.conftest import LiveServer
+from tests.verifier_server.engine.vllm.conftest import Reference, Start
+from verifier_server.engine.vllm import probe
+from verifier_server.engine.vllm.arguments import engine_arguments
+from verifier_server.engine.vllm.core import VllmCore
+from verifier_server.engine.vllm.engine import VllmEngine
+
+pytestmark = [pytest.mark.engine("vllm"), pytest.mark.filterwarnings("ignore")]  # vLLM and its libraries warn
+
+PROMPTS = ["def read_lines(path):\n", "import os\n\n\nclass Node:\n", "for name in sorted(", "# The number of"]
+LENGTH = 40
+DRAWN: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "drawn": {"temperature": 0.8},
+    "filtered": {"temperature": 1.0, "top_k": 40, "top_p": 0.9},
+    "processed": {"temperature": 0.7, "repetition_penalty": 1.3, "min_p": 0.02, "logit_bias": {"300": 2.0}},
+}
+
+
+def sampling_of(fields: dict[str, Any], seed: int) -> Sampling:
+    given = dict(fields)
+    if "logit_bias" in given:
+        given["logit_bias"] = {int(token): bias for token, bias in given["logit_bias"].items()}
+    return Sampling(seed=seed, **given)
+
+
+def drafted(http: httpx.Client, ids: list[int], guess: list[int], body: dict[str, Any], seed: int) -> list[int]:
+    """A text by a client whose drafts are right, wrong, too long, late or missing, as chance has it.
+
+    `guess`: what it drafts from.
+    """
+    chance = random.Random(seed)
+    reply = http.post("/prefill", json={"prompt_ids": ids, "max_tokens": LENGTH, "seed": seed, **body})
+    assert reply.status_code == 200, reply.text
+    session, text = reply.json()["session_id"], list(reply.json()["tokens"])
+    while reply.json()["finish_reason"] is None:
+        known = chance.randint(max(1, len(text) - 3), len(text))
+        draft = guess[known : len(text) + chance.randint(0, 12)]
+        if draft and chance.random() < 0.4:
+            draft[chance.randrange(len(draft))] = chance.randrange(3, 4000)
+        reply = http.post("/verify", json={"session_id": session, "position": len(ids) + known, "draft_tokens": draft})
+        assert reply.status_code == 200, reply.text
+        text[known:] = reply.json()["tokens"]
+    return text
+
+
+def generated(live: LiveServer, ids: list[int], body: dict[str, Any], seed: int) -> list[int]:
+    reply = live.post("/generate", {"prompt_ids": ids, "max_tokens": LENGTH, "seed": seed, **body})
+    text: list[int] = reply["token_ids"]
+    return text
+
+
+def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not come to be"
+        time.sleep(0.01)
+
+
+def processes(live: LiveServer) -> list[int]:
+    """The ids of vLLM's processes, the core first."""
+    engine = live.service.engine
+    assert isinstance(engine, VllmEngine) and isinstance(engine.core, VllmCore)
+    [core] = engine.core.client.resources.engine_manager.processes
+    children = Path(f"/proc/{core.pid}/task/{core.pid}/children").read_text().split()
+    return [core.pid, *map(int, children)]
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "wrong"),
+    [
+        ({"no_such": 1}, {}, "vllm_args: no_such is no engine argument of this vLLM: see AsyncEngineArgs"),
+        ({"scheduler_cls": "x.Y"}, {}, "vllm_args: scheduler_cls is set by the verifier: leave it out"),
+        ({"model": "x"}, {}, "vllm_args: model is set by the verifier: set VERIFIER_MODEL"),
+        ({}, {"threads": 2}, "threads: the vllm backend has no such choice, leave it out"),
+    ],
+)
+def test_bad_argument_is_named(given: dict[str, Any], options: dict[str, Any], wrong: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match=f"^{re.escape(wrong)}$"):
+        engine_arguments(LoadOptions(**options), given, 16, tmp_path)
+
+
+def test_another_version_or_interface_of_vllm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    probe.check_interface()
+    monkeypatch.setattr(probe, "VERSIONS", ("0.1.0",))
+    with pytest.raises(ModelLoadError, match=r"^vLLM 0\.32\.0 is installed, and the plug-ins were written for 0\.1\.0"):
+        probe.check_version()
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    monkeypatch.setattr(Scheduler, "add_request", lambda self, another: None)
+    with pytest.raises(ModelLoadError, match=r"^vLLM's Scheduler\.add_request\(request\) has changed"):
+        probe.check_interface()
+
+
+@pytest.mark.parametrize("fields", DRAWN.values(), ids=DRAWN)
+def test_texts_are_those_of_torch_with_any_drafts(
+    verifier_on_vllm: LiveServer, reference: Reference, fields: dict[str, Any]
+) -> None:
+    for seed, prompt in enumerate(PROMPTS):
+        ids = reference.vocabulary.encode(prompt)
+        text = generated(verifier_on_vllm, ids, fields, seed)
+        reference.check(ids, text, sampling_of(fields, seed))
+        for body in (fields, {**fields, "self_continue": True}):
+            assert drafted(verifier_on_vllm.http, ids, text, body, seed) == text
+    verifier_on_vllm.service.engine.check_integrity()
+
+
+def test_greedy_text_is_that_of_vllm_alone(verifier_on_vllm: LiveServer, reference: Reference, folder: Path) -> None:
+    prompts = [reference.vocabulary.encode(prompt) for prompt in PROMPTS]
+    program = f"""
+from vllm import LLM, SamplingParams
+if __name__ == "__main__":
+    model = LLM({str(folder)!r}, dtype="float32", max_model_len=512, enforce_eager=True, skip_tokenizer_init=True)
+    params = SamplingParams(temperature=0, max_tokens={LENGTH}, ignore_eos=True, stop_token_ids={
+        sorted(reference.vocabulary.ends)
+    }, detokenize=False)
+    for each in model.generate([{{"prompt_token_ids": ids}} for ids in {prompts!r}], params, use_tqdm=False):
+        print("TEXT", *each.outputs[0].token_ids)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    texts = [[*map(int, line.split()[1:])] for line in ran.stdout.splitlines() if line.startswith("TEXT")]
+    assert texts == [generated(verifier_on_vllm, ids, {}, 0) for ids in prompts], ran.stderr[-2000:]
+
+
+def test_32_sessions_at_once_of_all_kinds(verifier_on_vllm: LiveServer, reference: Reference) -> None:
+    kinds = list(DRAWN.values())
+
+    def one(number: int) -> tuple[list[int], list[int]]:
+        ids = reference.vocabulary.encode(f"{PROMPTS[number % 4]}# {number}\n")
+        fields = kinds[number // 4 % 4]
+        with verifier_on_vllm.client() as http:
+            guess = generated(verifier_on_vllm, ids, fields, number)
+            return drafted(http, ids, guess, {**fields, "self_continue": number % 3 == 0}, number), guess
+
+    with ThreadPoolExecutor(32) as pool:
+        for text, alone in pool.map(one, range(32)):
+            assert text == alone
+    verifier_on_vllm.service.engine.check_integrity()
+
+
+def test_drawn_tokens_have_the_target_s_distribution(verifier_on_vllm: LiveServer, reference: Reference) -> None:
+    """Of a token behind an accepted draft token, by many seeds."""
+    ids = reference.vocabulary.encode(PROMPTS[0])
+    fields: dict[str, Any] = {"temperature": 0.9, "top_k": 30, "top_p": 0.95}
+    first = generated(verifier_on_vllm, ids, {**fields, "max_tokens": 1}, 0)
+
+    def second(seed: int) -> int:
+        body = {"prompt_ids": [*ids, *first], "max_tokens": 1, "seed": seed, **fields}
+        token: int = verifier_on_vllm.post("/generate", body)["token_ids"][0]
+        return token
+
+    with ThreadPoolExecutor(8) as pool:
+        found = Counter(pool.map(second, range(600)))
+    p = probabilities(reference.row([*ids, *first], Sampling(), len(ids)), Sampling(0, **fields))
+    tokens = [int(token) for token in np.flatnonzero(p)]
+    assert set(found) <= set(tokens)
+    assert chi_square.fits_pooled([found[token] for token in tokens], [float(p[token]) for token in tokens])
+
+
+def test_held_texts_keep_no_core_busy(verifier_on_vllm: LiveServer, reference: Reference) -> None:
+    for prompt in PROMPTS:
+        verifier_on_vllm.post("/prefill", {"prompt_ids": reference.vocabulary.encode(prompt)})
+
+    def used() -> float:
+        fields = [
+            Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split() for pid in processes(verifier_on_vllm)
+        ]
+        return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")
+
+    time.sleep(1.5)  # a worker of vLLM polls for a second after each step
+    before = used()
+    time.sleep(1.0)
+    assert used() - before < 0.3
+
+
+def test_client_that_leaves_and_deletion_free_the_engine(verifier_on_vllm: LiveServer, reference: Reference) -> None:
+    live, ids = verifier_on_vllm, reference.vocabulary.encode(PROMPTS[1])
+    for session in live.service.sessions.all():
+        live.http.delete(f"/sessions/{session.id}")
+    until(lambda: live.service.engine.state.slots_in_use == 0)
+    body = {"prompt_ids": ids, "max_tokens": 400, "stream": True}
+    with live.client() as http, http.stream("POST", "/generate", json=body) as reply:
+        next(reply.iter_lines())
+    until(lambda: live.service.engine.state.waiting + live.service.engine.state.running == 0)
+    opened = live.post("/prefill", {"prompt_ids": ids})
+    live.http.delete(f"/sessions/{opened['session_id']}")
+    for session in live.service.sessions.all():
+        live.http.delete(f"/sessions/{session.id}")
+    until(lambda: live.service.engine.state.slots_in_use == 0)
+
+
+def test_prompt_known_is_in_the_cache_but_not_across_salts(verifier_on_vllm: LiveServer, reference: Reference) -> None:
+    ids = reference.vocabulary.encode("".join(PROMPTS) * 12)[:400]
+    cached = [
+        verifier_on_vllm.post("/prefill", {"prompt_ids": ids, "cache_salt": salt}).get("cached_tokens", 0)
+        for salt in ("a", "a", "b")
+    ]
+    assert cached[0] == cached[2] == 0 and cached[1] >= 128
+
+
+def test_small_cache_preempts_texts_and_changes_none(start: Start, reference: Reference) -> None:
+    live = start({"num_gpu_blocks_override": 10, "block_size": 32}, context=256)  # less than 8 texts need
+    prompts = [reference.vocabulary.encode(f"{prompt}# {number}\n") for number, prompt in enumerate(PROMPTS * 2)]
+    alone = [generated(live, ids, {"temperature": 0.8}, number) for number, ids in enumerate(prompts)]
+
+    def one(number: int) -> list[int]:
+        body = {"temperature": 0.8, "self_continue": number % 2 == 0}
+        with live.client() as http:
+            return drafted(http, prompts[number], alone[number], body, number)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(one, range(8))) == alone
+
+
+def test_killed_core_is_told_and_a_restart_goes_on_with_two_ranks(
+    start: Start, reference: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, ids = start(slots=2), reference.vocabulary.encode(PROMPTS[0])
+    body = {"prompt_ids": ids, "max_tokens": LENGTH, "seed": 5, "temperature": 0.8}
+    text = generated(live, ids, body, 5)
+    with live.client() as http:
+        opened = http.post("/prefill", json=body, headers={"X-Session-Id": "session-of-a-killed-core"}).json()
+        os.kill(processes(live)[0], signal.SIGKILL)
+        until(lambda: live.http.get("/health").json()["status"] == "failed")
+        error = http.post(
+            "/verify", json={"session_id": opened["session_id"], "draft_tokens": [], "position": len(ids) + 1}
+        )
+        assert (error.status_code, error.json()["error"]["code"]) == (500, "engine_error")
+        assert live.http.get("/ready").status_code == 503
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|1")
+    again = start({"tensor_parallel_size": 2}, slots=2)
+    committed = body | {"committed_ids": opened["tokens"]}
+    with again.client(headers={"X-Session-Id": opened["session_id"]}) as http:
+        reply = http.post("/prefill", json=committed).json()
+        known = [*opened["tokens"], *reply["tokens"]]
+        while reply["finish_reason"] is None:
+            draft = text[len(known) : len(known) + 5]
+            reply = http.post("/verify", json={"position": len(ids) + len(known), "draft_tokens": draft}).json()
+            known += reply["tokens"]
+    reference.check(ids, known, sampling_of({"temperature": 0.8}, 5))
