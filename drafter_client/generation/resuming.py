@@ -11,7 +11,7 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outages, OutageWait
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.http.retries import is_outage, may_be_idle_close
-from specpair.protocol.errors import EngineError, ShuttingDown, SpecPairError
+from specpair.protocol.errors import EngineError, ModelLoading, ShuttingDown, SpecPairError
 
 Run = Generator[Committed, None, None]
 
@@ -78,7 +78,7 @@ def resuming(
                 reconnected = True
                 continue
             text.opened = False  # a lost verifier cannot release the session
-            if isinstance(failure, ShuttingDown):  # by the old one, a router would lead to the same verifier
+            if isinstance(failure, (ModelLoading, ShuttingDown)):  # by the old one, a router would lead there again
                 text.session_id = new_session_id()
             if isinstance(failure, EngineError) and client.others is not None:
                 if client.address in faulty:  # it is the text that no engine can go on with

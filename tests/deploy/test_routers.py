@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -106,3 +107,36 @@ def test_sessions_stay_where_they_are_and_texts_outlive_their_verifier(routed: t
         lost_meanwhile(pair, replicas, signal.SIGKILL)
         lost_meanwhile(pair, replicas, signal.SIGTERM)
         assert written(pair, 1, lambda: None) == (expected(1), [])
+
+
+class _Stub(BaseHTTPRequestHandler):
+    """A verifier that only says whether it is ready."""
+
+    protocol_version = "HTTP/1.1"
+    status = 200
+
+    def do_GET(self) -> None:
+        self.send_response(self.status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None: ...
+
+
+class _Loading(_Stub):
+    status = 503
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_verifier_that_loads_is_left_out(name: str, tmp_path: Path) -> None:
+    needed(name)
+    port = free_port()
+    with ExitStack() as stack:
+        stubs = [stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), kind)) for kind in (_Loading, _Stub, _Stub)]
+        for stub in stubs:
+            stack.callback(stub.shutdown)
+            threading.Thread(target=stub.serve_forever, args=(0.01,), daemon=True).start()
+        command = FILES[name](tmp_path, port, [stub.server_port for stub in stubs])
+        url = stack.enter_context(routing(command, port))
+        with httpx.Client(base_url=url, trust_env=False) as http:
+            assert {http.get("/health").status_code for _ in range(30)} == {200}

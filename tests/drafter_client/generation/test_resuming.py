@@ -192,9 +192,10 @@ def test_engine_error_is_raised() -> None:
         _tokens(World((4, EngineError("broken"))).run())
 
 
-def test_a_text_leaves_a_verifier_that_shuts_down_behind_a_router() -> None:
+@pytest.mark.parametrize("error", [ShuttingDown("draining"), ModelLoading("loading")])
+def test_a_text_leaves_a_verifier_that_shuts_down_or_loads_behind_a_router(error: Exception) -> None:
     """A router leads by the session's id."""
-    world = World((0, ShuttingDown("draining")), (4, LOST), (6, None))
+    world = World((0, error), (4, LOST), (6, None))
     before = world.text.session_id
     run = world.run()
     next(run)

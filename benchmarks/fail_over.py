@@ -1,0 +1,158 @@
+"""What a lost verifier costs: one of three is killed in the middle of many texts, and started again.
+
+Method. Three scripted verifiers with passes of 20 ms on loopback, named to the drafter in a list, or behind a router
+with the files in deploy/. All texts are begun at once. When a third of the tokens are there, the verifier that has the
+most texts is killed, and another process is started on its port. Each text is compared with the target's own. A gap is
+the time from some tokens of a text to the next ones; the longest without a loss is measured before.
+
+    python -m benchmarks.fail_over [--texts 32] [--tokens 100] [--mode target]
+"""
+
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from fastapi import FastAPI
+
+from backends.scripted import Script, ScriptedBackend
+from benchmarks.harness.report import Report, options_of
+from drafter_client import DraftModel, Mode, Options, Pair, Tokens
+from drafter_client.http.client import VerifierClient
+from specpair.child_processes.children import child
+from specpair.child_processes.serving import Server, serve
+from tests.deploy.routers import FILES, free_port, program, routing
+from tests.drafter_client.support import plain
+from verifier_server.app import create_app
+from verifier_server.settings import Settings
+
+APPLICATION = "benchmarks.fail_over:paced()"
+PROMPT = "def f(x):"
+PACE = 0.02  # seconds a pass
+
+
+def paced() -> FastAPI:
+    """A verifier with passes of 20 ms."""
+    script = Script(seed=1, seconds_per_pass=PACE)
+    return create_app(Settings(backend="scripted"), ScriptedBackend(script, slots=32))
+
+
+class Written(NamedTuple):
+    """One text: its tokens, its longest gap in seconds, and whether it was resumed."""
+
+    tokens: list[int]
+    gap: float
+    resumed: bool
+
+
+def written(pair: Pair, options: Options, count: Callable[[int], None]) -> Written:
+    """Generate one text. `count`: is told how many tokens came."""
+    tokens: list[int] = []
+    gap, last = 0.0, None
+    text = pair.generate(PROMPT, options)
+    for event in text:
+        if isinstance(event, Tokens):
+            now = time.perf_counter()
+            gap, last = max(gap, 0.0 if last is None else now - last), now
+            tokens += [token.id for token in event.tokens]
+            count(len(event.tokens))
+    return Written(tokens, gap, bool(text.stats.resumed))
+
+
+def run(pair: Pair, options: list[Options], after: int, then: Callable[[], None]) -> list[Written]:
+    """Generate texts at once. `then`: called when there are `after` tokens in all."""
+    there, lock, due = 0, threading.Lock(), threading.Event()
+
+    def count(tokens: int) -> None:
+        nonlocal there
+        with lock:
+            there += tokens
+            if there >= after:
+                due.set()
+
+    with ThreadPoolExecutor(len(options)) as threads:
+        writing = [threads.submit(written, pair, each, count) for each in options]
+        due.wait(300)
+        then()
+        return [each.result() for each in writing]
+
+
+class Fleet:
+    """Three verifiers, any of which can be killed and started again on its port."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self.servers: list[Server] = [stack.enter_context(serve(APPLICATION)) for _ in range(3)]
+        for each in self.servers:
+            with closing(VerifierClient(each.url)) as client:
+                client.wait_until_ready()
+
+    @property
+    def ports(self) -> list[int]:
+        return [int(each.url.rpartition(":")[2]) for each in self.servers]
+
+    def kill_and_restart(self) -> None:
+        """Do so with the verifier that has the most texts."""
+        texts = []
+        for each in self.servers:
+            with closing(VerifierClient(each.url)) as client:
+                texts.append(client.health().load.texts)
+        number = texts.index(max(texts))
+        process = self.servers[number].process
+        process.kill()
+        process.wait()
+        # It opens its port itself: until then, connections are refused.
+        command = ("-m", "uvicorn", "--factory", APPLICATION.removesuffix("()"), "--port", str(self.ports[number]))
+        self._stack.enter_context(child(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+
+
+@contextmanager
+def reached(way: str, fleet: Fleet, folder: Path) -> Iterator[str]:
+    """What the drafter names to reach the verifiers."""
+    if way == "list":
+        yield ",".join(each.url for each in fleet.servers)
+        return
+    port = free_port()
+    with routing(FILES[way](folder, port, fleet.ports), port) as url:
+        yield url
+
+
+def main() -> None:
+    options = options_of(__doc__, {"texts": 32, "tokens": 100, "mode": "target"})
+    report = Report("fail_over", options)
+    texts = [
+        Options(max_tokens=options.tokens, temperature=0.8 * (seed % 2), seed=seed, mode=Mode(options.mode))
+        for seed in range(options.texts)
+    ]
+    target = ScriptedBackend(Script(seed=1))
+    prompt = target.vocabulary.encode(PROMPT)
+    expected = [plain(target, prompt, each.max_tokens, each.sampling) for each in texts]
+    after = options.texts * options.tokens // 3
+    for way in ("list", *FILES):
+        if way in FILES and program(way) is None:
+            report.line(f"{way}: not installed")
+            continue
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            fleet = Fleet(stack)
+            url = stack.enter_context(reached(way, fleet, folder))
+            source = DraftModel(Path("1"), "scripted")
+            pair = stack.enter_context(Pair(url, source, texts=options.texts, on_notice=lambda _: None))
+            calm = run(pair, texts, after, lambda: None)
+            disturbed = run(pair, texts, after, fleet.kill_and_restart)
+        same = sum(each.tokens == due for each, due in zip(disturbed, expected, strict=True))
+        report.line(
+            f"{way:6} {same} of {len(texts)} texts the target's own, {sum(each.resumed for each in disturbed)} resumed;"
+            f" longest gap {max(each.gap for each in disturbed):.2f} s"
+            f" (without a loss {max(each.gap for each in calm):.2f} s)"
+        )
+    report.save()
+
+
+if __name__ == "__main__":
+    main()
