@@ -17,13 +17,14 @@ from specpair.engines.load_options import LoadOptions
 
 
 @contextmanager
-def pairs(target: Path, drafters: Mapping[str, Path]) -> Iterator[dict[str, Pair]]:
+def pairs(target: Path, drafters: Mapping[str, Path], *, deterministic: bool = False) -> Iterator[dict[str, Pair]]:
     """A pair for each draft model, by its name, with one verifier. One thread at each end, else the defaults."""
     sys.setswitchinterval(SWITCH_INTERVAL)  # as the drafter's program does
     engine = LoadOptions(context_length=CONTEXT, threads=1)
-    with verifier(model=target, threads=1, slots=2, context=CONTEXT) as server, ExitStack() as stack:
+    server = verifier(model=target, threads=1, slots=2, context=CONTEXT, deterministic=deterministic)
+    with server as running, ExitStack() as stack:
         yield {
-            name: stack.enter_context(Pair(server.url, DraftModel(path, engine=engine)))
+            name: stack.enter_context(Pair(running.url, DraftModel(path, engine=engine)))
             for name, path in drafters.items()
         }
 
@@ -41,7 +42,7 @@ def write(pair: Pair, mode: Mode, tokens: int, temperature: float, prompt: list[
 
 def margins(target: Path, texts: list[list[int]]) -> list[float]:
     """By how much the likeliest token's logit behind each text exceeds the second, in one pass of one thread."""
-    options = LoadOptions(model=target, slots=1, context_length=CONTEXT, threads=1)
+    options = LoadOptions(model=target, slots=1, context_length=CONTEXT, batch_tokens=CONTEXT, threads=1)
     with closing(load("llama_cpp", options)) as backend:
         found = []
         for text in texts:

@@ -49,7 +49,8 @@ def llama_server(program: Path, flags: Sequence[str], *, speculates: bool) -> It
     environment = {key: value for key, value in os.environ.items() if not key.startswith("LLAMA_")}  # the user's own
     with TemporaryDirectory() as folder:
         socket, log = Path(folder, "llama.sock"), Path(folder, "log")
-        transport = httpx.HTTPTransport(uds=str(socket))
+        # llama-server closes a connection that is idle for five seconds, as it is while others write.
+        transport = httpx.HTTPTransport(uds=str(socket), limits=httpx.Limits(max_keepalive_connections=0))
         with (
             open(log, "w", encoding="utf-8") as file,
             child("-x", str(program), "--host", str(socket), *flags, environment=environment, stdout=file.fileno(),
