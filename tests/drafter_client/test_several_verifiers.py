@@ -1,11 +1,14 @@
 """Several verifiers of one pair: a text goes to the fastest, and on at another one, and is the same text."""
 
 import json
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,8 @@ from tests.drafter_client.another_model import Address, swapped_vocabulary
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Verifier, forget_all, plain, read, serving
 from tests.specpair.openai_api.conftest import served
+from tests.verifier_server.processes import MODULE, ready
+from tests.verifier_server.processes import serving as serving_process
 
 PROMPT = "def f(x):"
 TOY = DraftModel(Path("1"), "scripted")
@@ -345,3 +350,24 @@ def test_the_service_and_files_of_prompts_take_several(
         links.out.remove(verifiers[2].url)
         until(lambda: http.get("/ready").status_code == 200, "it does not see that one is back")
         assert http.post("/v1/completions", json=asked).json()["choices"] == first["choices"]
+
+
+@pytest.mark.slow
+def test_texts_outlive_processes_that_are_killed_one_after_the_other() -> None:
+    """Each of two verifiers is killed, and started again on its port, while texts are written."""
+    settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": "1"}
+    with ExitStack() as stack:
+        running = [stack.enter_context(ready(MODULE, **settings)) for _ in range(2)]
+        url = ",".join(str(http.base_url) for _, http in running)
+        pair = stack.enter_context(Pair(url, TOY, texts=4, on_notice=lambda _: None))
+        threads = stack.enter_context(ThreadPoolExecutor(4))
+        texts = [replace(WARM, seed=seed, max_tokens=300, mode=list(Mode)[2 * (seed % 2)]) for seed in range(4)]
+        for process, http in running:
+            begun = threading.Barrier(5)
+            writing = [threads.submit(read, pair.generate(PROMPT, each), 20, partial(begun.wait, 60)) for each in texts]
+            begun.wait(60)
+            process.kill()
+            process.wait()
+            assert [each.result(60) for each in writing] == [expected(each) for each in texts]
+            again = [*MODULE, "--port", str(http.base_url.port)]
+            stack.enter_context(serving_process(again, subprocess.DEVNULL, True, **settings))

@@ -252,6 +252,22 @@ def test_the_environment_names_an_authority_for_certificates(authority: trustme.
     assert counted == (server.received, server.sent)
 
 
+@pytest.mark.usefixtures("trusted")
+def test_a_certificate_is_checked_by_the_name_not_by_the_address_that_is_taken(authority: trustme.CA) -> None:
+    """A name may have several addresses, each of another verifier."""
+    with (
+        answering(_over_tls(authority)) as server,
+        closing(HttpConnection(f"https://verifier.invalid:{server.port}", at="127.0.0.1")) as connection,
+    ):
+        assert _ask(connection) == [7]
+    with (
+        answering(_over_tls(authority)) as server,
+        closing(HttpConnection(f"https://another.invalid:{server.port}", at="127.0.0.1")) as connection,
+        pytest.raises(VerifierUnreachable, match="CERTIFICATE_VERIFY_FAILED"),
+    ):
+        _ask(connection)
+
+
 def test_a_certificate_of_an_unknown_authority_is_refused(authority: trustme.CA) -> None:
     with (
         answering(_over_tls(authority)) as server,
