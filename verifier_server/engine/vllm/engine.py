@@ -283,7 +283,7 @@ class VllmEngine:
         if output.ended or session.finish_reason is not None:
             self._drop(session, ended=output.ended)
         if output.ended and session.finish_reason is None:
-            told = EngineError(f"vLLM has ended the text of session {session.id} before its end: ask again")
+            told = EngineError(f"vLLM could not go on with the text of session {session.id}: see its log")
             self._queue.fail(sequence, list(sequence.requests), told)
         self._tell(sequence, now)
         _notify(session)

@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 from specpair.engines.backend import DEFAULT_TEMPLATE, Progress
@@ -29,10 +30,6 @@ _NO_ROWS = "logits stay on vLLM's device, and its workers tell tokens only: leav
 LACKS = {
     "explain": _NO_ROWS,
     "logprobs": _NO_ROWS,
-    **dict.fromkeys(
-        ("json_schema", "regex", "choice", "grammar"),
-        "grammars are followed where the target's logits are, which for vLLM is not built yet: leave it out",
-    ),
 }
 
 
@@ -83,7 +80,7 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
             lacks=LACKS,
         )
         probe = Probe(core, info, time.perf_counter)
-        loop.result(_judge(core, info))
+        loop.result(_judge(core, folder, info))
         loop.result(probe.check())
         pass_times = interpolate(
             loop.result(probe.times(tuple(w for w in _WIDTHS if w <= info.max_drafts + 1), _ROUNDS))
@@ -136,11 +133,10 @@ async def _close(core: VllmCore) -> None:
     core.close()
 
 
-async def _judge(core: VllmCore, info: EngineInfo) -> None:
+async def _judge(core: VllmCore, folder: Path, info: EngineInfo) -> None:
     """Have the workers judge by our strategies."""
-    ends = sorted(info.vocabulary.ends)
     try:
-        await core.client.collective_rpc_async("specpair_judge", args=(info.vocabulary.size, ends))
+        await core.client.collective_rpc_async("specpair_judge", args=(str(folder.resolve()), info.vocabulary.size))
     except Exception as error:
         raise ModelLoadError(f"vLLM's workers do not take the verifier's sampler: {first_line(error)}") from error
 

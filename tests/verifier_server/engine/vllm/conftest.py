@@ -11,8 +11,9 @@ import pytest
 from backends.shipped_models import DEFAULT_TARGET
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.load_options import LoadOptions
+from specpair.grammar.of_text import processors_of
 from specpair.speculation.sampling import gumbel
-from specpair.speculation.sampling.row_changes import ProcessedRows, following
+from specpair.speculation.sampling.row_changes import ProcessedRows
 from specpair.speculation.sampling.sampling import Sampling, choose
 from tests.verifier_server.conftest import LiveServer
 from verifier_server.settings import Settings
@@ -26,11 +27,14 @@ class Reference:
 
     def __init__(self, backend: Backend) -> None:
         self.backend, self.vocabulary = backend, backend.vocabulary
+        self._held: list[int] = []  # tokens in slot 0
 
     def row(self, ids: list[int], sampling: Sampling, prompt_len: int) -> Logits:
         """The logits behind `ids`, as the text's processors change them."""
-        [rows] = self.backend.extend([Entry(0, 0, ids, len(ids) - 1)])
-        chain = following(sampling.processors(self.vocabulary.ends), prompt_len)
+        start = len(self._held) if self._held == ids[: len(self._held)] and len(self._held) < len(ids) else 0
+        [rows] = self.backend.extend([Entry(0, start, ids[start:], len(ids) - start - 1)])
+        self._held = list(ids)
+        chain = processors_of(sampling, self.vocabulary, prompt_len)
         if chain is None:
             return rows[0].copy()
         chain.commit(ids)

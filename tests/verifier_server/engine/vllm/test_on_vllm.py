@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -28,6 +29,7 @@ from verifier_server.engine.vllm import probe
 from verifier_server.engine.vllm.arguments import engine_arguments
 from verifier_server.engine.vllm.core import VllmCore
 from verifier_server.engine.vllm.engine import VllmEngine
+from verifier_server.engine.vllm.plugins.wish import KEY
 
 pytestmark = [pytest.mark.engine("vllm"), pytest.mark.filterwarnings("ignore")]  # vLLM and its libraries warn
 
@@ -38,6 +40,7 @@ DRAWN: dict[str, dict[str, Any]] = {
     "drawn": {"temperature": 0.8},
     "filtered": {"temperature": 1.0, "top_k": 40, "top_p": 0.9},
     "processed": {"temperature": 0.7, "repetition_penalty": 1.3, "min_p": 0.02, "logit_bias": {"300": 2.0}},
+    "grammar": {"temperature": 0.9, "regex": "([a-z]{2,7}[ ,]){3,6}end"},
 }
 
 
@@ -144,6 +147,18 @@ if __name__ == "__main__":
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     texts = [[*map(int, line.split()[1:])] for line in ran.stdout.splitlines() if line.startswith("TEXT")]
     assert texts == [generated(verifier_on_vllm, ids, {}, 0) for ids in prompts], ran.stderr[-2000:]
+
+
+def test_text_that_cannot_go_on_is_told_and_others_are_intact(reference: Reference) -> None:
+    from verifier_server.engine.vllm.plugins.worker import Judging
+
+    torch = pytest.importorskip("torch")
+    params = SimpleNamespace(extra_args={KEY: {"rule": ["coupled", {}, 0.0, 3]}})
+    batch = SimpleNamespace(num_reqs=2, req_ids=["a", "b"], num_tokens_no_spec=np.array([3, 3]))
+    runner = SimpleNamespace(input_batch=batch, requests=dict.fromkeys("ab", SimpleNamespace(sampling_params=params)))
+    logits = torch.zeros(2, reference.vocabulary.size)
+    logits[0, 7], logits[1] = 1.0, float("nan")
+    assert Judging(runner, reference.vocabulary).sampled(None, logits).sampled_token_ids.tolist() == [[7, -1], [-1, -1]]
 
 
 def test_32_sessions_at_once_of_all_kinds(verifier_on_vllm: LiveServer, reference: Reference) -> None:

@@ -54,6 +54,14 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
+        for name, index in model_runner_output.req_id_to_index.items():
+            request = self.requests.get(name)
+            if (
+                request is not None
+                and not request.is_prefill_chunk
+                and not model_runner_output.sampled_token_ids[index]
+            ):
+                self.grammar_compile_error_reqs.add(name)  # the worker could not judge: vLLM ends it with an error
         outputs: dict[int, EngineCoreOutputs] = super().update_from_output(scheduler_output, model_runner_output)
         fed, judged = scheduler_output.num_scheduled_tokens, scheduler_output.scheduled_spec_decode_tokens
         seconds = time.perf_counter() - self._began
