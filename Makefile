@@ -51,7 +51,7 @@ test-vllm:
 	@test -x .venv-vllm/bin/pip || $(or $(PYTHON),python3) -m venv .venv-vllm
 	@.venv-vllm/bin/pip install --quiet --disable-pip-version-check -r requirements/vllm.txt
 	@.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
-	@VLLM_CPU_KVCACHE_SPACE=1 .venv-vllm/bin/python -m pytest --engine vllm
+	@VLLM_CPU_KVCACHE_SPACE=1 .venv-vllm/bin/python -m pytest --engine vllm tests/verifier_server/engine/vllm
 
 REAL_MODELS ?= .cache/real_models
 test-real:
