@@ -28,7 +28,7 @@ from specpair.http_service.observability import logs
 from specpair.options.option import Option
 from specpair.protocol.terminal_text import one_line, several_lines
 from verifier_server.flags import Command, flags_parser, read_flags
-from verifier_server.options import OPTIONS
+from verifier_server.options import OPTIONS, TOKEN_ENGINES
 from verifier_server.selftest.environment import environment
 from verifier_server.selftest.model_checks import check_model, has_model
 from verifier_server.selftest.printed import Copied, open_streams
@@ -73,6 +73,9 @@ def run(arguments: Sequence[str]) -> int:
     try:
         settings, _, options = read_flags(parser(OPTIONS), arguments)
         logs.configure(settings.log_format)
+        if settings.backend in TOKEN_ENGINES:
+            key = settings.key("backend")
+            raise SettingsError(f"{key}: {settings.backend} gives no logits to compare; each start checks it")
         secrets = _secrets(settings)
         _check_temporary_files()
         report = _opened(options.report, settings, secrets)

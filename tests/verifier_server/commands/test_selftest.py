@@ -473,3 +473,10 @@ def test_engines_that_need_torch_pass(tmp_path: Path, engine: str, run: Run) -> 
     assert "compared with NumPy in float64" in printed and "a tiny random Llama in bfloat16" in report
     copies = [] if engine == "torch" else ["copied slots"] * 2
     assert sorted(verdicts(report)["skipped"]) == sorted([*copies, *["top logits"] * 2, "draft model"])
+
+
+def test_engine_without_logits_is_named(run: Run, tmp_path: Path) -> None:
+    status, printed, errors = run(["--backend", "vllm"], tmp_path)
+    assert (status, printed) == (2, "")
+    assert errors == "verifier: --backend: vllm gives no logits to compare; each start checks it\n"
+    assert not [*tmp_path.iterdir()]
