@@ -18,6 +18,7 @@ OTHERS: dict[str, Any] = {  # for each field of `ModelInfo`, another value
     "rows": 2,
     "max_drafts": 4,
     "strategies": ["coupled"],
+    "refused": {"logprobs": "the engine gives none"},
     "self_continue": False,
     "modes": ["target", "fused"],
     "predictions": False,

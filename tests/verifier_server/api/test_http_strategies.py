@@ -158,6 +158,7 @@ def test_overlapping_drafts_are_refused(serve: Serve, strategy: str) -> None:
         until(lambda: session.lease.requests == 2)
         other = threads.submit(refused, live, "/verify", {"session_id": "s", "position": 4, "draft_tokens": []})
         until(lambda: session.lease.requests == 3)
+        live.http.get("/health")  # the event loop answers it when it has given that request to the engine
         backend.gate.set()
         prefill.result(20)
         assert first.result(20)["tokens"] == same.result(20)["tokens"]

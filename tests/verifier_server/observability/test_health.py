@@ -8,7 +8,7 @@ import pytest
 
 from backends.scripted import ScriptedBackend
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.health import Health
+from drafter_client.http.health import Health, Load
 from specpair.protocol.errors import ShuttingDown
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from verifier_server.engine.queue import Queue
@@ -87,7 +87,7 @@ def test_drafter_waits_for_a_verifier_that_drains(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT))
     live.service.draining.begun = True
     client = VerifierClient(live.url)
-    assert client.health() == Health(False, "it is being stopped")
+    assert client.health() == Health(False, "it is being stopped", draining=True)
     with pytest.raises(ShuttingDown, match="is being stopped, and takes no new texts"):
         client.wait_until_ready()
     client.close()
@@ -98,7 +98,7 @@ def test_drafter_uses_a_verifier_that_is_overloaded(serve: Serve, monkeypatch: p
     queue_full(live, monkeypatch)
     client = VerifierClient(live.url)
     client.wait_until_ready()
-    assert client.health()._replace(identity="") == Health(True)
+    assert client.health()._replace(identity="") == Health(True, load=Load(overloaded=True))
     client.close()
 
 

@@ -19,8 +19,12 @@ def test_an_interrupted_rendering_leaves_nothing_to_the_next() -> None:
     with closing(Renderer()) as renderer:
         assert renderer.render("{{ x }}", {"x": "first"}) == "first"
         timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
+
+        def render() -> None:
+            timer.start()
             renderer.render(ENDLESS, {})
+
+        with pytest.raises(KeyboardInterrupt):
+            render()
         timer.join()
         assert renderer.render("{{ x }}", {"x": "second"}) == "second"
