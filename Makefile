@@ -23,7 +23,7 @@ demo: setup
 
 test:
 	@scripts/setup requirements/dev.txt
-	@.venv/bin/python -m pytest -n auto --dist worksteal -m "not slow"
+	@.venv/bin/python -m pytest -n logical --dist worksteal -m "not slow"
 
 test-slow:
 	@scripts/setup requirements/dev.txt

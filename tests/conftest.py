@@ -135,13 +135,6 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--engine {wanted}: {NEEDED[wanted][1]} (CONTRIBUTING.md)")
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """With `-n auto` one more than there are cores: tests wait for processes and for times about a sixth of theirs."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores + 1 if config.option.numprocesses == "auto" else None
-
-
 def pytest_collection() -> None:
     """Modules, tests and their parameters stay: to look for garbage among them takes a twentieth of the whole time."""
     gc.disable()
