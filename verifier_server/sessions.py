@@ -138,6 +138,11 @@ class Session:
         """Whether no token was committed here, and the text is not finished."""
         return len(self.tokens) == self.decided_from and self.finish_reason is None
 
+    def notify(self) -> None:
+        """Tell the watchers that something has changed. Called from the engine's thread."""
+        for watcher in self.watchers:
+            watcher()
+
     def commit(self, tokens: list[int], details: TokenDetails, forward: float = 0.0) -> None:
         """Append `tokens`, up to the limit; the text ends there, or with an end token.
 

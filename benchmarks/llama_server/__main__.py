@@ -27,7 +27,6 @@ the other machine. `--threads 2` gives llama-server's target both cores.
     python -m benchmarks.llama_server [--tokens 72] [--prompts 4] [--temperatures 0 0.8]
 """
 
-import sys
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -36,7 +35,7 @@ from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Way, by_turns
 from benchmarks.llama_server.bound import bound
-from benchmarks.llama_server.build import NotBuilt, built, source_commit
+from benchmarks.llama_server.build import built_or_exit, source_commit
 from benchmarks.llama_server.ours import margins, pairs, write
 from benchmarks.llama_server.server import complete, llama_server
 from benchmarks.llama_server.settings import ALONE, Setting, settings, shared_flags
@@ -62,11 +61,7 @@ FLAGS = {
 
 def main() -> None:
     options = options_of(__doc__, FLAGS, "matplotlib")
-    try:
-        program = built()
-    except NotBuilt as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(2) from None
+    program = built_or_exit()
     report = Report("llama_server", options)
     target = padded_target(options.step_ms)
     drafters = {

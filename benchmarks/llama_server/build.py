@@ -105,12 +105,17 @@ def run_logged(log: Path, command: Sequence[str]) -> None:
         raise NotBuilt(f"{last}\n{command[0]} ended with status {status} (log: {log}). {_NEEDED}")
 
 
-def main() -> None:
+def built_or_exit() -> Path:
+    """As `built`, for a program: says why there is no llama-server, and exits with status 2."""
     try:
-        print(built())
+        return built()
     except NotBuilt as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None
+
+
+def main() -> None:
+    print(built_or_exit())
 
 
 if __name__ == "__main__":

@@ -12,14 +12,13 @@ the two likeliest tokens of our logits.
     python -m benchmarks.llama_server.same_text --target GEMMA.gguf [--draft DRAFT.gguf] [--prompts 9] [--lines 4 60]
 """
 
-import sys
 from functools import partial
 from pathlib import Path
 
 from benchmarks.harness.models import CONTEXT, held_out_prompts
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Way, by_turns
-from benchmarks.llama_server.build import NotBuilt, built, source_commit
+from benchmarks.llama_server.build import built_or_exit, source_commit
 from benchmarks.llama_server.ours import margins, pairs, write
 from benchmarks.llama_server.server import complete, llama_server
 from benchmarks.llama_server.settings import ALONE, shared_flags
@@ -40,11 +39,7 @@ ONE_KERNEL = "llama-server, one kernel"
 
 def main() -> None:
     options = options_of(__doc__, FLAGS, "llama_cpp")
-    try:
-        program = built()
-    except NotBuilt as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(2) from None
+    program = built_or_exit()
     report = Report("same_text", options)
     report.line(f"# llama.cpp {source_commit()}")
     report.line(f"{'target':32} {'prompts of tokens':18} {'way':24} texts  equal  gaps in nats")

@@ -14,21 +14,9 @@ from benchmarks.verify_curve.cells import STEP, Cell, Passes, Sample, Timing, gr
 from simulation.paced import Cost, Paced
 from specpair.engines.backend import Entry, TopLogitsSpec
 from tests.paths import ROOT
+from tests.stand_ins.clock import Time
 
 COST = Cost(10.0, 0.5, 2.0)
-
-
-class Time:
-    """A clock that only what is slept moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def clock(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @pytest.fixture

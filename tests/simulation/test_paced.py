@@ -12,25 +12,10 @@ from simulation import paced
 from simulation.paced import DRAFTER_4, DRAFTER_8, TARGET_25, TARGET_80, Cost, Paced
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.errors import BadEntry, EngineFailure
+from tests.stand_ins.clock import Time
 
 COST = Cost(10.0, 0.5, 2.0)
 BATCH = [Entry(0, 0, [1, 2, 3], 1), Entry(2, 0, [4, 5], 0)]
-
-
-class Time:
-    """A clock that stands still but for what is slept and what `Computing` takes."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.slept: list[float] = []
-
-    def clock(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        assert seconds >= 0
-        self.slept.append(seconds)
-        self.now += seconds
 
 
 class Computing(ScriptedBackend):

@@ -11,19 +11,7 @@ from simulation.paced import Cost, Pace
 from simulation.paced_llama import load_paced_llama
 from specpair.engines.backend import Backend, Entry
 from specpair.engines.load_options import LoadOptions
-
-
-class Time:
-    """A clock that stands still but for what is slept."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def clock(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
+from tests.stand_ins.clock import Time
 
 
 def test_tokens_that_are_read_again_take_their_time(tmp_path: Path) -> None:

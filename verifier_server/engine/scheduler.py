@@ -94,7 +94,7 @@ class Scheduler:
         session.gone = True
         if self._running is None or all(part.sequence.session is not session for part in self._running.parts):
             self.slots.retire(session)  # else `conclude` does, after the pass that is running
-        _notify(session)
+        session.notify()
 
     def replace(self, old: Session, new: Session) -> None:
         """Remove `old` as `forget` does; `new` gets its slot, with the prefix of tokens that both share."""
@@ -191,7 +191,7 @@ class Scheduler:
         """Fail all waiting requests and notify the watchers: there will be no more passes."""
         for sequence in self._queue.sequences:
             self._queue.fail(sequence, list(sequence.requests), error)
-            _notify(sequence.session)
+            sequence.session.notify()
 
     def check_integrity(self) -> None:
         """Raise Inconsistent if sessions, slots and requests do not fit together."""
@@ -253,25 +253,9 @@ class Scheduler:
         session.commit_forced()
         if session.finish_reason is not None:
             self.slots.retire(session)
-        self._tell(sequence, len(session.tokens) - position, len(part.fresh), sum(accepted), part.run is None, ended)
-        _notify(session)
-
-    def _tell(
-        self, sequence: SequenceState, tokens: int, judged: int, accepted: int, target_decoded: bool, now: float
-    ) -> None:
-        """Tell the observer what a pass committed to a session."""
-        session, first = sequence.session, sequence.committed_at is None
-        queued = now if sequence.queued is None else sequence.queued
-        since = queued if sequence.committed_at is None else sequence.committed_at
-        sequence.committed_at = now
-        session.drafted += judged
-        session.accepted += accepted
-        session.seconds = now - queued
-        self._observer.committed(session, tokens, judged, accepted, now - since, first)
-        if target_decoded:
-            self._observer.target_decoded(tokens)
-        if session.finish_reason is not None:
-            self._observer.ended(session, now - queued)
+        committed, alone = len(session.tokens) - position, part.run is None
+        sequence.tell(self._observer, committed, len(part.fresh), sum(accepted), alone, ended)
+        session.notify()
 
     def _fail_parts(self, parts: Sequence[BatchItem], error: Exception) -> None:
         """Fail the requests of `parts`, and free their slots: which tokens these hold is in doubt."""
@@ -289,8 +273,3 @@ class Scheduler:
         passes, tokens = self._composer.first_answer(blocking)
         running = 0.0 if self._running is None else self._pass_time.at(self._running.tokens)
         return running + passes * self._pass_time.at(tokens)
-
-
-def _notify(session: Session) -> None:
-    for watcher in session.watchers:
-        watcher()

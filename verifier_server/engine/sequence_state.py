@@ -4,6 +4,7 @@ from collections.abc import Hashable
 
 from verifier_server.engine.arrivals import ArrivalEstimator
 from verifier_server.engine.draft_credit import DraftCredit
+from verifier_server.engine.observer import EngineObserver
 from verifier_server.engine.requests import Request
 from verifier_server.sessions import Session
 
@@ -43,6 +44,23 @@ class SequenceState:
             self.waits = not may
         self.acknowledged = max(self.acknowledged, min(request.position, len(self.session.tokens)))
         self.requests.append(request)
+
+    def tell(
+        self, observer: EngineObserver, tokens: int, judged: int, accepted: int, target_decoded: bool, now: float
+    ) -> None:
+        """Count what a pass that ended at `now` has committed to the session, and tell `observer`."""
+        session, first = self.session, self.committed_at is None
+        queued = now if self.queued is None else self.queued
+        since = queued if self.committed_at is None else self.committed_at
+        self.committed_at = now
+        session.drafted += judged
+        session.accepted += accepted
+        session.seconds = now - queued
+        observer.committed(session, tokens, judged, accepted, now - since, first)
+        if target_decoded:
+            observer.target_decoded(tokens)
+        if session.finish_reason is not None:
+            observer.ended(session, now - queued)
 
     @property
     def width(self) -> int:

@@ -220,7 +220,7 @@ class VllmEngine:
         self._queue.forget(session)
         session.gone = True
         self._drop(session)
-        _notify(session)
+        session.notify()
         self._deliver()
 
     def _drop(self, session: Session, *, ended: bool = False) -> None:
@@ -270,7 +270,7 @@ class VllmEngine:
         for sequence in self._queue.sequences:
             if error is not None:
                 self._queue.fail(sequence, list(sequence.requests), error)
-            _notify(sequence.session)
+            sequence.session.notify()
         self._deliver()
 
     def _take(self, sequence: SequenceState, output: Output, now: float) -> None:
@@ -286,7 +286,7 @@ class VllmEngine:
             told = EngineError(f"vLLM could not go on with the text of session {session.id}: see its log")
             self._queue.fail(sequence, list(sequence.requests), told)
         self._tell(sequence, now)
-        _notify(session)
+        session.notify()
 
     def _commit(self, sequence: SequenceState, output: Output, now: float) -> None:
         session, step, tokens = sequence.session, output.step, output.tokens
@@ -304,25 +304,8 @@ class VllmEngine:
         marks = [SELF_CONTINUED] * len(tokens) if alone else marks_of(accepted, len(step.draft))
         before = len(session.tokens)
         session.commit(list(tokens), TokenDetails(marks), forward=step.seconds)
-        self._observe(sequence, len(session.tokens) - before, len(step.draft), sum(accepted), alone, now)
+        sequence.tell(self._observer, len(session.tokens) - before, len(step.draft), sum(accepted), alone, now)
         self._queue.settle(sequence, now, run, len(step.draft))
-
-    def _observe(
-        self, sequence: SequenceState, tokens: int, judged: int, accepted: int, alone: bool, now: float
-    ) -> None:
-        """Tell the observer what a step committed to a session."""
-        session, first = sequence.session, sequence.committed_at is None
-        queued = now if sequence.queued is None else sequence.queued
-        since = queued if sequence.committed_at is None else sequence.committed_at
-        sequence.committed_at = now
-        session.drafted += judged
-        session.accepted += accepted
-        session.seconds = now - queued
-        self._observer.committed(session, tokens, judged, accepted, now - since, first)
-        if alone:
-            self._observer.target_decoded(tokens)
-        if session.finish_reason is not None:
-            self._observer.ended(session, now - queued)
 
     def _count(self, outputs: Sequence[Output]) -> None:
         """Tell the observer of the step that gave these outputs."""
@@ -341,8 +324,3 @@ def _asked_for(sequence: SequenceState, judged: Sequence[int]) -> Request | None
         if (fresh[: len(judged)] == list(judged)) if judged else not fresh:
             return request
     return None
-
-
-def _notify(session: Session) -> None:
-    for watcher in session.watchers:
-        watcher()
