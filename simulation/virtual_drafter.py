@@ -68,6 +68,7 @@ class VirtualDrafter:
         lookup: bool = False,
         estimates: Estimates | None = None,
         prediction: Sequence[int] | None = None,
+        held_up: Callable[[], float] = lambda: 0.0,
         seed: int = 0,
         name: str = "session",
     ) -> None:
@@ -78,6 +79,7 @@ class VirtualDrafter:
         `lookup`: whether draft tokens are looked up in the text.
         `estimates`: what earlier texts have taught; None: nothing.
         `prediction`: of the output, as token ids; None: there is none.
+        `held_up`: seconds that pass before the drafter reads its clock, as where its thread waits for a core.
         `seed`: of the network's random numbers.
         """
         self.course = Course()
@@ -93,6 +95,7 @@ class VirtualDrafter:
         self._latencies, self._acceptance = estimates or Estimates.untaught(pass_times)
         self._lookups = Lookups(len(prompt), in_text=lookup, prediction=prediction)
         self._latencies.exchanged(network.rtt + overhead, 0.0, 0.0)
+        self._held_up, self._read_at = held_up, 0.0  # and when the drafter read its clock, in seconds
         self._heard = 0  # position up to which tokens were put on the stream
         self._streamed = 0.0  # when the last tokens on the stream arrive, in seconds
         self._wake: float | None = None
@@ -179,12 +182,17 @@ class VirtualDrafter:
             now=now,
         )
         self.controller.finished = answer.finish_reason is not None
-        self._reactor = Reactor(text, self.controller, self, self._count, lambda: self._world.now)
+        self._reactor = Reactor(text, self.controller, self, self._count, self._now)
         self._heard = len(text.known)
         if self._mechanisms.self_continue:
             self.session.watchers = (self._news,)
             self._news()
         self._decide(acted=False)
+
+    def _now(self) -> float:
+        """The drafter's clock, in seconds."""
+        self._read_at = max(self._read_at, self._world.now) + self._held_up()
+        return self._read_at
 
     def _count(self, event: RunEvent, _now: float) -> None:
         match event:

@@ -123,7 +123,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background processes with SIGINT ignored
     config.addinivalue_line("markers", "slow: a test of `make test-slow`, not of `make test`")
     config.addinivalue_line("markers", "property: a test that draws examples, more of them in `make test-slow`")
     config.addinivalue_line("markers", "engine(name): a test that needs more than `make test` installs")
@@ -177,6 +176,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    # A shell starts background processes with SIGINT ignored; a program that a test ran in this process may have left
+    # it its default action, which would end all tests.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for mark in item.iter_markers("engine"):
         for name in ENGINES[mark.args[0]]:
             pytest.importorskip(name, reason=f"{name} is not installed: `make test-{mark.args[0]}`")

@@ -72,7 +72,7 @@ class Others(Protocol):
         another one would be no remedy."""
 
     def look(self, client: "VerifierClient") -> Health:
-        """Move `client` to a verifier that is ready, if any is: its own before others."""
+        """Move `client` to a verifier that is ready, if any is: its own before others, unless it has failed."""
 
     def leave(self, client: "VerifierClient") -> bool:
         """Move `client` to another verifier if its own drains and another one is ready. Returns whether it has."""

@@ -216,7 +216,7 @@ class Verifiers:
         waiting mends none of them."""
         with self._state():
             own = self._known[client.address]
-            if own in self._usable() or self._move(client):
+            if (own in self._usable() and not own.failures) or self._move(client):
                 return Health(True)
             if all(each.refusal or each.changed for each in self._known.values()):
                 kind = ModelChanged if self._all_changed() else DrafterError
@@ -234,8 +234,9 @@ class Verifiers:
         return [each for each in ready if not each.health.load.overloaded] or ready
 
     def _move(self, client: VerifierClient) -> bool:
-        """Move `client` to the fastest verifier that is ready. Returns whether there is one."""
-        best = min(self._usable(), key=lambda each: each.cost, default=None)
+        """Move `client` to a verifier that is ready: of those that have failed least often in a row, the fastest.
+        Returns whether there is one."""
+        best = min(self._usable(), key=lambda each: (each.failures, each.cost), default=None)
         if best is None:
             return False
         best.begun += 1

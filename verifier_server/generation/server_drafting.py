@@ -229,8 +229,8 @@ class _FusedRun:
                 try:
                     reactor.turn()
                 finally:
-                    while text.unread:
-                        yield from self._reported(text.unread.popleft())
+                    yield from self._unread(text)
+            yield from self._unread(text)  # the event stream may have brought all of it before the first turn
             reactor.end()
 
     def _opened(self) -> Answer:
@@ -273,6 +273,11 @@ class _FusedRun:
             case events.Committed():
                 for each in event.rounds:
                     self.counts.count(each)
+
+    def _unread(self, text: PlainTranscript) -> Iterator[Answer]:
+        """The answers for what was committed since the last call."""
+        while text.unread:
+            yield from self._reported(text.unread.popleft())
 
     def _reported(self, committed: events.Committed) -> Iterator[Answer]:
         """An answer for each pass that committed tokens."""

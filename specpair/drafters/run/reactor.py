@@ -65,6 +65,7 @@ class Reactor:
         self._failure: BaseException | None = None
         self._over = False  # later events are ignored
         self._acted = False  # whether the last event's thread has run the actions that were due
+        self._acted_at = 0.0  # when the due actions were last looked at, on the clock
         self._wakes_at: float | None = None  # when, on the clock, the caller's thread wakes up by itself
 
     def turn(self) -> None:
@@ -97,7 +98,7 @@ class Reactor:
                     self._act()
             finally:
                 self._tell_all()
-            wake = self._wakes_at = self._controller.wake_at(self._clock())
+            wake = self._wakes_at = self._due
         return wake
 
     def end(self) -> None:
@@ -130,7 +131,7 @@ class Reactor:
             if self._text.finish_reason is not None or not self._executor.at_once:
                 return True
             self._act()
-            return not isinstance(event, events.Drafted) or self._wakes_too_late(now)
+            return not isinstance(event, events.Drafted) or self._wakes_too_late
         finally:
             self._tell_all()
 
@@ -140,14 +141,21 @@ class Reactor:
         for event, now in told:
             self._tell(event, now)
 
-    def _wakes_too_late(self, now: float) -> bool:
+    @property
+    def _due(self) -> float | None:
+        """When the next action is due; None: only after an event. A moment that has come since the last look counts:
+        a thread may wait for a core in between."""
+        return self._controller.wake_at(self._acted_at)
+
+    @property
+    def _wakes_too_late(self) -> bool:
         """Whether the next action is due before the caller's thread wakes up by itself."""
-        due = self._controller.wake_at(now)
+        due = self._due
         return due is not None and (self._wakes_at is None or due < self._wakes_at)
 
     def _act(self) -> None:
         """Send the verify requests that are due, and begin the draft step that is due."""
-        now = self._clock()
+        now = self._acted_at = self._clock()
         while (in_flight_draft := self._controller.next_draft(now)) is not None:
             self._untold.append((events.Sent(in_flight_draft, self._controller.schedule), now))
             if self._explained:

@@ -13,7 +13,7 @@ from drafter_client.http.addresses import Address, addresses_of
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.health import Health, Load
 from drafter_client.http.verifiers import Verifiers
-from specpair.protocol.errors import Overloaded, RateLimited
+from specpair.protocol.errors import EngineError, Overloaded, RateLimited
 from specpair.protocol.service_responses import ModelInfo
 from tests.drafter_client.http.bodies import model_info
 
@@ -145,6 +145,22 @@ def test_one_that_fails_again_and_again_is_left_out_for_longer(fleet: Fleet) -> 
         assert not verifiers.look(client).ready
         fleet.now = 1.0
         assert verifiers.look(client).ready
+
+
+def test_one_that_has_failed_less_often_is_taken_first(fleet: Fleet) -> None:
+    """Else a text whose verifier is back first would fail there again, without having been tried at the other one."""
+    fleet.health[C] = Health(False, "nothing answers")
+    with known(fleet) as (verifiers, client):
+        fleet.wait()
+        assert verifiers.moved(client, EngineError("broken")) and client.address == B
+        client.move_to(A)
+        fleet.wait()
+        assert verifiers.moved(client, EngineError("broken")) and client.address == B
+        assert not verifiers.moved(client, EngineError("broken"))
+        fleet.now = 10.0
+        fleet.wait()
+        client.move_to(A)
+        assert verifiers.look(client).ready and client.address == B
 
 
 def test_all_have_another_model(fleet: Fleet) -> None:

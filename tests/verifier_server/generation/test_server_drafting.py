@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
+from specpair.drafters.run.executors import ThreadedExecutor
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.errors import BackendError, EngineFailure, EngineLost
 from specpair.protocol import messages
@@ -58,6 +59,20 @@ def test_the_text_is_the_target_s(fused: LiveServer, sampling: Sampling, draft_n
     same = ("text", "token_ids", "prompt_tokens", "generated_tokens", "finish_reason", "model", "sampling")
     assert [reply[key] for key in same] == [target[key] for key in same]
     assert reply.keys() - target.keys() == {"draft_model", "speculation"}
+
+
+def test_a_text_that_ends_before_the_first_turn_is_whole(fused: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = ThreadedExecutor.open
+
+    def opens(self: ThreadedExecutor, *given: Any) -> None:
+        opened(self, *given)
+        for thread in threading.enumerate():
+            if thread.name == "stream":
+                thread.join(20)
+
+    monkeypatch.setattr(ThreadedExecutor, "open", opens)
+    reply = fused.post("/generate", body_of(WARM, max_tokens=20))
+    assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, 20, WARM)
 
 
 @pytest.mark.parametrize("draft_n", [1, 5, 16])

@@ -6,6 +6,7 @@ the number of events is bounded, which detects deadlocks and endless loops.
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -48,6 +49,12 @@ def _network(rng: random.Random) -> Network:
         loss=rng.choice([0.0, 0.0, rng.uniform(0.0, 0.3)]),
         outages=rng.choice([(), (), ((broken, broken + rng.uniform(0.0, 2.0)),)]),
     )
+
+
+def _held_up(rng: random.Random, seed: int) -> Callable[[], float]:
+    """Threads that wait for a core now and then, for longer than a pass takes."""
+    chance, waits = rng.choice([0.0, 0.0, 0.02, 0.2]), random.Random(seed)
+    return lambda: waits.uniform(0.0, 0.3) if waits.random() < chance else 0.0
 
 
 def _random_world(seed: int) -> RandomWorld:
@@ -95,6 +102,7 @@ def _random_world(seed: int) -> RandomWorld:
             overhead=rng.choice([0.0, 0.001]),
             length=rng.choice([None, None, 0, 1, rng.randint(2, 12)]),
             mechanisms=_mechanisms(rng),
+            held_up=_held_up(rng, seed),
             seed=seed * 10 + number,
             name=f"drafter {number}",
         )
