@@ -16,6 +16,7 @@ EXTRAS = {  # the modules that each extra brings; what all parts need is no extr
     "torch": ("torch", "transformers", "tokenizers", "safetensors", "accelerate"),
     "mlx": ("mlx", "mlx_lm"),
     "vllm": ("vllm",),
+    "sglang": ("httpx", "tokenizers"),
     "hub": ("huggingface_hub",),
     "plots": ("matplotlib",),
 }

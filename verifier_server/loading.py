@@ -125,8 +125,8 @@ class Loader:
             if not self.stopping:
                 _log.info("ready: the model is loaded, and texts can be asked for")
             return
-        except _Stopped:
-            _log.info("stopped while the model was fetched: the next start goes on with it")
+        except _Stopped as stopped:
+            _log.info("%s", stopped)
             return
         except BackendError as error:
             self.failure = self._settings.explained(error)
@@ -185,14 +185,20 @@ class Loader:
     def _target(self, settings: Settings, progress: Progress) -> LoadedEngine:
         """The target's engine, loaded. Raises BackendError."""
         if self._backend is None and (module := TOKEN_ENGINES.get(settings.backend)) is not None:
-            loaded: LoadedEngine = import_module(module).load(settings.load_options(), settings, progress)
+
+            def stoppable(fraction: float) -> None:
+                if self.stopping:
+                    raise _Stopped("stopped before the model was there")
+                progress(fraction)
+
+            loaded: LoadedEngine = import_module(module).load(settings.load_options(), settings, stoppable)
             return loaded
         return with_logits(self._backend or load(settings.backend, settings.load_options(), progress), settings)
 
     def _report_fetching(self, fraction: float) -> None:
         """Note the progress of fetching the models. Called from the loader's thread. Raises _Stopped."""
         if self.stopping:
-            raise _Stopped
+            raise _Stopped("stopped while the model was fetched: the next start goes on with it")
         self.progress = _FETCH_SHARE * fraction
 
     def _report(self, fraction: float) -> None:
@@ -229,7 +235,7 @@ def with_logits(backend: Backend, settings: Settings) -> LoadedEngine:
 
 
 class _Stopped(Exception):
-    """The verifier was stopped while a model was fetched."""
+    """The verifier was stopped while a model was fetched, or waited for."""
 
 
 def loading_wait(seconds: float, progress: float) -> int:

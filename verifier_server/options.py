@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
@@ -18,7 +19,7 @@ from verifier_server.engine.vllm.arguments import read_table
 
 # Engines that commit tokens by themselves: modules with a `load(options, settings, progress)`, which returns a
 # `LoadedEngine`. They cannot draft.
-TOKEN_ENGINES = {"vllm": "verifier_server.engine.vllm.load"}
+TOKEN_ENGINES = {"vllm": "verifier_server.engine.vllm.load", "sglang": "verifier_server.engine.sglang.load"}
 NGRAM = "ngram"  # the draft engine without a model: n-gram lookup
 MOST_DRAFT_SLOTS = 8  # texts drafted for at once, at most, if `draft_slots` is auto
 MODEL, ENGINE, DRAFT, LIMITS = "model", "engine", "server-side drafting (mode fused)", "sessions and limits"
@@ -28,6 +29,17 @@ Auto = Literal["auto"]
 def _alias(text: str) -> None:
     if not text:
         raise ValueError("is empty: give at least one character")
+
+
+def _address(text: str) -> None:
+    try:
+        parts = urlsplit(text)
+        right = parts.scheme in ("http", "https") and bool(parts.hostname) and not (parts.query or parts.fragment)
+        _ = parts.port
+    except ValueError:
+        right = False
+    if not right:
+        raise ValueError(f"{text!r} is no address of the form http://host:port")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +84,16 @@ class VerifierOptions(AnswerOptions):
         group=ENGINE,
         placeholder="TABLE",
         hash=False,
+    )
+    sglang_url: str | None = option(
+        None,
+        "sglang: address of the running server, as http://127.0.0.1:30000",
+        check=_address,
+        group=ENGINE,
+        placeholder="URL",
+    )
+    sglang_key: SecretStr | None = option(
+        None, "sglang: the server's --api-key", usually="none", group=ENGINE, placeholder=KEY
     )
     draft_model: Path | None = option(
         None, "draft model for server-side drafting (mode fused)", usually="none", group=DRAFT, placeholder="PATH"

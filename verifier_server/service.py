@@ -26,7 +26,7 @@ from specpair.protocol.times import milliseconds
 from specpair.speculation.draft import Draft
 from specpair.speculation.sampling import gumbel
 from verifier_server.engine.observer import EngineState
-from verifier_server.engine.port import TokenEngine
+from verifier_server.engine.port import AWAY_WAIT, TokenEngine
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.accounting import Accounting
 from verifier_server.generation.engine_client import EngineClient
@@ -125,7 +125,7 @@ class Service:
         return self._condition()[0]
 
     def _condition(self) -> tuple[Condition, str | None]:
-        """The condition, and the reason of a failure."""
+        """The condition, and the reason of a failure or of a wait."""
         models = self.loader.models
         changed = None if models is None else self.loader.files.change()
         failure = self.loader.failure or (None if models is None else models.engine.failure)
@@ -137,6 +137,8 @@ class Service:
             return Condition("draining", 1), None
         if models is None:
             return Condition("loading", self.loader.wait_expected), None
+        if models.engine.away is not None:
+            return Condition("loading", AWAY_WAIT), models.engine.away
         overloaded = models.engine.state.full or self.sessions.full or self.texts_full()
         return Condition("overloaded", 1) if overloaded else Condition("ready"), None
 
@@ -149,6 +151,8 @@ class Service:
             return HealthResponse(status="draining")
         if (models := self.loader.models) is None:
             return HealthResponse(status="loading", progress=round(self.loader.progress, 3))
+        if status == "loading":
+            return HealthResponse(status="loading", reason=reason)
         changed, state = self.loader.files.change(), models.engine.state
         return HealthResponse(
             status="ready",

@@ -46,8 +46,11 @@ class Settings(_Options):
         if not known(self.backend) and self.backend not in TOKEN_ENGINES:
             names = ", ".join((*listed(), *TOKEN_ENGINES))
             raise ValueError(f"backend: {self.backend!r} is unknown, choose one of {names}")
-        if self.vllm_args and self.backend != "vllm":
-            raise ValueError(f"vllm_args: the engine is {self.backend}: leave it out, or set backend to vllm")
+        for name, engine in (("vllm_args", "vllm"), ("sglang_url", "sglang"), ("sglang_key", "sglang")):
+            if getattr(self, name) and self.backend != engine:
+                raise ValueError(f"{name}: the engine is {self.backend}: leave it out, or set backend to {engine}")
+        if self.backend == "sglang" and self.sglang_url is None:
+            raise ValueError("sglang_url: the sglang engine needs the address of a running server")
         if self.max_drafts >= self.batch_tokens:
             raise ValueError(f"max_drafts: {self.max_drafts} must be below batch_tokens ({self.batch_tokens})")
         for path, name in (("model", "hf"), ("draft_model", "draft_hf")):

@@ -37,9 +37,10 @@ class HealthResponse(Response):
     status: Annotated[
         ServiceStatus,
         Field(
-            description="draining: it stops, and ends the texts under way first. failed: the model could not be "
-            "loaded, or the engine has failed for good. Of a drafter, verifier_away: its verifier does not answer; "
-            "model_mismatch: that serves a model that cannot be drafted for."
+            description="loading: the model is not loaded yet, or the server that runs it is away. draining: it "
+            "stops, and ends the texts under way first. failed: the model could not be loaded, or the engine has "
+            "failed for good. Of a drafter, verifier_away: its verifier does not answer; model_mismatch: that serves a "
+            "model that cannot be drafted for."
         ),
     ]
     overloaded: Annotated[

@@ -13,6 +13,7 @@ from specpair.command_line.parser import flag
 from tests.verifier_server.conftest import Program
 from verifier_server import app
 from verifier_server.flags import Address, from_environment, from_flags
+from verifier_server.options import TOKEN_ENGINES
 from verifier_server.settings import PREFIX, Settings, SettingsError
 
 # Three values of a setting, for flag, variable and file, where 3, 4 and 5 are none of its values.
@@ -40,6 +41,8 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "cors_origins": ("*", "https://a.example", "http://b.example:3000"),
     "log_format": ("json", "text", "json"),
     "vllm_args": ("{seed = 1}", "{seed = 2}", "{seed = 3}"),
+    "sglang_url": ("http://a:1", "https://b", "http://c:3/path"),
+    "sglang_key": ("k1", "k2", "k3"),
     "tool_style": ("hermes", "llama", "json"),
 }
 FIELDS = {**Address.model_fields, **Settings.model_fields}
@@ -66,8 +69,10 @@ def test_each_setting_is_taken_from_the_highest_layer(file: Path, name: str) -> 
     others = {} if name == "backend" else {"VERIFIER_BACKEND": "scripted"}
     if name.startswith("draft_") and name not in ("draft_model", "draft_hf"):
         others["VERIFIER_DRAFT_MODEL"] = str(DEFAULT_DRAFT)
-    if name == "vllm_args":
-        others["VERIFIER_BACKEND"] = "vllm"
+    if (engine := name.partition("_")[0]) in TOKEN_ENGINES:
+        others["VERIFIER_BACKEND"] = engine
+    if name == "sglang_key":
+        others["VERIFIER_SGLANG_URL"] = "http://a:1"
     values = _values(name)
     text = [str(value).lower() if isinstance(value, bool) else str(value) for value in values]
     quoted = f'"{text[2]}"' if isinstance(values[2], (str, Path)) else text[2]
@@ -89,6 +94,8 @@ def test_each_setting_is_taken_from_the_highest_layer(file: Path, name: str) -> 
         assert (found.get_secret_value() if isinstance(found, SecretStr) else found) == wanted
         assert settings.origin(name) == origin
     file.write_text("[verifier]\n")
+    if name == "sglang_url":  # its engine needs one
+        others["VERIFIER_BACKEND"] = "scripted"
     settings = from_flags([], others)[1 if name in Address.model_fields else 0]
     assert (getattr(settings, name), settings.origin(name)) == (FIELDS[name].default, "default")
 

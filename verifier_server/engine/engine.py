@@ -32,6 +32,7 @@ class Engine:
         self.backend = scheduler.backend
         self.info = EngineInfo.of(scheduler.backend, scheduler.max_drafts)
         self.failure: str | None = None  # why no more passes will run; None while they do
+        self.away: str | None = None  # the model is in this process
         self._scheduler, self._clock, self._deliver = scheduler, clock, deliver
         self._wake = threading.Condition()
         self._inbox: list[Callable[[], None]] = []  # calls to make between passes, in order

@@ -18,6 +18,8 @@ from verifier_server.engine.observer import EngineObserver, EngineState
 from verifier_server.engine.requests import Request
 from verifier_server.sessions import Session
 
+AWAY_WAIT = 2  # seconds after which a request is worth another try while what an engine needs is away
+
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
@@ -48,6 +50,7 @@ class TokenEngine(Protocol):
     """An engine that commits tokens to sessions. Thread-safe."""
 
     failure: str | None  # why no more tokens will be committed; None while they are
+    away: str | None  # what has to come back by itself before tokens are committed; None: nothing
 
     @property
     def info(self) -> EngineInfo: ...

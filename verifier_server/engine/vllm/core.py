@@ -1,46 +1,15 @@
-"""The way to vLLM's engine core, in a process of its own: texts, what is wished for them, what steps gave."""
+"""The way to vLLM's engine core, which is a process of its own."""
 
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from specpair.options.option import options_of
 from specpair.speculation.sampling.sampling import Sampling
-from verifier_server.engine.vllm.plugins.wish import KEY, Step, Wish
+from verifier_server.engine.cores.core import CoreLost, Output
+from verifier_server.engine.cores.wish import Step, Wish
+from verifier_server.engine.vllm.plugins import KEY
 from verifier_server.sessions import Session
-
-
-class Output(NamedTuple):
-    """What a step gave for a text."""
-
-    name: str
-    tokens: list[int]  # committed
-    step: Step
-    cached: int | None  # with the first tokens: how many tokens before them were not read, as the cache held them
-    ended: bool  # whether the core has forgotten the text
-
-
-class CoreLost(Exception):
-    """The engine core has died; the message says what to do."""
-
-
-class Core(Protocol):
-    """Texts by name. Used in one event loop."""
-
-    async def begin(self, name: str, session: Session, salt: str, wish: Wish) -> None:
-        """Take in a text. Those of the same `salt` share what they begin with. Raises CoreLost."""
-
-    async def wish(self, name: str, wish: Wish) -> None:
-        """Say anew what is wished for a text; nothing happens if it has ended. Raises CoreLost."""
-
-    async def forget(self, names: Sequence[str]) -> None:
-        """Stop texts, and free their KV cache. Raises CoreLost."""
-
-    async def outputs(self) -> list[Output]:
-        """What the next step gave. Raises CoreLost."""
-
-    def close(self) -> None:
-        """End the process. Called in the event loop."""
 
 
 class VllmCore:
@@ -90,7 +59,7 @@ class VllmCore:
             for each in brought.outputs
         ]
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self.client.shutdown()
         self.client.resources.ctx.destroy(linger=0)  # vLLM leaves its sockets' context open
 

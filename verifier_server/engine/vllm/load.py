@@ -2,7 +2,6 @@
 
 import logging
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,16 @@ from specpair.engines.errors import ModelLoadError, first_line
 from specpair.engines.load_options import LoadOptions
 from specpair.extras import installing
 from specpair.speculation.acceptance.strategies import Strategy
-from verifier_server.engine.pass_time import interpolate
+from verifier_server.engine.cores.core import CoreLost
+from verifier_server.engine.cores.engine import CoreEngine
+from verifier_server.engine.cores.loop_thread import LoopThread
+from verifier_server.engine.cores.probe import Probe
 from verifier_server.engine.port import EngineInfo, LoadedEngine, Serving
 from verifier_server.engine.vllm.arguments import engine_arguments
-from verifier_server.engine.vllm.core import CoreLost, VllmCore
-from verifier_server.engine.vllm.engine import VllmEngine
-from verifier_server.engine.vllm.loop_thread import LoopThread
-from verifier_server.engine.vllm.probe import Probe, check_interface, check_version
+from verifier_server.engine.vllm.core import VllmCore
+from verifier_server.engine.vllm.probe import check_interface, check_version
 
 _log = logging.getLogger("specpair.vllm")
-_WIDTHS, _ROUNDS = (1, 2, 5, 9, 17), 3  # of the steps that are timed
 _ENVIRONMENT = {  # of vLLM's processes, where the user has not set it
     "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn",  # a fork of a process with threads may hang
     "VLLM_LOGGING_LEVEL": "WARNING",
@@ -79,23 +78,21 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
             strategies=tuple(each for each in Strategy if not each.draws),
             lacks=LACKS,
         )
-        probe = Probe(core, info, time.perf_counter)
+        probe = Probe(core, info, "vLLM")
         loop.result(_judge(core, folder, info))
         loop.result(probe.check())
-        pass_times = interpolate(
-            loop.result(probe.times(tuple(w for w in _WIDTHS if w <= info.max_drafts + 1), _ROUNDS))
-        )
+        pass_times = loop.result(probe.pass_times())
     except CoreLost as error:
         loop.stop()
         raise ModelLoadError(str(error)) from error
     except BaseException:
-        loop.result(_close(core))
+        loop.result(core.close())
         loop.stop()
         raise
     _log.info("vLLM %s, probed", found)
 
-    def serve(serving: Serving) -> VllmEngine:
-        engine = VllmEngine(
+    def serve(serving: Serving) -> CoreEngine:
+        engine = CoreEngine(
             core,
             loop,
             serving,
@@ -107,7 +104,7 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
         return engine
 
     def close() -> None:
-        loop.result(_close(core))
+        loop.result(core.close())
         loop.stop()
 
     templates = read_chat_templates(folder)
@@ -127,10 +124,6 @@ async def _start(arguments: Any) -> tuple[VllmCore, Any]:
         _log.debug("vLLM did not start", exc_info=True)
         raise ModelLoadError(f"vLLM did not start: {first_line(error)} (its log says more)") from error
     return VllmCore(client), config
-
-
-async def _close(core: VllmCore) -> None:
-    core.close()
 
 
 async def _judge(core: VllmCore, folder: Path, info: EngineInfo) -> None:

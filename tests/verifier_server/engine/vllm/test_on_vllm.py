@@ -25,11 +25,11 @@ from specpair.speculation.sampling.sampling import Sampling
 from tests.specpair.speculation import chi_square
 from tests.verifier_server.conftest import LiveServer
 from tests.verifier_server.engine.vllm.conftest import Reference, Start
+from verifier_server.engine.cores.engine import CoreEngine
 from verifier_server.engine.vllm import probe
 from verifier_server.engine.vllm.arguments import engine_arguments
 from verifier_server.engine.vllm.core import VllmCore
-from verifier_server.engine.vllm.engine import VllmEngine
-from verifier_server.engine.vllm.plugins.wish import KEY
+from verifier_server.engine.vllm.plugins import KEY
 
 pytestmark = [pytest.mark.engine("vllm"), pytest.mark.filterwarnings("ignore")]  # vLLM and its libraries warn
 
@@ -87,7 +87,7 @@ def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
 def processes(live: LiveServer) -> list[int]:
     """The ids of vLLM's processes, the core first."""
     engine = live.service.engine
-    assert isinstance(engine, VllmEngine) and isinstance(engine.core, VllmCore)
+    assert isinstance(engine, CoreEngine) and isinstance(engine.core, VllmCore)
     [core] = engine.core.client.resources.engine_manager.processes
     children = Path(f"/proc/{core.pid}/task/{core.pid}/children").read_text().split()
     return [core.pid, *map(int, children)]

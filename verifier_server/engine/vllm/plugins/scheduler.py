@@ -15,7 +15,8 @@ from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
-from verifier_server.engine.vllm.plugins.wish import KEY, Step, Wish
+from verifier_server.engine.cores.wish import Step, Wish
+from verifier_server.engine.vllm.plugins import KEY
 
 _HELD = 1 << 60  # a step that never comes
 

@@ -25,7 +25,7 @@ from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import chain
 from specpair.speculation.sampling.row_changes import ProcessedRows, ProcessorChain
 from specpair.speculation.sampling.sampling import Sampling
-from verifier_server.engine.vllm.plugins.wish import KEY
+from verifier_server.engine.vllm.plugins import KEY
 
 _log = logging.getLogger("vllm.specpair")
 _NONE = -1  # vLLM's placeholder behind the tokens of a text

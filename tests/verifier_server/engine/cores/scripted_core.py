@@ -1,4 +1,4 @@
-"""A `Core` without vLLM: the scripted model, and the rules by which the plug-ins run steps."""
+"""A `Core` in this process: the scripted model, and the rules by which vLLM's plug-ins run steps."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from backends.scripted import ScriptedBackend
 from specpair.speculation.acceptance.judge import judge
 from specpair.speculation.draft import chain
-from verifier_server.engine.vllm.core import CoreLost, Output
-from verifier_server.engine.vllm.plugins.wish import Step, Wish
+from verifier_server.engine.cores.core import CoreAway, CoreLost, Output
+from verifier_server.engine.cores.wish import Step, Wish
 from verifier_server.sessions import Session
 
 
@@ -32,6 +32,7 @@ class ScriptedCore:
     begun: int = 0
     salts: list[str] = field(default_factory=list)
     lost: bool = False
+    away: bool = False
     closed: bool = False
 
     def __post_init__(self) -> None:
@@ -55,17 +56,20 @@ class ScriptedCore:
 
     async def outputs(self) -> list[Output]:
         await self.gate.wait()
+        if self.away:
+            self.away = False
+            return []
         while not (ready := [name for name, text in self.texts.items() if self._runs(text)]):
             await self.changed.wait()
             self.changed.clear()
-            await self.gate.wait()
             self._check()
+            await self.gate.wait()
         self._check()
         self.steps += 1
         await asyncio.sleep(0)
         return [self._step(name, len(ready)) for name in ready if name in self.texts]
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self.closed = True
 
     def die(self) -> None:
@@ -73,9 +77,18 @@ class ScriptedCore:
         self.lost = True
         self.changed.set()
 
+    def leave(self) -> None:
+        """Be away until the gate is opened. Called in the loop."""
+        self.gate.clear()
+        self.away = True
+        self.changed.set()
+
     def _check(self) -> None:
         if self.lost:
             raise CoreLost("the core has ended: restart it")
+        if self.away:
+            self.texts.clear()
+            raise CoreAway("the core is away")
 
     def _runs(self, text: Text) -> bool:
         return text.new or text.wish.wants_step(text.tokens, len(text.tokens))

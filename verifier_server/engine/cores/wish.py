@@ -1,8 +1,7 @@
-"""What the verifier tells vLLM's processes of a text, and what they tell of a step. It travels as plain values."""
+"""What an engine tells its core of a text, and what the core tells of a step. Plain values: vLLM's are sent to its
+processes."""
 
 from typing import Any, NamedTuple
-
-KEY = "specpair"  # under it, in the `extra_args` of a request and in the `kv_transfer_params` of an output
 
 
 class Wish(NamedTuple):

@@ -1,7 +1,7 @@
-"""The engine over vLLM: commits the tokens that its core gives, and tells the core what is wished for each text.
+"""The engine over a core: commits the tokens that the core gives, and tells the core what is wished for each text.
 
-The core decodes by itself as far as it is allowed to. So self-continuation and whole texts are vLLM's own decoding, and
-drafts are judged in its steps. Nothing here runs a model: all work is in one event loop, in a thread of its own.
+The core decodes by itself as far as it is allowed to. So self-continuation and whole texts are the core's own decoding,
+and drafts are judged in its steps. Nothing here runs a model: all work is in one event loop, in a thread of its own.
 """
 
 import asyncio
@@ -13,21 +13,21 @@ from itertools import count
 from typing import Any
 
 from specpair.fairness import retry_after
-from specpair.protocol.errors import EngineError, Overloaded, ShuttingDown, SpecPairError
+from specpair.protocol.errors import EngineError, ModelLoading, Overloaded, ShuttingDown, SpecPairError
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.acceptance.token_source import SELF_CONTINUED, marks_of
+from verifier_server.engine.cores.core import Core, CoreAway, CoreLost, Output
+from verifier_server.engine.cores.loop_thread import LoopThread
+from verifier_server.engine.cores.wish import Wish
 from verifier_server.engine.engine import SHUTTING_DOWN
 from verifier_server.engine.observer import EngineState
 from verifier_server.engine.pass_time import PassTime
-from verifier_server.engine.port import Serving
+from verifier_server.engine.port import AWAY_WAIT, Serving
 from verifier_server.engine.queue import Queue
 from verifier_server.engine.requests import Request
 from verifier_server.engine.sequence_state import LEAD, SILENCE, SequenceState
-from verifier_server.engine.vllm.core import Core, CoreLost, Output
-from verifier_server.engine.vllm.loop_thread import LoopThread
-from verifier_server.engine.vllm.plugins.wish import Wish
 from verifier_server.sessions import Session
 
 _log = logging.getLogger("specpair.engine")
@@ -42,7 +42,7 @@ class _Text:
     timer: asyncio.TimerHandle | None = None  # when what is wished has to be thought over
 
 
-class VllmEngine:
+class CoreEngine:
     """A `TokenEngine`. All but its public methods runs in the loop's thread."""
 
     def __init__(
@@ -61,6 +61,7 @@ class VllmEngine:
         """
         self.info = info = serving.info
         self.failure: str | None = None
+        self.away: str | None = None
         self.core, self._loop, self._one_scope = core, loop, one_scope
         self._clock, self._deliver, self._observer = serving.clock, serving.deliver, serving.observer
         self._pass_time = PassTime(pass_times)
@@ -84,6 +85,8 @@ class VllmEngine:
     def ended(self) -> SpecPairError | None:
         if self.failure is not None:
             return EngineError(self.failure)
+        if self.away is not None and not self._stopping:
+            return ModelLoading(f"{self.away}: ask again when it is back", retry_after=AWAY_WAIT)
         return ShuttingDown(SHUTTING_DOWN) if self._stopping else None
 
     @property
@@ -110,7 +113,7 @@ class VllmEngine:
         self._call(partial(self._forget, session))
 
     def replace(self, old: Session, new: Session) -> None:
-        """Remove `old`. What `new` begins with is in vLLM's cache."""
+        """Remove `old`. What `new` begins with is in the core's cache."""
 
         def take_over() -> None:
             self._queue.inherit(old, new)
@@ -122,7 +125,7 @@ class VllmEngine:
         return session in self._texts
 
     def prompt_progress(self, session: Session) -> PromptProgress | None:
-        """vLLM does not tell how far it is: all or nothing."""
+        """The core does not tell how far it is: all or nothing."""
         read = session.finish_reason is not None or len(session.tokens) > session.decided_from
         return None if read else PromptProgress(0, session.prompt_len)
 
@@ -137,7 +140,7 @@ class VllmEngine:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            self.core.close()
+            await self.core.close()
 
         self._loop.result(end())
         self._loop.stop()
@@ -236,7 +239,14 @@ class VllmEngine:
 
     async def _read(self) -> None:
         while True:
-            outputs = await self.core.outputs()
+            try:
+                outputs = await self.core.outputs()
+            except CoreAway as error:
+                self._await_core(str(error))
+                continue
+            if self.away is not None:
+                _log.warning("it is back, and texts go on")
+                self.away = None
             now = self._clock()
             for output in outputs:
                 if (session := self._sessions.get(output.name)) is not None:
@@ -264,8 +274,16 @@ class VllmEngine:
             _log.error("%s", reason)
             self._abandon()
 
+    def _await_core(self, reason: str) -> None:
+        """Fail all waiting requests until the core is back. It has forgotten the texts; their sessions stay."""
+        self.away = reason
+        _log.error("%s: waiting until it is back", reason)
+        for session in list(self._texts):
+            self._drop(session)
+        self._abandon()
+
     def _abandon(self) -> None:
-        """Fail all waiting requests, and notify the watchers: no more tokens will be committed."""
+        """Fail all waiting requests, and notify the watchers: no more tokens are committed."""
         error = self.ended
         for sequence in self._queue.sequences:
             if error is not None:
@@ -283,7 +301,8 @@ class VllmEngine:
         if output.ended or session.finish_reason is not None:
             self._drop(session, ended=output.ended)
         if output.ended and session.finish_reason is None:
-            told = EngineError(f"vLLM could not go on with the text of session {session.id}: see its log")
+            named = f"{self.info.name} could not go on with the text of session {session.id}: see its log"
+            told = EngineError(named) if output.error is None else output.error
             self._queue.fail(sequence, list(sequence.requests), told)
         self._tell(sequence, now)
         session.notify()

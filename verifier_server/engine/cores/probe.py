@@ -1,0 +1,101 @@
+"""Texts that an engine runs through its core before it serves: what drafts change, and how long steps take."""
+
+from collections.abc import Callable, Sequence
+
+from specpair.engines.errors import ModelLoadError
+from specpair.engines.timing_ids import timing_ids
+from specpair.speculation.text_options import TextSpec
+from verifier_server.engine.cores.core import Core, Output
+from verifier_server.engine.cores.wish import Wish
+from verifier_server.engine.pass_time import interpolate
+from verifier_server.engine.port import EngineInfo
+from verifier_server.sessions import Session
+
+_TEXT = 12  # tokens of the text that is tried
+_WIDTHS, _ROUNDS = (1, 2, 5, 9, 17), 3  # of the steps that are timed
+
+
+class Probe:
+    """Runs texts, one at a time."""
+
+    def __init__(self, core: Core, info: EngineInfo, called: str) -> None:
+        """`called`: the core's name in errors."""
+        self._core, self._info, self._called, self._texts = core, info, called, 0
+
+    async def check(self) -> None:
+        """Decode a text without drafts, with the right drafts and with wrong ones. Raises ModelLoadError if the texts
+        differ, or if the core did not judge the drafts as it was asked to.
+        """
+        plain, steps = await self._text(lambda _known: [])
+        width = min(4, self._info.max_drafts)
+        right, fewer = await self._text(lambda known: plain[known : known + width])
+        wrong, as_many = await self._text(lambda known: [(plain[known] + 1) % self._info.vocabulary.size])
+        if not plain == right == wrong:
+            raise ModelLoadError(
+                f"{self._called}'s text depends on the drafts: {plain}, {right}, {wrong}: it must not be served"
+            )
+        expected = 1 + -(-(len(plain) - 1) // (width + 1))
+        if (steps, fewer, as_many) != (len(plain), expected, len(plain)):
+            raise ModelLoadError(
+                f"{self._called} took {steps}, {fewer} and {as_many} steps for {len(plain)} tokens without drafts, "
+                f"with right and with wrong ones, expected are {len(plain)}, {expected} and {len(plain)}: it does not "
+                "judge drafts as it was asked to"
+            )
+
+    async def pass_times(self) -> list[float]:
+        """The least seconds of steps over 1, 2, … tokens of a text."""
+        widths = tuple(width for width in _WIDTHS if width <= self._info.max_drafts + 1)
+        return interpolate(await self._times(widths))
+
+    async def _times(self, widths: Sequence[int]) -> list[tuple[int, float]]:
+        """The least seconds of steps over so many tokens of a text."""
+        ids = timing_ids(self._info.vocabulary.size, max(widths))
+        session = self._session(_ROUNDS * len(widths) * (max(widths) + 1))
+        await self._begin(session)
+        least: dict[int, float] = {}
+        session.tokens += (await self._output()).tokens
+        for width in [*widths] * _ROUNDS:
+            if session.limit - len(session.tokens) <= width:
+                break
+            draft = ids[: width - 1]
+            await self._core.wish(self._name, Wish(len(session.tokens), draft, 0))
+            output = await self._output()
+            session.tokens += output.tokens
+            if output.ended:
+                return sorted(least.items())
+            least[width] = min(output.step.seconds, least.get(width, float("inf")))
+        await self._core.forget([self._name])
+        return sorted(least.items())
+
+    async def _text(self, draft: Callable[[int], list[int]]) -> tuple[list[int], int]:
+        """The tokens of a text, and how many steps they took. `draft`: of the number of tokens so far."""
+        session, tokens, steps = self._session(_TEXT), list[int](), 0
+        await self._begin(session)
+        while True:
+            output = await self._output()
+            tokens, steps = tokens + output.tokens, steps + 1
+            if output.ended:
+                return tokens, steps
+            await self._core.wish(self._name, Wish(session.prompt_len + len(tokens), draft(len(tokens)), 0))
+
+    @property
+    def _name(self) -> str:
+        return f"probe:{self._texts}"
+
+    def _session(self, tokens: int) -> Session:
+        vocabulary = self._info.vocabulary
+        prompt = [vocabulary.begin or 0, *timing_ids(vocabulary.size, 3)]
+        limit = min(len(prompt) + tokens, self._info.context_length)
+        return Session("probe", prompt, len(prompt), TextSpec(seed=0), limit, vocabulary.ends)
+
+    async def _begin(self, session: Session) -> None:
+        self._texts += 1
+        await self._core.begin(self._name, session, self._name, Wish(session.prompt_len, [], 0))
+
+    async def _output(self) -> Output:
+        while True:
+            for output in await self._core.outputs():
+                if output.name == self._name:
+                    if output.error is not None:
+                        raise ModelLoadError(f"{self._called} does not judge a text: {output.error}")
+                    return output

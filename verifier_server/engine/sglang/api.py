@@ -1,0 +1,196 @@
+"""The REST interface of a running SGLang server, as far as it is used."""
+
+import ipaddress
+import logging
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import httpx
+
+from specpair.protocol.errors import EngineError, SpecPairError
+from verifier_server.engine.sglang.replies import TOP, BadReply, Judged, Piece, Stream, judged, parsed, refused
+
+_log = logging.getLogger("specpair.sglang")
+_CONNECT, _SHORT = 5.0, 10.0  # seconds that connecting, and a reply about the server itself, may take
+_HEALTH = 60.0  # the same of its health, for which it decodes a token
+_IDLE = 2.0  # seconds after which a connection is not used again: the server closes it after 5
+_ABORT = "/abort_request"
+
+
+class Unreachable(Exception):
+    """SGLang does not answer; the message says how."""
+
+
+class Refusal(Exception):
+    """SGLang answers, and will not do what it is asked for. The message begins with the `setting` at fault."""
+
+    def __init__(self, setting: str, reason: str) -> None:
+        super().__init__(f"{setting}: {reason}")
+        self.setting = setting
+
+
+class Prompt(NamedTuple):
+    """What a pass goes on from. `ids`: the whole text so far. Texts of one `salt` share what they begin with."""
+
+    ids: Sequence[int]
+    salt: str
+    name: str  # of the pass, by which it can be aborted; no other pass's name begins with it
+
+    @classmethod
+    def of(cls, ids: Sequence[int], salt: str) -> "Prompt":
+        return cls(ids, salt, f"specpair-{uuid4().hex}")
+
+
+class SglangApi:
+    """Used in one event loop, but for its making. Raises Unreachable where nothing else is said."""
+
+    def __init__(self, url: str, key: str | None) -> None:
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self.url = url.rstrip("/")
+        self._http = httpx.AsyncClient(
+            base_url=self.url,
+            headers=headers,
+            trust_env=not _is_loopback(httpx.URL(self.url).host),
+            # A pass has no limit: it may wait for others.
+            timeout=httpx.Timeout(None, connect=_CONNECT),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE),
+        )
+        self._abort_refused = False
+        self.vocabulary_size = 0  # ids that replies may name
+
+    async def healthy(self) -> bool:
+        """Whether it serves texts; False while it loads its model."""
+        try:
+            return (await self._http.get("/health", timeout=_HEALTH)).status_code == 200
+        except httpx.RequestError as error:
+            raise Unreachable(_words(error)) from error
+
+    async def server(self) -> Mapping[str, Any]:
+        """How the server was started, and its version. Raises Refusal."""
+        return await self._told("/server_info", "/get_server_info")
+
+    async def model(self) -> Mapping[str, Any]:
+        """Which model it serves. Raises Refusal."""
+        return await self._told("/model_info", "/get_model_info")
+
+    async def judge(self, prompt: Prompt, start: int) -> Judged:
+        """One pass over the draft that begins at `start` of the prompt. Raises SpecPairError and BadReply."""
+        reply = parsed(await self._posted(self._asking(prompt, 1, ignore_eos=True) | _logprobs(start - 1)))
+        return judged(reply, prompt.ids, start, self.vocabulary_size)
+
+    async def decode(self, prompt: Prompt, most: int, ends: Sequence[int]) -> AsyncGenerator[Piece, None]:
+        """Decode up to `most` tokens, and none behind one of `ends`. Raises SpecPairError and BadReply."""
+        until = {"stop_token_ids": list(ends)} if ends else {"ignore_eos": True}
+        body = self._asking(prompt, most, **until) | {"stream": True}
+        stream, done = Stream(len(prompt.ids), self.vocabulary_size), False
+        try:
+            async with self._http.stream("POST", "/generate", json=body) as response:
+                if response.status_code != 200:
+                    raise refused(response.status_code, _quietly(await response.aread()))
+                async for line in response.aiter_lines():
+                    if (piece := stream.piece(line)) is not None:
+                        done = piece.done
+                        yield piece
+        except httpx.RequestError as error:
+            raise Unreachable(_words(error)) from error
+        if not done:
+            raise Unreachable("the stream ended before the text")
+
+    async def spelled(self, ids: Sequence[int]) -> list[str | None]:
+        """What SGLang writes for each of these tokens; None: it has no tokenizer. Raises SpecPairError and BadReply."""
+        asking = self._asking(Prompt.of(ids, "spelled"), 1, ignore_eos=True)
+        reply = parsed(await self._posted(asking | _logprobs(0) | {"return_text_in_logprobs": True}))
+        try:
+            entries = reply["meta_info"]["input_token_logprobs"]
+            return [entry[2] for entry in entries]
+        except (KeyError, IndexError, TypeError):
+            raise BadReply("input_token_logprobs has no texts of tokens") from None
+
+    async def abort(self, name: str) -> None:
+        """End a pass whose tokens are no longer wanted. Where SGLang does not do it, it finds the connection closed."""
+        try:
+            response = await self._http.post(_ABORT, json={"rid": name}, timeout=_SHORT)
+        except httpx.RequestError as error:
+            _log.debug("%s: %s", _ABORT, _words(error))  # a server that is gone runs no pass
+            return
+        if response.status_code != 200 and not self._abort_refused:
+            self._abort_refused = True
+            _log.warning(
+                "%s is answered with HTTP %d, as where SGLang has an --admin-api-key: a pass that is no longer wanted "
+                "ends seconds later",
+                _ABORT,
+                response.status_code,
+            )
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    def _asking(self, prompt: Prompt, most: int, **sampling: Any) -> dict[str, Any]:
+        """The body of a request at temperature 0 for `most` tokens."""
+        params = {"temperature": 0.0, "max_new_tokens": most, "skip_special_tokens": False, "stream_interval": 1}
+        return {
+            "rid": prompt.name,
+            "input_ids": list(prompt.ids),
+            "cache_salt": prompt.salt,
+            "sampling_params": params | sampling,
+        }
+
+    async def _posted(self, body: Mapping[str, Any]) -> bytes:
+        try:
+            response = await self._http.post("/generate", json=body)
+        except httpx.RequestError as error:
+            raise Unreachable(_words(error)) from error
+        if response.status_code != 200:
+            raise refused(response.status_code, _quietly(response.content))
+        return response.content
+
+    async def _told(self, *paths: str) -> Mapping[str, Any]:
+        """The object at the first of these paths that the server has: older ones have others."""
+        for path in paths:
+            try:
+                response = await self._http.get(path, timeout=_SHORT)
+            except httpx.RequestError as error:
+                raise Unreachable(_words(error)) from error
+            if response.status_code >= 500:
+                raise Unreachable(f"HTTP {response.status_code}")
+            if response.status_code in (401, 403):
+                raise Refusal("sglang_key", f"{self.url} wants another one: give SGLang's --api-key")
+            if response.status_code == 200:
+                told = _quietly(response.content)
+                if isinstance(told, dict):
+                    return told
+                break
+        raise Refusal("sglang_url", f"{self.url} does not answer {paths[0]} as SGLang does: is it another server?")
+
+
+def _logprobs(start: int) -> dict[str, Any]:
+    """That the log probabilities of the prompt's tokens from `start` on are told."""
+    return {"return_logprob": True, "logprob_start_len": start, "top_logprobs_num": TOP}
+
+
+def _quietly(content: bytes) -> Any:
+    """The JSON in a reply that is no answer; None if there is none."""
+    try:
+        return parsed(content)
+    except BadReply:
+        return None
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether no proxy of the environment leads to it."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _words(error: httpx.RequestError) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def as_error(error: Exception) -> SpecPairError:
+    """What a request is answered with where a pass gave no token."""
+    if isinstance(error, SpecPairError):
+        return error
+    return EngineError(f"SGLang's reply cannot be used: {error}")

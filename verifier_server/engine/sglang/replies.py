@@ -1,0 +1,199 @@
+"""What SGLang's replies to `/generate` say. Pure: a reply that is not as it should be raises BadReply, and gives no
+token.
+
+A reply holds `output_ids` and `meta_info`. With log probabilities from `logprob_start_len` on, `input_token_logprobs`
+and `input_top_logprobs` have an entry for each token of the prompt from there on. The first one is about no token that
+was predicted, and the entry of a token is made of the logits before it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any, NamedTuple
+
+from specpair.protocol.errors import EngineError, Overloaded, SpecPairError
+
+TOP = 4  # likeliest tokens that are asked for: more than tie for the greatest, as logits of 16 bits often do
+_BUSY = (429, 503)  # statuses of a server that has no room for another request
+_WAIT = 1  # seconds after which a request that had no room is worth another try
+_NAN = "NaN happened"  # why SGLang says that a text ends where its logits are not numbers
+
+
+class BadReply(Exception):
+    """A reply that cannot be what the request asked for."""
+
+
+class Judged(NamedTuple):
+    """What one pass says of a draft."""
+
+    choices: list[int]  # the target's token at the position of each draft token, and the one behind the draft
+    fed: int  # tokens that it read
+    cached: int  # tokens that the radix cache held
+
+
+class Piece(NamedTuple):
+    """What one event of a stream adds."""
+
+    tokens: list[int]
+    fed: int  # tokens of the prompt that were read
+    cached: int
+    done: bool
+
+
+def judged(reply: Any, prompt: Sequence[int], start: int, size: int) -> Judged:
+    """Read the reply to a prompt of the text and its draft, which begins at `start`; one token was asked for.
+
+    `size`: of the vocabulary.
+    """
+    meta = _meta(reply)
+    _check_end(meta)
+    output = _ids(reply.get("output_ids"), "output_ids", size)
+    if len(output) != 1:
+        raise BadReply(f"output_ids has {len(output)} tokens, and one was asked for")
+    expected = len(prompt) - start + 1
+    echo, tops = (_entries(meta, name, expected) for name in ("input_token_logprobs", "input_top_logprobs"))
+    for at, (entry, token) in enumerate(zip(echo, prompt[start - 1 :], strict=True)):
+        found = entry[1] if isinstance(entry, list) and len(entry) > 1 else None
+        clipped = found == 0 and token >= size - 1  # SGLang does so, lest an image's placeholder be looked up
+        if found != token and not clipped:
+            raise BadReply(f"input_token_logprobs.{at} is about token {found!r}, and the request had {token}")
+    choices = [likeliest(entry, f"input_top_logprobs.{at}", size) for at, entry in enumerate(tops[1:], 1)]
+    fed, cached = _read(meta, len(prompt))
+    return Judged([*choices, output[0]], fed, cached)
+
+
+def likeliest(entry: Any, name: str, size: int) -> int:
+    """The likeliest token of an entry of `input_top_logprobs`: of several that tie, the one that `argmax` takes."""
+    scores = scored(entry, name, size)
+    best = max(scores.values())
+    return min(token for token, score in scores.items() if score == best)
+
+
+def scored(entry: Any, name: str, size: int) -> dict[int, float]:
+    """The log probabilities of the tokens in an entry of `input_top_logprobs`."""
+    if not isinstance(entry, list) or not entry:
+        raise BadReply(f"{name} names no likeliest token")
+    scores: dict[int, float] = {}
+    for each in entry:
+        if not isinstance(each, list) or len(each) < 2:
+            raise BadReply(f"{name} has {each!r} in place of a log probability and a token")
+        score, token = each[0], each[1]
+        # JSON has no NaN: SGLang writes null.
+        if isinstance(score, bool) or not isinstance(score, int | float) or not isfinite(score):
+            raise BadReply(f"{name} has the log probability {score!r}: the model's logits are not numbers")
+        scores[_id(token, name, size)] = float(score)
+    return scores
+
+
+class Stream:
+    """Reads the events of one stream, in order. They tell all tokens so far, or those since the event before, as the
+    server was started: how many there are tells which.
+    """
+
+    def __init__(self, prompt_len: int, size: int) -> None:
+        self._prompt_len, self._size, self._seen = prompt_len, size, 0
+
+    def piece(self, line: str) -> Piece | None:
+        """What a line of the stream adds; None: nothing. Raises SpecPairError for an error that SGLang tells."""
+        if not line.startswith("data:"):
+            return None
+        data = line[5:].strip()
+        if data == "[DONE]":
+            return None
+        event = parsed(data)
+        if isinstance(event, dict) and "error" in event:
+            raise refused(_status(event["error"]), event)
+        meta = _meta(event)
+        _check_end(meta)
+        told, total = _ids(event.get("output_ids"), "output_ids", self._size), meta.get("completion_tokens")
+        if not isinstance(total, int):
+            raise BadReply(f"completion_tokens is {total!r}")
+        # Events that tell all tokens may be a token ahead of their own number.
+        tokens = told[self._seen :] if len(told) >= total else told
+        if len(told) < total and self._seen + len(told) != total:
+            raise BadReply(f"output_ids has {len(told)} tokens after {self._seen}, and completion_tokens is {total}")
+        first = not self._seen
+        self._seen += len(tokens)
+        fed, cached = _read(meta, self._prompt_len)
+        return Piece(tokens, fed if first else 0, cached, meta.get("finish_reason") is not None)
+
+
+def parsed(content: str | bytes) -> Any:
+    """The JSON in a reply."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        raise BadReply("it is no JSON") from None
+
+
+def refused(status: int, body: Any) -> SpecPairError:
+    """The error that a reply of this status tells."""
+    told = _message(body) or "no reason is told"
+    if status in _BUSY:
+        return Overloaded(f"SGLang has no room: {told}", retry_after=_WAIT)
+    return EngineError(f"SGLang answers HTTP {status}: {told}")
+
+
+def _message(body: Any) -> str | None:
+    """The message in one of the shapes that SGLang's errors have."""
+    error = body.get("error", body) if isinstance(body, dict) else None
+    message = error.get("message") if isinstance(error, dict) else error
+    return " ".join(message.split())[:500] if isinstance(message, str) else None
+
+
+def _status(error: Any) -> int:
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if isinstance(code, int) else 500
+
+
+def _meta(reply: Any) -> Mapping[str, Any]:
+    meta = reply.get("meta_info") if isinstance(reply, dict) else None
+    if not isinstance(meta, dict):
+        raise BadReply("it has no meta_info")
+    return meta
+
+
+def _check_end(meta: Mapping[str, Any]) -> None:
+    """Raises BadReply for an end that the request did not ask for, and the error of one that SGLang aborted."""
+    reason = meta.get("finish_reason")
+    if reason is None:
+        return
+    kind = reason.get("type") if isinstance(reason, dict) else None
+    if kind == "abort":
+        status = reason.get("status_code")
+        raise refused(status if isinstance(status, int) else 500, reason)
+    if kind == "stop" and reason.get("matched") == _NAN:
+        raise BadReply("the model's logits are not numbers")
+    if kind not in ("stop", "length") or (kind == "stop" and not isinstance(reason.get("matched"), int)):
+        raise BadReply(f"finish_reason is {reason!r}")
+
+
+def _entries(meta: Mapping[str, Any], name: str, expected: int) -> list[Any]:
+    entries = meta.get(name)
+    if not isinstance(entries, list) or len(entries) != expected:
+        found = f"{len(entries)} entries" if isinstance(entries, list) else f"{entries!r}"
+        raise BadReply(f"{name} has {found}, expected are {expected}")
+    return entries
+
+
+def _ids(value: Any, name: str, size: int) -> list[int]:
+    if not isinstance(value, list):
+        raise BadReply(f"{name} is {value!r}")
+    return [_id(each, name, size) for each in value]
+
+
+def _id(value: Any, name: str, size: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < size:
+        raise BadReply(f"{name} has {value!r}, which is none of the {size} token ids")
+    return value
+
+
+def _read(meta: Mapping[str, Any], prompt_len: int) -> tuple[int, int]:
+    """How many tokens of the prompt were read, and how many of them the cache held."""
+    cached, of = meta.get("cached_tokens"), meta.get("prompt_tokens")
+    if of != prompt_len:
+        raise BadReply(f"prompt_tokens is {of!r}, for a prompt of {prompt_len} tokens")
+    if not isinstance(cached, int):
+        raise BadReply(f"cached_tokens is {cached!r}")
+    cached = max(0, min(cached, prompt_len))  # a text that was read twice, as memory was short, counts twice
+    return max(1, prompt_len - cached), cached
