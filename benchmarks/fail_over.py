@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -112,13 +112,13 @@ class Fleet:
 
 
 @contextmanager
-def reached(way: str, fleet: Fleet, folder: Path) -> Iterator[str]:
-    """What the drafter names to reach the verifiers."""
+def reached(way: str, ports: Sequence[int], folder: Path) -> Iterator[str]:
+    """What the drafter names to reach the verifiers on these ports."""
     if way == "list":
-        yield ",".join(each.url for each in fleet.servers)
+        yield ",".join(f"http://127.0.0.1:{each}" for each in ports)
         return
     port = free_port()
-    with routing(FILES[way](folder, port, fleet.ports), port) as url:
+    with routing(FILES[way](folder, port, ports), port) as url:
         yield url
 
 
@@ -140,7 +140,7 @@ def main() -> None:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             fleet = Fleet(stack)
-            url = stack.enter_context(reached(way, fleet, folder))
+            url = stack.enter_context(reached(way, fleet.ports, folder))
             source = DraftModel(Path("1"), "scripted")
             pair = stack.enter_context(Pair(url, source, texts=options.texts, on_notice=lambda _: None))
             calm = run(pair, texts, after, lambda: None)

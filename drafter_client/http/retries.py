@@ -41,6 +41,7 @@ from specpair.protocol.errors import (
     EngineError,
     ModelLoading,
     Overloaded,
+    PositionBeyondCommitted,
     RateLimited,
     ServerError,
     SessionConflict,
@@ -56,8 +57,10 @@ _OVERLOAD_PATIENCE = 60.0  # seconds to wait for an overloaded verifier
 CHECK_PAUSE = 0.25  # seconds between health checks
 _LONGEST_PAUSE = 5.0  # seconds between attempts with a verifier that is ready and fails again and again
 _MOST_FAILURES = 6  # failures in a row of a verifier that is ready: about 20 s
-# A session conflict in the middle of a text means that an old request arrived late, as after a broken link.
 REFUSED_FOR_NOW = (Overloaded, RateLimited)  # the verifier is there, and says when to ask again
+# In the middle of a text, a session conflict means that an old request arrived late, as after a broken link; a position
+# beyond the committed tokens, that a router has led the text back to a verifier that it had left.
+_LEFT_BEHIND = (UnknownSession, SessionConflict, PositionBeyondCommitted)
 _AWAY = (
     BadGateway,
     ConnectionLost,
@@ -66,12 +69,11 @@ _AWAY = (
     OtherModel,
     ModelLoading,
     ShuttingDown,
-    UnknownSession,
-    SessionConflict,
+    *_LEFT_BEHIND,
     *REFUSED_FOR_NOW,
 )
 
-_ASIDE = (UnknownSession, SessionConflict, RateLimited)  # to which another verifier would be no remedy
+_ASIDE = (*_LEFT_BEHIND, RateLimited)  # to which another verifier would be no remedy
 
 Pause = float | None  # seconds until the next attempt; None: give up
 T = TypeVar("T")

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import DraftModel, Lookup, Mode, Options, Outage, Pair
+from drafter_client import DraftModel, Lookup, Mode, Options, Outage, Pair, Tokens
 from drafter_client.errors import BadUrl, ConnectionLost, ModelChanged, VerifierUnreachable
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.connection import HttpConnection
@@ -288,6 +288,21 @@ def test_a_text_that_every_engine_fails_at_ends_with_the_error() -> None:
                 pair.generate(PROMPT, WARM).read()
             engines[1].broken = False
             assert pair.generate(PROMPT, WARM).read().token_ids == expected()
+
+
+@pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.TARGET])
+def test_a_router_may_lead_a_text_back_to_a_verifier_that_it_had_left(verifiers: list[Verifier], mode: Mode) -> None:
+    """As after an outage: there, the text's session has the tokens of before."""
+    router = Address({"first": verifiers[0].url, "second": verifiers[1].url}, "first")
+    turns = {50: "second", 100: "first", 150: "second"}
+    tokens: list[int] = []
+    with router, Pair("http://router", TOY, transport=router) as pair:
+        for event in pair.generate(PROMPT, replace(WARM, mode=mode)):
+            if isinstance(event, Tokens):
+                tokens += [each.id for each in event.tokens]
+                if len(tokens) > min(turns, default=200):
+                    router.turn(turns.pop(min(turns)))
+    assert tokens == expected() and not turns
 
 
 def test_all_verifiers_change_to_another_model(verifiers: list[Verifier], others: dict[str, Verifier]) -> None:
