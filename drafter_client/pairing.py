@@ -69,6 +69,8 @@ class Pairing:
         self._open = ExitStack()
         self._taking_over = threading.Lock()
         self.refusal: VocabularyMismatch | None = None  # why what the verifier serves now cannot be paired with
+        # By address and identity: replicas behind one address answer by turns, perhaps.
+        self._replicas: dict[tuple[Address, str], Paired] = {}
         self.present = self._paired(client.address, drafting, link)  # that of the last text
         self._at = {client.address: self.present}  # of the present model
 
@@ -94,15 +96,21 @@ class Pairing:
             if info is not None and (found is None or found.info.identity != info.identity):
                 if not continues(info.identity, self.present.info.identity):
                     return self.present  # what is sent there shows that it serves another model
-                found = self._at[address] = self._paired(address, replace(self.present.drafting, info=info), link)
+                found = self._replicas.get((address, info.identity))
+                if found is None:
+                    found = self._paired(address, replace(self.present.drafting, info=info), link)
+                self._at[address] = found
             self.refusal = None
             self.present = found or self.present
             return self.present
 
-    def take_over(self, seen: Paired, *, address: Address | None = None, begun: bool = False) -> Paired:
+    def take_over(
+        self, seen: Paired, *, address: Address | None = None, session_id: str | None = None, begun: bool = False
+    ) -> Paired:
         """Ask the verifier what it serves now, and return the present one, which is `seen` if that has not changed.
 
         `address`: of the verifier to ask, which is not that of `seen`; None: it is.
+        `session_id`: of the text that noticed it: of several verifiers behind one address, its own is asked.
         `begun`: whether a text was begun by the model of `seen`, which an error then says.
 
         Nothing that was learnt or fetched is kept for another model. Raises VocabularyMismatch if that does not pair,
@@ -110,31 +118,43 @@ class Pairing:
         """
         with self._taking_over:
             asked = address or seen.address
-            if self._at.get(seen.address) is seen:  # else another text has just done it
-                several = self._client.others is not None
-                client = self._client.another(asked)
-                with ExitStack() as unless_kept:
-                    unless_kept.callback(client.close)
-                    with closing(client.another(alone=several)) as asking:
-                        info = asking.model()
-                    if info.identity != seen.info.identity:
-                        try:
-                            same = several and continues(info.identity, seen.info.identity)
-                            # What drafts is shared with the other verifiers of the model.
-                            drafting = replace(seen.drafting, info=info) if same else seen.drafting.anew(client, info)
-                        except VocabularyMismatch as error:
-                            now, before = f"the verifier at {client.url} serves {info.name} now", seen.info.name
-                            self.refusal = VocabularyMismatch(f"{now}, in place of {before}: {error}")
-                            if begun:
-                                raise VocabularyMismatch(
-                                    f"{now}, and the text was begun by {before}: {error}"
-                                ) from None
-                            raise self.refusal from None
-                        self.present = self._paired(asked, drafting, seen.selection.link)
-                        self._at = {**(self._at if same else {}), asked: self.present}
+            several = self._client.others is not None
+            # Behind one address may be several replicas: then what another text was told says nothing for this one.
+            if several and self._at.get(seen.address) is not seen:  # another text has just done it
+                return self._at.get(asked, self.present)
+            client = self._client.another(asked)
+            with ExitStack() as unless_kept:
+                unless_kept.callback(client.close)
+                with closing(client.another(alone=several)) as asking:
+                    info = asking.model(session_id=session_id)
+                if info.identity != (seen if several else self.present).info.identity:
+                    same = continues(info.identity, seen.info.identity)
+                    if not same:
+                        self._replicas.clear()
+                    found = self._replicas.get((asked, info.identity))
+                    if found is None:
+                        if several and same:  # what drafts is shared with the other verifiers of the model
+                            drafting = replace(seen.drafting, info=info)
+                        else:
+                            drafting = self._anew(seen, client, info, begun)
+                        found = self._paired(asked, drafting, seen.selection.link)
                         self._open.enter_context(unless_kept.pop_all())
-                self.refusal = None
+                    self.present = found
+                    self._at = {**(self._at if several and same else {}), asked: found}
+            self.refusal = None
             return self._at.get(asked, self.present)
+
+    def _anew(self, seen: Paired, client: VerifierClient, info: ModelInfo, begun: bool) -> Drafting:
+        """What drafts for what the verifier of `client` serves now. The arguments, and VocabularyMismatch: as in
+        `take_over`."""
+        try:
+            return seen.drafting.anew(client, info)
+        except VocabularyMismatch as error:
+            now, before = f"the verifier at {client.url} serves {info.name} now", seen.info.name
+            self.refusal = VocabularyMismatch(f"{now}, in place of {before}: {error}")
+            if begun:
+                raise VocabularyMismatch(f"{now}, and the text was begun by {before}: {error}") from None
+            raise self.refusal from None
 
     def _paired(self, address: Address, drafting: Drafting, link: float) -> Paired:
         selections = {}
@@ -152,7 +172,8 @@ class Pairing:
             )
             probe = LatencyProbe(self._client.another(address), selection, self._clock)
             selections[predicted] = selection, self._open.enter_context(closing(probe))
-        return Paired(address, drafting, selections)
+        made = self._replicas[address, drafting.info.identity] = Paired(address, drafting, selections)
+        return made
 
 
 def _modes(drafting: Drafting, predicted: bool) -> list[Mode]:

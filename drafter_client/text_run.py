@@ -26,7 +26,7 @@ from specpair.protocol.errors import FusedUnavailable, InvalidRequest, PromptToo
 from specpair.protocol.identity import continues
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, mechanisms_of
 
-_MOST_CHANGES = 3  # of the verifier's identity in one text: more are those of several verifiers at one address
+_MOST_CHANGES = 3  # of the verifier's identity without a token between them
 # What may come of a request that was made for another model.
 _OF_ANOTHER_MODEL = (ModelChanged, FusedUnavailable, InvalidRequest, PromptTooLong, TokenOutOfRange, TooManyDrafts)
 
@@ -88,7 +88,8 @@ class TextRun:
         draft model."""
         self._tell_mode(options.mode)
         client.move_to(self.client.address)
-        for _ in range(_MOST_CHANGES):
+        changes, known = 0, 0
+        while changes < _MOST_CHANGES:
             attempt = partial(self._attempt, client, options)
             try:
                 yield from resuming(
@@ -100,11 +101,12 @@ class TextRun:
             except _OF_ANOTHER_MODEL as error:
                 if not self._goes_on_after(error):
                     return
+                changes, known = changes + 1 if len(self.text.known) == known else 1, len(self.text.known)
                 mode = self.paired.without_lost_draft_model(options.mode, predicted=options.predicted)
                 if mode is not options.mode:
                     options = options.in_mode(mode)
                     self._tell_mode(mode)
-        raise ModelChanged(f"the verifier at {client.url} changed its model {_MOST_CHANGES} times during one text")
+        raise ModelChanged(f"the verifier at {client.url} changed its model {_MOST_CHANGES} times without a token")
 
     def _attempt(self, client: VerifierClient, options: Options) -> Run:
         """An attempt at the text at the verifier of `client`, one of several perhaps. Raises OtherModel if it serves
@@ -163,24 +165,27 @@ class TextRun:
     def _goes_on_after(self, error: Exception) -> bool:
         """Take over what the verifier serves now. Returns whether anything is missing in the text.
 
-        Raises `error` if the verifier serves the same as before, VocabularyMismatch, and ModelChanged if the text would
-        be another model's.
+        Raises `error` if the verifier that is there serves the same as before and has refused the request,
+        VocabularyMismatch, and ModelChanged if the text would be another model's.
         """
         before = self.paired.info
         if self.verifiers is not None and (address := self.verifiers.changed(self.client.address)) is not None:
             self.client.move_to(address)
-        taken = self.pairing.take_over(self.paired, address=self.client.address, begun=bool(self.text.tokens))
+        address, session_id, begun = self.client.address, self.text.session_id, bool(self.text.tokens)
+        taken = self.pairing.take_over(self.paired, address=address, session_id=session_id, begun=begun)
         if taken is self.paired:
+            if isinstance(error, ModelChanged):  # behind a router, another replica had answered
+                return True
             raise error
         now = taken.info
         same = continues(before.identity, now.identity)
         if self.text.tokens:
-            begun = f"and the text was begun by {before.name}: the rest would be another model's"
+            why = f"and the text was begun by {before.name}: the rest would be another model's"
         else:
-            begun = f"and the prompt was made for {before.name}: begin the text again"
+            why = f"and the prompt was made for {before.name}: begin the text again"
             same = not self.pinned and (same or before.vocabulary == now.vocabulary)
         if not same:
-            raise ModelChanged(f"the verifier at {self.client.url} serves {now.name} now, {begun}") from error
+            raise ModelChanged(f"the verifier at {self.client.url} serves {now.name} now, {why}") from error
         self.paired = taken
         if self.verifiers is not None:
             self.verifiers.adopt(now)

@@ -173,10 +173,14 @@ class VerifierClient:
         """The verifier's health, asked once: see `health.check_health`."""
         return check_health(self)
 
-    def model(self, below: int | None = None) -> ModelInfo:
-        """Return what the verifier serves, with vocabulary fingerprints over the ids below `below` (None: over all)."""
+    def model(self, below: int | None = None, session_id: str | None = None) -> ModelInfo:
+        """Return what the verifier serves, with vocabulary fingerprints over the ids below `below` (None: over all).
+
+        `session_id`: of a session whose verifier is meant, to which a router leads by it.
+        """
         path = "/model" if below is None else f"/model?below={below}"
-        return read_model(self.url + path, self.call_through_outage("GET", path, None, "is it a verifier?"), below)
+        body = self.call_through_outage("GET", path, None, "is it a verifier?", session_id)
+        return read_model(self.url + path, body, below)
 
     def ping(self) -> float:
         """Return the seconds that one request to `/health` takes. Raises an error unless the verifier answers that
@@ -265,8 +269,10 @@ class VerifierClient:
         with suppress(UnknownSession):
             self._answered("DELETE", f"/sessions/{session_id}", None, session_id)
 
-    def call_through_outage(self, method: str, path: str, body: bytes | None, if_missing: str) -> bytes:
-        """Do as `call` for a request without a session, and wait for a verifier that went away.
+    def call_through_outage(
+        self, method: str, path: str, body: bytes | None, if_missing: str, session_id: str | None = None
+    ) -> bytes:
+        """Do as `call` for a request that needs no session, and wait for a verifier that went away.
 
         Raises BadReply with the advice `if_missing` if the server has no such path.
         """
@@ -274,14 +280,14 @@ class VerifierClient:
         def anywhere() -> bytes:
             while True:
                 try:
-                    return self.call(method, path, body)
+                    return self.call(method, path, body, session_id)
                 except Exception as error:
                     if not self.moved_after(error):
                         raise
 
         try:
             if self._outages is None:
-                return self.call(method, path, body)
+                return self.call(method, path, body, session_id)
             return self._outages.retry_through_outage(anywhere, self.look)
         except RequestError as error:
             if type(error) not in (RequestError, NotFound):

@@ -13,6 +13,7 @@ from specpair.speculation.sampling import row_changes
 
 _OF_THE_TEXT = {"name", "noise", "vocabulary"}
 _MEASURED = {"pass_ms", "draft_pass_ms", "kv_bytes", "identity"}  # other values at each start of one verifier
+_OF_THE_PLACE = {"machine"}  # other values at each replica of one service
 
 
 def identity_of(info: ModelInfo, model: str) -> str:
@@ -23,7 +24,7 @@ def identity_of(info: ModelInfo, model: str) -> str:
     """
     told = json.loads(info.model_dump_json(by_alias=False))
     text = [model, row_changes.NAME, *(told[name] for name in sorted(_OF_THE_TEXT))]
-    service = [told[name] for name in sorted(set(told) - _OF_THE_TEXT - _MEASURED)]
+    service = [told[name] for name in sorted(set(told) - _OF_THE_TEXT - _MEASURED - _OF_THE_PLACE)]
     return f"{_hash(text, 16)}-{_hash(service, 8)}"
 
 

@@ -1,5 +1,6 @@
-"""One address behind which a test has one verifier after the other, or a proxy without any."""
+"""One address behind which a test has one verifier after the other, two at once, or a proxy without any."""
 
+import itertools
 from collections.abc import Iterator
 
 import httpx
@@ -27,7 +28,7 @@ class Address(httpx.BaseTransport):
         self.asked.append(request.url.path)
         if isinstance(self.current, int):
             return httpx.Response(self.current, content=b"<html>Bad Gateway</html>", headers={"Server": "a proxy"})
-        there = self._urls[self.current]
+        there = self._urls[self._place(request)]
         request.url = request.url.copy_with(host=there.host, port=there.port)
         request.headers["Host"] = there.netloc.decode()
         response = self._inner.handle_request(request)
@@ -35,12 +36,40 @@ class Address(httpx.BaseTransport):
         response.stream = _Breaking(response.stream, self, self._turns)
         return response
 
+    def _place(self, request: httpx.Request) -> str:
+        """The name of the verifier that gets a request."""
+        assert isinstance(self.current, str)
+        return self.current
+
     def close(self) -> None:
         self._inner.close()
 
     @property
     def turns(self) -> int:
         return self._turns
+
+
+class Router(Address):
+    """Two replicas behind one address: a session's requests go to the replica of its id, others by turns."""
+
+    def __init__(self, urls: dict[str, str], names: tuple[str, str]) -> None:
+        super().__init__(urls, names[0])
+        self.names = names
+        self.served: set[str] = set()  # replicas that got sessions
+        self._others = itertools.cycle(names)
+
+    def swap(self) -> None:
+        """Exchange the sessions of the two, and break what they are sending."""
+        self.names = self.names[1], self.names[0]
+        self.turn(self.current)
+
+    def _place(self, request: httpx.Request) -> str:
+        session_id = request.headers.get("X-Session-Id")
+        if session_id is None:
+            return next(self._others)
+        name = self.names[int(session_id, 16) % 2]
+        self.served.add(name)
+        return name
 
 
 class _Breaking(httpx.SyncByteStream):

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client import AsyncPair, DraftModel, Lookup, Mode, Options, Outage, Pair
 from drafter_client.errors import ModelChanged, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
-from tests.drafter_client.another_model import Address, swapped_vocabulary
+from tests.drafter_client.another_model import Address, Router, swapped_vocabulary
 from tests.drafter_client.support import Verifier, plain, read, serving
 
 URL = "http://verifier"
@@ -25,6 +26,7 @@ MODELS: dict[str, Callable[[], ScriptedBackend]] = {
     "first": lambda: ScriptedBackend(Script(seed=1, seconds_per_pass=0.001)),
     "second": lambda: ScriptedBackend(Script(seed=2)),
     "smaller": lambda: ScriptedBackend(Script(seed=1), slots=1, context_length=100, max_batch_tokens=4),
+    "wider": lambda: ScriptedBackend(Script(seed=1), slots=7),
     "alone": lambda: ScriptedBackend(Script(seed=1)),
     "foreign": lambda: swapped_vocabulary(ScriptedBackend(Script(seed=3))),
 }
@@ -96,6 +98,23 @@ def test_a_text_goes_on_with_a_smaller_context_and_fewer_slots(address: Address,
         assert tokens == expected("first")[: max(context, len(tokens))] and len(tokens) < 200
         assert (text.stats.finish_reason, text.stats.context) == ("length", 100)
         assert (pair.target.context_length, pair.target.rows) == (100, 1)
+
+
+@EACH_MODE
+def test_replicas_that_serve_one_model_otherwise_may_stand_behind_one_address(
+    verifiers: dict[str, Verifier], mode: Mode
+) -> None:
+    """As while a router's replicas get other settings, one after the other."""
+    urls = {name: verifier.url for name, verifier in verifiers.items()}
+    options = replace(LONG, mode=mode, max_tokens=60)
+    with Router(urls, ("first", "wider")) as router, Pair(URL, TOY, texts=4, transport=router) as pair:
+        while len(router.served) < 2:
+            texts = [pair.generate(PROMPT, options) for _ in range(4)]
+            with ThreadPoolExecutor(4) as threads:
+                for done in [threads.submit(text.read) for text in texts]:
+                    assert done.result().token_ids == expected("first", options)
+        text = pair.generate(PROMPT, options)
+        assert read(text, 20, lambda: router.swap()) == expected("first", options)
 
 
 @EACH_MODE

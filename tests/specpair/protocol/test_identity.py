@@ -24,17 +24,16 @@ OTHERS: dict[str, Any] = {  # for each field of `ModelInfo`, another value
     "predictions": False,
     "draft_model": "small",
     "threads": 3,
-    "machine": "another",
     "noise": "gumbel-2",
     "vocabulary": replace(VOCABULARY, ordinary="other"),
     "chat_template": "{{ messages }}",
 }
-MEASURED: dict[str, Any] = {"pass_ms": [9.0], "draft_pass_ms": 0.3, "kv_bytes": 7}
+OWN: dict[str, Any] = {"pass_ms": [9.0], "draft_pass_ms": 0.3, "kv_bytes": 7, "machine": "another"}
 BEGAN = identity_of(model_info(), MODEL)
 
 
-def test_each_field_is_of_the_identity_or_measured() -> None:
-    assert OTHERS.keys() | MEASURED.keys() | {"identity"} == ModelInfo.model_fields.keys()
+def test_each_field_is_of_the_identity_or_of_one_replica() -> None:
+    assert OTHERS.keys() | OWN.keys() | {"identity"} == ModelInfo.model_fields.keys()
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -44,9 +43,9 @@ def test_what_a_drafter_keeps_changes_the_identity(name: str) -> None:
     assert continues(BEGAN, other) == (name not in ("name", "noise", "vocabulary")), "else it is another text"
 
 
-@pytest.mark.parametrize("name", MEASURED)
-def test_what_each_start_measures_does_not(name: str) -> None:
-    assert identity_of(model_info(**{name: MEASURED[name]}), MODEL) == BEGAN
+@pytest.mark.parametrize("name", OWN)
+def test_what_each_start_measures_and_the_machine_do_not(name: str) -> None:
+    assert identity_of(model_info(**{name: OWN[name]}), MODEL) == BEGAN
 
 
 def test_another_model_behind_an_alias_and_other_processors_are_another_identity(
