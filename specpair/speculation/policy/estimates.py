@@ -78,6 +78,7 @@ class Line:
 
     _PRIOR_SLOPE = 0.1  # slope over mean y
     _DRIFT = 0.1  # share of a residual that is attributed to drift over time
+    _FALL = 0.5  # share of the mean height that drift takes away at once, at most: heights are times
     _TRUST = 2.0  # spread of x (sum of squared deviations) that the prior counts for
 
     def __init__(self, keep: float, steepness: float | None = None) -> None:
@@ -108,7 +109,7 @@ class Line:
     def learn(self, x: float, y: float) -> None:
         """Take in one point."""
         if self._n:  # drift over time affects every x: shift the past points a little
-            drift = self._DRIFT * (y - self.at(x))
+            drift = max(self._DRIFT * (y - self.at(x)), -self._FALL * self._y / self._n)
             self._y += drift * self._n
             self._xy += drift * self._x
         self._n, self._x, self._y = self._n * self._keep + 1.0, self._x * self._keep + x, self._y * self._keep + y

@@ -1,12 +1,13 @@
 """The times of passes by width: measured at load within a time limit, interpolated between the widths tried."""
 
+import random
 from collections.abc import Sequence
 
 import pytest
 
 from backends.scripted import ScriptedBackend
 from specpair.engines.backend import Entry, Logits
-from verifier_server.engine.pass_time import WIDEST, pass_cost
+from verifier_server.engine.pass_time import WIDEST, PassTime, pass_cost
 
 
 class Slow(ScriptedBackend):
@@ -133,3 +134,13 @@ def test_a_wider_pass_of_a_model_with_experts_is_timed_with_many_of_them() -> No
     assert told == pytest.approx(
         [0.02 + 0.003 * width + 0.005 * (width - 1) for width in range(1, WIDEST + 1)], rel=0.1
     )
+
+
+def test_a_busy_machine_and_a_wide_pass_leave_the_estimate_among_the_times_of_passes() -> None:
+    """A negative estimate made the next ones ever more wrong: at last requests waited for minutes in the window."""
+    times = PassTime([2e-5 + 1.4e-5 * width for width in range(1, WIDEST + 1)])
+    chance = random.Random(0)
+    for _ in range(3000):
+        width = chance.choice([1, 2, 3, 4, 5, 9]) if chance.random() < 0.97 else chance.randint(20, 400)
+        times.learn(width, 2e-5 * width + (chance.expovariate(5.0) if chance.random() < 0.2 else 0.0))
+        assert 0.0 <= times.at(1) <= times.at(300) < 2.0

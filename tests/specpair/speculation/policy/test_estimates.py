@@ -45,7 +45,7 @@ def test_line_uses_its_prior_slope_before_a_second_x() -> None:
     assert (assumed.at(2.0), assumed.at(4.0), assumed.at(6.0)) == (40.0, 50.0, 60.0)
 
 
-@given(points=st.lists(st.tuples(st.floats(0.0, 20.0), TIMES), min_size=1, max_size=30))
+@given(points=st.lists(st.tuples(st.floats(0.0, 20.0) | st.floats(0.0, 4096.0), TIMES), min_size=1, max_size=30))
 def test_line_never_falls_nor_turns_negative(points: list[tuple[float, float]]) -> None:
     line = Line(0.9)
     for x, y in points:
