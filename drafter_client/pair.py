@@ -25,7 +25,7 @@ from drafter_client.http.health import Health
 from drafter_client.http.outages import Outage, Outages
 from drafter_client.http.retries import PATIENCE
 from drafter_client.http.stop import Stop
-from drafter_client.http.verifiers import Verifiers
+from drafter_client.http.verifiers import Verifiers, VerifierState
 from drafter_client.metrics.statistics import Stats
 from drafter_client.modes.memory import ModeMemory
 from drafter_client.options import Mode, Options
@@ -211,6 +211,14 @@ class Pair:
     def outage(self) -> Outage | None:
         """The present outage of the verifier; None: none is known."""
         return self._outages.present
+
+    @property
+    def verifiers(self) -> list[VerifierState]:
+        """What is known of each verifier."""
+        if self._verifiers is not None:
+            return self._verifiers.states
+        outage, present = self.outage, self._pairing.present
+        return [VerifierState(present.address, "" if outage is None else outage.why, present.selection.link)]
 
     @property
     def start_patience(self) -> float:

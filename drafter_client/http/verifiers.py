@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from drafter_client.errors import (
     ConnectionLost,
@@ -29,6 +30,7 @@ _FASTER = 0.8  # a new text leaves the verifier of the last one for another whos
 _LINKS = 5  # round trips that are kept: the shortest is nearest to the link's own
 _SILENT = (ConnectionLost, VerifierUnreachable, VerifierTimeout)
 _LONG_AGO = float("-inf")
+_IN_VAIN = "asked in vain"
 _UNKNOWN = Health(False, "nothing is known of it yet")
 
 
@@ -77,6 +79,14 @@ class _Verifier:
     def why(self) -> str:
         """Why it is not ready."""
         return self.refusal or (self.changed and self.differs) or self.health.why
+
+
+class VerifierState(NamedTuple):
+    """What a drafter knows of a verifier."""
+
+    address: Address
+    why: str  # why no new text goes there; empty: it is ready
+    round_trip: float  # seconds, the shortest of the last ones
 
 
 class Verifiers:
@@ -170,6 +180,16 @@ class Verifiers:
             return self._known[address].info, self._known[address].link
 
     @property
+    def states(self) -> list[VerifierState]:
+        """What is known of each."""
+        with self._state():
+            usable = self._usable()
+            return [
+                VerifierState(each.address, "" if each in usable else each.why or _IN_VAIN, each.link)
+                for each in self._known.values()
+            ]
+
+    @property
     def outage(self) -> Health | None:
         """Why no text can begin now; None: one can."""
         with self._state():
@@ -252,7 +272,7 @@ class Verifiers:
         return Health(False, self._each_why(), max(progress, default=None))
 
     def _each_why(self) -> str:
-        return "; ".join(f"{each.address}: {each.why or 'asked in vain'}" for each in self._known.values())
+        return "; ".join(f"{each.address}: {each.why or _IN_VAIN}" for each in self._known.values())
 
     def _failed(self, each: _Verifier, error: Exception) -> None:
         now = self._clock()

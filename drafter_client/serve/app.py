@@ -8,6 +8,7 @@ from math import inf
 
 from fastapi import FastAPI
 
+from drafter_client.observability.verifier_gauges import VerifierGauges
 from drafter_client.options import Options
 from drafter_client.pair import Pair
 from drafter_client.serve import operations
@@ -69,6 +70,7 @@ def create_app(
     """
     passed = gate or Gate.of(None, None, False, DRAFTER)
     counted = metrics or ServiceMetrics(lambda: pair.target.name)
+    counted.registry.register(VerifierGauges(counted.model_name, lambda: pair.verifiers))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

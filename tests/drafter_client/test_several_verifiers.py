@@ -361,6 +361,9 @@ def test_the_service_and_files_of_prompts_take_several(
         first = http.post("/v1/completions", json=asked).json()
         links.out |= {each.url for each in verifiers}
         until(lambda: http.get("/ready").status_code == 503, "it does not see that all are away")
+        gauges = http.get("/metrics").text.splitlines()
+        for each in verifiers:
+            assert f'specpair_verifier_ready{{model_name="scripted-1",verifier="{each.url}"}} 0.0' in gauges
         assert http.get("/health").json()["status"] == "verifier_away"
         links.out.remove(verifiers[2].url)
         until(lambda: http.get("/ready").status_code == 200, "it does not see that one is back")
