@@ -92,7 +92,7 @@ class VerifierOptions(AnswerOptions):
         group=ENGINE,
         placeholder="URL",
     )
-    sglang_key: SecretStr | None = option(
+    sglang_api_key: SecretStr | None = option(
         None, "sglang: the server's --api-key", usually="none", group=ENGINE, placeholder=KEY
     )
     draft_model: Path | None = option(

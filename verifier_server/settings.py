@@ -46,7 +46,7 @@ class Settings(_Options):
         if not known(self.backend) and self.backend not in TOKEN_ENGINES:
             names = ", ".join((*listed(), *TOKEN_ENGINES))
             raise ValueError(f"backend: {self.backend!r} is unknown, choose one of {names}")
-        for name, engine in (("vllm_args", "vllm"), ("sglang_url", "sglang"), ("sglang_key", "sglang")):
+        for name, engine in (("vllm_args", "vllm"), ("sglang_url", "sglang"), ("sglang_api_key", "sglang")):
             if getattr(self, name) and self.backend != engine:
                 raise ValueError(f"{name}: the engine is {self.backend}: leave it out, or set backend to {engine}")
         if self.backend == "sglang" and self.sglang_url is None:

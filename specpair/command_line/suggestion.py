@@ -13,14 +13,16 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """The one of `known` that is closest to `name`, or None if none is close. Ignores leading dashes and case.
 
     A known name is close if few typing mistakes separate the two, or if `name` is its beginning or a whole
-    word of it (`temp` for `temperature`, `key` for `api-key`). The name with the fewest mistakes wins.
+    word of it (`temp` for `temperature`, `key` for `api-key`). The name with the fewest mistakes wins, else the
+    shortest one.
     """
     asked, plain = _plain(name), {_plain(each): each for each in known}
     if alike := difflib.get_close_matches(asked, plain, 1, _ALIKE_IF_SHORT if len(asked) < 5 else _ALIKE):
         return plain[alike[0]]
     if len(asked) < 3:
         return None
-    return next((plain[each] for each in plain if each.startswith(asked) or asked in each.split("-")), None)
+    holding = [each for each in plain if each.startswith(asked) or asked in each.split("-")]
+    return plain[min(holding, key=len)] if holding else None
 
 
 def _plain(name: str) -> str:

@@ -42,7 +42,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "log_format": ("json", "text", "json"),
     "vllm_args": ("{seed = 1}", "{seed = 2}", "{seed = 3}"),
     "sglang_url": ("http://a:1", "https://b", "http://c:3/path"),
-    "sglang_key": ("k1", "k2", "k3"),
+    "sglang_api_key": ("k1", "k2", "k3"),
     "tool_style": ("hermes", "llama", "json"),
 }
 FIELDS = {**Address.model_fields, **Settings.model_fields}
@@ -71,7 +71,7 @@ def test_each_setting_is_taken_from_the_highest_layer(file: Path, name: str) -> 
         others["VERIFIER_DRAFT_MODEL"] = str(DEFAULT_DRAFT)
     if (engine := name.partition("_")[0]) in TOKEN_ENGINES:
         others["VERIFIER_BACKEND"] = engine
-    if name == "sglang_key":
+    if name == "sglang_api_key":
         others["VERIFIER_SGLANG_URL"] = "http://a:1"
     values = _values(name)
     text = [str(value).lower() if isinstance(value, bool) else str(value) for value in values]

@@ -34,7 +34,7 @@ def test_nearest_finds_the_intended_flag(name: str, meant: str | None) -> None:
     assert nearest(name, FLAGS) == meant
 
 
-@pytest.mark.parametrize("name", ["URL", "IMAGE", "VERSION", "NAMESPACE", "MODEL_URL", "LOG_LEVEL", "TOKEN", ""])
+@pytest.mark.parametrize("name", ["ADDRESS", "IMAGE", "VERSION", "NAMESPACE", "MODEL_URL", "LOG_LEVEL", "TOKEN", ""])
 def test_unrelated_names_have_no_nearest(name: str) -> None:
     assert nearest(name, SETTINGS) is None
 
@@ -48,3 +48,7 @@ def test_one_missing_letter_is_tolerated(flag: str, data: some.DataObject) -> No
 
 def test_nearest_of_no_names_is_none() -> None:
     assert nearest("--prompt", []) is None
+
+
+def test_of_names_that_hold_the_word_the_shortest_is_meant() -> None:
+    assert nearest("KEY", ["OTHER_API_KEY", "API_KEY"]) == "API_KEY"

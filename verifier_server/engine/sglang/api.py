@@ -155,7 +155,7 @@ class SglangApi:
             if response.status_code >= 500:
                 raise Unreachable(f"HTTP {response.status_code}")
             if response.status_code in (401, 403):
-                raise Refusal("sglang_key", f"{self.url} wants another one: give SGLang's --api-key")
+                raise Refusal("sglang_api_key", f"{self.url} wants another one: give SGLang's --api-key")
             if response.status_code == 200:
                 told = _quietly(response.content)
                 if isinstance(told, dict):

@@ -63,7 +63,7 @@ def load(options: LoadOptions, settings: Any, progress: Progress = lambda _share
         raise _missing(error) from error
     loop = LoopThread()
     try:
-        key = None if settings.sglang_key is None else settings.sglang_key.get_secret_value()
+        key = None if settings.sglang_api_key is None else settings.sglang_api_key.get_secret_value()
         return _loaded(loop, SglangApi(settings.sglang_url, key), options, settings, progress)
     except BaseException:
         loop.stop()

@@ -279,7 +279,7 @@ def test_server_that_comes_back_with_another_model_is_not_used(live: Live) -> No
 
 def test_key_is_sent_and_aborts_may_want_another_one(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     server = stand_in(key="sesame")
-    live = start(server, sglang_key="sesame")
+    live = start(server, sglang_api_key="sesame")
     server.admin_key = True
     server.gate.clear()
     leave_behind(live, "/generate", {"prompt_ids": PROMPT_IDS, "stream": True}, lambda: bool(server.running))
@@ -348,7 +348,7 @@ CHECKS: list[tuple[Callable[[AsServer], object], str]] = [
     (without("max_req_input_len"), "VERIFIER_SGLANG_URL: its /server_info has no max_req_input_len.*"),
     (
         lambda server: setattr(server, "key", "sesame"),
-        r"VERIFIER_SGLANG_KEY: http://127\.0\.0\.1:\d+ wants another one.*",
+        r"VERIFIER_SGLANG_API_KEY: http://127\.0\.0\.1:\d+ wants another one.*",
     ),
     (lambda server: setattr(server, "damage", no_tops), "SGLang's replies cannot be used: input_top_logprobs has .*"),
     (lambda server: setattr(server, "damage", turned), "SGLang decodes .*: it must not be served"),
