@@ -30,6 +30,8 @@ SHARED = {
     "engines": {"protocol", "speculation"},
     "model_commands": {"hub", "command_line", "engines", "openai_api", "protocol"},
     "hub": set(),
+    "balancing": set(),
+    "router": {"balancing", "http_service", "protocol", "command_line"},
     "protocol": {"speculation"},
     "speculation": set(),
     "command_line": set(),

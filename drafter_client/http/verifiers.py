@@ -20,6 +20,7 @@ from drafter_client.http import retries
 from drafter_client.http.addresses import Address
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.health import Health
+from specpair.balancing.candidate import queue_time
 from specpair.protocol.errors import ShuttingDown, SpecPairError
 from specpair.protocol.identity import continues
 from specpair.protocol.service_responses import ModelInfo
@@ -59,12 +60,9 @@ class _Verifier:
 
     @property
     def cost(self) -> float:
-        """Seconds until a draft of one more text is judged: the round trip, the passes for which others wait, and its
-        own pass, over a token of each text."""
-        texts = self.health.load.texts + self.begun + 1
+        """Seconds until a draft of one more text is judged."""
         times = [] if self.info is None else self.info.pass_times
-        took = times[min(texts, len(times)) - 1] * max(1.0, texts / len(times)) if times else 0.0
-        return self.link + took * (1.0 + self.health.load.waiting / texts)
+        return queue_time(self.link, times, self.health.load.texts + self.begun, self.health.load.waiting)
 
     @property
     def ready(self) -> bool:
