@@ -31,7 +31,6 @@ from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.draft_sources import Drafting
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import check_vocabulary
-from drafter_client.metrics.quantile import quantile
 from models import DEFAULT_TARGET
 from simulation.paced import Cost, Paced
 from simulation.padded_target import padded_target
@@ -40,6 +39,7 @@ from specpair.drafters.base import Drafter
 from specpair.drafters.draft_model import model_drafter
 from specpair.engines.backend import Backend
 from specpair.protocol.service_responses import ModelInfo
+from specpair.quantile import quantile
 from specpair.speculation.text_options import TextSpec
 
 COLD, WARM = "auto cold", "auto warm"

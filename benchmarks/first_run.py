@@ -20,9 +20,9 @@ from benchmarks.harness.models import held_out_prompts
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, by_library, whole_rate
 from drafter_client import DraftModel, Mode, Options, Pair
-from drafter_client.metrics.quantile import quantile
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from specpair.child_processes.serving import Server, verifier
+from specpair.quantile import quantile
 
 DEFAULT = "default"
 CODE, STORY, CHAT, EDIT = KINDS = "code", "story", "chat", "edit"

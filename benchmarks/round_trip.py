@@ -21,8 +21,8 @@ from fastapi import FastAPI
 from benchmarks.harness.report import Report, options_of
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.metrics.quantile import quantile
 from specpair.child_processes.serving import serve, verifier
+from specpair.quantile import quantile
 from specpair.speculation.draft import Draft
 
 DRAFTS = [1, 2, 3, 4]

@@ -15,8 +15,8 @@ from pathlib import Path
 from benchmarks.harness.report import Report, options_of
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.metrics.quantile import quantile
 from specpair.child_processes.serving import verifier
+from specpair.quantile import quantile
 from specpair.speculation.draft import Draft
 from tests.deploy.routers import FILES, free_port, program, routing
 

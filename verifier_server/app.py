@@ -96,7 +96,9 @@ def create_app(
     entrance.add_to(app, stopping=lambda: service.stopping)
     origins = Origins(read_origins(settings.cors_origins), settings.key("cors_origins"))
     hosts = Hosts(read_hosts(settings.allowed_hosts), settings.key("allowed_hosts"))
-    app.add_layers(gate, origins, hosts, service.metrics, operations.OPERATIONS, settings.access_log)
+    app.add_layers(
+        gate, origins, hosts, service.metrics, [each.path for each in operations.OPERATIONS], settings.access_log
+    )
     return app
 
 

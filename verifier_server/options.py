@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from backends.registry import SHOWN
 from specpair.command_line.parser import KEY
 from specpair.engines.load_options import LoadOptions
-from specpair.http_service.options.service_options import ACCESS, SERVICE
+from specpair.http_service.options.service_options import ACCESS, SERVICE, BodyOptions
 from specpair.hub.options import HubOptions
 from specpair.openai_api.answers.options import AnswerOptions
 from specpair.options.option import AUTO, like, option, settings_of
@@ -137,14 +137,8 @@ class VerifierOptions(AnswerOptions):
         ge=1,
         group=LIMITS,
     )
-    max_body_bytes: int = option(4 * 1024 * 1024, "size of a request body", ge=1024, group=LIMITS)
-    body_timeout: float = option(
-        10.0,
-        "seconds in which a request body must be there, plus one for each 32 KiB of it",
-        gt=0,
-        group=LIMITS,
-        placeholder="SECONDS",
-    )
+    max_body_bytes: int = like(BodyOptions, "max_body_bytes", group=LIMITS)
+    body_timeout: float = like(BodyOptions, "body_timeout", group=LIMITS)
     max_sessions: int = option(
         1024, "sessions kept at once; beyond, a new session replaces an idle one", ge=1, group=LIMITS
     )

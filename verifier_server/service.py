@@ -162,6 +162,7 @@ class Service:
             sessions=len(self.sessions),
             texts=state.slots_in_use,
             waiting=state.waiting,
+            generated_tokens=self.gate.accounts.generated_tokens,
             # Texts of mode fused continue without drafts.
             draft_model_failure=None if models.drafting is None else models.drafting.draft.failure,
             warning=None if changed is None else changed.reason,

@@ -21,12 +21,12 @@ import numpy as np
 
 from backends.registry import load
 from benchmarks.harness.report import Report, parser_of
-from drafter_client.metrics.quantile import quantile
 from models import DEFAULT_TARGET
 from specpair.engines.load_options import LoadOptions
 from specpair.engines.vocabulary import Vocabulary
 from specpair.grammar.compiling import Grammars
 from specpair.protocol.errors import InvalidRequest
+from specpair.quantile import quantile
 from specpair.speculation.sampling.grammar import LONGEST_SCHEMA, GrammarText
 
 FLAGS = {"model": str(DEFAULT_TARGET), "schemas": 300, "tokens": 200}

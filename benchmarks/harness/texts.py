@@ -16,13 +16,13 @@ from drafter_client.generation.resuming import released
 from drafter_client.generation.speculative_decoding import speculate
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.metrics.quantile import quantile
 from drafter_client.metrics.statistics import Stats
 from specpair.drafters.base import Drafter
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.backend import Backend
 from specpair.protocol.responses import GenerateTokensEvent
 from specpair.protocol.service_responses import ModelInfo
+from specpair.quantile import quantile
 from specpair.speculation.sampling.sampling import Sampling
 
 Prompt = TypeVar("Prompt")

@@ -8,7 +8,7 @@ from benchmarks.harness.report import plot
 from benchmarks.harness.texts import Written, rate
 from benchmarks.llama_server.server import UNTOLD, Completed
 from benchmarks.llama_server.settings import ALONE, Setting
-from drafter_client.metrics.quantile import quantile
+from specpair.quantile import quantile
 
 Texts = Mapping[str, Sequence[Written]]  # by way, in the order of the prompts
 

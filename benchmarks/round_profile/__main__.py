@@ -21,9 +21,9 @@ from benchmarks.harness.report import Report, options_of, plot
 from benchmarks.harness.texts import Writer, connected
 from benchmarks.round_profile.stamps import STAMPS, Stamps, watched
 from drafter_client.http.remote_vocabulary import check_vocabulary
-from drafter_client.metrics.quantile import quantile
 from simulation.paced import DRAFTER_8, TARGET_25, Paced
 from specpair.child_processes.serving import verifier
+from specpair.quantile import quantile
 
 _AT_ONCE = 5e-3  # seconds; a step that begins later than that was not wanted before
 

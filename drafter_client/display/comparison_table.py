@@ -10,9 +10,9 @@ from random import Random
 from statistics import median
 from typing import NamedTuple
 
-from drafter_client.metrics.quantile import quantile
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode
+from specpair.quantile import quantile
 
 TARGET = "target"
 AUTO = "auto"  # the way in mode `auto`, which chooses among the others: it is not ranked with them

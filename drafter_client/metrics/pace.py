@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from drafter_client.metrics.quantile import quantile
+from specpair.quantile import quantile
 
 _LEVELS = "▁▂▃▄▅▆▇█"
 

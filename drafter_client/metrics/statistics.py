@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from drafter_client.metrics.pace import Pace
-from drafter_client.metrics.quantile import quantile
 from drafter_client.metrics.waits import DRAFTING, NETWORK, PREFILL, QUEUE, VERIFY, Span, fitted, partition
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import STOP_STRING
+from specpair.quantile import quantile
 from specpair.speculation.acceptance.explain import Decision
 from specpair.speculation.acceptance.round_counts import RoundCounts
 from specpair.speculation.acceptance.token_details import TokenDetails

@@ -105,7 +105,12 @@ def create_app(
         if found.status == "draining":
             return HealthResponse(status="draining"), found.headers
         if found.status in ("ready", "overloaded"):
-            return HealthResponse(status="ready", model=pair.target.name), {}
+            return HealthResponse(
+                status="ready",
+                overloaded=found.status == "overloaded",
+                model=pair.target.name,
+                generated_tokens=passed.accounts.generated_tokens,
+            ), {}
         return HealthResponse(status=found.status, model=pair.target.name, reason=why(pair)), found.headers
 
     draining = Draining(drain, lambda: inf if endpoints.places.taken + endpoints.places.waiting else 0.0)
@@ -121,7 +126,7 @@ def create_app(
     Failures("drafter", form_of).add_to(app)
     app.add_middleware(HeadRequests)
     app.add_middleware(TrailingSlash)
-    app.add_layers(passed, origins, hosts or Hosts(), counted, operations.SERVICE.operations, access_log)
+    app.add_layers(passed, origins, hosts or Hosts(), counted, operations.SERVICE.paths, access_log)
     return app
 
 

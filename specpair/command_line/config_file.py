@@ -16,7 +16,7 @@ from specpair.command_line.suggestion import nearest
 
 FILE = "specpair.toml"
 VARIABLE = "SPECPAIR_CONFIG"
-TABLES = ("verifier", "drafter")
+TABLES = ("verifier", "drafter", "router")
 
 
 class ConfigFile(NamedTuple):

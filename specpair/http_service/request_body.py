@@ -27,20 +27,50 @@ async def read_body(
 ) -> bytes:
     """Read the body of a request, and unpack it if it is compressed.
 
-    It may have up to `limit` bytes, sent and unpacked, and take up to `patience` seconds plus one for each `SLOWEST`
-    bytes read. `before_long` is called with the size that a body may have, before more than `LONG` bytes of it are read
-    or unpacked. Raises what it raises, BodyTooLarge, RequestTimeout, UnsupportedEncoding, and InvalidRequest if the
-    connection was closed before the body was complete, or the body cannot be unpacked.
+    It may have up to `limit` bytes, sent and unpacked. `before_long` is called with the size that a body may have,
+    before more than `LONG` bytes of it are read or unpacked. Raises what it raises, what `received_body` and `unpacked`
+    raise, and UnsupportedEncoding.
     """
+    encoding = encoding_of(request)
+    called = False
+
+    async def before(size: int) -> None:
+        nonlocal called
+        if before_long is not None and not called:
+            called = True
+            await before_long(size)
+
+    body = await received_body(
+        request, limit, patience, lambda declared: before(limit if encoding or not declared else declared)
+    )
+    if not encoding:
+        return body
+    await before(limit)
+    return await asyncio.to_thread(unpacked, body, encoding, limit)
+
+
+def encoding_of(request: Request) -> str:
+    """How the body of a request is compressed; empty: it is not. Raises UnsupportedEncoding."""
     encoding = ", ".join(request.headers.getlist("content-encoding")).strip().lower()
     if encoding not in ("", "identity", *_WINDOW_BITS):
         raise UnsupportedEncoding(
             f"Content-Encoding: {one_line(encoding[:80])!r} is not read here: send gzip, deflate, or the body as it is"
         )
+    return encoding if encoding in _WINDOW_BITS else ""
+
+
+async def received_body(
+    request: Request, limit: int, patience: float, before_long: Callable[[int], Awaitable[None]] | None = None
+) -> bytes:
+    """The body of a request as it was sent, of up to `limit` bytes.
+
+    It may take up to `patience` seconds plus one for each `SLOWEST` bytes. `before_long` is called with the length that
+    the request declares (0: none), before more than `LONG` bytes are read. Raises what it raises, BodyTooLarge,
+    RequestTimeout, and InvalidRequest if the connection was closed before the body was complete.
+    """
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
         raise BodyTooLarge(f"the body has {declared} bytes, this server takes at most {limit}", limit=limit)
-    packed = encoding in _WINDOW_BITS
     body, more, waited = bytearray(), True, 0.0
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -57,7 +87,7 @@ async def read_body(
                 if before_long is not None and len(body) > LONG:
                     deadline.reschedule(None)
                     wait_began = loop.time()
-                    await before_long(int(declared) if declared.isdigit() and not packed else limit)
+                    await before_long(int(declared) if declared.isdigit() else 0)
                     before_long, waited = None, loop.time() - wait_began
                 if more:
                     deadline.reschedule(began + waited + patience + len(body) / SLOWEST)
@@ -66,11 +96,7 @@ async def read_body(
             f"the body was not complete after {loop.time() - began:.1f} s ({len(body)} bytes had come): send it in "
             f"{patience:g} s, or at {SLOWEST / 1024:g} KiB a second"
         ) from None
-    if not packed:
-        return bytes(body)
-    if before_long is not None:
-        await before_long(limit)
-    return await asyncio.to_thread(unpacked, bytes(body), encoding, limit)
+    return bytes(body)
 
 
 def unpacked(body: bytes, encoding: str, limit: int) -> bytes:

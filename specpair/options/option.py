@@ -56,11 +56,15 @@ def option(default: Any = MISSING, words: str = "", *, factory: Any = MISSING, h
     return field(**given, hash=None if hash else False, metadata=metadata)
 
 
-def like(cls: Any, name: str, words: str, *, default: Any = MISSING, **about: Any) -> Any:
-    """The field of a setting that has the default and the range of an option of `cls`. `about`: what else differs."""
+def like(cls: Any, name: str, words: str = "", *, default: Any = MISSING, **about: Any) -> Any:
+    """The field of a setting that has the default and the range of an option of `cls`.
+
+    `words`: its own; empty: those of the other.
+    `about`: what else differs.
+    """
     other = options_of(cls)[name]
-    about = {"name": "", "formerly": "", "short": "", "only": "", **about}
-    metadata = {_ABOUT: replace(other.about, words=words, **about)}
+    about = {"name": "", "formerly": "", "short": "", "only": "", "words": words or other.about.words, **about}
+    metadata = {_ABOUT: replace(other.about, **about)}
     return field(default=other.usual if default is MISSING else default, metadata=metadata)
 
 

@@ -52,6 +52,7 @@ class HealthResponse(Response):
     sessions: Annotated[Count | None, Field(description="Sessions held, when ready.")] = None
     texts: Annotated[Count | None, Field(description="Texts under way that hold a KV slot, when ready.")] = None
     waiting: Annotated[Count | None, Field(description="Requests that wait for a forward pass, when ready.")] = None
+    generated_tokens: Annotated[Count | None, Field(description="Tokens generated since the start, when ready.")] = None
     draft_model_failure: Annotated[
         str | None, Field(description="Why the target decodes texts of mode fused alone.")
     ] = None

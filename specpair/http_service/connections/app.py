@@ -9,11 +9,11 @@ from starlette.types import Receive, Scope, Send
 from specpair.http_service.connections.guarded import guard_server
 from specpair.http_service.hosts import Hosts
 from specpair.http_service.keys.gate import Gate, GatedRequests
-from specpair.http_service.observability.metrics import ServiceMetrics
+from specpair.http_service.observability.metrics import RequestMetrics
 from specpair.http_service.observability.observed_requests import ObservedRequests
 from specpair.http_service.observability.routes import Routes
 from specpair.http_service.openapi import docs_page
-from specpair.http_service.openapi.operation import Json, Operation
+from specpair.http_service.openapi.operation import Json
 from specpair.http_service.origins import Origins
 from specpair.http_service.pages import KnownHosts, add_cors
 
@@ -45,14 +45,14 @@ class App(FastAPI):
         gate: Gate,
         origins: Origins,
         hosts: Hosts,
-        metrics: ServiceMetrics,
-        operations: Iterable[Operation],
+        metrics: RequestMetrics,
+        paths: Iterable[str],
         access_log: bool,
     ) -> None:
         """Add the layers that every service has, around those that were added before: whom it serves, and what it
-        counts and logs."""
+        counts and logs. `paths`: those that are counted apart, as Starlette's routes write them."""
         self.add_middleware(GatedRequests, gate=gate, origins=origins)
         add_cors(self, origins)
         self.add_middleware(KnownHosts, access=gate.access, hosts=hosts)
-        routes = Routes([*(each.path for each in operations), "/docs", "/openapi.json"])
+        routes = Routes([*paths, "/docs", "/openapi.json"])
         self.add_middleware(ObservedRequests, metrics=metrics, routes=routes, access_log=access_log)

@@ -58,6 +58,7 @@ VERIFIER = ServiceNames("verifier", "VERIFIER_API_KEY", "VERIFIER_INSECURE", "gi
 DRAFTER = ServiceNames(
     "drafter", "DRAFTER_SERVE_KEY", "DRAFTER_INSECURE", "give the program that asks the same as its API key"
 )
+ROUTER = ServiceNames("router", "ROUTER_API_KEY", "ROUTER_INSECURE", "give the drafter the same with --api-key")
 
 
 class Access:

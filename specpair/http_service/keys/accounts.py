@@ -96,6 +96,11 @@ class Accounts:
             account = self._accounts[name] = Account()
         return account
 
+    @property
+    def generated_tokens(self) -> int:
+        """Tokens that were generated since the start, for all keys."""
+        return sum(account.usage.generated_tokens for account in self._accounts.values())
+
     def usage(self) -> dict[str, Usage]:
         """The usage of each key that was used."""
         return {name: account.usage for name, account in sorted(self._accounts.items())}

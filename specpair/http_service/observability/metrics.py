@@ -11,8 +11,8 @@ SECONDS = (
 )  # upper bounds of the buckets of every time
 
 
-class ServiceMetrics:
-    """The metrics of one application, in a registry of its own. Thread-safe.
+class RequestMetrics:
+    """The metrics of the requests to one application, in a registry of its own. Thread-safe.
 
     Behind the prefix, a metric has the name that vLLM gives to the same thing, if vLLM has it. Each metric has the
     label `model_name`; those that tell callers apart also have `key`, if `by_key` asks for it.
@@ -25,39 +25,12 @@ class ServiceMetrics:
         self.registry = CollectorRegistry()
         self.model_name = model_name
         self._by_key = by_key
-        self._texts: dict[tuple[str, ...], LabelledMetrics] = {}
         self._requests: dict[tuple[str, ...], Counter] = {}
         self._durations: dict[tuple[str, ...], Histogram] = {}
         key = self.key_label
         self.http_requests = self.counter("http_requests", "Requests by route and status.", "route", "status", *key)
         self.http_duration = self.seconds(
             "http_request_duration_seconds", "Time of a request to its last byte.", "route"
-        )
-        self.ttft = self.seconds(
-            "time_to_first_token_seconds", "Time from the request for a text to its first token.", *key
-        )
-        self.itl = self.seconds(
-            "inter_token_latency_seconds",
-            "Time since the tokens before. Tokens that came together count once.",
-            *key,
-        )
-        self.latency = self.seconds("e2e_request_latency_seconds", "Time from the request for a text to its end.", *key)
-        self.prompt_tokens = self.counter("prompt_tokens", "Tokens of the prompts of texts that have begun.", *key)
-        self.prefix_cache_hits = self.counter(
-            "prefix_cache_hits", "Of these, those that were not read, as the KV cache of another text had them.", *key
-        )
-        self.generation_tokens = self.counter("generation_tokens", "Generated tokens.", *key)
-        self.success = self.counter(
-            "request_success", "Texts that have ended, by finish reason.", "finished_reason", *key
-        )
-        self.drafts = self.counter("spec_decode_num_drafts", "Drafts that the target judged.", *key)
-        self.draft_tokens = self.counter("spec_decode_num_draft_tokens", "Draft tokens that the target judged.", *key)
-        self.accepted_tokens = self.counter("spec_decode_num_accepted_tokens", "Accepted draft tokens.", *key)
-        self.accepted_per_position = self.counter(
-            "spec_decode_num_accepted_tokens_per_pos",
-            "Accepted draft tokens by their position in the judged part of the draft, from 0 on.",
-            "position",
-            *key,
         )
 
     @property
@@ -97,6 +70,41 @@ class ServiceMetrics:
             self._durations[model, route] = self.http_duration.labels(model, route)
         counter.inc()
         self._durations[model, route].observe(seconds)
+
+
+class ServiceMetrics(RequestMetrics):
+    """The metrics of one application that generates texts. Thread-safe."""
+
+    def __init__(self, model_name: Callable[[], str], *, by_key: bool = False) -> None:
+        super().__init__(model_name, by_key=by_key)
+        self._texts: dict[tuple[str, ...], LabelledMetrics] = {}
+        key = self.key_label
+        self.ttft = self.seconds(
+            "time_to_first_token_seconds", "Time from the request for a text to its first token.", *key
+        )
+        self.itl = self.seconds(
+            "inter_token_latency_seconds",
+            "Time since the tokens before. Tokens that came together count once.",
+            *key,
+        )
+        self.latency = self.seconds("e2e_request_latency_seconds", "Time from the request for a text to its end.", *key)
+        self.prompt_tokens = self.counter("prompt_tokens", "Tokens of the prompts of texts that have begun.", *key)
+        self.prefix_cache_hits = self.counter(
+            "prefix_cache_hits", "Of these, those that were not read, as the KV cache of another text had them.", *key
+        )
+        self.generation_tokens = self.counter("generation_tokens", "Generated tokens.", *key)
+        self.success = self.counter(
+            "request_success", "Texts that have ended, by finish reason.", "finished_reason", *key
+        )
+        self.drafts = self.counter("spec_decode_num_drafts", "Drafts that the target judged.", *key)
+        self.draft_tokens = self.counter("spec_decode_num_draft_tokens", "Draft tokens that the target judged.", *key)
+        self.accepted_tokens = self.counter("spec_decode_num_accepted_tokens", "Accepted draft tokens.", *key)
+        self.accepted_per_position = self.counter(
+            "spec_decode_num_accepted_tokens_per_pos",
+            "Accepted draft tokens by their position in the judged part of the draft, from 0 on.",
+            "position",
+            *key,
+        )
 
     def text(self, key: str = "") -> "LabelledMetrics":
         """Where the texts of the callers with this key are counted."""

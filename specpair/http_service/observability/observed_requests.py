@@ -7,7 +7,7 @@ from collections.abc import Callable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specpair.http_service.observability.logs import FIELDS
-from specpair.http_service.observability.metrics import ServiceMetrics
+from specpair.http_service.observability.metrics import RequestMetrics
 from specpair.http_service.observability.request_context import HEADER, RequestContext, enter, request_id
 from specpair.http_service.observability.routes import Routes
 from specpair.protocol.terminal_text import one_line
@@ -26,7 +26,7 @@ class ObservedRequests:
     def __init__(
         self,
         app: ASGIApp,
-        metrics: ServiceMetrics,
+        metrics: RequestMetrics,
         routes: Routes,
         access_log: bool,
         clock: Callable[[], float] = time.perf_counter,

@@ -46,6 +46,11 @@ class Service:
     parameters: Mapping[str, Json]  # by the names that operations refer to them by
     refine: Callable[[dict[str, Json]], object]  # adds to the schemas what is checked in code
 
+    @property
+    def paths(self) -> list[str]:
+        """The paths of the operations, as Starlette's routes write them."""
+        return [each.path for each in self.operations]
+
 
 def document(service: Service, keyed: bool = False) -> Json:
     """The document of a service. `keyed`: whether it has an API key."""

@@ -13,7 +13,14 @@ METRICS = (  # `/metrics`, in part
     'specpair_num_requests_waiting{model_name="stdlib-target-q8_0"} 0.0\n'
 )
 RESPONSES: dict[str, Json] = {
-    "HealthResponse": {"status": "ready", "model": "stdlib-target-q8_0", "sessions": 0, "texts": 0, "waiting": 0},
+    "HealthResponse": {
+        "status": "ready",
+        "model": "stdlib-target-q8_0",
+        "sessions": 0,
+        "texts": 0,
+        "waiting": 0,
+        "generated_tokens": 0,
+    },
     "LiveResponse": {"status": "alive"},
     "ReadyResponse": {"status": "ready"},
     "UsageResponse": {

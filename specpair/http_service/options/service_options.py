@@ -13,6 +13,20 @@ SERVICE, ACCESS = "service", "who may use it"  # groups in a command's help
 
 
 @dataclass(frozen=True, kw_only=True)
+class BodyOptions:
+    """Limits of request bodies, of services that have settings for them."""
+
+    max_body_bytes: int = option(4 * 1024 * 1024, "size of a request body", ge=1024, group=SERVICE)
+    body_timeout: float = option(
+        10.0,
+        "seconds in which a request body must be there, plus one for each 32 KiB of it",
+        gt=0,
+        group=SERVICE,
+        placeholder="SECONDS",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServiceOptions:
     """Settings of a service. Flags, variables and keys of both ends are made from these fields."""
 

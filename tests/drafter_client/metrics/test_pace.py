@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drafter_client.metrics.pace import Pace, means, sparkline
-from drafter_client.metrics.quantile import quantile
+from specpair.quantile import quantile
 
 TIMES = st.lists(st.floats(0.0, 1e6), min_size=1)
 

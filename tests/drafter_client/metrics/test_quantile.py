@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.metrics.quantile import quantile
+from specpair.quantile import quantile
 
 VALUES = st.lists(st.floats(0.0, 1e3), min_size=2, max_size=30)
 

@@ -71,7 +71,14 @@ def test_health_without_the_key_reports_the_status_only(serve: Serve) -> None:
         assert (response.status_code, response.json()) == (200, {"status": "ready", "access": "unauthorized"})
     full = live.http.get("/health", headers={"Authorization": "Bearer s3cret"}).json()
     assert full.pop("identity")
-    assert full == {"status": "ready", "model": "scripted-2", "sessions": 0, "texts": 0, "waiting": 0}
+    assert full == {
+        "status": "ready",
+        "model": "scripted-2",
+        "sessions": 0,
+        "texts": 0,
+        "waiting": 0,
+        "generated_tokens": 0,
+    }
     live.service.loader.failure = "cannot read /home/user/model.gguf"
     response = live.http.get("/health")
     failed = {"status": "failed", "access": "unauthorized", "reason": "its log says why"}

@@ -1,0 +1,97 @@
+"""The application of `specpair router`."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from math import inf
+
+from fastapi import FastAPI
+
+from specpair.anthropic_api.errors import form_of
+from specpair.balancing.policies import POLICIES
+from specpair.http_service.connections.app import App
+from specpair.http_service.draining import Draining
+from specpair.http_service.head_requests import HeadRequests
+from specpair.http_service.hosts import Hosts, read_hosts
+from specpair.http_service.keys.access import ROUTER
+from specpair.http_service.keys.gate import Gate
+from specpair.http_service.observability.health import StateEndpoints
+from specpair.http_service.observability.metrics import RequestMetrics
+from specpair.http_service.openapi import operation
+from specpair.http_service.origins import Origins, read_origins
+from specpair.http_service.replies.failures import Failures
+from specpair.http_service.shutdown import stop_signals
+from specpair.http_service.trailing_slash import TrailingSlash
+from specpair.router import operations
+from specpair.router.endpoints import RouterEndpoints
+from specpair.router.metrics import NodeCollector
+from specpair.router.nodes.fleet import Fleet
+from specpair.router.nodes.node import NodeSpec
+from specpair.router.nodes.sessions import SessionTable
+from specpair.router.nodes.watch import Watch
+from specpair.router.passing.entrance import Entrance
+from specpair.router.passing.passing import Forwarding, Passing
+from specpair.router.settings import Settings
+
+_log = logging.getLogger("specpair.router")
+
+
+def create_app(settings: Settings, nodes: Sequence[NodeSpec] = ()) -> FastAPI:
+    """The application of a router with these `settings`. `nodes`: those that stand in a list.
+
+    Raises SettingsError for a file of keys that cannot be read.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if (warning := gate.access.warning()) is not None:
+            _log.warning("%s", warning)
+        for spec in nodes:
+            fleet.join(spec)
+        watch.start()
+        waiting = draining if settings.drain else None
+        with stop_signals(asyncio.get_running_loop(), stop, waiting) as received:
+            try:
+                yield
+            finally:
+                received.app_ending = True
+                await watch.stop()
+
+    def stop() -> None:
+        """End the requests under way."""
+        forwarding.stopping = True
+        watch.abort("the router is being stopped")
+
+    gate = Gate.of(settings.api_key, settings.keys_file, settings.insecure, ROUTER, settings.key("keys_file"))
+    fleet = Fleet()
+    watch = Watch(fleet, settings.looking_key, settings.look_every)
+    forwarding = Forwarding(
+        fleet,
+        watch,
+        SessionTable(settings.max_sessions),
+        POLICIES[settings.policy](),
+        None if settings.node_key is None else settings.node_key.get_secret_value(),
+        body_limit=settings.max_body_bytes,
+        body_patience=settings.body_timeout,
+    )
+    draining = Draining(settings.drain, lambda: inf if passing.in_flight else 0.0)
+    passing = Passing(forwarding, draining.changed)
+    endpoints = RouterEndpoints(gate, forwarding, settings.policy, settings.register_key, lambda: draining.begun)
+    metrics = RequestMetrics(lambda: ",".join(fleet.models))
+    metrics.registry.register(NodeCollector(forwarding))
+    state = StateEndpoints(gate, metrics.registry, endpoints.condition, endpoints.health)
+    app = App(operations.TITLE, lifespan, lambda: operations.document(gate.access.keyed))
+    app.state.fleet = fleet
+    operation.add_to(app, operations.NODES, endpoints)
+    operation.add_to(app, operations.STATE, state)
+    failures = Failures("router", form_of)
+    failures.add_to(app)
+    app.add_middleware(HeadRequests)
+    app.add_middleware(TrailingSlash)
+    app.add_middleware(Entrance, gate=gate, passing=passing, failures=failures, health=endpoints.health_reply)
+    origins = Origins(read_origins(settings.cors_origins), settings.key("cors_origins"))
+    hosts = Hosts(read_hosts(settings.allowed_hosts), settings.key("allowed_hosts"))
+    paths = [*operations.SERVICE.paths, *operations.PASSED]
+    app.add_layers(gate, origins, hosts, metrics, paths, settings.access_log)
+    return app

@@ -1,0 +1,146 @@
+"""Looks at each node again and again, and takes out those that have not reported for too long."""
+
+import asyncio
+from contextlib import suppress
+from urllib.parse import quote
+
+from pydantic import ValidationError
+
+from specpair.protocol.errors import SpecPairError, from_body
+from specpair.protocol.service_responses import HealthResponse, ModelInfo
+from specpair.router.nodes.fleet import Fleet
+from specpair.router.nodes.node import Node
+from specpair.router.upstream.connection import Headers, NodeLost
+from specpair.router.upstream.pool import NodeAddress, Pool
+
+_PATIENCE = 5.0  # seconds for a reply to a look
+_LOST_AFTER = 2  # looks in a row that got no reply: then requests that wait for the node are sent to others
+_ACCESS = {"unauthorized": "it does not take the router's key: give its key with --node-key"}
+_NO_ACCESS = "it has no key, and serves its own network only: give it a key, and the router the same with --node-key"
+
+
+class Watch:
+    """Watches the nodes of a fleet, with one task each. Used in the event loop."""
+
+    def __init__(self, fleet: Fleet, key: str | None, every: float) -> None:
+        """`key`: of the nodes; None: they want none.
+        `every`: seconds between two looks.
+        """
+        self._fleet, self._every = fleet, every
+        self._headers: Headers = [] if key is None else [(b"authorization", b"Bearer " + key.encode())]
+        self._watched: dict[Node, tuple[Pool, asyncio.Task[None], asyncio.Event]] = {}
+        self._expiry: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Watch the nodes that are there, and those that join."""
+        self._fleet.on_join, self._fleet.on_leave = self._join, self._leave
+        for node in self._fleet.nodes:
+            self._join(node)
+        self._expiry = asyncio.create_task(self._expire())
+
+    async def stop(self) -> None:
+        """Watch no longer, and break all connections."""
+        tasks = [task for _, task, _ in self._watched.values()] + ([] if self._expiry is None else [self._expiry])
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.abort("the router is being stopped")
+        self._watched.clear()
+
+    def abort(self, why: str) -> None:
+        """Break all connections."""
+        for pool, _, _ in self._watched.values():
+            pool.abort(why)
+
+    def pool(self, node: Node) -> Pool:
+        """The connections to a node that is there."""
+        return self._watched[node][0]
+
+    def failed(self, node: Node, why: str) -> None:
+        """Note that a node has not replied to a request, and look at it now."""
+        node.failed(self._fleet.clock())
+        if node in self._watched:
+            self._watched[node][2].set()
+
+    def look_soon(self, node: Node) -> None:
+        """Look at a node now: a reply of its says that it has changed."""
+        if node in self._watched:
+            self._watched[node][2].set()
+
+    def _join(self, node: Node) -> None:
+        due = asyncio.Event()
+        pool = Pool(NodeAddress(node.name), self._fleet.clock)
+        self._watched[node] = pool, asyncio.create_task(self._watch(node, pool, due)), due
+
+    def _leave(self, node: Node) -> None:
+        """Look at it no longer. Its requests go on."""
+        if node in self._watched:
+            self._watched.pop(node)[1].cancel()
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(self._every)
+            self._fleet.expire()
+
+    async def _watch(self, node: Node, pool: Pool, due: asyncio.Event) -> None:
+        lost = 0
+        while True:
+            due.clear()
+            try:
+                await self._look(node, pool)
+                lost = 0
+            except NodeLost as error:
+                lost += 1
+                self._fleet.away(node, f"nothing answers: {error}")
+                if lost == _LOST_AFTER:
+                    pool.abort("the node does not answer")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._every):
+                    await due.wait()
+
+    async def _look(self, node: Node, pool: Pool) -> None:
+        """Ask a node how it is, and what it serves if that may have changed. Raises NodeLost."""
+        asked = self._fleet.clock()
+        status, content = await self._get(pool, b"/health")
+        took = self._fleet.clock() - asked
+        try:
+            health = HealthResponse.model_validate_json(content)
+        except ValidationError:
+            self._fleet.away(node, f"HTTP {status} at /health without a health that is known: is it a node?", "refused")
+            return
+        if health.access is not None:
+            self._fleet.away(node, _ACCESS.get(health.access, _NO_ACCESS), "refused")
+            return
+        if health.status == "ready":
+            node.links.append(took)
+        known = node.info is not None and node.identity == health.identity
+        info = node.info
+        if health.status == "ready" and health.identity and not known:
+            try:
+                info = await self._model(pool)
+            except SpecPairError as error:
+                self._fleet.away(node, f"/model: {error}", "refused")
+                return
+        self._fleet.found(node, health, info)
+
+    async def _model(self, pool: Pool) -> ModelInfo:
+        """What a verifier serves. Raises SpecPairError, and NodeLost."""
+        status, content = await self._get(pool, b"/model?below=0")
+        if status != 200:
+            raise from_body(status, content)
+        try:
+            return ModelInfo.model_validate_json(content)
+        except ValidationError as error:
+            raise SpecPairError(f"not what a verifier of this version says: {error.errors()[0]['loc']}") from None
+
+    async def _get(self, pool: Pool, target: bytes) -> tuple[int, bytes]:
+        try:
+            async with asyncio.timeout(_PATIENCE), pool.exchange(b"GET", target, self._headers) as (head, connection):
+                return head.status, await connection.read_all()
+        except TimeoutError:
+            raise NodeLost(f"no reply within {_PATIENCE:g} s") from None
+
+
+def model_path(model: str) -> str:
+    """What stands before the paths of requests for a model."""
+    return f"/models/{quote(model, safe='')}"

@@ -1,0 +1,1 @@
+"""Passes requests on to nodes, and their replies back as they come."""

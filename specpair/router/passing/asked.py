@@ -1,0 +1,62 @@
+"""What a request asks for, as far as the choice of a node depends on it: pure."""
+
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import unquote
+
+from pydantic import BaseModel, BeforeValidator, ValidationError
+
+_MODELS = "/models/"  # before the path of a request for one of several models
+_BEGIN = ("/prefill", "/generate")  # of a verifier's paths: these begin a text
+_IN_SESSION = ("/prefill", "/verify", "/generate")  # these may name the session in the body alone
+
+
+class Asked(NamedTuple):
+    """A request."""
+
+    path: str  # without the model, and without a slash at its end
+    model: str | None  # that it names; None: none, so far
+    session: str  # its id; empty: none, so far
+    openai: bool  # whether it is for OpenAI's interface or Anthropic's
+
+    @property
+    def begins(self) -> bool:
+        """Whether it begins a text, and so any node may take it; or repeats or resumes one."""
+        return self.path in _BEGIN or self.openai
+
+    @property
+    def needs_session(self) -> bool:
+        """Whether the body should be looked at for a session."""
+        return not self.session and self.path in _IN_SESSION
+
+
+def asked(path: str, session: str) -> Asked:
+    """What a request asks for by its path and its header X-Session-Id (empty: there is none)."""
+    model = None
+    if path.startswith(_MODELS):
+        name, _, rest = path.removeprefix(_MODELS).partition("/")
+        model, path = unquote(name), f"/{rest}"
+    path = path.rstrip("/")
+    if path.startswith("/sessions/") and not session:
+        session = path.split("/")[2]
+    if path.startswith("/v1/models/"):
+        model = unquote(path.removeprefix("/v1/models/"))
+    return Asked(path, model, session, path.startswith("/v1/"))
+
+
+def _text(given: Any) -> str | None:
+    return given if isinstance(given, str) else None
+
+
+class Looked(BaseModel):
+    """What is read of a body. What it is besides is the node's to judge."""
+
+    model: Annotated[str | None, BeforeValidator(_text)] = None
+    session_id: Annotated[str | None, BeforeValidator(_text)] = None
+
+
+def look(body: bytes) -> Looked:
+    """What a body in JSON says. The parser skips all else, at about a gigabyte a second."""
+    try:
+        return Looked.model_validate_json(body)
+    except ValidationError:  # also what is no JSON: the node says so
+        return Looked()

@@ -1,0 +1,86 @@
+"""The entrance of every request: the router's own endpoints, or a node."""
+
+import asyncio
+from collections.abc import Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from specpair.http_service.keys.gate import Gate
+from specpair.http_service.replies.event_stream import unless_disconnected
+from specpair.http_service.replies.failures import Failures
+from specpair.protocol.errors import ShuttingDown, SpecPairError
+from specpair.router.passing.asked import Asked, asked
+from specpair.router.passing.batch import verify_batch
+from specpair.router.passing.headers import SESSION, value_of
+from specpair.router.passing.joined import JOINED
+from specpair.router.passing.passing import Passing
+from specpair.router.upstream.connection import NodeLost
+
+OWN = frozenset(
+    ("", "/health", "/live", "/ready", "/metrics", "/nodes", "/stats", "/docs", "/docs/", "/openapi.json")
+)  # paths of the router itself; all others are passed on
+
+
+class Entrance:
+    """Middleware: passes requests on, but for those to the router itself, which another application serves."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        gate: Gate,
+        passing: Passing,
+        failures: Failures,
+        health: Callable[[str | None], Response],
+    ) -> None:
+        """`health`: the reply to `/health`, of the nodes of one model or of all."""
+        self._app, self._gate, self._passing = app, gate, passing
+        self._failures, self._health = failures, health
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        what = asked(path, value_of(scope["headers"], SESSION))
+        if (what.path in OWN or path.startswith("/docs/")) and what.model is None:
+            await self._app(scope, receive, send)
+            return
+        begun = False
+
+        async def send_noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            request = Request(scope, receive)
+            self._gate.admit(request)
+            body = await self._passing.forwarding.body_of(request)
+            await unless_disconnected(self._serve(request, send_noted, what, body), receive)
+        except NodeLost:
+            pass  # in the middle of a reply: the server closes the connection, since the reply is not complete
+        except (SpecPairError, asyncio.CancelledError) as raised:
+            if isinstance(raised, asyncio.CancelledError) and not self._passing.forwarding.stopping:
+                raise
+            if not begun:
+                error = raised if isinstance(raised, SpecPairError) else _STOPPING
+                await (await self._failures.failed(Request(scope), error))(scope, receive, send)
+
+    async def _serve(self, request: Request, send: Send, what: Asked, body: bytes) -> None:
+        forwarding, method = self._passing.forwarding, request.method
+        reply: Response
+        if what.path == "/health":
+            reply = self._health(what.model)
+        elif method == "POST" and what.path == "/verify/batch":
+            reply = await verify_batch(forwarding, request, what, body)
+        elif method == "GET" and what.model is None and what.path in JOINED:
+            reply = await JOINED[what.path](forwarding, request)
+        else:
+            await self._passing.serve(request, send, what, body)
+            return
+        await reply(request.scope, request.receive, send)
+
+
+_STOPPING = ShuttingDown("the router is being stopped: ask again when it is back")
