@@ -22,6 +22,9 @@ from specpair.openai_api.responses.fields import TABLE as RESPONSES
 from specpair.options.option import Option, options_of
 from specpair.protocol.errors import RequestError, ServerError
 from specpair.protocol.messages import GenerateRequest
+from specpair.router import operations as router
+from specpair.router import settings as router_settings
+from specpair.router.options import OPTIONS as ROUTER
 from verifier_server import options as verifier
 from verifier_server.api.openapi.document import document
 from verifier_server.api.operations import OPENAI, OPERATIONS
@@ -42,6 +45,8 @@ COMMANDS: tuple[tuple[str, Callable[[], Parser]], ...] = (
     ("verifier models", lambda: models_command.parser("verifier")),
     ("verifier compile", lambda: compile_command.parser({})),
     ("verifier selftest", lambda: selftest_command.parser({})),
+    ("specpair router", router_settings.flags_parser),
+    ("specpair router key", lambda: key_command.parser("specpair router")),
     ("verifier", lambda: flags_parser({})),
 )
 
@@ -59,14 +64,16 @@ def rest() -> str:
         described = whole["paths"][operation.described_path][operation.method.lower()]
         text += ["", f"## {operation.method} {operation.described_path}", "", *_operation(described)]
         text += ["", f"[Errors](#errors): {_codes(operation)}."]
-    text += ["", "## drafter serve", "", *_drafter(), "", "## Errors", "", *_errors(), "", "## Objects"]
-    for name, schema in whole["components"]["schemas"].items():
+    text += ["", "## drafter serve", "", *_drafter(), "", "## specpair router", "", *_router()]
+    text += ["", "## Errors", "", *_errors(), "", "## Objects"]
+    of_router = {name: each for name, each in router.document()["components"]["schemas"].items() if name in _ROUTERS}
+    for name, schema in (whole["components"]["schemas"] | of_router).items():
         text += ["", f"### {name}", "", *_schema(schema)]
     return "\n".join(text) + "\n"
 
 
 def settings() -> str:
-    """Every setting of both ends, as a variable of the environment, as a key of the file, and as a flag."""
+    """Every setting of both ends and of the router: as a variable, as a key of the file, and as a flag."""
     text = [
         "# Settings\n\n"
         "A flag overrides its variable, a variable its key in `specpair.toml`, and a key the default. "
@@ -89,6 +96,12 @@ def settings() -> str:
     for name, option in program_options.OPTIONS.items():
         having = ", ".join(f"`{command}`" for command, flags in commands_of.items() if name in flags)
         text.append(f"{_setting('drafter', name, option)} | {having} |")
+    text += [
+        "\n## router\n\n"
+        "Keys go in the table `[router]`.\n\n"
+        "| key | variable | flag | default | range | meaning |\n|---|---|---|---|---|---|"
+    ]
+    text += [f"{_setting('router', name, option)} |" for name, option in ROUTER.items()]
     return "\n".join(text) + "\n"
 
 
@@ -215,6 +228,21 @@ def _drafter() -> Iterator[str]:
     yield from ("", "| endpoint | errors |", "|---|---|")
     for operation in drafter.SERVICE.operations:
         yield f"| `{operation.method} {operation.described_path}` | {_codes(operation)} |"
+
+
+_ROUTERS = ("Latency", "LeftResponse", "ModelStats", "NodeInfo", "NodeRequest", "NodesResponse", "StatsResponse")
+
+
+def _router() -> Iterator[str]:
+    yield (
+        "`specpair router` passes on the endpoints of [verifiers and drafters](../router.md), and has these beside "
+        "those on its state."
+    )
+    yield from ("", "| endpoint | body | response | errors |", "|---|---|---|---|")
+    for operation in router.NODES:
+        names = [model.__name__ if model else "" for model in (operation.request, operation.response)]
+        body, response = (f"[{name}](#{name.lower()})" if name else "" for name in names)
+        yield f"| `{operation.method} {operation.path}` | {body} | {response} | {_codes(operation)} |"
 
 
 def _codes(operation: Operation) -> str:

@@ -13,6 +13,7 @@ from drafter_client.cli.commands import drafter_options
 from drafter_client.cli.settings import NAMES
 from drafter_client.display.panel_rows import exactness
 from scripts.reference_pages import COMMANDS, PAGES
+from specpair.router.options import OPTIONS as ROUTER
 from specpair.speculation.acceptance.strategies import Strategy
 from tests.paths import ROOT
 from verifier_server.api.operations import OPERATIONS
@@ -39,6 +40,7 @@ def test_pages_made_from_the_code_have_every_flag_setting_and_endpoint() -> None
     assert [each for each in flags - {"-h", "--version"} if f"| `{each}" not in command_line] == []
     variables = [f"VERIFIER_{name.upper()}" for name in Settings.model_fields]
     variables += [f"DRAFTER_{name.upper()}" for name in NAMES.settings]
+    variables += [f"ROUTER_{name.upper()}" for name in ROUTER]
     assert [each for each in variables if f"| `{each}` |" not in settings] == []
     assert [each for each in OPERATIONS if f"## {each.method} {each.described_path}\n" not in rest] == []
 

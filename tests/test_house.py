@@ -31,7 +31,7 @@ SHARED = {
     "model_commands": {"hub", "command_line", "engines", "openai_api", "protocol"},
     "hub": set(),
     "balancing": set(),
-    "router": {"balancing", "http_service", "protocol", "command_line"},
+    "router": {"balancing", "anthropic_api", "http_service", "protocol", "command_line"},
     "protocol": {"speculation"},
     "speculation": set(),
     "command_line": set(),
@@ -41,6 +41,7 @@ SHARED = {
 # The rooms of a package from the top floor to the ground; "" is the package's own level.
 FLOORS = {
     "specpair/speculation": [["policy"], ["drafts"], ["acceptance"], ["sampling"]],
+    "specpair/router": [["passing"], ["nodes"], ["upstream"]],
     "verifier_server": [
         ["commands"],
         ["selftest"],

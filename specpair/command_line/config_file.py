@@ -16,7 +16,8 @@ from specpair.command_line.suggestion import nearest
 
 FILE = "specpair.toml"
 VARIABLE = "SPECPAIR_CONFIG"
-TABLES = ("verifier", "drafter", "router")
+PROGRAMS = {"verifier": "verifier", "drafter": "drafter", "router": "specpair router"}  # by their table
+TABLES = tuple(PROGRAMS)
 
 
 class ConfigFile(NamedTuple):
@@ -67,7 +68,8 @@ def read(
 def _check_table(path: Path, name: str, value: Any) -> None:
     if name in TABLES and isinstance(value, dict):
         return
-    tables = " or ".join(f"[{table}]" for table in TABLES)
+    *others, last = (f"[{table}]" for table in TABLES)
+    tables = f"{', '.join(others)} or {last}"
     if name in TABLES or not isinstance(value, dict):
         raise SettingsError(f"{path}: {name}: a setting belongs in a table, {tables}")
     meant = nearest(name, TABLES)
@@ -80,7 +82,7 @@ def _text(path: Path, table: str, key: str, value: Any, keys: Collection[str]) -
     where = f"{path} [{table}] {key}"
     if key not in keys:
         meant = nearest(key, keys)
-        hint = f"'{table} --help' lists them" if meant is None else f"did you mean {meant}?"
+        hint = f"'{PROGRAMS[table]} --help' lists them" if meant is None else f"did you mean {meant}?"
         raise SettingsError(f"{where}: no such setting; {hint}")
     if isinstance(value, bool):
         return str(value).lower()

@@ -49,7 +49,7 @@ def create_app(settings: Settings, nodes: Sequence[NodeSpec] = ()) -> FastAPI:
             _log.warning("%s", warning)
         for spec in nodes:
             fleet.join(spec)
-        watch.start()
+        await watch.start()
         waiting = draining if settings.drain else None
         with stop_signals(asyncio.get_running_loop(), stop, waiting) as received:
             try:

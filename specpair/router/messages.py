@@ -80,7 +80,7 @@ class NodesResponse(Response):
 class ModelStats(Response):
     """The nodes of one model together."""
 
-    model: Name
+    model: Annotated[Name, Field(description="Its name.")]
     nodes: Annotated[Count, Field(description="Those that serve it, or did.")]
     ready: Annotated[Count, Field(description="Those that take new texts.")]
     texts: Annotated[Count, Field(description="Texts under way.")]
@@ -104,5 +104,5 @@ class StatsResponse(Response):
 class LeftResponse(Response):
     """A node has left."""
 
-    url: Name
+    url: Annotated[Name, Field(description="Where it was.")]
     left: Annotated[Literal[True], Field(description="A node that is not known is an error instead.")]

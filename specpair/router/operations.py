@@ -76,7 +76,7 @@ SERVICE = built.Service(
     examples=Examples(
         {"NodeRequest": {"a node reports": {"url": "http://10.0.0.1:8000", "hourly_price": 1.5, "ttl": 15.0}}},
         {
-            **state.RESPONSES,
+            **{name: each for name, each in state.RESPONSES.items() if name != "UsageResponse"},
             "NodeInfo": _NODE,
             "NodesResponse": {"nodes": [_NODE]},
             "LeftResponse": {"url": "http://10.0.0.1:8000", "left": True},

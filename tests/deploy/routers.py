@@ -1,4 +1,4 @@
-"""The real nginx and Envoy as processes, with the files in deploy/, in front of verifiers on this machine."""
+"""Routers as processes in front of verifiers on this machine: nginx and Envoy with the files in deploy/, and ours."""
 
 import os
 import re
@@ -35,9 +35,14 @@ _INSTALLED_BY = {"nginx": "apt-get install nginx-light", "envoy": "pip install e
 _GIVEN = [f"10.0.0.{number}" for number in (1, 2, 3)]  # the verifiers in the files of deploy/
 
 
+OURS = "specpair"
+
+
 def program(name: str) -> str | None:
     """Where a router is: on the path, where Debian puts nginx, or beside this Python, where pip puts Envoy. None: it is
-    not installed."""
+    not installed. Ours is a module of this Python."""
+    if name == OURS:
+        return sys.executable
     return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", sys.prefix + "/bin")))
 
 
@@ -86,14 +91,20 @@ def _placed(text: str, ports: Sequence[int], given: str, placed: str) -> str:
     return text
 
 
-FILES = {"nginx": nginx_files, "envoy": envoy_files}
+def our_command(folder: Path, port: int, verifiers: Sequence[int]) -> list[str]:
+    """As `nginx_files`, for the command `specpair router`."""
+    nodes = [argument for each in verifiers for argument in ("--node", f"http://127.0.0.1:{each}")]
+    return [sys.executable, "-m", "specpair", "router", "--port", str(port), *nodes]
+
+
+FILES = {"nginx": nginx_files, "envoy": envoy_files, OURS: our_command}
 
 
 @contextmanager
 def routing(command: list[str], port: int) -> Iterator[str]:
     """Run a router. Yields its URL once it passes requests on."""
     url = f"http://127.0.0.1:{port}"
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         pause = threading.Event()
         with httpx.Client(timeout=5, trust_env=False) as http:

@@ -4,7 +4,7 @@ import json
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
@@ -30,6 +30,7 @@ from tests.drafter_client.support import Verifier, forget_all, plain, read, serv
 from tests.specpair.openai_api.conftest import served
 from tests.verifier_server.processes import MODULE, ready
 from tests.verifier_server.processes import serving as serving_process
+from tests.waiting import until
 
 PROMPT = "def f(x):"
 TOY = DraftModel(Path("1"), "scripted")
@@ -109,16 +110,6 @@ def urls(verifiers: list[Verifier]) -> str:
 
 def expected(options: Options = WARM) -> list[int]:
     return plain(TARGET, TARGET.vocabulary.encode(PROMPT), options.max_tokens, options.sampling)
-
-
-def until(condition: Callable[[], bool], why: str) -> None:
-    """Wait for what the threads of a pair find out."""
-    over = threading.Event()
-    for _ in range(1000):
-        if condition():
-            return
-        over.wait(0.01)
-    raise AssertionError(why)
 
 
 def test_a_text_goes_to_the_verifier_with_the_shortest_round_trip(verifiers: list[Verifier], links: Links) -> None:

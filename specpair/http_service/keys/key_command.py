@@ -25,9 +25,10 @@ ACTIONS = ("new", "list", "revoke")
 
 def parser(program: str) -> Parser:
     """The parser of `PROGRAM key`."""
+    key = " ".join([*program.split()[1:], "key"])
     made = Parser(
         f"{program} key",
-        usage="new NAME [FLAGS]\nkey list [FLAGS]\nkey revoke NAME [FLAGS]",
+        usage=f"new NAME [FLAGS]\n{key} list [FLAGS]\n{key} revoke NAME [FLAGS]",
         description="Make an API key, list the keys, or revoke one. A new key is printed once, and the file holds its "
         "hash. A running service reads the file again when it has changed.",
         examples=(

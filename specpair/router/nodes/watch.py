@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from typing import NamedTuple
 from urllib.parse import quote
 
 from pydantic import ValidationError
@@ -14,9 +15,18 @@ from specpair.router.upstream.connection import Headers, NodeLost
 from specpair.router.upstream.pool import NodeAddress, Pool
 
 _PATIENCE = 5.0  # seconds for a reply to a look
+_FIRST_LOOKS = 1.0  # seconds for which the start waits for the looks at the nodes of the list
 _LOST_AFTER = 2  # looks in a row that got no reply: then requests that wait for the node are sent to others
 _ACCESS = {"unauthorized": "it does not take the router's key: give its key with --node-key"}
 _NO_ACCESS = "it has no key, and serves its own network only: give it a key, and the router the same with --node-key"
+
+
+class Look(NamedTuple):
+    """What a look at a node has found: its health and what it serves, or why it is refused."""
+
+    health: HealthResponse | None = None
+    info: ModelInfo | None = None
+    refusal: str = ""
 
 
 class Watch:
@@ -31,8 +41,16 @@ class Watch:
         self._watched: dict[Node, tuple[Pool, asyncio.Task[None], asyncio.Event]] = {}
         self._expiry: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Watch the nodes that are there, and those that join."""
+    async def start(self) -> None:
+        """Watch the nodes that are there, and those that join.
+
+        The first looks at those that are there are noted in their order: of several that serve different models under
+        one name, the first says which one is meant.
+        """
+        nodes = self._fleet.nodes
+        for node, look in zip(nodes, await asyncio.gather(*map(self._first_look, nodes)), strict=True):
+            if look is not None:
+                self._note(node, look)
         self._fleet.on_join, self._fleet.on_leave = self._join, self._leave
         for node in self._fleet.nodes:
             self._join(node)
@@ -87,7 +105,7 @@ class Watch:
         while True:
             due.clear()
             try:
-                await self._look(node, pool)
+                self._note(node, await self._look(node, pool))
                 lost = 0
             except NodeLost as error:
                 lost += 1
@@ -98,7 +116,18 @@ class Watch:
                 async with asyncio.timeout(self._every):
                     await due.wait()
 
-    async def _look(self, node: Node, pool: Pool) -> None:
+    async def _first_look(self, node: Node) -> Look | None:
+        """A look at a node before it is watched; None: it takes too long, or nothing answers."""
+        pool = Pool(NodeAddress(node.name), self._fleet.clock)
+        try:
+            async with asyncio.timeout(_FIRST_LOOKS):
+                return await self._look(node, pool)
+        except (NodeLost, TimeoutError):
+            return None
+        finally:
+            pool.abort("the look is over")
+
+    async def _look(self, node: Node, pool: Pool) -> Look:
         """Ask a node how it is, and what it serves if that may have changed. Raises NodeLost."""
         asked = self._fleet.clock()
         status, content = await self._get(pool, b"/health")
@@ -106,26 +135,28 @@ class Watch:
         try:
             health = HealthResponse.model_validate_json(content)
         except ValidationError:
-            self._fleet.away(node, f"HTTP {status} at /health without a health that is known: is it a node?", "refused")
-            return
+            return Look(refusal=f"HTTP {status} at /health without a health that is known: is it a node?")
         if health.access is not None:
-            self._fleet.away(node, _ACCESS.get(health.access, _NO_ACCESS), "refused")
-            return
-        if health.status == "ready":
-            node.links.append(took)
-        known = node.info is not None and node.identity == health.identity
-        info = node.info
-        if health.status == "ready" and health.identity and not known:
-            try:
-                info = await self._model(pool)
-            except SpecPairError as error:
-                self._fleet.away(node, f"/model: {error}", "refused")
-                return
-        self._fleet.found(node, health, info)
+            return Look(refusal=_ACCESS.get(health.access, _NO_ACCESS))
+        if health.status != "ready":
+            return Look(health)
+        node.links.append(took)
+        if health.identity is None or (node.info is not None and node.identity == health.identity):
+            return Look(health, node.info)
+        try:
+            return Look(health, await self._model(pool))
+        except SpecPairError as error:
+            return Look(refusal=f"/model: {error}")
+
+    def _note(self, node: Node, look: Look) -> None:
+        if look.health is None:
+            self._fleet.away(node, look.refusal, "refused")
+        else:
+            self._fleet.found(node, look.health, look.info)
 
     async def _model(self, pool: Pool) -> ModelInfo:
         """What a verifier serves. Raises SpecPairError, and NodeLost."""
-        status, content = await self._get(pool, b"/model?below=0")
+        status, content = await self._get(pool, b"/model")
         if status != 200:
             raise from_body(status, content)
         try:

@@ -104,7 +104,7 @@ class Forwarding:
         first = home if home in having else None
         if what.begins:
             first = first or (self._policy.choose(taking) if taking else None)
-            order = taking or order
+            order = [*taking, *(each for each in order if each not in taking)]
         return iter(order if first is None else [first, *(each for each in order if each is not first)])
 
     @asynccontextmanager

@@ -87,11 +87,11 @@ def test_relative_path_is_relative_to_the_file(write: Write, tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("rows = 3", ": rows: a setting belongs in a table, [verifier] or [drafter]"),
-        ("verifier = 3", ": verifier: a setting belongs in a table, [verifier] or [drafter]"),
-        ("[[verifier]]\nrows = 3", ": verifier: a setting belongs in a table, [verifier] or [drafter]"),
+        ("rows = 3", ": rows: a setting belongs in a table, [verifier], [drafter] or [router]"),
+        ("verifier = 3", ": verifier: a setting belongs in a table, [verifier], [drafter] or [router]"),
+        ("[[verifier]]\nrows = 3", ": verifier: a setting belongs in a table, [verifier], [drafter] or [router]"),
         ("[verifer]\nrows = 3", " [verifer]: no such table; did you mean [verifier]?"),
-        ("[server]\nrows = 3", " [server]: no such table; the tables are [verifier] or [drafter]"),
+        ("[server]\nrows = 3", " [server]: no such table; the tables are [verifier], [drafter] or [router]"),
         ("[verifier]\nrowz = 3", " [verifier] rowz: no such setting; did you mean rows?"),
         ("[verifier]\nkey = 3", " [verifier] key: no such setting; did you mean api_key?"),
         ("[verifier]\nzebra = 3", " [verifier] zebra: no such setting; 'verifier --help' lists them"),

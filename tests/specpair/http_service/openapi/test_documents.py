@@ -18,10 +18,11 @@ from specpair.openai_api.messages.requests import ChatRequest, CompletionRequest
 from specpair.openai_api.responses.requests import ResponseRequest
 from specpair.openai_api.tokens.messages import read_tokenize
 from specpair.protocol import errors, messages, service_responses
+from specpair.router import operations as router
 from verifier_server.api.openapi import document as verifier
 
 Json = dict[str, Any]
-SERVICES = {"verifier": verifier.SERVICE, "drafter": drafter.SERVICE}
+SERVICES = {"verifier": verifier.SERVICE, "drafter": drafter.SERVICE, "router": router.SERVICE}
 OPERATIONS = [each for service in SERVICES.values() for each in service.operations]
 
 
@@ -41,7 +42,7 @@ def test_every_reference_resolves(service: Service) -> None:
     whole = document(service)
     text = json.dumps(whole)
     references = set(re.findall(r'"\$ref": "([^"]*)"', text))
-    assert len(references) > 15
+    assert len(references) > 10
     for reference in references:
         found: Any = whole
         for step in reference.removeprefix("#/").split("/"):
@@ -81,7 +82,7 @@ def test_every_field_is_described(service: Service) -> None:
         for name, schema in document(service)["components"]["schemas"].items()
         for field, described in schema.get("properties", {}).items()
     }
-    assert len(fields) > 100
+    assert len(fields) > 50
     assert [field for field, description in fields.items() if not description] == []
 
 
@@ -96,7 +97,7 @@ def test_every_error_occurs_in_an_operation() -> None:
     described = {error for operation in OPERATIONS for error in operation.errors}
     raised = {cls for base in (errors.RequestError, errors.ServerError) for cls in base.__subclasses__()}
     # The last one is a proxy's.
-    assert raised - described == {errors.NotFound, errors.MethodNotAllowed, errors.BadGateway}
+    assert raised - described == {errors.MethodNotAllowed, errors.BadGateway}
 
 
 def test_openai_errors_have_their_status_and_always_a_param(service: Service) -> None:

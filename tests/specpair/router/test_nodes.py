@@ -1,0 +1,284 @@
+"""Which nodes are taken, and for which model; who registers, and who leaves."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from specpair.protocol.errors import BadGateway, ModelLoading, SpecPairError
+from specpair.protocol.service_responses import HealthResponse
+from specpair.router.nodes.fleet import Fleet
+from specpair.router.nodes.node import NodeSpec
+from specpair.router.nodes.pace import Pace
+from specpair.router.nodes.sessions import SessionTable
+from specpair.router.passing.asked import asked, look
+from specpair.router.passing.headers import to_node
+from tests.drafter_client.http.bodies import model_info
+from tests.specpair.router.stub_nodes import Router, StubNode, fleet, routing
+
+
+@pytest.fixture
+def nodes() -> Iterator[list[StubNode]]:
+    """Two of one model, one of another."""
+    made = [StubNode(), StubNode(), StubNode("other", "b-1")]
+    yield made
+    for each in made:
+        each.close()
+
+
+def error(reply: Any) -> tuple[int, str]:
+    return reply.status_code, reply.json()["error"]["code"]
+
+
+def test_requests_go_by_model_name(nodes: list[StubNode]) -> None:
+    with routing(*nodes) as router:
+        http = router.http
+        for model, urls in (("toy", {nodes[0].url, nodes[1].url}), ("other", {nodes[2].url})):
+            for number in range(8):
+                body: dict[str, Any] = {"prompt": "x", "n": [{"model": "decoy"}], "model": model}
+                assert http.post("/v1/completions", json=body).json()["node"] in urls
+                named = http.post(f"/models/{model}/prefill", json={}, headers={"X-Session-Id": f"{model}-{number}"})
+                assert named.json() == {"node": named.json()["node"], "path": "/prefill"}
+                assert named.json()["node"] in urls
+            assert http.get(f"/v1/models/{model}").json()["node"] in urls
+            assert http.get(f"/models/{model}/health").json()["model"] == model
+        assert http.get("/v1/models").json()["data"] == [{"id": "toy"}, {"id": "other"}]
+        for path, body in (("/v1/completions", {"model": "toyy"}), ("/v1/completions", {}), ("/prefill", {})):
+            refusal = http.post(path, json=body)
+            assert error(refusal) == (404, "model_not_found")
+            assert "toy, other" in refusal.json()["error"]["message"]
+        assert error(http.get("/models/none/model")) == (404, "model_not_found")
+        assert "model" not in http.get("/health").json()
+
+
+def test_with_one_model_any_name_is_passed_on() -> None:
+    with fleet(1) as router:
+        assert router.http.post("/v1/completions", json={"model": "gpt"}).status_code == 200
+        assert json.loads(router.nodes[0].got[0].body) == {"model": "gpt"}
+        assert router.http.get("/health").json()["identity"] == "a-1"
+
+
+def test_a_node_with_another_vocabulary_or_model_is_not_taken(nodes: list[StubNode]) -> None:
+    first, second, _ = nodes
+    second.identity = "b-1"
+    with routing(first, second, specs=[NodeSpec(first.url), NodeSpec(second.url, model="toy")]) as router:
+        router.until_seen("ready", "refused")
+        why = router.http.get("/nodes").json()["nodes"][1]["why"]
+        assert "another vocabulary" in why and first.url in why
+        second.identity = "a-2"  # only what else it serves differs
+        router.until_seen("ready", "ready")
+        second.model = "other"
+        router.until_seen("ready", "refused")
+        assert "was given for toy" in router.http.get("/nodes").json()["nodes"][1]["why"]
+        second.model, second.identity = "toy", "b-1"
+        first.close()
+        router.until_seen("away", "ready")  # an upgrade of all
+
+
+REGISTER: dict[str, Any] = {"register_key": SecretStr("join"), "api_key": SecretStr("ours")}
+JOIN = {"Authorization": "Bearer join"}
+
+
+def test_nodes_register_report_and_leave(nodes: list[StubNode]) -> None:
+    with routing(**REGISTER) as router:
+        http = router.http
+        assert error(http.get("/model")) == (502, "bad_gateway")
+        for headers in ({}, {"Authorization": "Bearer ours"}, {"Authorization": "join"}):
+            assert error(http.post("/nodes", json={"url": nodes[0].url}, headers=headers)) == (401, "unauthorized")
+        for body in ({}, {"url": "ftp://x"}, {"url": "http://u:p@x"}, {"url": "http://x", "weight": 0}, {"uri": "x"}):
+            assert error(http.post("/nodes", json=body, headers=JOIN)) == (422, "invalid_request")
+        joined = http.post("/nodes", json={"url": f"{nodes[0].url}/", "hourly_price": 2.5, "ttl": 60}, headers=JOIN)
+        assert joined.json()["url"] == nodes[0].url and joined.json()["status"] == "unknown"
+        router.until_seen("ready")
+        http.post("/nodes", json={"url": nodes[0].url, "weight": 3.0, "ttl": 60}, headers=JOIN)
+        (listed,) = http.get("/nodes").json()["nodes"]
+        assert listed["weight"] == 3.0 and 50 < listed["leaves_in"] <= 60
+        assert http.post("/nodes", json={"url": nodes[1].url, "ttl": 0.05}, headers=JOIN).status_code == 200
+        router.until_seen("ready")  # it has not reported again
+        gone = http.request("DELETE", "/nodes", params={"url": nodes[0].url}, headers=JOIN)
+        assert gone.json() == {"url": nodes[0].url, "left": True}
+        assert error(http.request("DELETE", "/nodes", params={"url": "http://x"}, headers=JOIN)) == (404, "not_found")
+        assert http.get("/ready", headers={"Authorization": ""}).status_code == 503
+
+
+def test_nobody_registers_without_a_key_for_it() -> None:
+    with fleet(1) as router:
+        refusal = router.http.post("/nodes", json={"url": "http://x"})
+        assert error(refusal) == (403, "forbidden") and "--register-key" in refusal.json()["error"]["message"]
+
+
+def test_a_node_that_is_killed_and_comes_back() -> None:
+    with fleet(2) as router:
+        lost = router.nodes[0]
+        port = int(lost.url.rpartition(":")[2])
+        lost.close()
+        router.until_seen("away", "ready")
+        assert {router.http.get("/model").status_code for _ in range(4)} == {200}
+        back = StubNode(port=port)
+        router.until_seen("ready", "ready")
+        back.status, back.health = "failed", {"reason": "the engine has failed"}
+        router.until_seen("failed", "ready")
+        assert router.http.get("/nodes").json()["nodes"][0]["why"] == "the engine has failed"
+        back.close()
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [({"access": "unauthorized"}, "--node-key"), ({"status": 5}, "is it a node?"), ({"model": None}, "--node-key")],
+)
+def test_a_node_that_tells_too_little_is_refused(told: dict[str, Any], why: str) -> None:
+    with fleet(1) as router:
+        router.nodes[0].health = told
+        router.until_seen("refused")
+        assert why in router.http.get("/nodes").json()["nodes"][0]["why"]
+        assert error(router.http.get("/model")) == (502, "bad_gateway")
+
+
+def known(**states: HealthResponse | None) -> Fleet:
+    """A fleet of nodes that have told this; None: nothing answers."""
+    found = Fleet(lambda: 0.0)
+    for name, health in states.items():
+        node = found.join(NodeSpec(f"http://{name}"))
+        if health is None:
+            found.away(node, "nothing answers")
+        else:
+            found.found(node, health, model_info(name="toy") if health.identity else None)
+    return found
+
+
+def ready(**told: Any) -> HealthResponse:
+    return HealthResponse(status="ready", model="toy", **{"identity": "a-1", **told})
+
+
+LOADING, DRAINING = HealthResponse(status="loading", progress=0.5), HealthResponse(status="draining")
+
+
+@pytest.mark.parametrize(
+    ("states", "kind"),
+    [
+        ({}, BadGateway),
+        ({"one": None}, BadGateway),
+        ({"one": None, "two": LOADING}, ModelLoading),
+        ({"one": ready(identity=None)}, BadGateway),
+    ],
+)
+def test_the_error_says_why_there_is_no_node(
+    states: dict[str, HealthResponse | None], kind: type[SpecPairError]
+) -> None:
+    with pytest.raises(kind) as raised:
+        known(**states).having(None, openai=False)
+    for name in states:
+        assert f"http://{name}" in str(raised.value)
+    if kind is ModelLoading:
+        assert raised.value.details == {"progress": 0.5}
+
+
+def test_drafters_get_openais_requests_and_no_others() -> None:
+    both = known(drafter=ready(identity=None), verifier=ready())
+    assert [each.name for each in both.having("toy", openai=True)] == ["http://drafter"]
+    assert [each.name for each in both.having("toy", openai=False)] == ["http://verifier"]
+    both.away(both.nodes[0], "nothing answers")
+    assert [each.name for each in both.having("toy", openai=True)] == ["http://verifier"]
+
+
+def test_who_takes_new_texts() -> None:
+    now = 0.0
+    found = known(one=ready(), two=ready(overloaded=True), three=DRAINING)
+    found.clock = lambda: now
+    one, two, _ = found.nodes
+    assert found.taking(found.nodes) == [one]
+    one.failed(now)
+    assert found.taking(found.nodes) == [two], "rather an overloaded one than one that has just failed"
+    now = 1.0
+    assert found.taking(found.nodes) == [one]
+    for _ in range(20):
+        one.failed(now)
+    now += 10.0
+    assert found.taking(found.nodes) == [one], "the pause does not grow for ever"
+
+
+def test_a_listed_node_stays_though_it_registers() -> None:
+    now = 0.0
+    found = Fleet(lambda: now)
+    found.join(NodeSpec("http://listed"))
+    found.join(NodeSpec("http://listed", weight=2.0), ttl=1.0)
+    found.join(NodeSpec("http://registered"), ttl=1.0)
+    now = 2.0
+    found.expire()
+    assert [(each.name, each.weight) for each in found.nodes] == [("http://listed", 2.0)]
+
+
+def test_the_load_of_a_node() -> None:
+    (node,) = known(one=ready(texts=3, waiting=2)).nodes
+    node.begun = 2
+    assert (node.texts, node.queue) == (5, 7)
+    (drafter,) = known(one=ready(identity=None)).nodes
+    drafter.beginning = 4
+    assert drafter.texts == 4 and drafter.queue_time == 0.0
+    drafter.answered(0.5)
+    assert drafter.queue_time == pytest.approx(0.5 * 5)
+
+
+def test_price_per_token() -> None:
+    pace = Pace()
+    assert pace.price(3.6) is None and pace.tokens_per_second is None
+    pace.note(0.0, 1000)
+    pace.note(10.0, 1500)
+    pace.note(11.0, None)  # away: that is not paid, as nothing was there
+    pace.note(20.0, 40)  # started again
+    pace.note(30.0, 540)
+    assert (pace.tokens, pace.seconds) == (1000, 20.0)
+    assert pace.tokens_per_second == 50.0
+    assert pace.price(3.6) == pytest.approx(20.0), "0.001 a second, 50 tokens a second"
+
+
+def test_the_table_forgets_the_oldest_session() -> None:
+    found = known(one=ready())
+    table = SessionTable(2)
+    for session in ("a", "b"):
+        table.note(session, found.nodes[0])
+    assert table.node("a") is found.nodes[0]
+    table.note("c", found.nodes[0])
+    assert table.node("b") is None and table.node("a") is not None and len(table) == 2
+    table.forget("a")
+    table.forget("a")
+    assert len(table) == 1
+
+
+def test_what_a_request_asks_for() -> None:
+    assert asked("/verify/", "s") == ("/verify", None, "s", False)
+    assert asked("/sessions/abc/stream", "").session == "abc"
+    assert asked("/models/a%2Fb/v1/completions", "")[:2] == ("/v1/completions", "a/b")
+    assert asked("/v1/models/toy", "").model == "toy"
+    assert asked("/v1/completions", "").begins and asked("/prefill", "").begins and not asked("/verify", "s").begins
+    assert look(b'{"model": 5, "session_id": "x"}').session_id == "x"
+    assert look(b"no json").model is None and look(b"[]").model is None
+
+
+def test_headers_of_a_request() -> None:
+    sent = [(b"host", b"router"), (b"x-forwarded-for", b"10.0.0.9"), (b"connection", b"close, x-hop"), (b"x-hop", b"1")]
+    assert to_node([*sent, (b"x-api-key", b"k")], "10.0.0.1", None) == [
+        (b"x-api-key", b"k"),
+        (b"x-forwarded-for", b"10.0.0.9, 10.0.0.1"),
+    ]
+    assert to_node([(b"authorization", b"Bearer a"), (b"x-api-key", b"k")], None, "theirs") == [
+        (b"authorization", b"Bearer theirs")
+    ]
+
+
+def test_metrics_of_the_nodes(router: Router) -> None:
+    router.http.post("/prefill", json={}, headers={"X-Session-Id": "s"})
+    shown = router.http.get("/metrics").text
+    url = router.nodes[0].url
+    assert f'specpair_router_node_requests_total{{model_name="toy",node="{url}"}} 1.0' in shown
+    assert f'specpair_router_node_ready{{model_name="toy",node="{url}"}} 1.0' in shown
+    assert "specpair_router_sessions 1.0" in shown and 'quantile="0.95"' in shown
+    assert 'specpair_http_requests_total{model_name="toy",route="/prefill",status="200"} 1.0' in shown
+
+
+@pytest.fixture
+def router() -> Iterator[Router]:
+    with fleet(1) as made:
+        yield made
