@@ -51,6 +51,8 @@ def ids_told(count: int | None) -> str:
 
 def _pairs(cached: Cached, model: Described, served: Running) -> bool:
     """Whether a model drafts for what a verifier serves: of a folder, by its tokens alone. Raises BadHead."""
+    if cached.path.stem == served.name:  # a target does not draft for itself
+        return False
     if cached.is_folder:
         return model.vocabulary is not None and model.vocabulary.ordinary == served.vocabulary
     return served.differs(cached.path) is None
@@ -61,9 +63,7 @@ def known_of(cached: Cached, target: Described | None, served: Running | None) -
     try:
         model = cached.described()
         if target is None:
-            if served is None or cached.path.stem == served.name:  # a target does not draft for itself
-                return None
-            return "the same vocabulary" if _pairs(cached, model, served) else None
+            return "the same vocabulary" if served and _pairs(cached, model, served) else None
         verdict = judge(model, target)
     except BadHead:
         return None

@@ -70,6 +70,8 @@ def test_a_model_is_pulled_listed_and_removed(run: Run, files: dict[str, Path]) 
         ("u/large:Q8_0", "no"),
         ("u/small:Q8_0", "yes"),
     ]
+    itself = command.Running("small-Q8_0", "hash", lambda _path: None)
+    assert [line.split()[-1] for line in run("list", serves=itself)[1].splitlines()[1:]] == ["yes", "no"]
     assert "llama, dense" in lines[1] and " 264 " in lines[1]
     assert run("remove", "u/small:Q8_0")[0] == 0 and run("remove", "u/large")[0] == 0
     assert run("list")[1] == ""
