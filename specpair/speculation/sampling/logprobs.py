@@ -15,7 +15,7 @@ from specpair.speculation.sampling.sampling import Row
 from specpair.speculation.sampling.top_logits import TopLogits
 
 MOST_LOGPROBS = 20  # likeliest tokens that a request may ask for
-_DIGITS = 6  # decimals; a float32 row knows no more
+DIGITS = 6  # decimals; a float32 row knows no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def token_logprobs(row: Row, token: int, top: int) -> TokenLogprobs:
     log_sum = best + log(float(np.exp(logits - np.float32(best)).sum(dtype=np.float64)))
 
     def logprob(of: int) -> float:
-        return min(0.0, round(float(logits[of]) - log_sum, _DIGITS))
+        return min(0.0, round(float(logits[of]) - log_sum, DIGITS))
 
     ids = full_logits.top_ids(logits, min(top, len(logits))).tolist() if top else []
     return TokenLogprobs(token, logprob(token), [(each, logprob(each)) for each in ids if isfinite(logits[each])])

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from specpair.protocol.errors import SpecPairError
+from specpair.speculation.sampling.logprobs import TokenLogprobs
 from verifier_server.engine.cores.wish import Step, Wish
 from verifier_server.sessions import Session
 
@@ -16,6 +17,7 @@ class Output(NamedTuple):
     step: Step
     cached: int | None  # with the first tokens: how many tokens before them were not read, as the cache held them
     ended: bool  # whether the core has forgotten the text
+    logprobs: list[TokenLogprobs | None] | None = None  # of each token, where the text asks for them
     error: SpecPairError | None = (
         None  # why a text that has ended without its last token cannot go on, if that is known
     )

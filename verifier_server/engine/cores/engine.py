@@ -71,6 +71,7 @@ class CoreEngine:
         self._numbers = count(1)
         self._outgoing: asyncio.Queue[Callable[[], Coroutine[Any, Any, None]]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
+        self._evictions = 0
         self._stopping = False
 
     def start(self) -> None:
@@ -102,7 +103,7 @@ class CoreEngine:
             cached_tokens=sum(len(session.tokens) for session in list(self._texts)),
             kept_tokens=0,
             context_length=self.info.context_length,
-            evictions=0,
+            evictions=self._evictions,
         )
 
     def submit(self, *requests: Request) -> None:
@@ -322,12 +323,13 @@ class CoreEngine:
         alone = run is None and not step.draft
         marks = [SELF_CONTINUED] * len(tokens) if alone else marks_of(accepted, len(step.draft))
         before = len(session.tokens)
-        session.commit(list(tokens), TokenDetails(marks), forward=step.seconds)
+        session.commit(list(tokens), TokenDetails(marks, None, output.logprobs), forward=step.seconds)
         sequence.tell(self._observer, len(session.tokens) - before, len(step.draft), sum(accepted), alone, now)
         self._queue.settle(sequence, now, run, len(step.draft))
 
     def _count(self, outputs: Sequence[Output]) -> None:
         """Tell the observer of the step that gave these outputs."""
+        self._evictions += sum(output.step.preempted for output in outputs)
         steps = [output.step for output in outputs if output.step.fed]
         if steps:
             fed = sum(step.fed for step in steps)

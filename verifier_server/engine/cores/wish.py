@@ -35,3 +35,4 @@ class Step(NamedTuple):
     fed: int  # tokens that it read
     seconds: float
     texts: int  # how many texts shared it
+    preempted: int = 0  # texts under way that lost their KV cache to others since a step last told of them

@@ -134,7 +134,7 @@ class SglangCore:
                 await self._step(text)
         except (BadReply, SpecPairError) as error:
             self._texts.pop(text.name, None)
-            self._outputs.put_nowait(Output(text.name, [], Step([], 0, 0.0, 0), None, True, as_error(error)))
+            self._outputs.put_nowait(Output(text.name, [], Step([], 0, 0.0, 0), None, True, error=as_error(error)))
         except Unreachable as error:
             self._leave(str(error))
         else:

@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from specpair.options.option import options_of
+from specpair.speculation.sampling.logprobs import DIGITS, TokenLogprobs
 from specpair.speculation.sampling.sampling import Sampling
 from verifier_server.engine.cores.core import CoreLost, Output
 from verifier_server.engine.cores.wish import Step, Wish
-from verifier_server.engine.vllm.plugins import KEY
+from verifier_server.engine.vllm.plugins import KEY, NO_TOKEN
 from verifier_server.sessions import Session
+
+NO_STEP = Step([], 0, 0.0, 0)
 
 
 class VllmCore:
@@ -31,7 +34,8 @@ class VllmCore:
             "wish": list(wish),
             "rule": [str(rule.strategy), _told(rule.sampling), rule.threshold, session.prompt_len],
         }
-        await self._send(name, list(session.tokens), salt, extra, session.limit - len(session.tokens), session.ends)
+        most = session.limit - len(session.tokens)
+        await self._send(name, list(session.tokens), salt, extra, most, session.ends, session.spec.logprobs)
 
     async def wish(self, name: str, wish: Wish) -> None:
         self._wishes += 1
@@ -52,9 +56,10 @@ class VllmCore:
             Output(
                 each.request_id,
                 each.new_token_ids,
-                Step(*(each.kv_transfer_params or {}).get(KEY, Step([], 0, 0.0, 0))),
+                Step(*(each.kv_transfer_params or {}).get(KEY, NO_STEP)),
                 None if each.prefill_stats is None else each.prefill_stats.num_cached_tokens,
                 each.finish_reason is not None,
+                None if each.new_logprobs is None else _logprobs(each.new_logprobs),
             )
             for each in brought.outputs
         ]
@@ -63,7 +68,16 @@ class VllmCore:
         self.client.shutdown()
         self.client.resources.ctx.destroy(linger=0)  # vLLM leaves its sockets' context open
 
-    async def _send(self, name: str, ids: list[int], salt: str, extra: dict[str, Any], most: int, ends: Any) -> None:
+    async def _send(
+        self,
+        name: str,
+        ids: list[int],
+        salt: str,
+        extra: dict[str, Any],
+        most: int,
+        ends: Any,
+        logprobs: int | None = None,
+    ) -> None:
         # Temperature 0 spares vLLM what its own sampler would prepare.
         params = self._params(
             temperature=0.0,
@@ -71,6 +85,7 @@ class VllmCore:
             ignore_eos=True,
             stop_token_ids=sorted(ends),
             detokenize=False,
+            logprobs=logprobs,
             extra_args={KEY: extra},
         )
         request = self._request(
@@ -92,6 +107,16 @@ class VllmCore:
 
 def _lost() -> CoreLost:
     return CoreLost("vLLM's engine core has ended: see the verifier's log, and restart it")
+
+
+def _logprobs(told: Any) -> list[TokenLogprobs | None]:
+    """Of each token of a text, as the workers have written them (`told_logprobs`)."""
+    rows = zip(told.logprob_token_ids.tolist(), told.logprobs.tolist(), strict=True)
+    return [
+        TokenLogprobs(ids[0], round(values[0], DIGITS), [(i, round(v, DIGITS)) for i, v in pairs if i != NO_TOKEN])
+        for ids, values in rows
+        for pairs in [zip(ids[1:], values[1:], strict=True)]
+    ]
 
 
 def _told(sampling: Sampling) -> dict[str, Any]:

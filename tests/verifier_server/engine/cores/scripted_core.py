@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from backends.scripted import ScriptedBackend
 from specpair.speculation.acceptance.judge import judge
 from specpair.speculation.draft import chain
+from specpair.speculation.sampling.logprobs import TokenLogprobs, token_logprobs
 from verifier_server.engine.cores.core import CoreAway, CoreLost, Output
 from verifier_server.engine.cores.wish import Step, Wish
 from verifier_server.sessions import Session
@@ -105,4 +106,10 @@ class ScriptedCore:
         ended = len(text.tokens) >= text.session.limit or tokens[-1] in self.backend.vocabulary.ends
         if ended:
             del self.texts[name]
-        return Output(name, tokens, Step(draft, 1 + len(draft), 0.001, texts), cached, ended)
+        step, most = Step(draft, 1 + len(draft), 0.001, texts, 0), text.session.spec.logprobs
+        told: list[TokenLogprobs | None] | None = (
+            None
+            if most is None
+            else [token_logprobs(row, token, most) for row, token in zip(rows, tokens, strict=False)]
+        )
+        return Output(name, tokens, step, cached, ended, told)

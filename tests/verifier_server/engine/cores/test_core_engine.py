@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from backends.scripted import Script
+from backends.scripted import Script, ScriptedBackend
+from specpair.speculation.sampling.logprobs import token_logprobs
 from specpair.speculation.sampling.sampling import Sampling
+from tests.verifier_server.conftest import SCRIPT
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.cores.live import START, TEXT, InProcess, Live, in_process, over_sglang
 from tests.verifier_server.support import LENGTH, PROMPT_IDS, drafting_client, until
@@ -99,10 +101,9 @@ def test_what_the_engine_lacks_is_refused_with_the_reason(in_this_process: Live)
     live = in_this_process
     model = live.http.get("/model").json()
     assert model["strategies"] == ["coupled", "deterministic", "greedy", "threshold"]
-    for name, value in (("explain", True), ("logprobs", 1)):
-        error = live.http.post("/prefill", json={"prompt_ids": PROMPT_IDS, name: value})
-        assert (error.status_code, error.json()["error"]["param"]) == (422, name)
-        assert error.json()["error"]["message"] == f"{name}: {model['refused'][name]}"
+    error = live.http.post("/prefill", json={"prompt_ids": PROMPT_IDS, "explain": True})
+    assert (error.status_code, error.json()["error"]["param"]) == (422, "explain")
+    assert error.json()["error"]["message"] == f"explain: {model['refused']['explain']}"
     error = live.http.post("/prefill", json={"prompt_ids": PROMPT_IDS, "strategy": "probabilistic"})
     assert (error.status_code, error.json()["error"]["param"]) == (422, "strategy")
 
@@ -123,6 +124,21 @@ def test_core_that_is_away_is_waited_for_and_sessions_go_on(live: Live) -> None:
     live.verify(text, TEXT[1:5])
     assert text == TEXT[:6]
     live.service.engine.check_integrity()
+
+
+def test_log_probabilities_are_told_of_every_token(in_this_process: Live) -> None:
+    live = in_this_process
+    opened = live.post("/prefill", {"prompt_ids": PROMPT_IDS, "logprobs": 2})
+    text, told = list(opened["tokens"]), list(opened["logprobs"])
+    for draft in (TEXT[1:4], [TEXT[5], TEXT[6] ^ 1]):
+        told += live.verify(text, draft)["logprobs"]
+    backend = ScriptedBackend(SCRIPT)
+    rows = [backend.logits_after([*PROMPT_IDS, *text[:at]]) for at in range(len(text))]
+    assert [(each["token"], each["logprob"], each["top"]) for each in told] == [
+        (token, logprobs.logprob, [list(pair) for pair in logprobs.top])
+        for token, row in zip(text, rows, strict=True)
+        for logprobs in [token_logprobs(row, token, 2)]
+    ]
 
 
 def test_lost_core_is_a_typed_error_and_bad_health(in_this_process: Live) -> None:

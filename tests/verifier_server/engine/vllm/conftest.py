@@ -1,6 +1,5 @@
 """The shipped target as a folder in Hugging Face layout, on vLLM and on torch: `make test-vllm`."""
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from specpair.speculation.sampling import gumbel
 from specpair.speculation.sampling.row_changes import ProcessedRows
 from specpair.speculation.sampling.sampling import Sampling, choose
 from tests.verifier_server.conftest import LiveServer
+from tests.verifier_server.engine.vllm.folders import folder_of
 from verifier_server.settings import Settings
 
 NEAR = 1e-3  # of two scores that float32 on two engines may order in both ways
@@ -58,21 +58,7 @@ class Reference:
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shipped target, its weights as float32."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    path = tmp_path_factory.mktemp("target")
-    file = {"pretrained_model_name_or_path": DEFAULT_TARGET.parent, "gguf_file": DEFAULT_TARGET.name}
-    read = AutoModelForCausalLM.from_pretrained(**file)
-    del read.config.quantization_config  # the library saves no model that was read from a file of ggml
-    model = AutoModelForCausalLM.from_config(read.config)
-    model.load_state_dict(read.state_dict())
-    model.save_pretrained(path)
-    AutoTokenizer.from_pretrained(**file).save_pretrained(path)
-    tokenizer = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))
-    size = model.config.vocab_size
-    tokenizer["added_tokens"] = [each for each in tokenizer["added_tokens"] if each["id"] < size]  # but for padding
-    (path / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
-    return path
+    return folder_of(DEFAULT_TARGET, tmp_path_factory.mktemp("target"))
 
 
 @pytest.fixture(scope="session")

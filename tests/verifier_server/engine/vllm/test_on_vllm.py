@@ -21,10 +21,12 @@ import pytest
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.load_options import LoadOptions
 from specpair.speculation.sampling.distribution import probabilities
+from specpair.speculation.sampling.logprobs import token_logprobs
 from specpair.speculation.sampling.sampling import Sampling
 from tests.specpair.speculation import chi_square
 from tests.verifier_server.conftest import LiveServer
-from tests.verifier_server.engine.vllm.conftest import Reference, Start
+from tests.verifier_server.engine.vllm.conftest import NEAR, Reference, Start
+from tests.verifier_server.support import metric
 from verifier_server.engine.cores.engine import CoreEngine
 from verifier_server.engine.vllm import probe
 from verifier_server.engine.vllm.arguments import engine_arguments
@@ -153,7 +155,7 @@ def test_text_that_cannot_go_on_is_told_and_others_are_intact(reference: Referen
     from verifier_server.engine.vllm.plugins.worker import Judging
 
     torch = pytest.importorskip("torch")
-    params = SimpleNamespace(extra_args={KEY: {"rule": ["coupled", {}, 0.0, 3]}})
+    params = SimpleNamespace(extra_args={KEY: {"rule": ["coupled", {}, 0.0, 3]}}, logprobs=None)
     batch = SimpleNamespace(num_reqs=2, req_ids=["a", "b"], num_tokens_no_spec=np.array([3, 3]))
     runner = SimpleNamespace(input_batch=batch, requests=dict.fromkeys("ab", SimpleNamespace(sampling_params=params)))
     logits = torch.zeros(2, reference.vocabulary.size)
@@ -249,6 +251,24 @@ def test_small_cache_preempts_texts_and_changes_none(start: Start, reference: Re
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(one, range(8))) == alone
+    assert metric(live, "kv_evictions_total") > 0
+
+
+def test_log_probabilities_are_those_of_torch(verifier_on_vllm: LiveServer, reference: Reference) -> None:
+    ids, most = reference.vocabulary.encode(PROMPTS[0]), 3
+    body = {"prompt_ids": ids, "max_tokens": 12, "temperature": 0.8, "seed": 4, "logprobs": most}
+    whole = verifier_on_vllm.post("/generate", body)
+    text = whole["token_ids"]
+    opened = verifier_on_vllm.post("/prefill", body)
+    reply = verifier_on_vllm.post("/verify", {"position": len(ids) + 1, "draft_tokens": [*text[1:5], text[5] ^ 1]})
+    drafted = [*opened["logprobs"], *reply["logprobs"]]
+    assert [each["token"] for each in drafted] == text[:6]
+    for told in (whole["logprobs"], drafted):
+        for at, each in enumerate(told):
+            row = reference.row([*ids, *text[:at]], Sampling(), len(ids))
+            expected = token_logprobs(row, text[at], most)
+            assert each["logprob"] == pytest.approx(expected.logprob, abs=NEAR)
+            assert [value for _, value in each["top"]] == pytest.approx([v for _, v in expected.top], abs=NEAR)
 
 
 def test_killed_core_is_told_and_a_restart_goes_on_with_two_ranks(

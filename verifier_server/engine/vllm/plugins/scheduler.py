@@ -28,6 +28,7 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
         super().__init__(*arguments, **named)
         self._wishes: dict[str, Wish] = {}  # by id of the request
         self._began = 0.0  # when the latest step was planned
+        self._preempted = 0  # as in `Step`
 
     def add_request(self, request: Request) -> None:
         """Take in a request, or what is wished for an earlier one, which may have ended meanwhile."""
@@ -69,7 +70,8 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
         for client in outputs.values():
             for each in client.outputs:
                 name = each.request_id
-                step = Step(list(judged.get(name, ())), fed.get(name, 0), seconds, len(fed))
+                preempted, self._preempted = self._preempted, 0
+                step = Step(list(judged.get(name, ())), fed.get(name, 0), seconds, len(fed), preempted)
                 each.kv_transfer_params = (each.kv_transfer_params or {}) | {KEY: list(step)}
         return outputs
 
@@ -83,6 +85,10 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
         return bool(self.finished_req_ids or self.kv_holding_waiting) or any(
             self._runs(each) for queue in (self.running, self.waiting) for each in queue
         )
+
+    def _preempt_request(self, *arguments: Any, **named: Any) -> None:
+        self._preempted += 1
+        super()._preempt_request(*arguments, **named)
 
     def _free_request(self, request: Request, *arguments: Any, **named: Any) -> Any:
         self._wishes.pop(request.request_id, None)

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from vllm.v1.outputs import SamplerOutput
+from vllm.v1.outputs import LogprobsTensors, SamplerOutput
 
 from backends.hugging_face.vocabulary import read_vocabulary
 from backends.torch.top_logits import select_top_logits
@@ -23,12 +23,12 @@ from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.acceptance.judge import Rule, judge
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import chain
+from specpair.speculation.sampling.logprobs import TokenLogprobs, token_logprobs
 from specpair.speculation.sampling.row_changes import ProcessedRows, ProcessorChain
 from specpair.speculation.sampling.sampling import Sampling
-from verifier_server.engine.vllm.plugins import KEY
+from verifier_server.engine.vllm.plugins import KEY, NO_TOKEN
 
 _log = logging.getLogger("vllm.specpair")
-_NONE = -1  # vLLM's placeholder behind the tokens of a text
 
 
 class JudgingWorker:
@@ -46,12 +46,20 @@ class JudgingWorker:
             runner.rejection_sampler.forward = judging.judged
 
 
+class _Text(NamedTuple):
+    """How the tokens of a request are judged, and what is told of them."""
+
+    rule: Rule
+    processors: ProcessorChain | None  # what changes its rows before
+    likeliest: int | None  # of how many tokens the log probabilities are told; None: of none
+
+
 class Judging:
     """Stands in for both samplers of a model runner."""
 
     def __init__(self, runner: Any, vocabulary: Vocabulary) -> None:
         self._runner, self._vocabulary, self._size = runner, vocabulary, vocabulary.size
-        self._rules: dict[str, tuple[Rule, ProcessorChain | None]] = {}  # by request
+        self._texts: dict[str, _Text] = {}  # by request
 
     def sampled(self, usual: Any, logits: torch.Tensor, *arguments: Any, **named: Any) -> SamplerOutput:
         """A token for each text. `usual`: vLLM's own, for the dry runs that it makes without a request."""
@@ -66,24 +74,38 @@ class Judging:
         return self._output(logits, [ids[begin:end] for begin, end in pairwise(ends)])
 
     def _output(self, logits: torch.Tensor, drafts: Sequence[Sequence[int]]) -> SamplerOutput:
-        batch = self._runner.input_batch
-        rules = [self._rule(name) for name in batch.req_ids[: len(drafts)]]
-        width, tokens = 2 + max(map(len, drafts)), []  # vLLM takes a width of 1 as a token for each
-        for text, (draft, rows) in enumerate(zip(drafts, self._rows(logits, rules, drafts), strict=True)):
-            (rule, processors), position = rules[text], int(batch.num_tokens_no_spec[text])
-            judged: Any = rows
+        texts = [self._text(name) for name in self._runner.input_batch.req_ids[: len(drafts)]]
+        tokens: list[list[int]] = []
+        told: list[list[TokenLogprobs]] = []
+        for at, (text, draft, rows) in enumerate(zip(texts, drafts, self._rows(logits, texts, drafts), strict=True)):
             try:
-                if processors is not None:
-                    processors.commit(batch.token_ids_cpu[text, :position].tolist())
-                    judged = ProcessedRows(processors, rows, draft)
-                rulings = judge(chain(draft), judged, rule, position, self._vocabulary.ends)
+                judged = self._judged(at, text, draft, rows)
+                rated = [] if text.likeliest is None else zip(rows, judged, strict=False)
+                told.append([token_logprobs(row, token, text.likeliest or 0) for row, token in rated])
+                tokens.append(judged)
             except (ValueError, InvalidRequest) as error:  # NaN, or a grammar that cannot be followed any further
                 _log.error("a text cannot go on: %s", error)
-                rulings = []  # the scheduler ends it, and others are intact
-            tokens.append([ruling.token for ruling in rulings] + [_NONE] * (width - len(rulings)))
-        return SamplerOutput(torch.tensor(tokens, dtype=torch.int32, device=logits.device), logprobs_tensors=None)
+                tokens.append([])  # the scheduler ends it, and others are intact
+                told.append([])
+        # vLLM takes a width of 1 as a token for each text, without looking for placeholders, which takes it longer.
+        width = max(map(len, tokens)) if all(tokens) else 2 + max(map(len, drafts))
+        table = [each + [NO_TOKEN] * (width - len(each)) for each in tokens]
+        return SamplerOutput(
+            torch.tensor(table, dtype=torch.int32, device=logits.device),
+            logprobs_tensors=told_logprobs(told, width) if any(told) else None,
+        )
 
-    def _rows(self, logits: torch.Tensor, rules: Sequence[Any], drafts: Sequence[Sequence[int]]) -> Sequence[Rows]:
+    def _judged(self, at: int, text: _Text, draft: Sequence[int], rows: Rows) -> list[int]:
+        """The tokens of the text at this place in the batch."""
+        batch = self._runner.input_batch
+        judged: Any = rows
+        position = int(batch.num_tokens_no_spec[at])
+        if text.processors is not None:
+            text.processors.commit(batch.token_ids_cpu[at, :position].tolist())
+            judged = ProcessedRows(text.processors, rows, draft)
+        return [ruling.token for ruling in judge(chain(draft), judged, text.rule, position, self._vocabulary.ends)]
+
+    def _rows(self, logits: torch.Tensor, texts: Sequence[_Text], drafts: Sequence[Sequence[int]]) -> Sequence[Rows]:
         """The rows of logits of each text, one more than it has draft tokens."""
         firsts = list(accumulate((1 + len(draft) for draft in drafts), initial=0))
         if logits.device.type == "cpu":
@@ -93,17 +115,38 @@ class Judging:
         at = torch.tensor(firsts[:-1])[:, None] + torch.arange(1 + max(map(len, drafts)))[None, :]
         blocks = logits[at.clamp(max=len(logits) - 1).to(logits.device)]
         wanted = [
-            top_logits_spec(rule.sampling, self._size, whole=processors is not None) for rule, processors in rules
+            top_logits_spec(
+                text.rule.sampling, self._size, whole=text.processors is not None or text.likeliest is not None
+            )
+            for text in texts
         ]
         return select_top_logits(blocks, wanted, [(text, slice(0, 1 + len(each))) for text, each in enumerate(drafts)])
 
-    def _rule(self, name: str) -> tuple[Rule, ProcessorChain | None]:
-        """How the tokens of a request are judged, and what changes its rows before."""
-        if name not in self._rules:
+    def _text(self, name: str) -> _Text:
+        """The text of a request."""
+        if name not in self._texts:
             known = self._runner.requests
-            if len(self._rules) > 2 * len(known):
-                self._rules = {each: rule for each, rule in self._rules.items() if each in known}
-            strategy, sampling, threshold, prompt_len = known[name].sampling_params.extra_args[KEY]["rule"]
+            if len(self._texts) > 2 * len(known):
+                self._texts = {each: text for each, text in self._texts.items() if each in known}
+            params = known[name].sampling_params
+            strategy, sampling, threshold, prompt_len = params.extra_args[KEY]["rule"]
             rule = Rule(Strategy(strategy), Sampling(**sampling), threshold)
-            self._rules[name] = rule, processors_of(rule.sampling, self._vocabulary, prompt_len)
-        return self._rules[name]
+            processors = processors_of(rule.sampling, self._vocabulary, prompt_len)
+            self._texts[name] = _Text(rule, processors, params.logprobs)
+        return self._texts[name]
+
+
+def told_logprobs(told: Sequence[Sequence[TokenLogprobs]], width: int) -> LogprobsTensors:
+    """Log probabilities of the tokens of each text in vLLM's table of them: a line for each of `width` tokens.
+
+    The token comes first, then the likeliest ones; the rest of a line is `NO_TOKEN`.
+    """
+    columns = 1 + max(len(each.top) for text in told for each in text)
+    ids = torch.full((len(told) * width, columns), NO_TOKEN, dtype=torch.int32)
+    values = torch.zeros(ids.shape, dtype=torch.float32)
+    for at, text in enumerate(told):
+        for line, each in enumerate(text, at * width):
+            pairs = [(each.token, each.logprob), *each.top]
+            ids[line, : len(pairs)] = torch.tensor([token for token, _ in pairs], dtype=torch.int32)
+            values[line, : len(pairs)] = torch.tensor([value for _, value in pairs])
+    return LogprobsTensors(ids, values, torch.zeros(len(ids), dtype=torch.int32))

@@ -1,0 +1,25 @@
+"""vLLM's scheduler, which says how long each step took, as the verifier's does."""
+
+import time
+from typing import Any
+
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from verifier_server.engine.cores.wish import Step
+from verifier_server.engine.vllm.plugins import KEY
+
+
+class TimedScheduler(Scheduler):  # type: ignore[misc]
+    """Runs in the engine-core process."""
+
+    def schedule(self, *arguments: Any, **named: Any) -> Any:
+        self._began = time.perf_counter()
+        return super().schedule(*arguments, **named)
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        step = Step([], 0, time.perf_counter() - self._began, len(scheduler_output.num_scheduled_tokens), 0)
+        for client in outputs.values():
+            for each in client.outputs:
+                each.kv_transfer_params = {KEY: list(step)}
+        return outputs
