@@ -24,6 +24,7 @@ from specpair.http_service.origins import Origins, read_origins
 from specpair.http_service.shutdown import stop_signals
 from specpair.openai_api.answers.options import style_named
 from specpair.openai_api.endpoints import Endpoints
+from specpair.router.registration import registration_of
 from verifier_server.api import entrance, operations
 from verifier_server.api.openai_texts import VerifierSource
 from verifier_server.api.openapi import document
@@ -57,7 +58,7 @@ def create_app(
         and should tell the process to stop; `after_failure` is called at the end of the application's shutdown. If it
         is loaded, `on_success` is called from that thread.
 
-    Raises SettingsError for a file of keys that cannot be read.
+    Raises SettingsError for a file of keys that cannot be read, and a router without what it wants to know.
     """
 
     @asynccontextmanager
@@ -68,11 +69,15 @@ def create_app(
             _log.warning("%s", warning)
         service.engine_client.attach(asyncio.get_running_loop())
         service.loader.start(on_failure, on_success)
+        if registration is not None:
+            registration.start()
         draining = service.draining if settings.drain_seconds else None
         with stop_signals(asyncio.get_running_loop(), service.begin_stop, draining) as received:
             try:
                 yield
             finally:
+                if registration is not None:
+                    await registration.stop()
                 endpoints.close()
                 service.stopping = received.app_ending = True
                 if received.numbers and not service.loader.wait(GRACE if len(received.numbers) == 1 else 0.0):
@@ -82,6 +87,7 @@ def create_app(
             if service.loader.failure is not None and after_failure is not None:  # the loader has logged the failure
                 after_failure()
 
+    registration = registration_of(settings, settings.key)
     service = Service(settings, backend, clock, draft)
     gate = service.gate
     app = App(document.TITLE, lifespan, lambda: document.document(gate.access.keyed))

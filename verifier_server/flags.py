@@ -12,6 +12,7 @@ from specpair.command_line.options.flags import add_option
 from specpair.command_line.options.setting_fields import names_of, settings_model
 from specpair.command_line.parser import Parser, flag
 from specpair.command_line.print_config import table
+from specpair.http_service.options.service_options import ROUTER
 from specpair.options.option import Option
 from verifier_server.options import ADDRESS, DRAFT, ENGINE, LIMITS, MODEL, OPTIONS
 from verifier_server.settings import Settings
@@ -126,7 +127,7 @@ def flags_parser(options: Mapping[str, Option], command: Command = SERVE) -> Par
     server = parser.add_argument_group("server")
     for option in ADDRESS.values():
         add_option(server, option)
-    groups = {title: parser.add_argument_group(title) for title in (MODEL, ENGINE, DRAFT, LIMITS)}
+    groups = {title: parser.add_argument_group(title) for title in (MODEL, ENGINE, DRAFT, LIMITS, ROUTER)}
     for option in options.values():
         add_option(groups.get(option.about.group, groups[LIMITS]), option)
     return parser

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from backends.registry import SHOWN
 from specpair.command_line.parser import KEY
 from specpair.engines.load_options import LoadOptions
-from specpair.http_service.options.service_options import ACCESS, SERVICE, BodyOptions
+from specpair.http_service.options.service_options import ACCESS, ROUTER, SERVICE, BodyOptions
 from specpair.hub.options import HubOptions
 from specpair.openai_api.answers.options import AnswerOptions
 from specpair.options.option import AUTO, like, option, settings_of
@@ -170,7 +170,7 @@ class VerifierOptions(AnswerOptions):
     metrics_by_key: bool = option(False, "count the metrics of each key apart, by its name", group=SERVICE)
 
 
-_GROUPS = (MODEL, ENGINE, DRAFT, LIMITS, ACCESS, SERVICE)
+_GROUPS = (MODEL, ENGINE, DRAFT, LIMITS, ACCESS, SERVICE, ROUTER)
 _ALL = settings_of(LoadOptions, "verifier") | settings_of(VerifierOptions, "verifier")
 ADDRESS = {name: _ALL.pop(name) for name in ("host", "port")}  # under uvicorn, its own flags say so
 OPTIONS = dict(sorted(_ALL.items(), key=lambda each: _GROUPS.index(each[1].about.group)))  # by setting

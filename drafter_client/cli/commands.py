@@ -12,7 +12,7 @@ from specpair.command_line.options.reading import flag_reader
 from specpair.command_line.parser import OneOf, Parser, Switch, flag
 from specpair.engines.errors import ModelLoadError
 from specpair.http_service.keys.stored_key import complaint
-from specpair.http_service.options.service_options import ACCESS, SERVICE
+from specpair.http_service.options.service_options import ACCESS, ROUTER, SERVICE
 from specpair.hub.options import HubOptions
 from specpair.options.option import options_of
 from specpair.speculation.acceptance.strategies import Strategy
@@ -251,7 +251,7 @@ def serve_parser() -> Parser:
         ),
     )
     parser.add_config_flags()
-    flags.lasting_flags(parser, SERVICE, ACCESS, "verifier")
+    flags.lasting_flags(parser, SERVICE, ROUTER, ACCESS, "verifier")
     flags.draft_flags(parser, modes=True)
     return parser
 

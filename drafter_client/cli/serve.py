@@ -19,17 +19,20 @@ from specpair.http_service.observability.metrics import ServiceMetrics
 from specpair.http_service.origins import Origins, read_origins
 from specpair.openai_api.answers.options import style_named
 from specpair.protocol.terminal_text import one_line
+from specpair.router.registration import registration_of
 
 _log = logging.getLogger("specpair.drafter")
 
 
 def run_serve(options: argparse.Namespace) -> int:
-    """Serve until stopped. Returns the exit status: 1 when the port is in use, or a file of keys cannot be read."""
+    """Serve until stopped. Returns the exit status: 1 when the port is in use, a file of keys cannot be read, or
+    settings of a router are missing."""
     logs.configure(options.log_format)
     try:
         gate = Gate.of(
             options.serve_key, options.keys_file, options.insecure, DRAFTER, options.settings.key("keys_file")
         )
+        registration = registration_of(options.settings, options.settings.key)
         sockets = bind_sockets(options.host, options.port)
     except SettingsError as error:
         print(f"drafter: {error}", file=sys.stderr)
@@ -54,6 +57,7 @@ def run_serve(options: argparse.Namespace) -> int:
             origins=Origins(read_origins(options.cors_origins), options.settings.key("cors_origins")),
             hosts=Hosts(read_hosts(options.allowed_hosts), options.settings.key("allowed_hosts")),
             tool_style=style_named(options.tool_style),
+            registration=registration,
         )
     except BaseException:
         pair.close()

@@ -34,6 +34,7 @@ from specpair.openai_api.responses.endpoints import ResponseEndpoints
 from specpair.openai_api.tokens.endpoints import TokenEndpoints
 from specpair.openai_api.tools.styles import Style
 from specpair.protocol.service_responses import HealthResponse
+from specpair.router.registration import Registration
 
 MOST_BYTES = 4 * 1024 * 1024  # of a request's body
 _log = logging.getLogger("specpair.drafter")
@@ -53,6 +54,7 @@ def create_app(
     hosts: Hosts | None = None,
     tool_style: Style | None = None,
     look_every: float = PAUSE,
+    registration: Registration | None = None,
 ) -> FastAPI:
     """The application in front of `pair`, which generates `texts` texts at a time.
 
@@ -65,6 +67,7 @@ def create_app(
     `hosts`: the names that it answers to without a key, beside its machine's own.
     `tool_style`: how the model writes calls of tools; None: as its chat template shows.
     `look_every`: seconds between looks at the verifier.
+    `registration`: with a router.
 
     The pair is closed with the application.
     """
@@ -81,10 +84,14 @@ def create_app(
         ) as received:
             watch = VerifierWatch(pair.look, look_every)
             watch.start()
+            if registration is not None:
+                registration.start()
             try:
                 yield
             finally:
                 received.app_ending = True
+                if registration is not None:
+                    await registration.stop()
                 pair.wait_no_more()
                 await asyncio.to_thread(watch.close)
                 await asyncio.to_thread(pair.close)

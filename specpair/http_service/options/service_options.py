@@ -4,12 +4,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from pydantic import SecretStr
+
+from specpair.command_line.parser import KEY
 from specpair.http_service.hosts import read_hosts
 from specpair.http_service.origins import read_origins
 from specpair.options.option import option
 
 LogFormat = Literal["text", "json"]
 SERVICE, ACCESS = "service", "who may use it"  # groups in a command's help
+ROUTER = "behind a router"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,4 +61,29 @@ class ServiceOptions:
         check=read_origins,
         group=ACCESS,
         placeholder="URLS",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeOptions(ServiceOptions):
+    """Settings of a service that may stand behind a router."""
+
+    router: str | None = option(None, "router to register with", usually="none", group=ROUTER, placeholder="URL")
+    router_key: SecretStr | None = option(
+        None, "the router's key for registration", usually="none", group=ROUTER, placeholder=KEY
+    )
+    advertise: str | None = option(
+        None, "where the router reaches this service", usually="none", group=ROUTER, placeholder="URL"
+    )
+    weight: float = option(
+        1.0, "texts that it can take in relation to others", gt=0, le=1e6, group=ROUTER, placeholder="X"
+    )
+    hourly_price: float | None = option(
+        None,
+        "what an hour of it costs; the router tells the price of a token",
+        usually="unknown",
+        ge=0,
+        le=1e9,
+        group=ROUTER,
+        placeholder="X",
     )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from specpair.http_service.options.service_options import SERVICE, ServiceOptions
+from specpair.http_service.options.service_options import SERVICE, NodeOptions
 from specpair.openai_api.tools.styles import Style
 from specpair.options.option import AUTO, option
 
@@ -15,7 +15,7 @@ def style_named(setting: str) -> Style | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswerOptions(ServiceOptions):
+class AnswerOptions(NodeOptions):
     """Settings of a service that answers. Flags, variables and keys of both ends are made from these fields."""
 
     tool_style: str = option(
