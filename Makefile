@@ -6,11 +6,12 @@
 # make test-torch   installs PyTorch, and runs the tests that need it; make test-mlx, the same for MLX
 # make test-tnx     runs the neuron_legacy backend on the library's source, interpreted: TNX_SRC names it (CONTRIBUTING.md)
 # make test-real    real models in every mode, both ends: REAL_MODELS names their folder (CONTRIBUTING.md)
+# make test-sglang  our side of SGLang's interface, on its source: SGLANG_SRC names it (CONTRIBUTING.md)
 # make test-vllm   the verifier over vLLM, in an environment of its own, .venv-vllm
 # make coverage     the branches of specpair/speculation that its tests take: at least 95 %
 # make dist    builds the sdist and the wheel, installs the wheel elsewhere and compares its text with this checkout's
 
-.PHONY: setup demo test test-slow test-torch test-mlx test-tnx test-vllm test-real lint coverage dist docs
+.PHONY: setup demo test test-slow test-torch test-mlx test-tnx test-vllm test-sglang test-real lint coverage dist docs
 
 # Tests start many processes and collect many files: to compile the modules anew in each takes a tenth of the time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -52,6 +53,13 @@ test-vllm:
 	@.venv-vllm/bin/pip install --quiet --disable-pip-version-check -r requirements/vllm.txt
 	@.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@VLLM_CPU_KVCACHE_SPACE=1 .venv-vllm/bin/python -m pytest --engine vllm tests/verifier_server/engine/vllm
+
+test-sglang:
+	@test -d "$(SGLANG_SRC)/sglang/srt" || \
+		{ echo "test-sglang: SGLANG_SRC is '$(SGLANG_SRC)', expected is the folder of an unpacked wheel: see CONTRIBUTING.md" >&2; exit 1; }
+	@scripts/setup requirements/dev.txt
+	@.venv/bin/pip install --quiet --disable-pip-version-check msgspec==0.22.0
+	@SGLANG_SRC="$(abspath $(SGLANG_SRC))" .venv/bin/python -m pytest --engine sglang tests/verifier_server/engine/sglang
 
 REAL_MODELS ?= .cache/real_models
 test-real:

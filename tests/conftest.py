@@ -38,10 +38,15 @@ ENGINES = {  # the packages that the tests of an engine import
     "mlx": ("mlx", "mlx_lm", "tokenizers"),
     "tnx": ("torch", "transformers", "tokenizers", "safetensors"),
     "vllm": ("vllm",),
+    "sglang": ("msgspec",),
     "real": (),
 }
 NEEDED = {  # what else the tests of an engine need: the variable that names it, and what it is
     "tnx": ("TNX_SRC", "TNX_SRC does not name transformers-neuronx's source: `TNX_SRC=…/src make test-tnx`"),
+    "sglang": (
+        "SGLANG_SRC",
+        "SGLANG_SRC does not name a folder with SGLang's package: `SGLANG_SRC=… make test-sglang`",
+    ),
     "real": ("REAL_MODELS", "REAL_MODELS does not name a folder with real models: `make test-real`"),
 }
 WORST = "worst difference"  # a property of tests that compare logits: the summary shows it

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from backends.scripted import ScriptedBackend
 from specpair.engines.backend import Logits
 
+RECORDED = json.loads(Path(__file__).with_name("recorded").joinpath("sglang.json").read_text(encoding="utf-8"))
 _PAUSE = 0.002  # seconds between looks of a pass that is held
 
 

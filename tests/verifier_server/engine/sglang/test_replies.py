@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
 from specpair.protocol.errors import SpecPairError
-from tests.paths import ROOT
-from tests.stand_ins.sglang import SglangStandIn
+from tests.stand_ins.sglang import RECORDED, SglangStandIn
 from verifier_server.engine.sglang.api import Prompt, SglangApi
 from verifier_server.engine.sglang.replies import BadReply, Judged, Stream, judged, refused
 
-RECORDED = json.loads((ROOT / "tests" / "stand_ins" / "recorded" / "sglang.json").read_text(encoding="utf-8"))
 SIZE = 151_936
 JUDGED = RECORDED["judged"]
 Change = Callable[[Any], object]
