@@ -36,6 +36,7 @@ class EngineInfo:
     chat_template: str | None
     devices: int = 1  # that share the model
     strategies: Sequence[Strategy] = tuple(Strategy)  # by which it judges
+    proposer: str | None = None  # what proposes tokens in the engine itself, for texts in mode fused; None: nothing
     lacks: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # options of texts, and why not
 
     @classmethod

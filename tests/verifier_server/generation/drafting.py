@@ -10,6 +10,7 @@ from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
 from tests.verifier_server.conftest import SCRIPT, LiveServer
 from tests.verifier_server.support import PROMPT_IDS
+from verifier_server.generation.server_drafting import ServerDrafting
 
 GREEDY, WARM = Sampling(seed=4), Sampling(seed=5, temperature=0.8)
 FILTERED = Sampling(seed=6, temperature=1.2, top_k=20, top_p=0.9)
@@ -24,7 +25,7 @@ def half_right(slots: int = 2, **limits: Any) -> ScriptedBackend:
 def slots_free(live: LiveServer) -> bool:
     """Whether the draft model could begin as many texts as it has slots."""
     drafting = live.service.loader.loaded().drafting
-    assert drafting is not None
+    assert isinstance(drafting, ServerDrafting)
     with ExitStack() as texts, suppress(OutOfRoom):
         for _ in range(drafting.draft.slots):
             texts.enter_context(drafting.draft.drafter(TextSpec()))

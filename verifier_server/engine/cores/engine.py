@@ -203,6 +203,7 @@ class CoreEngine:
     def _wish(self, sequence: SequenceState, now: float) -> tuple[Wish, float | None]:
         """What is wished for a text now, and after how many seconds that has to be thought over; None: never."""
         session, free, again = sequence.session, 0, None
+        proposes = any(request.proposes for request in sequence.requests)
         if any(request.until_end for request in sequence.requests):
             free = session.limit
         elif not sequence.waits and sequence.may_continue(unread=0) and now - sequence.heard <= SILENCE:
@@ -213,7 +214,7 @@ class CoreEngine:
             run, _ = sequence.choose(self.info.max_drafts)
             if run.fresh or free <= len(session.tokens):
                 return Wish(run.position, run.draft.ids, free), again
-        return Wish(0, None, free), again
+        return Wish(0, None, free, proposes), again
 
     def _salt(self, session: Session) -> str:
         """Texts of the same salt share what they begin with."""
@@ -342,6 +343,8 @@ def _asked_for(sequence: SequenceState, judged: Sequence[int]) -> Request | None
     """The request whose draft a step has judged, or which asked for a step without a draft; None: it was none."""
     for request in sequence.requests:
         fresh = request.fresh.ids
+        if request.proposes:
+            return request
         if (fresh[: len(judged)] == list(judged)) if judged else not fresh:
             return request
     return None

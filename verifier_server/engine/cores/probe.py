@@ -1,6 +1,7 @@
 """Texts that an engine runs through its core before it serves: what drafts change, and how long steps take."""
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from specpair.engines.errors import ModelLoadError
 from specpair.engines.timing_ids import timing_ids
@@ -12,7 +13,9 @@ from verifier_server.engine.port import EngineInfo
 from verifier_server.sessions import Session
 
 _TEXT = 12  # tokens of the text that is tried
-_WIDTHS, _ROUNDS = (1, 2, 5, 9, 17), 3  # of the steps that are timed
+_WIDTHS = (1, 2, 5, 9, 17)  # of the steps that are timed
+_ROUNDS, _MOST_ROUNDS = 3, 12  # how many times each is timed at least, and at most
+_TIME_LIMIT = 4.0  # seconds of steps after which no further round is timed
 
 
 class Probe:
@@ -50,11 +53,16 @@ class Probe:
     async def _times(self, widths: Sequence[int]) -> list[tuple[int, float]]:
         """The least seconds of steps over so many tokens of a text."""
         ids = timing_ids(self._info.vocabulary.size, max(widths))
-        session = self._session(_ROUNDS * len(widths) * (max(widths) + 1))
+        session = self._session(_MOST_ROUNDS * len(widths) * (max(widths) + 1))
         await self._begin(session)
         least: dict[int, float] = {}
         session.tokens += (await self._output()).tokens
-        for width in [*widths] * _ROUNDS:
+        # Up and down, so that what a core does every few steps does not always meet the same width.
+        rounds = [widths[::-1] if number % 2 else widths for number in range(_MOST_ROUNDS)]
+        spent = 0.0
+        for number, width in enumerate(chain(*rounds)):
+            if number >= _ROUNDS * len(widths) and spent > _TIME_LIMIT:
+                break
             if session.limit - len(session.tokens) <= width:
                 break
             draft = ids[: width - 1]
@@ -63,6 +71,7 @@ class Probe:
             session.tokens += output.tokens
             if output.ended:
                 return sorted(least.items())
+            spent += output.step.seconds
             least[width] = min(output.step.seconds, least.get(width, float("inf")))
         await self._core.forget([self._name])
         return sorted(least.items())

@@ -10,6 +10,7 @@ class Wish(NamedTuple):
     position: int  # where the draft begins
     draft: list[int] | None  # token ids; None: none is to be judged
     free: int  # the text may be decoded without a draft until it has this many tokens
+    proposes: bool = False  # whether what the core proposes by itself is judged, while there is no draft
 
     def wants_step(self, tokens: Any, total: int) -> bool:
         """Whether another step is to be run for a text of `total` tokens, which `tokens` can be sliced for."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from specpair.engines.errors import ModelLoadError, first_line
 from specpair.engines.load_options import LoadOptions
+from verifier_server.engine.vllm.plugins import KEY
 
 PLUGINS = "verifier_server.engine.vllm.plugins"
 MOST_DRAFTS = 128  # of a text in a step: vLLM's limit
@@ -17,7 +18,6 @@ OURS = {
     "model": "VERIFIER_MODEL",
     "scheduler_cls": "nothing",
     "worker_extension_cls": "nothing",
-    "speculative_config": "VERIFIER_MAX_DRAFTS",
     "async_scheduling": "nothing",
     "skip_tokenizer_init": "nothing",
 }
@@ -62,16 +62,39 @@ def engine_arguments(options: LoadOptions, given: Mapping[str, Any], max_drafts:
         "disable_log_stats": True,
         "scheduler_cls": f"{PLUGINS}.scheduler.DraftScheduler",
         "worker_extension_cls": f"{PLUGINS}.worker.JudgingWorker",
-        "speculative_config": {
-            "method": "custom_class",
-            "model": f"{PLUGINS}.proposer.NoProposer",
-            "num_speculative_tokens": min(max_drafts, MOST_DRAFTS),
-        },
     }
+    ours |= _speculation(given, min(max_drafts, MOST_DRAFTS))
     try:
         return AsyncEngineArgs(**usual | dict(given) | ours)
     except (TypeError, ValueError) as error:
         raise _wrong(first_line(error)) from error
+
+
+def _speculation(given: Mapping[str, Any], max_drafts: int) -> dict[str, Any]:
+    """The arguments by which vLLM has room for drafts from outside, and may propose tokens of its own."""
+    own = given.get("speculative_config")
+    others = dict(given.get("additional_config") or {})
+    if own is None:
+        nothing = {"method": "custom_class", "model": f"{PLUGINS}.proposer.NoProposer"}
+        return {
+            "speculative_config": nothing | {"num_speculative_tokens": max_drafts},
+            "additional_config": others | {KEY: 0},
+        }
+    if not isinstance(own, Mapping) or own.get("method") != "ngram":
+        raise _wrong(
+            "speculative_config: the method must be ngram. Any other proposes tokens for every text, also for those "
+            "whose drafts come from outside, and vLLM has no switch by text"
+        )
+    most = own.get("num_speculative_tokens")
+    if not isinstance(most, int) or not 1 <= most <= max_drafts:
+        raise _wrong(
+            f"speculative_config: num_speculative_tokens must be 1 to {max_drafts}, as many as VERIFIER_MAX_DRAFTS "
+            f"allows, got {most}"
+        )
+    return {
+        "speculative_config": dict(own) | {"num_speculative_tokens": max_drafts},
+        "additional_config": others | {KEY: most},
+    }
 
 
 def _trained(folder: Path) -> int:

@@ -36,6 +36,11 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
     for name in ("prefill_chunk", "keep_tokens"):
         if getattr(settings, name) != type(settings).model_fields[name].default:
             raise ModelLoadError(f"{name}: vLLM decides that by itself, leave it out", name)
+    if settings.drafts and "speculative_config" in settings.vllm_args:
+        raise ModelLoadError(
+            "vllm_args: speculative_config drafts in mode fused, and so does the draft model: leave one of them out",
+            "vllm_args",
+        )
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
@@ -74,6 +79,7 @@ def load(options: LoadOptions, settings: Any, progress: Progress | None = None) 
             chat_template=None,
             devices=parallel.world_size,
             strategies=tuple(each for each in Strategy if not each.draws),
+            proposer=None if "speculative_config" not in settings.vllm_args else config.speculative_config.method,
             lacks=LACKS,
         )
         probe = Probe(core, info, "vLLM")

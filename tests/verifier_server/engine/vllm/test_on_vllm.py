@@ -101,6 +101,18 @@ def processes(live: LiveServer) -> list[int]:
         ({"no_such": 1}, {}, "vllm_args: no_such is no engine argument of this vLLM: see AsyncEngineArgs"),
         ({"scheduler_cls": "x.Y"}, {}, "vllm_args: scheduler_cls is set by the verifier: leave it out"),
         ({"model": "x"}, {}, "vllm_args: model is set by the verifier: set VERIFIER_MODEL"),
+        (
+            {"speculative_config": {"method": "eagle"}},
+            {},
+            "vllm_args: speculative_config: the method must be ngram. Any other proposes tokens for every text, also "
+            "for those whose drafts come from outside, and vLLM has no switch by text",
+        ),
+        (
+            {"speculative_config": {"method": "ngram", "num_speculative_tokens": 17}},
+            {},
+            "vllm_args: speculative_config: num_speculative_tokens must be 1 to 16, as many as VERIFIER_MAX_DRAFTS "
+            "allows, got 17",
+        ),
         ({}, {"threads": 2}, "threads: the vllm backend has no such choice, leave it out"),
     ],
 )
@@ -269,6 +281,21 @@ def test_log_probabilities_are_those_of_torch(verifier_on_vllm: LiveServer, refe
             expected = token_logprobs(row, text[at], most)
             assert each["logprob"] == pytest.approx(expected.logprob, abs=NEAR)
             assert [value for _, value in each["top"]] == pytest.approx([v for _, v in expected.top], abs=NEAR)
+
+
+def test_vllm_drafts_by_itself_for_texts_in_mode_fused_and_for_no_others(start: Start, reference: Reference) -> None:
+    own = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
+    live = start({"speculative_config": own}, slots=4)
+    for seed, fields in enumerate(({}, {"temperature": 0.8})):
+        ids = reference.vocabulary.encode(PROMPTS[0] + PROMPTS[1] * 3)
+        text = generated(live, ids, fields, seed)
+        reference.check(ids, text, sampling_of(fields, seed))
+        body = {"prompt_ids": ids, "max_tokens": LENGTH, "seed": seed, "mode": "fused", **fields}
+        fused = live.post("/generate", body)
+        assert fused["token_ids"] == text and fused["draft_model"] == "ngram"
+        assert fused["speculation"]["drafted"] > 0 and fused["speculation"]["rounds"] < LENGTH
+        assert drafted(live.http, ids, text, fields, seed) == text
+    live.service.engine.check_integrity()
 
 
 def test_killed_core_is_told_and_a_restart_goes_on_with_two_ranks(

@@ -24,6 +24,8 @@ class UnaskedInCore(_Unasked, UniProcExecutor):  # type: ignore[misc]
 
 
 def executor_for(config: Any) -> type[Executor]:
-    """The class for vLLM's configuration: vLLM's own, where there is none here."""
+    """The class for vLLM's configuration: vLLM's own, where there is none here, and where vLLM drafts, too."""
     own: type[Executor] = Executor.get_class(config)
+    if config.speculative_config is not None and config.speculative_config.method != "custom_class":
+        return own
     return {MultiprocExecutor: UnaskedProcesses, UniProcExecutor: UnaskedInCore}.get(own, own)

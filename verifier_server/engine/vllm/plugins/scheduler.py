@@ -29,6 +29,7 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
         self._wishes: dict[str, Wish] = {}  # by id of the request
         self._began = 0.0  # when the latest step was planned
         self._preempted = 0  # as in `Step`
+        self._most_proposed = self.vllm_config.additional_config[KEY]  # tokens of its own that vLLM may draft
 
     def add_request(self, request: Request) -> None:
         """Take in a request, or what is wished for an earlier one, which may have ended meanwhile."""
@@ -76,7 +77,12 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
         return outputs
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
-        """Ignore the proposer, which proposes nothing."""
+        """Take what vLLM's own proposer has for the texts that shall have it."""
+        proposed = zip(draft_token_ids.req_ids, draft_token_ids.draft_token_ids, strict=True)
+        taken = [(name, ids[: self._most_proposed]) for name, ids in proposed if self._proposes(name)]
+        if taken:
+            names, drafts = zip(*taken, strict=True)
+            super().update_draft_token_ids(DraftTokenIds(list(names), list(drafts)))
 
     def has_requests(self) -> bool:
         """Whether there is a step to run; else the engine core sleeps until something arrives."""
@@ -101,12 +107,19 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
         in_flight = request.num_in_flight_tokens > 0  # with pipeline parallelism, of an earlier step
         return not in_flight and self._wishes[request.request_id].wants_step(request.all_token_ids, request.num_tokens)
 
+    def _proposes(self, name: str) -> bool:
+        wish = self._wishes.get(name)
+        return wish is not None and wish.proposes
+
     def _drafts(self, request: Request) -> list[int]:
         if request.is_prefill_chunk or request.num_in_flight_tokens:
             return []
         total = request.num_tokens
+        wish = self._wishes[request.request_id]
+        if wish.proposes:
+            return list(request.spec_token_ids)
         most = min(self.num_spec_tokens, self.max_model_len - total - 1)
-        return self._wishes[request.request_id].tail(request.all_token_ids, total)[: max(0, most)]
+        return wish.tail(request.all_token_ids, total)[: max(0, most)]
 
     def _make_room(self) -> None:
         """Preempt a text that is held back, since one that waits for room could run in its place."""
