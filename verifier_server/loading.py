@@ -193,7 +193,8 @@ class Loader:
             def stoppable(fraction: float) -> None:
                 if self.stopping:
                     raise _Stopped("stopped before the model was there")
-                progress(fraction)
+                if fraction:  # else it is waited for, which its log says
+                    progress(fraction)
 
             loaded: LoadedEngine = import_module(module).load(settings.load_options(), settings, stoppable)
             return loaded

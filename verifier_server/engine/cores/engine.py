@@ -247,7 +247,7 @@ class CoreEngine:
                 self._await_core(str(error))
                 continue
             if self.away is not None:
-                _log.warning("it is back, and texts go on")
+                _log.warning("%s is back, and texts go on", self.info.name)
                 self.away = None
             now = self._clock()
             for output in outputs:

@@ -12,7 +12,7 @@ from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.cores.live import START, TEXT, InProcess, Live, in_process, over_sglang
-from tests.verifier_server.support import LENGTH, PROMPT_IDS, drafting_client, until
+from tests.verifier_server.support import LENGTH, PROMPT_IDS, drafting_client, read_events, tokens_of, until
 from verifier_server.engine.sequence_state import LEAD
 
 
@@ -63,6 +63,24 @@ def test_whole_texts_and_drafted_ones_are_the_model_s(live: Live) -> None:
         for text, expected in pool.map(lambda number: drafting_client(live, number), numbers):
             assert text == expected
     live.service.engine.check_integrity()
+
+
+def test_batches_streams_and_predictions_are_served(live: Live) -> None:
+    prompts = {name: [256, 5 + number] for number, name in enumerate("abc")}
+    texts = {name: plain(Script(seed=2), ids, 12) for name, ids in prompts.items()}
+    for name, ids in prompts.items():
+        live.post("/prefill", {"session_id": name, "prompt_ids": ids, "max_tokens": 12})
+    items = [{"session_id": name, "position": 3, "draft_tokens": texts[name][1:4]} for name in prompts]
+    results = live.post("/verify/batch", {"items": items})["results"]
+    assert [each["tokens"] for each in results] == [text[1:5] for text in texts.values()]
+    with live.client() as http, http.stream("GET", "/sessions/a/stream?from=3") as stream:
+        live.post("/verify", {"session_id": "a", "position": 3, "draft_tokens": texts["a"][1:8]})
+        live.post("/verify", {"session_id": "a", "position": 3, "draft_tokens": texts["a"][1:]})
+        *parts, last = read_events(stream)
+    assert tokens_of(parts, 3) == texts["a"][1:] and last[0] == "end"
+    body, judged = {"prompt_ids": PROMPT_IDS, "mode": "fused", "max_tokens": 30}, live.core.judged
+    reply = live.post("/generate", {**body, "prediction_ids": [*TEXT[:12], 7, *TEXT[12:30]]})
+    assert reply["token_ids"] == TEXT[:30] and live.core.judged > judged + 10
 
 
 def test_self_continuation_runs_ahead_a_bounded_way_and_takes_late_drafts(live: Live) -> None:
