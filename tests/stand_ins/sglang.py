@@ -49,6 +49,7 @@ class SglangStandIn:
             "disable_radix_cache": False,
             "internal_states": [{"effective_max_running_requests_per_dp": 4}],
         }
+        self.older = False  # whether it has the paths of older versions
         self.loading = False  # whether its health says that it is not ready
         self.admin_key = False  # whether aborting wants another key
         self.has_tokenizer = True
@@ -160,6 +161,7 @@ class _Http(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else each second write waits for the other end
     server: _Http
 
     def log_message(self, *_: Any) -> None:
@@ -170,7 +172,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == "/health":
             self.reply(503 if stand_in.loading else 200, None)
         elif self._admitted():
-            told = {"/model_info": stand_in.model, "/server_info": stand_in.server}.get(self.path)
+            get = "/get_" if stand_in.older else "/"
+            told = {f"{get}model_info": stand_in.model, f"{get}server_info": stand_in.server}.get(self.path)
             self.reply(*((404, {"detail": "Not Found"}) if told is None else (200, told)))
 
     def do_POST(self) -> None:

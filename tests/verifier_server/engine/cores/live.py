@@ -144,17 +144,22 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
     assert watched.core.closed
 
 
+def prepare(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Make `folder` that of the stand-in's model, and waits short."""
+    (folder / "config.json").write_text(json.dumps({"model_type": "scripted", "vocab_size": 258}))
+    monkeypatch.setattr(sglang_load, "read_vocabulary", lambda _folder, size: ByteVocabulary(size))
+    monkeypatch.setattr(sglang_load, "WAIT", 0.01)
+    monkeypatch.setattr(sglang_core, "CHECKED_EVERY", 0.05)
+    monkeypatch.setattr(sglang_core, "AWAY_EVERY", 0.01)
+
+
 @contextmanager
 def over_sglang(
     monkeypatch: pytest.MonkeyPatch, folder: Path, server: AsServer | None = None, **given: Any
 ) -> Iterator[Live]:
     """`folder`: an empty one. `given`: settings."""
     server = server or AsServer(ScriptedBackend(SCRIPT, context_length=512))
-    (folder / "config.json").write_text(json.dumps({"model_type": "scripted", "vocab_size": 258}))
-    monkeypatch.setattr(sglang_load, "read_vocabulary", lambda _folder, size: ByteVocabulary(size))
-    monkeypatch.setattr(sglang_load, "WAIT", 0.01)
-    monkeypatch.setattr(sglang_core, "CHECKED_EVERY", 0.05)
-    monkeypatch.setattr(sglang_core, "AWAY_EVERY", 0.01)
+    prepare(monkeypatch, folder)
     given = {"model": folder, "max_drafts": 8, "context": 512, **given}
     live = Live(Settings(backend="sglang", sglang_url=server.url, **given), None)
     try:

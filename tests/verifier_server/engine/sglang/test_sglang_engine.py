@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from backends.scripted import END, Script, ScriptedBackend
+from specpair.engines.errors import ModelLoadError
 from tests.verifier_server.conftest import SCRIPT
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.engine.cores.live import START, TEXT, AsServer, Live, over_sglang
+from tests.verifier_server.engine.cores.live import START, TEXT, AsServer, Live, over_sglang, prepare
 from tests.verifier_server.support import PROMPT_IDS, leave_behind, until
 from verifier_server.engine.sglang import load as sglang_load
 from verifier_server.settings import Settings, SettingsError
@@ -199,13 +200,13 @@ def other_ids(reply: Any) -> Any:
     return reply | {"output_ids": [258]}
 
 
-@pytest.mark.parametrize("damage", [no_tops, shifted, other_ids, lambda _reply: ["meta_info"]])
-def test_reply_that_cannot_be_used_is_an_error_and_commits_nothing(live: Live, damage: Callable[[Any], Any]) -> None:
+def test_reply_that_cannot_be_used_is_an_error_and_commits_nothing(live: Live) -> None:
     text: list[int] = live.post("/prefill", {"prompt_ids": PROMPT_IDS})["tokens"]
-    server_of(live).damage = damage
-    error = live.http.post("/verify", json={"position": START + 1, "draft_tokens": TEXT[1:4]})
-    assert (error.status_code, error.json()["error"]["code"]) == (500, "engine_error")
-    assert error.json()["error"]["message"].startswith("SGLang's reply cannot be used: ")
+    for damage in (no_tops, shifted, other_ids, lambda _reply: ["meta_info"]):
+        server_of(live).damage = damage
+        error = live.http.post("/verify", json={"position": START + 1, "draft_tokens": TEXT[1:4]})
+        assert (error.status_code, error.json()["error"]["code"]) == (500, "engine_error")
+        assert error.json()["error"]["message"].startswith("SGLang's reply cannot be used: ")
     server_of(live).damage = lambda reply: reply
     live.verify(text, TEXT[1:4])
     assert text == TEXT[:5]
@@ -331,73 +332,82 @@ def turned(reply: Any) -> Any:
 CHECKS: list[tuple[Callable[[AsServer], object], str]] = [
     (
         lambda server: server.model.update(is_generation=False),
-        "VERIFIER_SGLANG_URL: it serves .*, which generates no text",
+        "sglang_url: it serves .*, which generates no text",
     ),
     (
         lambda server: server.model.update(disaggregation_mode="decode"),
-        "VERIFIER_SGLANG_URL: it is one half of a pair .*",
+        "sglang_url: it is one half of a pair .*",
     ),
     (
         lambda server: server.model.update(preferred_sampling_params={"top_k": 5}),
-        "VERIFIER_SGLANG_URL: it was started with --preferred-sampling-params.*",
+        "sglang_url: it was started with --preferred-sampling-params.*",
     ),
     (
         lambda server: server.model.update(model_type="llama"),
-        "VERIFIER_MODEL: its config.json is that of a scripted, and .*",
+        "model: its config.json is that of a scripted, and .*",
     ),
-    (without("max_req_input_len"), "VERIFIER_SGLANG_URL: its /server_info has no max_req_input_len.*"),
+    (without("max_req_input_len"), "sglang_url: its /server_info has no max_req_input_len.*"),
     (
         lambda server: setattr(server, "key", "sesame"),
-        r"VERIFIER_SGLANG_API_KEY: http://127\.0\.0\.1:\d+ wants another one.*",
+        r"sglang_api_key: http://127\.0\.0\.1:\d+ wants another one.*",
     ),
     (lambda server: setattr(server, "damage", no_tops), "SGLang's replies cannot be used: input_top_logprobs has .*"),
     (lambda server: setattr(server, "damage", turned), "SGLang decodes .*: it must not be served"),
     (
         lambda server: setattr(server, "damage", spelled_otherwise),
-        "VERIFIER_MODEL: its token 100 is 'd', and SGLang's is 'X'.*",
+        "model: its token 100 is 'd', and SGLang's is 'X'.*",
     ),
 ]
 
 
-@pytest.mark.parametrize(("change", "words"), CHECKS)
-def test_server_that_cannot_be_a_verifier_is_refused(
-    start: Start, change: Callable[[AsServer], object], words: str
+def refused(server: AsServer, model: Path | None, **given: Any) -> str:
+    """Why the engine is not loaded."""
+    try:
+        settings = Settings(backend="sglang", sglang_url=server.url, model=model, **given)
+        with pytest.raises(ModelLoadError) as caught:
+            sglang_load.load(settings.load_options(), settings)
+    finally:
+        server.kill()
+    return str(caught.value)
+
+
+def test_server_that_cannot_be_a_verifier_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    prepare(monkeypatch, tmp_path)
+    for change, words in CHECKS:
+        server = stand_in()
+        change(server)
+        assert re.fullmatch(words, found := refused(server, tmp_path)), found
+
+
+def test_wrong_settings_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    prepare(monkeypatch, tmp_path)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"backend": "sglang"}, "sglang_url: the sglang engine needs the address of a running server"),
+        ({"backend": "sglang", "sglang_url": "127.0.0.1:30000"}, "is no address of the form http://host:port"),
+        ({"backend": "scripted", "sglang_url": "http://a"}, "sglang_url: the engine is scripted: leave it out, or set"),
+    ]
+    for given, words in wrong:
+        with pytest.raises((SettingsError, ValueError), match=words):
+            Settings(**given)
+    cases: list[tuple[Path | None, dict[str, Any], str]] = [
+        (tmp_path / "none", {}, f"model: {tmp_path / 'none'} is no model folder: it has no config.json"),
+        (None, {}, "model: SGLang's made/scripted-2 is no folder on this machine: give a folder that has "),
+        (tmp_path, {"threads": 2}, "threads: the sglang backend has no such choice, leave it out"),
+        (tmp_path, {"prefill_chunk": 64}, "prefill_chunk: SGLang decides that by itself, leave it out"),
+        (None, {"hf": "user/repo"}, "hf: SGLang has the model; "),
+    ]
+    for model, given, words in cases:
+        assert refused(stand_in(), model, **given).startswith(words)
+
+
+def test_older_paths_are_asked_and_other_versions_and_no_tokenizer_are_warned_of(
+    start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = stand_in()
-    change(server)
-    live = start(server)
-    health = live.http.get("/health").json()
-    assert health["status"] == "failed" and re.fullmatch(words, health["reason"]), health
-
-
-def test_other_version_and_no_tokenizer_are_warned_of(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    server = stand_in()
+    server.older = True
     server.server |= {"version": "0.6.0", "disable_radix_cache": True}
     server.has_tokenizer = False
     live = start(server)
     assert live.http.get("/health").json()["status"] == "ready"
     for words in ("this is SGLang 0.6.0", "--disable-radix-cache", "SGLang has no tokenizer"):
         assert words in caplog.text
-
-
-def test_wrong_settings_are_named(tmp_path: Path, start: Start) -> None:
-    for given, words in (
-        ({"backend": "sglang"}, "sglang_url: the sglang engine needs the address of a running server"),
-        ({"backend": "sglang", "sglang_url": "127.0.0.1:30000"}, "is no address of the form http://host:port"),
-        ({"backend": "scripted", "sglang_url": "http://a"}, "sglang_url: the engine is scripted: leave it out, or set"),
-    ):
-        with pytest.raises((SettingsError, ValueError), match=words):
-            Settings(**given)
-    live = start(stand_in(), model=tmp_path / "none")
-    assert live.http.get("/health").json()["reason"].endswith("is no model folder: it has no config.json")
-    cases: list[tuple[dict[str, Any], str]] = [
-        (
-            {"model": None},
-            "VERIFIER_MODEL: SGLang's made/scripted-2 is no folder on this machine: give a folder that has ",
-        ),
-        ({"threads": 2}, "VERIFIER_THREADS: the sglang backend has no such choice, leave it out"),
-        ({"prefill_chunk": 64}, "VERIFIER_PREFILL_CHUNK: SGLang decides that by itself, leave it out"),
-    ]
-    for given, words in cases:
-        other = start(stand_in(), **given)
-        assert words in other.http.get("/health").json()["reason"]
