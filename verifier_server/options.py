@@ -34,7 +34,8 @@ def _alias(text: str) -> None:
 def _address(text: str) -> None:
     try:
         parts = urlsplit(text)
-        right = parts.scheme in ("http", "https") and bool(parts.hostname) and not (parts.query or parts.fragment)
+        right = parts.scheme in ("http", "https") and bool(parts.hostname)
+        right = right and not (parts.query or parts.fragment or parts.username)
         _ = parts.port
     except ValueError:
         right = False

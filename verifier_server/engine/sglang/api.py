@@ -60,11 +60,14 @@ class SglangApi:
         self.vocabulary_size = 0  # ids that replies may name
 
     async def healthy(self) -> bool:
-        """Whether it serves texts; False while it loads its model."""
+        """Whether it serves texts; False while it loads its model. Raises Refusal."""
         try:
-            return (await self._http.get("/health", timeout=_HEALTH)).status_code == 200
+            status = (await self._http.get("/health", timeout=_HEALTH)).status_code
         except httpx.RequestError as error:
             raise Unreachable(_words(error)) from error
+        if status < 500 and status != 200:
+            raise Refusal("sglang_url", f"{self.url}/health is answered with HTTP {status}: is it another server?")
+        return status == 200
 
     async def server(self) -> Mapping[str, Any]:
         """How the server was started, and its version. Raises Refusal."""

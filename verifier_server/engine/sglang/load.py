@@ -94,6 +94,7 @@ def _loaded(
         api.vocabulary_size = vocabulary.size
         await check_vocabulary(api, vocabulary, info.context_length - 1)
         await check_drafts(api, vocabulary, info.max_drafts)
+        _log.info("SGLang %s at %s serves %s, probed", server.get("version"), api.url, model.get("model_path"))
         core = SglangCore(api, {name: model.get(name) for name in _SAME})
         try:
             return _Checked(info, read_chat_templates(folder), await Probe(core, info, "SGLang").pass_times(), core)

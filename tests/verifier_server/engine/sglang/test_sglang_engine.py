@@ -331,6 +331,10 @@ def turned(reply: Any) -> Any:
 
 CHECKS: list[tuple[Callable[[AsServer], object], str]] = [
     (
+        lambda server: setattr(server, "alien", True),
+        "sglang_url: .*/health is answered with HTTP 404: is it another .*",
+    ),
+    (
         lambda server: server.model.update(is_generation=False),
         "sglang_url: it serves .*, which generates no text",
     ),
@@ -384,6 +388,7 @@ def test_wrong_settings_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"backend": "sglang"}, "sglang_url: the sglang engine needs the address of a running server"),
         ({"backend": "sglang", "sglang_url": "127.0.0.1:30000"}, "is no address of the form http://host:port"),
+        ({"backend": "sglang", "sglang_url": "http://me:secret@a"}, "is no address of the form http://host:port"),
         ({"backend": "scripted", "sglang_url": "http://a"}, "sglang_url: the engine is scripted: leave it out, or set"),
     ]
     for given, words in wrong:
