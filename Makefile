@@ -8,10 +8,11 @@
 # make test-real    real models in every mode, both ends: REAL_MODELS names their folder (CONTRIBUTING.md)
 # make test-sglang  our side of SGLang's interface, on its source: SGLANG_SRC names it (CONTRIBUTING.md)
 # make test-vllm   the verifier over vLLM, in an environment of its own, .venv-vllm
+# make test-ray    replicas on Ray Serve, in an environment of its own, .venv-ray
 # make coverage     the branches of specpair/speculation that its tests take: at least 95 %
 # make dist    builds the sdist and the wheel, installs the wheel elsewhere and compares its text with this checkout's
 
-.PHONY: setup demo test test-slow test-torch test-mlx test-tnx test-vllm test-sglang test-real lint coverage dist docs
+.PHONY: setup demo test test-slow test-torch test-mlx test-tnx test-vllm test-sglang test-ray test-real lint coverage dist docs
 
 # Tests start many processes and collect many files: to compile the modules anew in each takes a tenth of the time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -65,6 +66,11 @@ REAL_MODELS ?= .cache/real_models
 test-real:
 	@scripts/setup requirements/dev.txt
 	@REAL_MODELS="$(abspath $(REAL_MODELS))" .venv/bin/python -m pytest --engine real
+
+test-ray:
+	@test -x .venv-ray/bin/pip || $(or $(PYTHON),python3) -m venv .venv-ray
+	@.venv-ray/bin/pip install --quiet --disable-pip-version-check -r requirements/ray.txt
+	@.venv-ray/bin/python -m pytest --engine ray
 
 # With few examples, and without the tests that take longest under coverage: `make test` runs all of them, and what they
 # add to the branches taken is little.

@@ -39,6 +39,7 @@ ENGINES = {  # the packages that the tests of an engine import
     "tnx": ("torch", "transformers", "tokenizers", "safetensors"),
     "vllm": ("vllm",),
     "sglang": ("msgspec",),
+    "ray": ("ray",),
     "real": (),
 }
 NEEDED = {  # what else the tests of an engine need: the variable that names it, and what it is

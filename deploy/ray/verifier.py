@@ -1,0 +1,67 @@
+"""The verifier as a deployment of Ray Serve: every replica is a verifier, and all stand behind one address.
+
+docs/ray.md says how it is run, and why its options are what they are. `serve.yaml` beside this file deploys it.
+"""
+
+import asyncio
+
+from fastapi import FastAPI
+from ray import serve
+from ray.serve.config import RequestRouterConfig
+
+from deploy.ray.queue_time import QUEUE_MS, QueueTime
+from specpair.command_line.start import keep_loaded_objects
+from specpair.http_service.observability import logs
+from verifier_server.app import create_app
+from verifier_server.flags import from_environment
+from verifier_server.service import Service
+
+
+def application() -> FastAPI:
+    """The application of one replica, with settings from the environment of its process."""
+    logs.configure("text")  # until the settings are read
+    settings = from_environment()
+    logs.configure(settings.log_format)
+    return create_app(settings, on_success=keep_loaded_objects)
+
+
+@serve.deployment(
+    name="verifier",
+    max_ongoing_requests=4096,  # the verifier itself says when it is full
+    request_router_config=RequestRouterConfig(
+        request_router_class="ray.serve.experimental.consistent_hash_router.ConsistentHashRouter",
+        request_router_kwargs={"num_fallback_replicas": 0},  # no other replica knows the session
+    ),
+)
+@serve.ingress(application)
+class Verifier:
+    """One replica."""
+
+    app: FastAPI  # Serve makes it by `application`, and runs its lifespan
+
+    def __init__(self) -> None:
+        self._queue_time: QueueTime | None = None
+
+    @property
+    def _service(self) -> Service:
+        service: Service = self.app.state.service
+        return service
+
+    async def check_health(self) -> None:
+        """Wait for the model. Raises RuntimeError if it could not be loaded, or has failed: then Serve replaces the
+        replica.
+
+        Serve sends no requests before the first check has ended. A replica that is overloaded is healthy.
+        """
+        await asyncio.to_thread(self._service.loader.wait)
+        if self._service.condition().status == "failed":
+            raise RuntimeError(self._service.health().reason)
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """What `QueueTimePolicy` decides by."""
+        if self._queue_time is None:
+            self._queue_time = QueueTime(self._service.metrics.registry)
+        return {QUEUE_MS: self._queue_time.mean_ms()}
+
+
+app = Verifier.bind()  # type: ignore[attr-defined]  # the decorator makes a Deployment of the class
