@@ -1,8 +1,8 @@
-"""What nginx and Envoy add to a round, with the files in deploy/.
+"""What routers add to a round: nginx, Envoy, ours, and Ray Serve, with the files in deploy/.
 
-Method. Three scripted verifiers on loopback, and in front of them the routers that are installed. This process verifies
-four drafts by turns in a session of one verifier and in one behind each router, over a connection each. The time of the
-forward pass is subtracted.
+Method. Three scripted verifiers on loopback, and in front of them the routers that are installed; Ray Serve, where this
+Python has it, starts replicas of its own. This process verifies four drafts by turns in a session of one verifier and
+in one behind each router, over a connection each. The time of the forward pass is subtracted.
 
     python -m benchmarks.routers [--rounds 1000]
 """
@@ -10,14 +10,16 @@ forward pass is subtracted.
 import tempfile
 import time
 from contextlib import ExitStack, closing
+from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.harness.report import Report, options_of
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from specpair.child_processes.serving import verifier
+from specpair.child_processes.serving import variables, verifier
 from specpair.quantile import quantile
 from specpair.speculation.draft import Draft
+from tests.deploy.ray_serve import cluster
 from tests.deploy.routers import FILES, free_port, program, routing
 
 DRAFTS = [1, 2, 3, 4]
@@ -64,6 +66,13 @@ def main() -> None:
             port = free_port()
             command = files(folder, port, [int(each.url.rpartition(":")[2]) for each in running])
             urls[name] = stack.enter_context(routing(command, port))
+        if find_spec("ray") is None:
+            report.line("ray: not installed")
+        else:
+            ray = stack.enter_context(cluster())
+            ray.deploy(3, **variables(backend="scripted", context=context))
+            ray.wait_until_healthy(3)
+            urls["ray"] = ray.url
         sessions = {name: stack.enter_context(closing(Session(url))) for name, url in urls.items()}
         taken: dict[str, list[float]] = {name: [] for name in sessions}
         for _ in range(options.rounds + WARM_UP):

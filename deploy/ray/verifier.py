@@ -4,9 +4,11 @@ docs/ray.md says how it is run, and why its options are what they are. `serve.ya
 """
 
 import asyncio
+from collections.abc import Callable
 
 from fastapi import FastAPI
 from ray import serve
+from ray.serve import Application
 from ray.serve.config import RequestRouterConfig
 
 from deploy.ray.queue_time import QUEUE_MS, QueueTime
@@ -25,19 +27,10 @@ def application() -> FastAPI:
     return create_app(settings, on_success=keep_loaded_objects)
 
 
-@serve.deployment(
-    name="verifier",
-    max_ongoing_requests=4096,  # the verifier itself says when it is full
-    request_router_config=RequestRouterConfig(
-        request_router_class="ray.serve.experimental.consistent_hash_router.ConsistentHashRouter",
-        request_router_kwargs={"num_fallback_replicas": 0},  # no other replica knows the session
-    ),
-)
-@serve.ingress(application)
 class Verifier:
     """One replica."""
 
-    app: FastAPI  # Serve makes it by `application`, and runs its lifespan
+    app: FastAPI  # Serve makes it, and runs its lifespan
 
     def __init__(self) -> None:
         self._queue_time: QueueTime | None = None
@@ -64,4 +57,16 @@ class Verifier:
         return {QUEUE_MS: self._queue_time.mean_ms()}
 
 
-app = Verifier.bind()  # type: ignore[attr-defined]  # the decorator makes a Deployment of the class
+def deployment(application: Callable[[], FastAPI]) -> Application:
+    """Replicas of a verifier, each with its own `application`, which is made in the process of the replica."""
+    return serve.deployment(
+        name="verifier",
+        max_ongoing_requests=4096,  # the verifier itself says when it is full
+        request_router_config=RequestRouterConfig(
+            request_router_class="ray.serve.experimental.consistent_hash_router.ConsistentHashRouter",
+            request_router_kwargs={"num_fallback_replicas": 0},  # no other replica knows the session
+        ),
+    )(serve.ingress(application)(Verifier)).bind()
+
+
+app = deployment(application)

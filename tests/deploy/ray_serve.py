@@ -42,14 +42,16 @@ class Cluster:
         self._status: subprocess.Popen[str] | None = None
         self._pause = threading.Event()
 
-    def deploy(self, replicas: int, **settings: str) -> None:
+    def deploy(self, replicas: int, application: str = "deploy.ray.verifier:app", **settings: str) -> None:
         """Deploy the verifier, or change what is deployed. Returns at once.
 
+        `application`: its place.
         `settings`: the verifier's, by the names of their variables.
         """
         given = yaml.safe_load((ROOT / "deploy/ray/serve.yaml").read_text(encoding="utf-8"))
         given["proxy_location"] = "HeadOnly"
         given["http_options"] |= {"host": "127.0.0.1", "port": self._port}
+        given["applications"][0]["import_path"] = application
         [deployment] = given["applications"][0]["deployments"]
         del deployment["autoscaling_config"]
         deployment["num_replicas"] = replicas
