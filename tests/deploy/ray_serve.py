@@ -114,6 +114,7 @@ def cluster() -> Iterator[Cluster]:
         "PYTHONPATH": str(ROOT),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",  # else other tests leave it no time
+        "RAY_memory_monitor_refresh_ms": "0",  # else it kills replicas for the memory that others use
     }
     command = [_program("ray"), "start", "--head", "--block", "--num-cpus=2", "--include-dashboard=false"]
     command += [f"--port={address.rpartition(':')[2]}", "--node-ip-address=127.0.0.1", f"--temp-dir={folder}"]
