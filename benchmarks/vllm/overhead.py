@@ -19,6 +19,7 @@ import queue
 import random
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
@@ -55,7 +56,8 @@ FLAGS = {
 
 def main() -> None:
     options = options_of(__doc__, FLAGS)
-    report = Report("vllm.overhead", options, file=f"vllm_overhead_{'shipped' if options.model is None else 'real'}")
+    told = Namespace(**vars(options) | {"model": options.model and Path(options.model).name})
+    report = Report("vllm.overhead", told, file=f"vllm_overhead_{'shipped' if options.model is None else 'real'}")
     os.environ |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0"}
     for name, value in loading.ENVIRONMENT.items():
         os.environ.setdefault(name, value)
