@@ -5,6 +5,10 @@ engine core that has nothing to do. A text for which no step is wished is held b
 need the room.
 """
 
+import multiprocessing
+import os
+import signal
+import threading
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -29,6 +33,7 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
         self._wishes: dict[str, Wish] = {}  # by id of the request
         self._began = 0.0  # when the latest step was planned
         self._preempted = 0  # as in `Step`
+        threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
         self._most_proposed = self.vllm_config.additional_config[KEY]  # tokens of its own that vLLM may draft
 
     def add_request(self, request: Request) -> None:
@@ -127,3 +132,11 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
         if (victim := next(iter(held), None)) is not None:
             self.running.remove(victim)
             self._preempt_request(victim, time.monotonic())
+
+
+def _end_with_parent() -> None:
+    """End the engine core, and with it its workers, when the verifier is gone, however that ended: vLLM's stays."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
