@@ -1,9 +1,10 @@
 """What a lost verifier costs: one of three is killed in the middle of many texts, and started again.
 
-Method. Three scripted verifiers with passes of 20 ms on loopback, named to the drafter in a list, or behind a router
-with the files in deploy/. All texts are begun at once. When a third of the tokens are there, the verifier that has the
-most texts is killed, and another process is started on its port. Each text is compared with the target's own. A gap is
-the time from some tokens of a text to the next ones; the longest without a loss is measured before.
+Method. Three scripted verifiers with passes of 20 ms on loopback, named to the drafter in a list, or behind a router:
+nginx and Envoy with the files in deploy/, `specpair router`. All texts are begun at once. When a third of the tokens
+are there, the verifier that has the most texts is killed, and another process is started on its port. Each text is
+compared with the target's own. A gap is the time from some tokens of a text to the next ones; the longest without a
+loss is measured before.
 
     python -m benchmarks.fail_over [--texts 32] [--tokens 100] [--mode target]
 """
@@ -147,7 +148,7 @@ def main() -> None:
             disturbed = run(pair, texts, after, fleet.kill_and_restart)
         same = sum(each.tokens == due for each, due in zip(disturbed, expected, strict=True))
         report.line(
-            f"{way:6} {same} of {len(texts)} texts the target's own, {sum(each.resumed for each in disturbed)} resumed;"
+            f"{way:8} {same} of {len(texts)} texts the target's own, {sum(each.resumed for each in disturbed)} resumed;"
             f" longest gap {max(each.gap for each in disturbed):.2f} s"
             f" (without a loss {max(each.gap for each in calm):.2f} s)"
         )

@@ -81,7 +81,7 @@ def main() -> None:
         for name, all_ms in taken.items():
             found = [quantile(all_ms[WARM_UP:], share) for share in SHARES]
             report.line(
-                f"{name:7}" + "   ".join(f"p{100 * s:g} {ms:.3f} ms" for s, ms in zip(SHARES, found, strict=True))
+                f"{name:9}" + "   ".join(f"p{100 * s:g} {ms:.3f} ms" for s, ms in zip(SHARES, found, strict=True))
             )
     report.save()
 

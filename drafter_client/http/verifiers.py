@@ -61,8 +61,10 @@ class _Verifier:
     @property
     def cost(self) -> float:
         """Seconds until a draft of one more text is judged."""
-        times = [] if self.info is None else self.info.pass_times
-        return queue_time(self.link, times, self.health.load.texts + self.begun, self.health.load.waiting)
+        if self.info is None:
+            return self.link
+        texts, slots = self.health.load.texts + self.begun, max(1, self.info.rows)
+        return queue_time(self.link, self.info.pass_times, slots, texts, self.health.load.waiting)
 
     @property
     def ready(self) -> bool:

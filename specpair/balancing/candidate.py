@@ -24,17 +24,19 @@ class Candidate(Protocol):
         """Until a draft of one more text would be judged there: see `queue_time`."""
 
 
-def queue_time(link: float, pass_times: Sequence[float], texts: int, waiting: int) -> float:
+def queue_time(link: float, pass_times: Sequence[float], slots: int, texts: int, waiting: int) -> float:
     """Seconds until a draft of one more text is judged: the round trip, the passes for which others wait, and its own
-    pass, over a token of each text.
+    pass, over a token of each text. Texts beyond the slots take turns.
 
     `link`: the round trip.
     `pass_times`: of passes over 1, 2, … tokens; empty: they are not known, and count as nothing.
+    `slots`: texts that can share a pass, at least 1.
     `texts`: under way, without the one more.
     `waiting`: requests that wait for a pass.
     """
     if not pass_times:
         return link
     width = texts + 1
-    took = pass_times[min(width, len(pass_times)) - 1] * max(1.0, width / len(pass_times))
+    together = min(len(pass_times), slots)
+    took = pass_times[min(width, together) - 1] * max(1.0, width / together)
     return link + took * (1.0 + waiting / width)

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 from specpair.balancing.candidate import Candidate
 
 C = TypeVar("C", bound=Candidate)
+_ABOUT = 1.1  # queue times that differ less are the same: they are estimates
 
 
 class Policy(Protocol):
@@ -56,10 +57,13 @@ class Wjsq2:
 
 
 class LeastQueueTime:
-    """Of all nodes, the one where a draft of the text is judged soonest."""
+    """Of all nodes where a draft of the text is judged about as soon as anywhere, the one whose queue is shortest for
+    its weight."""
 
     def choose(self, order: Sequence[C]) -> C:
-        return min(order, key=lambda each: each.queue_time)
+        soonest = min(each.queue_time for each in order)
+        near = [each for each in order if each.queue_time <= _ABOUT * soonest]
+        return min(near, key=lambda each: each.queue / each.weight)
 
 
 POLICIES: dict[str, Callable[[], Policy]] = {

@@ -33,7 +33,7 @@ class RouterOptions(ServiceOptions):
         group=NODES,
         placeholder="FILE",
     )
-    policy: str = option("jsq2", "which node a new text goes to", choices=tuple(POLICIES), group=NODES)
+    policy: str = option("wjsq2", "which node a new text goes to", choices=tuple(POLICIES), group=NODES)
     look_every: float = option(
         1.0, "how often each node is asked for its health", gt=0, le=60, group=NODES, placeholder="SECONDS"
     )

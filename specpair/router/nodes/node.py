@@ -88,8 +88,10 @@ class Node:
     @property
     def queue_time(self) -> float:
         """See `Candidate`. A drafter tells no times of passes: its requests' own stand for them."""
-        known = self.info.pass_times if self.info is not None else []
-        return queue_time(self.link, known or ([self.latency(0.5)] if self.latencies else []), self.texts, self.waiting)
+        if self.info is not None and self.info.pass_times:
+            return queue_time(self.link, self.info.pass_times, max(1, self.info.rows), self.texts, self.waiting)
+        known = [self.latency(0.5)] if self.latencies else []
+        return queue_time(self.link, known, 1, self.texts, self.waiting)
 
     @property
     def reachable(self) -> bool:

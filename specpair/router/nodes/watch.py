@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from contextvars import Context
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -64,6 +65,7 @@ class Watch:
         await asyncio.gather(*tasks, return_exceptions=True)
         self.abort("the router is being stopped")
         self._watched.clear()
+        await asyncio.sleep(0)  # the event loop closes the connections before it is closed itself
 
     def abort(self, why: str) -> None:
         """Break all connections."""
@@ -71,7 +73,9 @@ class Watch:
             pool.abort(why)
 
     def pool(self, node: Node) -> Pool:
-        """The connections to a node that is there."""
+        """The connections to a node. Raises NodeLost if it has left."""
+        if node not in self._watched:
+            raise NodeLost("it has left")
         return self._watched[node][0]
 
     def failed(self, node: Node, why: str) -> None:
@@ -88,12 +92,16 @@ class Watch:
     def _join(self, node: Node) -> None:
         due = asyncio.Event()
         pool = Pool(NodeAddress(node.name), self._fleet.clock)
-        self._watched[node] = pool, asyncio.create_task(self._watch(node, pool, due)), due
+        # In a context of its own: the logs of its looks would name the request by which the node has registered.
+        task = asyncio.create_task(self._watch(node, pool, due), context=Context())
+        self._watched[node] = pool, task, due
 
     def _leave(self, node: Node) -> None:
         """Look at it no longer. Its requests go on."""
         if node in self._watched:
-            self._watched.pop(node)[1].cancel()
+            pool, task, _ = self._watched.pop(node)
+            task.cancel()
+            pool.close()
 
     async def _expire(self) -> None:
         while True:

@@ -96,16 +96,16 @@ class Forwarding:
         Raises UnknownModel, and the errors of `Fleet.having`.
         """
         having = self.fleet.having(what.model, what.openai)
-        if len(having) == 1:
-            return iter(having)
-        home = self.sessions.node(what.session) if what.session else None
-        order = ordered(what.session or secrets.token_hex(8), having)
-        taking = self.fleet.taking(order)
-        first = home if home in having else None
-        if what.begins:
-            first = first or (self._policy.choose(taking) if taking else None)
-            order = [*taking, *(each for each in order if each not in taking)]
-        return iter(order if first is None else [first, *(each for each in order if each is not first)])
+        first = self.sessions.node(what.session) if what.session else None
+        if first in having:
+            yield first  # nearly always all that is asked for
+        order = ordered(what.session or secrets.token_hex(8), [each for each in having if each is not first])
+        taking = self.fleet.taking(order) if what.begins else []
+        if taking:
+            chosen = self._policy.choose(taking)
+            yield chosen
+            order = [each for each in (*taking, *order) if each is not chosen]
+        yield from dict.fromkeys(order)
 
     @asynccontextmanager
     async def exchange(

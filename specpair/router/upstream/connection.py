@@ -37,13 +37,13 @@ class Connection(asyncio.Protocol):
         self._head: ReplyHead | None = None
         self._body: list[bytes] = []
         self._held = 0
-        self._complete = self._reading_paused = False
+        self._complete = self._keep_alive = self._reading_paused = False
         self.answered = False  # whether a byte of the reply has come
 
     @property
     def reusable(self) -> bool:
         """Whether another exchange can follow."""
-        return self._complete and self._lost is None and self._parser.should_keep_alive()
+        return self._complete and self._lost is None and self._keep_alive
 
     @property
     def broken(self) -> bool:
@@ -151,4 +151,4 @@ class Connection(asyncio.Protocol):
         if self._head is None:
             self._headers = []  # of an interim response
         else:
-            self._complete = True
+            self._complete, self._keep_alive = True, self._parser.should_keep_alive()  # later it forgets

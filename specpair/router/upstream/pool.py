@@ -50,6 +50,7 @@ class Pool:
         self.address, self._clock = address, clock
         self._idle: list[tuple[float, Connection]] = []  # since when, the latest last
         self._busy: set[Connection] = set()
+        self._closed = False
         self._tls = ssl.create_default_context() if address.tls else None
 
     @asynccontextmanager
@@ -78,10 +79,17 @@ class Pool:
                 return
             finally:
                 self._busy.discard(connection)
-                if connection.reusable:
+                if connection.reusable and not self._closed:
                     self._idle.append((self._clock(), connection))
                 else:
                     connection.abort("its request is over")
+
+    def close(self) -> None:
+        """Close the connections as soon as their requests are over."""
+        self._closed = True
+        for _, connection in self._idle:
+            connection.abort("the node has left")
+        self._idle.clear()
 
     def abort(self, why: str) -> None:
         """Break all connections, since the node is away. Who waits for a reply gets NodeLost."""

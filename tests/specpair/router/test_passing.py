@@ -22,7 +22,7 @@ SESSIONS = [f"{number:032x}" for number in range(24)]
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Router]:
-    with fleet() as router:
+    with fleet(policy="jsq2") as router:
         yield router
 
 
@@ -171,6 +171,15 @@ def test_a_request_to_a_node_that_breaks_is_sent_to_the_next(router: Router) -> 
     reply = post(router, "/generate", SESSIONS[0], {"prompt": "x"})
     assert (reply.status_code, reply.json()["error"]["code"]) == (502, "bad_gateway")
     assert all(each.url in reply.json()["error"]["message"] for each in router.nodes)
+
+
+def test_connections_are_kept(router: Router) -> None:
+    post(router, "/prefill", SESSIONS[0])
+    node = home(router, SESSIONS[0])
+    before = {*node.connections}
+    for _ in range(20):
+        post(router, "/verify", SESSIONS[0])
+    assert len({*node.connections} - before) <= 1, "a look may have taken the one that was idle"
 
 
 def test_an_idle_connection_that_the_node_has_closed_is_replaced(router: Router) -> None:

@@ -43,7 +43,7 @@ def verifiers() -> Iterator[list[Verifier]]:
 @pytest.fixture
 def router() -> Iterator[Router]:
     """A router that nodes register with."""
-    with routing(register_key=SecretStr("join")) as made:
+    with routing(register_key=SecretStr("join"), policy="round_robin") as made:
         yield made
 
 
