@@ -50,7 +50,8 @@ class Session:
 
 def main() -> None:
     options = options_of(__doc__, {"rounds": 1000})
-    report = Report("routers", options)
+    with_ray = find_spec("ray") is not None
+    report = Report("routers", options, "routers_ray" if with_ray else "routers")
     context = (options.rounds + WARM_UP) * 8
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -66,7 +67,7 @@ def main() -> None:
             port = free_port()
             command = files(folder, port, [int(each.url.rpartition(":")[2]) for each in running])
             urls[name] = stack.enter_context(routing(command, port))
-        if find_spec("ray") is None:
+        if not with_ray:
             report.line("ray: not installed")
         else:
             ray = stack.enter_context(cluster())
