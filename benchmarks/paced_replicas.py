@@ -1,6 +1,6 @@
-"""Replicas on Ray Serve with passes of 20 ms: what `benchmarks.ray_scaling` deploys."""
+"""Replicas on Ray Serve with passes of 50 ms: what `benchmarks.replicas` deploys."""
 
-from benchmarks.fail_over import paced
+from benchmarks.replicas import paced
 from deploy.ray.verifier import deployment
 
 app = deployment(paced)

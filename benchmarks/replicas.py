@@ -3,7 +3,8 @@
 Method. Scripted verifiers with a few slots and passes of 50 ms on loopback. There are as many texts as slots. All are
 begun at once, and the verifiers generate them (mode target), so that this process only reads. Tokens of a second are
 counted from the first begin to the last end: with one verifier, and with three behind each router that is installed.
-`specpair router` runs with each of its policies. One verifier is measured before and after; the better run counts.
+`specpair router` runs with each of its policies. Ray Serve, where this Python has it, starts three replicas of its own.
+One verifier is measured before and after; the better run counts.
 
     python -m benchmarks.replicas [--slots 8] [--tokens 100]
 """
@@ -13,6 +14,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from importlib.util import find_spec
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -23,6 +25,7 @@ from drafter_client import Mode, Options, Pair, Tokens
 from drafter_client.http.client import VerifierClient
 from specpair.balancing.policies import POLICIES
 from specpair.child_processes.serving import serve
+from tests.deploy.ray_serve import cluster
 from tests.deploy.routers import FILES, OURS, free_port, program, routing
 from verifier_server.app import create_app
 from verifier_server.settings import Settings
@@ -54,7 +57,8 @@ def tokens_per_second(url: str, texts: int, tokens: int) -> float:
 
 def main() -> None:
     options = options_of(__doc__, {"slots": 8, "tokens": 100})
-    report = Report("replicas", options)
+    with_ray = find_spec("ray") is not None
+    report = Report("replicas", options, "replicas_ray" if with_ray else "replicas")
     with ExitStack() as stack:
         environment = {SLOTS: str(options.slots)}
         servers = [stack.enter_context(serve("benchmarks.replicas:paced()", environment)) for _ in range(COUNT)]
@@ -74,6 +78,13 @@ def main() -> None:
                     command = FILES[name](Path(folder), port, ports) + (["--policy", policy] if policy else [])
                     with routing(command, port) as url:
                         found[f"{name} {policy}"] = tokens_per_second(url, COUNT * options.slots, options.tokens)
+        if not with_ray:
+            report.line("ray: not installed")
+        else:
+            with cluster() as ray:
+                ray.deploy(COUNT, "benchmarks.paced_replicas:app", **environment)
+                ray.wait_until_healthy(COUNT)
+                found["ray"] = tokens_per_second(ray.url, COUNT * options.slots, options.tokens)
         alone = max(alone, tokens_per_second(servers[0].url, options.slots, options.tokens))
         report.line(f"one verifier: {alone:.0f} tokens/s")
         for name, rate in found.items():
