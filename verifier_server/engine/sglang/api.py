@@ -1,25 +1,17 @@
 """The REST interface of a running SGLang server, as far as it is used."""
 
-import ipaddress
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-import httpx
-
 from specpair.protocol.errors import EngineError, SpecPairError
+from verifier_server.engine.sglang.connections import Connections, Unreachable
 from verifier_server.engine.sglang.replies import TOP, BadReply, Judged, Piece, Stream, judged, parsed, refused
 
 _log = logging.getLogger("specpair.sglang")
-_CONNECT, _SHORT = 5.0, 10.0  # seconds that connecting, and a reply about the server itself, may take
-_HEALTH = 60.0  # the same of its health, for which it decodes a token
-_IDLE = 2.0  # seconds after which a connection is not used again: the server closes it after 5
+_SHORT, _HEALTH = 10.0, 60.0  # seconds that a reply about the server, and one about its health, may take
 _ABORT = "/abort_request"
-
-
-class Unreachable(Exception):
-    """SGLang does not answer; the message says how."""
 
 
 class Refusal(Exception):
@@ -46,25 +38,14 @@ class SglangApi:
     """Used in one event loop, but for its making. Raises Unreachable where nothing else is said."""
 
     def __init__(self, url: str, key: str | None) -> None:
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         self.url = url.rstrip("/")
-        self._http = httpx.AsyncClient(
-            base_url=self.url,
-            headers=headers,
-            trust_env=not _is_loopback(httpx.URL(self.url).host),
-            # A pass has no limit: it may wait for others.
-            timeout=httpx.Timeout(None, connect=_CONNECT),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE),
-        )
+        self._http = Connections(self.url, key)
         self._abort_refused = False
         self.vocabulary_size = 0  # ids that replies may name
 
     async def healthy(self) -> bool:
         """Whether it serves texts; False while it loads its model. Raises Refusal."""
-        try:
-            status = (await self._http.get("/health", timeout=_HEALTH)).status_code
-        except httpx.RequestError as error:
-            raise Unreachable(_words(error)) from error
+        status, _ = await self._http.exchange("GET", "/health", seconds=_HEALTH)
         if status < 500 and status != 200:
             raise Refusal("sglang_url", f"{self.url}/health is answered with HTTP {status}: is it another server?")
         return status == 200
@@ -87,16 +68,13 @@ class SglangApi:
         until = {"stop_token_ids": list(ends)} if ends else {"ignore_eos": True}
         body = self._asking(prompt, most, **until) | {"stream": True}
         stream, done = Stream(len(prompt.ids), self.vocabulary_size), False
-        try:
-            async with self._http.stream("POST", "/generate", json=body) as response:
-                if response.status_code != 200:
-                    raise refused(response.status_code, _quietly(await response.aread()))
-                async for line in response.aiter_lines():
-                    if (piece := stream.piece(line)) is not None:
-                        done = piece.done
-                        yield piece
-        except httpx.RequestError as error:
-            raise Unreachable(_words(error)) from error
+        async with self._http.opened("POST", "/generate", body) as response:
+            if response.status_code != 200:
+                raise refused(response.status_code, _quietly(await response.aread()))
+            async for line in response.aiter_lines():
+                if (piece := stream.piece(line)) is not None:
+                    done = piece.done
+                    yield piece
         if not done:
             raise Unreachable("the stream ended before the text")
 
@@ -113,21 +91,21 @@ class SglangApi:
     async def abort(self, name: str) -> None:
         """End a pass whose tokens are no longer wanted. Where SGLang does not do it, it finds the connection closed."""
         try:
-            response = await self._http.post(_ABORT, json={"rid": name}, timeout=_SHORT)
-        except httpx.RequestError as error:
-            _log.debug("%s: %s", _ABORT, _words(error))  # a server that is gone runs no pass
+            status, _ = await self._http.exchange("POST", _ABORT, {"rid": name}, _SHORT)
+        except Unreachable as error:
+            _log.debug("%s: %s", _ABORT, error)  # a server that is gone runs no pass
             return
-        if response.status_code != 200 and not self._abort_refused:
+        if status != 200 and not self._abort_refused:
             self._abort_refused = True
             _log.warning(
                 "%s is answered with HTTP %d, as where SGLang has an --admin-api-key: a pass that is no longer wanted "
                 "ends seconds later",
                 _ABORT,
-                response.status_code,
+                status,
             )
 
     async def close(self) -> None:
-        await self._http.aclose()
+        await self._http.close()
 
     def _asking(self, prompt: Prompt, most: int, **sampling: Any) -> dict[str, Any]:
         """The body of a request at temperature 0 for `most` tokens."""
@@ -140,27 +118,21 @@ class SglangApi:
         }
 
     async def _posted(self, body: Mapping[str, Any]) -> bytes:
-        try:
-            response = await self._http.post("/generate", json=body)
-        except httpx.RequestError as error:
-            raise Unreachable(_words(error)) from error
-        if response.status_code != 200:
-            raise refused(response.status_code, _quietly(response.content))
-        return response.content
+        status, content = await self._http.exchange("POST", "/generate", body)
+        if status != 200:
+            raise refused(status, _quietly(content))
+        return content
 
     async def _told(self, *paths: str) -> Mapping[str, Any]:
         """The object at the first of these paths that the server has: older ones have others."""
         for path in paths:
-            try:
-                response = await self._http.get(path, timeout=_SHORT)
-            except httpx.RequestError as error:
-                raise Unreachable(_words(error)) from error
-            if response.status_code >= 500:
-                raise Unreachable(f"HTTP {response.status_code}")
-            if response.status_code in (401, 403):
+            status, content = await self._http.exchange("GET", path, seconds=_SHORT)
+            if status >= 500:
+                raise Unreachable(f"HTTP {status}")
+            if status in (401, 403):
                 raise Refusal("sglang_api_key", f"{self.url} wants another one: give SGLang's --api-key")
-            if response.status_code == 200:
-                told = _quietly(response.content)
+            if status == 200:
+                told = _quietly(content)
                 if isinstance(told, dict):
                     return told
                 break
@@ -178,18 +150,6 @@ def _quietly(content: bytes) -> Any:
         return parsed(content)
     except BadReply:
         return None
-
-
-def _is_loopback(host: str) -> bool:
-    """Whether no proxy of the environment leads to it."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _words(error: httpx.RequestError) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def as_error(error: Exception) -> SpecPairError:

@@ -3,12 +3,15 @@
 import logging
 import random
 import re
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from backends.scripted import END, Script, ScriptedBackend
@@ -49,20 +52,27 @@ def stand_in(script: Script = SCRIPT, **given: Any) -> AsServer:
     return AsServer(ScriptedBackend(script, context_length=512), **given)
 
 
+def answered(http: httpx.Client, path: str, body: Any) -> Any:
+    """The reply, asked for again while SGLang is away, and where it broke off a text twice."""
+    while (response := http.post(path, json=body)).status_code >= 500:
+        assert response.json()["error"]["code"] in ("model_loading", "engine_error")
+        time.sleep(0.01)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
 def drafted(live: Live, prompt: list[int], expected: list[int], seed: int, **body: Any) -> list[int]:
     """A text by a client whose drafts are right, wrong, late or missing, as chance has it."""
     chance, fields = random.Random(seed), {"prompt_ids": prompt, "max_tokens": len(expected), **body}
     with live.client(headers={"X-Session-Id": f"session-{seed}"}) as http:
-        reply = http.post("/prefill", json=fields).json()
+        reply = answered(http, "/prefill", fields)
         text: list[int] = reply["tokens"]
         while reply["finish_reason"] is None:
             known = chance.randint(max(1, len(text) - 3), len(text))
             draft = expected[known : len(text) + chance.randint(0, 8)]
             if draft and chance.random() < 0.4:
                 draft[chance.randrange(len(draft))] = chance.randrange(256)
-            sent = http.post("/verify", json={"position": len(prompt) + known, "draft_tokens": draft})
-            assert sent.status_code == 200, sent.text
-            reply = sent.json()
+            reply = answered(http, "/verify", {"position": len(prompt) + known, "draft_tokens": draft})
             text[known:] = reply["tokens"]
     return text
 
@@ -263,6 +273,26 @@ def test_killed_server_fails_what_waits_and_texts_go_on_when_it_is_back(live: Li
     until(lambda: live.http.get("/ready").status_code == 200)
     live.verify(text, TEXT[1:4])
     assert text == TEXT[:5]
+
+
+def test_texts_are_the_model_s_when_the_server_dies_again_and_again(live: Live) -> None:
+    server, prompts = server_of(live), [[256, *f"client {number}".encode()] for number in range(4)]
+    expected = [plain(SCRIPT, prompt, 60) for prompt in prompts]
+    with ThreadPoolExecutor(4) as pool:
+        texts = [
+            pool.submit(drafted, live, prompt, text, number, self_continue=number % 2 == 0)
+            for number, (prompt, text) in enumerate(zip(prompts, expected, strict=True))
+        ]
+
+        def gone_on(passes: int) -> bool:
+            return server.passes > passes + 5 or all(each.done() for each in texts)
+
+        for _ in range(3):
+            until(partial(gone_on, server.passes))
+            server.kill()
+            server.restart()
+        assert [each.result() for each in texts] == expected
+    live.service.engine.check_integrity()
 
 
 def test_server_that_comes_back_with_another_model_is_not_used(live: Live) -> None:
