@@ -82,7 +82,7 @@ def main() -> None:
             report.line("ray: not installed")
         else:
             with cluster() as ray:
-                ray.deploy(COUNT, "benchmarks.paced_replicas:app", **environment)
+                ray.deploy(COUNT, "benchmarks.harness.paced_replicas:app", **environment)
                 ray.wait_until_healthy(COUNT)
                 found["ray"] = tokens_per_second(ray.url, COUNT * options.slots, options.tokens)
         alone = max(alone, tokens_per_second(servers[0].url, options.slots, options.tokens))
