@@ -70,7 +70,7 @@ test-real:
 test-ray:
 	@test -x .venv-ray/bin/pip || $(or $(PYTHON),python3) -m venv .venv-ray
 	@.venv-ray/bin/pip install --quiet --disable-pip-version-check -r requirements/ray.txt
-	@.venv-ray/bin/python -m pytest --engine ray
+	@.venv-ray/bin/python -m pytest --engine ray tests/deploy
 
 # With few examples, and without the tests that take longest under coverage: `make test` runs all of them, and what they
 # add to the branches taken is little.
