@@ -2,9 +2,11 @@
 
 Method. Three servers hold the same folder: vLLM's own, the same with `--ngram`, and the verifier over vLLM. Each has
 one core, the same for all, and writes only while the others are idle. The drafter is this process, with a draft model
-on another core. Every prompt is written by turns in each way, in another order for each. Over loopback. Tokens per
-second after the first token, by this process's clock. `--two-servers` spares the memory of one: vLLM alone is then the
-verifier's own decoding, which is vLLM's with the plug-ins (what these add to a step: `benchmarks.vllm.overhead`).
+on one thread, for which another core is free. (It is not bound to that core: then it would see one core in all, take it
+for the verifier's, and draft only while the verifier waits.) Every prompt is written by turns in each way, in another
+order for each. Over loopback. Tokens per second after the first token, by this process's clock. `--two-servers` spares
+the memory of one: vLLM alone is then the verifier's own decoding, which is vLLM's with the plug-ins (what these add to
+a step: `benchmarks.vllm.overhead`).
 
 At temperature 0, texts of all ways are compared. Above it, each way draws by itself, and vLLM's rejection sampler for
 CPUs draws wrong (issue 55005 of vLLM): only its speed counts.
@@ -37,7 +39,7 @@ from specpair.child_processes.children import child
 from specpair.engines.load_options import LoadOptions
 from tests.deploy.routers import free_port
 
-SERVERS_CORE, DRAFTER_CORE = 0, 1
+SERVERS_CORE = 0
 _VLLM = "vllm.entrypoints.openai.api_server"
 _PATIENCE = 900.0  # seconds until a server is ready, and until it goes on with a text
 _NGRAM = '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}'  # as in vLLM's documentation
@@ -63,7 +65,6 @@ def main() -> None:
             del flags["target"]
         ours = stack.enter_context(_server(options, "verifier_server", None))
         urls = {name: stack.enter_context(_server(options, _VLLM, given)) for name, given in flags.items()}
-        os.sched_setaffinity(0, {DRAFTER_CORE})  # after the servers have begun, which would inherit it
         engine = LoadOptions(threads=1, context_length=options.context)
         pair = stack.enter_context(Pair(ours, DraftModel(options.draft, engine=engine)))
         lookup = stack.enter_context(Pair(ours, Lookup()))
