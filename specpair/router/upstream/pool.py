@@ -28,7 +28,7 @@ class NodeAddress:
 
 def node_url(text: str) -> str:
     """The URL of a node, in one spelling. Raises ValueError, which says what is wrong."""
-    url = text.strip().rstrip("/")
+    url = text.strip()
     url = url if "://" in url else f"http://{url}"
     try:
         parts = urlsplit(url)
@@ -40,7 +40,7 @@ def node_url(text: str) -> str:
         raise ValueError(f"{text!r} is not the address of a node: write http://host:port")
     if parts.username is not None or parts.password is not None:
         raise ValueError("the address of a node has no user and no password: give its key with --node-key")
-    return f"{parts.scheme}://{parts.netloc.lower()}{parts.path}"
+    return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
 
 
 class Pool:
