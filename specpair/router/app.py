@@ -4,14 +4,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from math import inf
 
 from fastapi import FastAPI
 
 from specpair.anthropic_api.errors import form_of
 from specpair.balancing.policies import POLICIES
 from specpair.http_service.connections.app import App
-from specpair.http_service.draining import Draining
 from specpair.http_service.head_requests import HeadRequests
 from specpair.http_service.hosts import Hosts, read_hosts
 from specpair.http_service.keys.access import ROUTER
@@ -50,7 +48,7 @@ def create_app(settings: Settings, nodes: Sequence[NodeSpec] = ()) -> FastAPI:
         for spec in nodes:
             fleet.join(spec)
         await watch.start()
-        waiting = draining if settings.drain else None
+        waiting = passing.draining if settings.drain else None
         with stop_signals(asyncio.get_running_loop(), stop, waiting) as received:
             try:
                 yield
@@ -75,9 +73,8 @@ def create_app(settings: Settings, nodes: Sequence[NodeSpec] = ()) -> FastAPI:
         body_limit=settings.max_body_bytes,
         body_patience=settings.body_timeout,
     )
-    draining = Draining(settings.drain, lambda: inf if passing.in_flight else 0.0)
-    passing = Passing(forwarding, draining.changed)
-    endpoints = RouterEndpoints(gate, forwarding, settings.policy, settings.register_key, lambda: draining.begun)
+    passing = Passing(forwarding, settings.drain)
+    endpoints = RouterEndpoints(gate, passing, settings.policy, settings.register_key)
     metrics = RequestMetrics(lambda: ",".join(fleet.models))
     metrics.registry.register(NodeCollector(forwarding))
     state = StateEndpoints(gate, metrics.registry, endpoints.condition, endpoints.health)

@@ -2,7 +2,7 @@
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from pydantic import SecretStr
@@ -27,7 +27,7 @@ from specpair.router.messages import (
     StatsResponse,
 )
 from specpair.router.nodes.node import VERIFIER, Node, NodeSpec
-from specpair.router.passing.passing import Forwarding
+from specpair.router.passing.passing import Passing
 
 _MOST_BYTES, _PATIENCE = 16 * 1024, 10.0  # of the body of a registration
 
@@ -38,19 +38,17 @@ class RouterEndpoints:
     def __init__(
         self,
         gate: Gate,
-        forwarding: Forwarding,
+        passing: Passing,
         policy: str,
         register_key: SecretStr | None,
-        draining: Callable[[], bool],
     ) -> None:
         """`policy`: its name.
         `register_key`: with which nodes register; None: none can.
-        `draining`: whether the router is told to stop.
         """
-        self._draining = draining
-        self._gate, self._forwarding, self._policy = gate, forwarding, policy
+        self._gate, self._forwarding, self._policy = gate, passing.forwarding, policy
+        self._draining = passing.draining
         self._register_key = register_key
-        self._fleet = forwarding.fleet
+        self._fleet = passing.forwarding.fleet
 
     async def register_node(self, request: Request) -> Response:
         """Take a node in, or note that it is still there. It needs the key for registration: whoever has it gets texts
@@ -90,14 +88,14 @@ class RouterEndpoints:
 
     def condition(self) -> Condition:
         """The router's state, for `/ready`."""
-        if self._draining():
+        if self._draining.begun:
             return Condition("draining", 1)
         return _condition(self._fleet.nodes)
 
     def health(self, model: str | None = None) -> tuple[HealthResponse, dict[str, str]]:
         """The state of the nodes of a model, or of all, as one verifier would tell its own."""
         nodes = [each for each in self._fleet.nodes if model in (None, each.model)]
-        found = Condition("draining", 1) if self._draining() else _condition(nodes)
+        found = Condition("draining", 1) if self._draining.begun else _condition(nodes)
         there = [each for each in nodes if each.reachable]
         if found.status not in ("ready", "overloaded"):
             why = None

@@ -15,7 +15,7 @@ from specpair.router.nodes.node import Node
 from specpair.router.upstream.connection import Headers, NodeLost
 from specpair.router.upstream.pool import NodeAddress, Pool
 
-_PATIENCE = 5.0  # seconds for a reply to a look
+PATIENCE = 5.0  # seconds for a reply to a look
 _FIRST_LOOKS = 1.0  # seconds for which the start waits for the looks at the nodes of the list
 _LOST_AFTER = 2  # looks in a row that got no reply: then requests that wait for the node are sent to others
 _ACCESS = {"unauthorized": "it does not take the router's key: give its key with --node-key"}
@@ -118,7 +118,7 @@ class Watch:
             except NodeLost as error:
                 lost += 1
                 self._fleet.away(node, f"nothing answers: {error}")
-                if lost == _LOST_AFTER:
+                if lost >= _LOST_AFTER:
                     pool.abort("the node does not answer")
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._every):
@@ -174,10 +174,10 @@ class Watch:
 
     async def _get(self, pool: Pool, target: bytes) -> tuple[int, bytes]:
         try:
-            async with asyncio.timeout(_PATIENCE), pool.exchange(b"GET", target, self._headers) as (head, connection):
+            async with asyncio.timeout(PATIENCE), pool.exchange(b"GET", target, self._headers) as (head, connection):
                 return head.status, await connection.read_all()
         except TimeoutError:
-            raise NodeLost(f"no reply within {_PATIENCE:g} s") from None
+            raise NodeLost(f"no reply within {PATIENCE:g} s") from None
 
 
 def model_path(model: str) -> str:

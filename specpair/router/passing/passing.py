@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from math import inf
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -12,6 +13,7 @@ from starlette.types import Scope, Send
 
 from specpair.balancing.policies import Policy
 from specpair.balancing.rendezvous import ordered
+from specpair.http_service.draining import Draining
 from specpair.http_service.request_body import LONG, encoding_of, received_body, unpacked
 from specpair.protocol.errors import BadGateway, ImplicitSessionRefused, ShuttingDown, from_body
 from specpair.router.nodes.fleet import Fleet
@@ -192,15 +194,18 @@ class Forwarding:
 class Passing:
     """The part of the application that passes requests on."""
 
-    def __init__(self, forwarding: Forwarding, changed: Callable[[], object]) -> None:
-        """`changed`: is called when a request is over."""
-        self.forwarding, self._changed = forwarding, changed
+    def __init__(self, forwarding: Forwarding, seconds: float) -> None:
+        """`seconds`: the grace of requests under way after SIGTERM."""
+        self.forwarding = forwarding
         self.in_flight = 0
+        self.draining = Draining(seconds, lambda: inf if self.in_flight else 0.0)
 
     async def serve(self, request: Request, send: Send, what: Asked, body: bytes) -> None:
         """Pass a request on, and its reply back. Raises SpecPairError, and NodeLost in the middle of a reply."""
         forwarding, scope = self.forwarding, request.scope
         method = scope["method"].encode()
+        if what.begins:
+            self.draining.check_new_text()
         what = await forwarding.known(request, what, body)
         query = scope["query_string"]
         target = _quoted(scope, what) + (b"?" + query if query else b"")
@@ -213,7 +218,7 @@ class Passing:
                 await _send(reply, send)
         finally:
             self.in_flight -= 1
-            self._changed()
+            self.draining.changed()
 
 
 async def _send(reply: Reply, send: Send) -> None:

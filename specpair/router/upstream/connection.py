@@ -29,6 +29,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._lost: NodeLost | None = None
         self._waiting: asyncio.Future[None] | None = None
+        self.aborted = False  # whether this side has closed it
         self._begin()
 
     def _begin(self) -> None:
@@ -86,6 +87,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self, why: str) -> None:
         """Close the connection at once. Who waits for it gets NodeLost."""
+        self.aborted = True
         if self._transport is not None:
             self._transport.abort()
         self._lose(why)

@@ -72,7 +72,7 @@ class Pool:
                 try:
                     head = await connection.send(request, bodiless=method == b"HEAD")
                 except NodeLost:
-                    if used and not connection.answered:
+                    if used and not (connection.answered or connection.aborted):
                         continue
                     raise
                 yield head, connection

@@ -48,6 +48,8 @@ class StubNode:
         self.sessions: set[str] = set()
         self.got: list[Got] = []  # but for looks
         self.handler: Handler | None = None
+        self.going = threading.Event()  # cleared: it answers nothing, and its connections stay open
+        self.going.set()
         self.connections: set[socket.socket] = set()
         self._server = ThreadingHTTPServer(("127.0.0.1", port), self._request_class())
         self._server.daemon_threads = True
@@ -104,6 +106,7 @@ class StubNode:
 
         class Request(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = -1  # else head and body are two packets, and the second waits for an acknowledgement
 
             def setup(self) -> None:
                 super().setup()
@@ -120,6 +123,7 @@ class StubNode:
 
             def do_GET(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                node.going.wait(20)
                 got = Got(self.command, self.path, {name.lower(): value for name, value in self.headers.items()}, body)
                 answer = node._about(got.path)
                 if answer is None:

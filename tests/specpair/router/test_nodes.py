@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from specpair.router.passing.asked import asked, look
 from specpair.router.passing.headers import to_node
 from tests.drafter_client.http.bodies import model_info
 from tests.specpair.router.stub_nodes import Router, StubNode, fleet, routing
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -122,6 +124,19 @@ def test_a_node_that_is_killed_and_comes_back() -> None:
         router.until_seen("failed", "ready")
         assert router.http.get("/nodes").json()["nodes"][0]["why"] == "the engine has failed"
         back.close()
+
+
+def test_requests_leave_a_node_that_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind a link that is cut: no connection breaks."""
+    monkeypatch.setattr("specpair.router.nodes.watch.PATIENCE", 0.2)
+    with fleet(2, policy="round_robin") as router, ThreadPoolExecutor(4) as threads:
+        silent, other = router.nodes
+        silent.going.clear()
+        asking = [threads.submit(router.http.post, "/v1/completions", json={}) for _ in range(4)]
+        assert {each.result(20).json()["node"] for each in asking} == {other.url}
+        router.until_seen("away", "ready")
+        silent.going.set()
+        router.until_seen("ready", "ready")
 
 
 @pytest.mark.parametrize(
@@ -275,7 +290,8 @@ def test_metrics_of_the_nodes(router: Router) -> None:
     assert f'specpair_router_node_requests_total{{model_name="toy",node="{url}"}} 1.0' in shown
     assert f'specpair_router_node_ready{{model_name="toy",node="{url}"}} 1.0' in shown
     assert "specpair_router_sessions 1.0" in shown and 'quantile="0.95"' in shown
-    assert 'specpair_http_requests_total{model_name="toy",route="/prefill",status="200"} 1.0' in shown
+    counted = 'specpair_http_requests_total{model_name="toy",route="/prefill",status="200"} 1.0'
+    until(lambda: counted in router.http.get("/metrics").text, "it is not counted")  # which is after the reply
 
 
 @pytest.fixture
