@@ -13,7 +13,7 @@ at random, but never to the last one that is up:
 Each text is compared with the target's own. A gap is the time from some tokens of a text to the next ones. A run fails
 on any text that is lost, with an error, or changed.
 
-    python -m benchmarks.chaos [--way list|nginx|envoy|router] [--seconds 600] [--drafters 16] [--pause 4] [--seed 0]
+    python -m benchmarks.chaos [--way list|nginx|envoy|specpair] [--seconds 600] [--drafters 16] [--pause 4] [--seed 0]
 """
 
 import os

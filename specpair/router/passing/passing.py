@@ -145,6 +145,7 @@ class Forwarding:
         """
         last: tuple[Node | None, Reply] | None = None
         lost: list[str] = []
+        begins = what.begins and method == b"POST"
         for number, node in enumerate(self.candidates(what)):
             if self.stopping:
                 raise ShuttingDown("the router is being stopped: ask again when it is back")
@@ -153,7 +154,7 @@ class Forwarding:
             self.repeated += number > 0
             begun = False
             try:
-                async with self.exchange(node, method, target, headers, body, what.begins) as (head, connection):
+                async with self.exchange(node, method, target, headers, body, begins) as (head, connection):
                     if head.status in _READ_STATUSES and method != b"HEAD":
                         last = node, Reply(head, await connection.read_all())
                         if self._another_may(what, node, last[1]):
@@ -204,7 +205,7 @@ class Passing:
         """Pass a request on, and its reply back. Raises SpecPairError, and NodeLost in the middle of a reply."""
         forwarding, scope = self.forwarding, request.scope
         method = scope["method"].encode()
-        if what.begins:
+        if what.begins and method == b"POST":
             self.draining.check_new_text()
         what = await forwarding.known(request, what, body)
         query = scope["query_string"]
