@@ -64,7 +64,7 @@ def deployment(application: Callable[[], FastAPI]) -> Application:
         max_ongoing_requests=4096,  # the verifier itself says when it is full
         request_router_config=RequestRouterConfig(
             request_router_class="ray.serve.experimental.consistent_hash_router.ConsistentHashRouter",
-            request_router_kwargs={"num_fallback_replicas": 0},  # no other replica knows the session
+            request_router_kwargs={"num_fallback_replicas": 2},  # where texts go on until the ring lacks a lost replica
         ),
     )(serve.ingress(application)(Verifier)).bind()
 
