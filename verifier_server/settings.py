@@ -17,7 +17,7 @@ from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError, ModelLoadError
 from specpair.engines.load_options import LoadOptions
 from specpair.fairness import share_of_one_client
-from specpair.http_service.keys.stored_key import complaint
+from specpair.http_service.options.service_options import check_keys
 from verifier_server.engine.port import EngineInfo
 from verifier_server.options import MOST_DRAFT_SLOTS, NGRAM, OPTIONS, TOKEN_ENGINES, VerifierOptions
 
@@ -59,11 +59,7 @@ class Settings(_Options):
         if self.backend == "llama_cpp" and self.hf is None and not os.path.isfile(self.model_path):
             raise ValueError(f"model: no such file: {self.model_path}")
         self._check_draft()
-        if self.api_key is not None and (wrong := complaint(self.api_key.get_secret_value())) is not None:
-            raise ValueError(f"api_key: {wrong}")
-        for name in ("api_key", "keys_file"):
-            if self.insecure and getattr(self, name) is not None:
-                raise ValueError(f"insecure: it means no key is needed, but {name} is set: leave one of them out")
+        check_keys(self, "api_key")
         return self
 
     @classmethod

@@ -14,15 +14,13 @@ from specpair.command_line.options.flags import add_option
 from specpair.command_line.options.setting_fields import names_of, settings_model
 from specpair.command_line.parser import Parser, flag
 from specpair.command_line.print_config import table
-from specpair.http_service.keys.stored_key import complaint
-from specpair.http_service.options.service_options import ACCESS, SERVICE
+from specpair.http_service.options.service_options import ACCESS, SERVICE, check_keys
 from specpair.router.nodes.node import NodeSpec
 from specpair.router.nodes.node_file import read_nodes
 from specpair.router.options import NODE, NODES, OPTIONS, RouterOptions
 
 _log = logging.getLogger("specpair.router")
 _NAMES = names_of("router", OPTIONS)
-_KEYS = ("api_key", "node_key", "register_key")
 
 if TYPE_CHECKING:
 
@@ -41,13 +39,7 @@ class Settings(_Options):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Settings":
-        for name in _KEYS:
-            key = getattr(self, name)
-            if key is not None and (wrong := complaint(key.get_secret_value())) is not None:
-                raise ValueError(f"{name}: {wrong}")
-        for name in ("api_key", "keys_file"):
-            if self.insecure and getattr(self, name) is not None:
-                raise ValueError(f"insecure: it means no key is needed, but {name} is set: leave one of them out")
+        check_keys(self, "api_key", "node_key", "register_key")
         return self
 
     @classmethod

@@ -8,6 +8,7 @@ from pydantic import SecretStr
 
 from specpair.command_line.parser import KEY
 from specpair.http_service.hosts import read_hosts
+from specpair.http_service.keys.stored_key import complaint
 from specpair.http_service.origins import read_origins
 from specpair.options.option import option
 
@@ -62,6 +63,20 @@ class ServiceOptions:
         group=ACCESS,
         placeholder="URLS",
     )
+
+
+def check_keys(options: ServiceOptions, *names: str) -> None:
+    """Raise ValueError for a key that no header can carry, and for callers' keys where none is needed.
+
+    `names`: of the options that are keys. The callers' own is `api_key`.
+    """
+    for name in names:
+        key = getattr(options, name)
+        if key is not None and (wrong := complaint(key.get_secret_value())) is not None:
+            raise ValueError(f"{name}: {wrong}")
+    for name in ("api_key", "keys_file"):
+        if options.insecure and getattr(options, name) is not None:
+            raise ValueError(f"insecure: it means no key is needed, but {name} is set: leave one of them out")
 
 
 @dataclass(frozen=True, kw_only=True)

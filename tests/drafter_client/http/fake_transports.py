@@ -84,21 +84,6 @@ class Canned(httpx.MockTransport):
         return [each.extensions["timeout"]["read"] for each in self.requests]
 
 
-class Sleeper:
-    """A clock, and a sleep that only moves the clock."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.slept: list[float] = []
-
-    def clock(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-
-
 class Every:
     """Raises ConnectionLost at every n-th exchange."""
 

@@ -32,8 +32,9 @@ from specpair.protocol.responses import (
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.rejection_policy import RejectionPolicy
 from tests.drafter_client.http.bodies import body, verified
-from tests.drafter_client.http.fake_transports import Canned, Sleeper, reply, streamed
+from tests.drafter_client.http.fake_transports import Canned, reply, streamed
 from tests.drafter_client.support import Verifier, serving
+from tests.stand_ins.clock import Time
 
 VERIFIED = body(verified([5, 6], position=3))
 OTHER_MODELS: list[Any] = [{}, [], "hello", None, {"model": "x"}, {"model": "x", "vocabulary": "abc"}]
@@ -41,8 +42,8 @@ LOST = ConnectionLost("the connection broke")
 AWAY = VerifierUnreachable("no verifier answers")
 
 
-def _client(*answers: httpx.Response | Exception, **options: Any) -> tuple[VerifierClient, Canned, Sleeper]:
-    transport, time = Canned(*answers), Sleeper()
+def _client(*answers: httpx.Response | Exception, **options: Any) -> tuple[VerifierClient, Canned, Time]:
+    transport, time = Canned(*answers), Time()
     client = VerifierClient("http://v", transport=transport, sleep=time.sleep, clock=time.clock, **options)
     return client, transport, time
 
@@ -270,7 +271,7 @@ def test_retry_after_is_read_where_it_is_a_number_of_seconds(header: str, second
 
 
 def test_ping_measures_the_round_trip() -> None:
-    time = Sleeper()
+    time = Time()
 
     class Slow(Canned):
         def answer(self, request: httpx.Request) -> httpx.Response:

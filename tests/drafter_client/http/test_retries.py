@@ -17,7 +17,7 @@ from specpair.protocol.errors import (
     SpecPairError,
     UnknownSession,
 )
-from tests.drafter_client.http.fake_transports import Sleeper
+from tests.stand_ins.clock import Time
 
 BROKEN: list[Exception] = [ConnectionLost("the cable"), VerifierUnreachable("no answer")]
 FINAL: list[Exception] = [VerifierTimeout("silence"), BadReply("no JSON"), InvalidRequest("what"), ZeroDivisionError()]
@@ -28,9 +28,9 @@ seconds = st.floats(0.0, 1000.0)
 failures = st.integers(1, 12)
 
 
-def _until_given_up(error: Exception, pause_after: Any, durations: list[float]) -> Sleeper:
+def _until_given_up(error: Exception, pause_after: Any, durations: list[float]) -> Time:
     """Repeat a request that fails with `error` after so many seconds each time, until that is raised."""
-    time, left = Sleeper(), list(durations)
+    time, left = Time(), list(durations)
 
     def request() -> None:
         time.now += left.pop(0) if len(left) > 1 else left[0]
@@ -146,7 +146,7 @@ def test_loading_is_waited_for_until_patience_is_over(waited: float, patience: f
 
 @given(st.lists(st.tuples(st.sampled_from(BROKEN), st.floats(0.0, 5.0)), max_size=6))
 def test_a_request_is_repeated_until_it_succeeds(failing: list[tuple[Exception, float]]) -> None:
-    time, left = Sleeper(), list(failing)
+    time, left = Time(), list(failing)
     seen: list[tuple[Exception, int, float]] = []
 
     def request() -> str:
