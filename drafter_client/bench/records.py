@@ -1,0 +1,280 @@
+"""What `drafter bench` measured: the contract between measuring and all that reads its results.
+
+A run is a folder with two files. `run.json` says what was asked of whom, on which machine (`Run`). `records.jsonl` has
+a line for each request (`MeasuredRequest`) and for each stretch of load (`Stretch`), in the order in which they ended;
+`record` says which. `record_files` reads and writes them.
+
+`scheduled`, `started` and the times of a stretch are seconds since the run began; the pauses of an interrupted run
+count. `chunks` and `ended` of a request are seconds since its `started`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Literal
+
+FORMAT = "specpair-bench-1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speculation:
+    """What a reply told of its draft tokens. None: the endpoint does not tell.
+
+    `drafted`, `accepted`: draft tokens that were judged, and those of them that were kept.
+    `rounds`: passes of the target over a draft.
+    `accepted_per_round`: how many rounds accepted 0, 1, 2, … draft tokens.
+    """
+
+    drafted: int
+    accepted: int
+    rounds: int | None = None
+    accepted_per_round: tuple[int, ...] | None = None
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """accepted / drafted; None: nothing was drafted."""
+        return self.accepted / self.drafted if self.drafted else None
+
+    @property
+    def mean_acceptance_length(self) -> float | None:
+        """1 + accepted / rounds: tokens a round; None: no rounds, or they are not told."""
+        return 1 + self.accepted / self.rounds if self.rounds else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestFailure:
+    """Why a request has no whole text.
+
+    `kind`: `status` (an HTTP status of 400 or more), `unreachable`, `timeout`, `cut` (the stream ended early), `error`
+        (an error within the stream), `protocol` (the reply is no stream of completions).
+    `status`: of HTTP, where there was a reply.
+    """
+
+    kind: Literal["status", "unreachable", "timeout", "cut", "error", "protocol"]
+    message: str
+    status: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRequest:
+    """A request and when its tokens came. Requests of several sides with equal `pairing` asked for the same text.
+
+    `repetition`, `index`: of the case, and of the request in it, both from 0. Requests for warming up have a repetition
+        of -1 and belong to no figure.
+    `stretch`: number of the `Stretch` in which it ran.
+    `prompt`: name of its prompt in the case.
+    `seed`: of its sampling.
+    `scheduled`: when it was due by the case's arrivals, in seconds since the run began.
+    `started`: when sending began, in seconds since the run began. Later than `scheduled` if the load was late.
+    `chunks`: when each chunk with text (or part of a tool call) came, in seconds since `started`. A chunk may have
+        several tokens.
+    `ended`: when the reply was over or had failed, in seconds since `started`.
+    `tokens_in`, `tokens_out`, `cached`: tokens of the prompt, of the text, and of the prompt's that the endpoint had in
+        its cache, as the endpoint counts them (`usage`); None: it does not tell.
+    `finish`: its finish reason.
+    `text`: what was written (a tool call as JSON); None: the run keeps no texts. `text_hash` is of the same.
+    `expected`: the reference answer of a case that has them.
+    """
+
+    side: str
+    case: str
+    repetition: int
+    index: int
+    stretch: int
+    prompt: str
+    seed: int | None
+    scheduled: float
+    started: float
+    chunks: tuple[float, ...] = ()
+    ended: float
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    cached: int | None = None
+    finish: str | None = None
+    text: str | None = None
+    text_hash: str | None = None
+    expected: str | None = None
+    speculation: Speculation | None = None
+    failure: RequestFailure | None = None
+    record: Literal["request"] = "request"
+
+    @property
+    def is_warm_up(self) -> bool:
+        return self.repetition < 0
+
+    @property
+    def pairing(self) -> tuple[str, int, int]:
+        """What the sides have in common: case, repetition, index."""
+        return self.case, self.repetition, self.index
+
+    @property
+    def ttft_ms(self) -> float | None:
+        """Time to first token, from `started` to the first chunk with text; None: none came."""
+        return 1000 * self.chunks[0] if self.chunks else None
+
+    @property
+    def latency_ms(self) -> float | None:
+        """From `started` to the last chunk with text; None: none came."""
+        return 1000 * self.chunks[-1] if self.chunks else None
+
+    @property
+    def itl_ms(self) -> float | None:
+        """Inter-token latency, (latency - TTFT) / (tokens_out - 1): the mean over the tokens after the first.
+
+        This is how aiperf counts it, so several tokens in a chunk count as several. vLLM's benchmark calls it TPOT.
+        None: there are fewer than two tokens, or they are not counted.
+        """
+        if not self.chunks or self.tokens_out is None or self.tokens_out < 2:
+            return None
+        return 1000 * (self.chunks[-1] - self.chunks[0]) / (self.tokens_out - 1)
+
+    @property
+    def tpot_ms(self) -> float | None:
+        """Time per output token, latency / tokens_out: with the first token in it, as LLMPerf counts its inter-token
+        latency. None: no tokens, or they are not counted."""
+        return 1000 * self.chunks[-1] / self.tokens_out if self.chunks and self.tokens_out else None
+
+    @property
+    def chunk_gaps_ms(self) -> list[float]:
+        """Times between one chunk and the next: aiperf's inter-chunk latency, which vLLM's benchmark calls ITL."""
+        return [1000 * (later - earlier) for earlier, later in zip(self.chunks, self.chunks[1:], strict=False)]
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """tokens_out / latency; None: no time, or no count."""
+        return self.tokens_out / self.chunks[-1] if self.tokens_out and self.chunks and self.chunks[-1] > 0 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Requests that loaded a side together, without an interruption: throughput and energy are counted over it.
+
+    A repetition of a case is one stretch of each side, or several, if sides take turns by requests or if the run was
+    interrupted. The steady state lies between the first moment at which `concurrency` requests were under way and the
+    last.
+
+    `begun`, `ended`: of its first and last request, in seconds since the run began.
+    `energy_joules`: by meter (`rapl:package-0`, `nvml:0`): what this machine's meters counted meanwhile. They count the
+        endpoint's work only where it runs on this machine.
+    """
+
+    number: int
+    side: str
+    case: str
+    repetition: int
+    begun: float
+    ended: float
+    energy_joules: dict[str, float] = field(default_factory=dict)
+    record: Literal["stretch"] = "stretch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slo:
+    """Service level objective of a case: bounds in milliseconds that a request must keep to be good; None: no bound."""
+
+    ttft_ms: float | None = None
+    itl_ms: float | None = None
+    latency_ms: float | None = None
+
+    def is_met(self, request: MeasuredRequest) -> bool:
+        """Whether a request kept every bound. One that failed, or lacks a figure that has a bound, did not."""
+        if request.failure is not None:
+            return False
+        return all(
+            bound is None or ((value := getattr(request, name)) is not None and value <= bound)
+            for name, bound in (("ttft_ms", self.ttft_ms), ("itl_ms", self.itl_ms), ("latency_ms", self.latency_ms))
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideRecord:
+    """An endpoint that was measured. Keys are in no record: `api_key_variable` names the variable that held one.
+
+    `url`: its base, up to and with `/v1`.
+    `model`: as it was asked for.
+    `extra`: what was added to the body of each request.
+    `price_per_hour`: of its machines, in any currency.
+    `server`: what it tells of itself (`owned_by` of its model, header `server`).
+    """
+
+    name: str
+    url: str
+    model: str
+    api_key_variable: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    price_per_hour: float | None = None
+    server: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseRecord:
+    """A case as it was run.
+
+    `group`: the kind of work: `predictable`, `high-entropy`, `code`, `editing`, …
+    `requests`: in a repetition. `concurrency`: requests under way at most; None: as many as arrive.
+    `input_tokens`, `output_tokens`: lengths that were asked for; None: of the prompts, and until the model ends.
+    `arrival`, `sampling`: as in the case's file.
+    `quality`: what its answers can be scored by (`gsm8k`, `humaneval`, `equal`: only compared between sides); None: by
+        nothing.
+    `prompts_hash`: of all prompts, so that runs can be compared.
+    """
+
+    name: str
+    group: str
+    description: str
+    requests: int
+    concurrency: int | None
+    input_tokens: int | None
+    output_tokens: int | None
+    arrival: dict[str, Any]
+    sampling: dict[str, Any]
+    slo: Slo = Slo()
+    quality: str | None = None
+    prompts_hash: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What a run measures. A run that goes on after an interruption has the same one.
+
+    `begun`: UTC, in ISO 8601. `begun_unix`: the same in seconds, the zero of the run's clock.
+    `interleaving`: how sides take turns: `requests`, `blocks`, `together`.
+    `options`: the other options of the command, by name.
+    `machine`: of the client: `cpu`, `cores`, `memory_gib`, `system`, `python`.
+    """
+
+    sides: tuple[SideRecord, ...]
+    cases: tuple[CaseRecord, ...]
+    repetitions: int
+    warm_up: int
+    interleaving: Literal["requests", "blocks", "together"]
+    seed: int
+    begun: str
+    begun_unix: float
+    options: dict[str, Any] = field(default_factory=dict)
+    machine: dict[str, str] = field(default_factory=dict)
+    version: str = ""
+    format: str = FORMAT
+
+
+Record = MeasuredRequest | Stretch
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """A run with its records so far. `requests`: without those for warming up."""
+
+    run: Run
+    requests: Sequence[MeasuredRequest]
+    stretches: Sequence[Stretch]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every request of the run was made."""
+        wanted = len(self.run.sides) * self.run.repetitions * sum(case.requests for case in self.run.cases)
+        return len(self.requests) == wanted
+
+
+def hash_of(text: str) -> str:
+    """The hash by which texts are compared."""
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
