@@ -28,6 +28,7 @@ from drafter_client.http.responses import (
     read_verify,
 )
 from specpair.protocol.errors import (
+    BadGateway,
     NotFound,
     RequestError,
     SpecPairError,
@@ -258,7 +259,9 @@ class VerifierClient:
                 raise self.refusal(response)
             for name, data in self.connection.events(response):
                 if name == "error":
-                    raise from_body(500, data)
+                    error = from_body(500, data)
+                    # A router says that the connection behind it broke, as this one would have.
+                    raise ConnectionLost(str(error)) if isinstance(error, BadGateway) else error
                 yield name, data
 
     def release(self, session_id: str) -> None:

@@ -1,17 +1,15 @@
 """One request for texts: its choices as they grow, and the replies that are made of them."""
 
-import json
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
 
 from specpair.engines.vocabulary import Vocabulary
-from specpair.http_service.replies.event_stream import HEARTBEAT, comment
+from specpair.http_service.replies.event_stream import HEARTBEAT, comment, event_bytes
 from specpair.openai_api.answers.answer import PLAIN, AnswerForm, AnswerReason
-from specpair.openai_api.messages.errors import error_body
+from specpair.openai_api.messages.errors import FORM
 from specpair.openai_api.messages.formats import Format
 from specpair.openai_api.messages.replies import (
     CompletionTokensDetails,
@@ -101,9 +99,9 @@ class Choices:
         try:
             async with aclosing(self.chunks(again)) as chunks:
                 async for chunk in chunks:
-                    yield comment(self.prompt_progress) if chunk is None else _event(chunk)
+                    yield comment(self.prompt_progress) if chunk is None else event_bytes(chunk.json_bytes())
         except SpecPairError as error:
-            yield b"data: %s\n\n" % _json(error_body(error))
+            yield FORM.last_event(error)
             return
         yield DONE
 
@@ -285,11 +283,3 @@ async def anew(make: MakeTexts, error: TargetChanged) -> Choices:
         return await make()
     except SpecPairError:
         raise error from None
-
-
-def _event(reply: Reply) -> bytes:
-    return b"data: %s\n\n" % reply.json_bytes()
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

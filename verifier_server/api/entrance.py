@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specpair.anthropic_api.errors import form_of
 from specpair.http_service.replies.failures import Failures
+from specpair.http_service.replies.noted_send import NotedSend
 from specpair.http_service.trailing_slash import without_slash
 from specpair.protocol.errors import ShuttingDown, SpecPairError
 from verifier_server.api import routes
@@ -38,19 +39,13 @@ class Entrance:
         if scope["type"] == "lifespan":
             await self._app(scope, _until_cancelled(receive), send)
             return
-        begun = False
-
-        async def send_noted(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
+        noted = NotedSend(send)
         try:
-            await self._serve(scope, receive, send_noted)
+            await self._serve(scope, receive, noted)
         except asyncio.CancelledError:
             if not self._stopping():
                 raise
-            if not begun:
+            if not noted.begun:
                 error = ShuttingDown("the verifier is shutting down: ask again when it is back")
                 reply = await _FAILURES.failed(Request(scope), error)
                 reply.headers["Connection"] = "close"

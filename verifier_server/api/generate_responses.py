@@ -4,11 +4,11 @@ import codecs
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
-from specpair.http_service.replies.event_stream import comment
+from specpair.http_service.openapi.operation import OWN_ERRORS
+from specpair.http_service.replies.event_stream import comment, event_bytes
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.response_fields import SamplingReport
-from specpair.protocol.responses import ErrorResponse, GenerateOpenEvent, GenerateResponse, GenerateTokensEvent
-from verifier_server.api.server_sent_events import event
+from specpair.protocol.responses import GenerateOpenEvent, GenerateResponse, GenerateTokensEvent
 from verifier_server.engine.requests import Answer
 from verifier_server.generation.generator import GenerationTask
 from verifier_server.sessions import Session
@@ -61,7 +61,7 @@ async def text_events(
                 identity=identity,
                 sampling=sampling_report(session),
             )
-            yield event("open", opened)
+            yield event_bytes(opened.body(), "open")
             async for answer in answers:
                 if answer is None:
                     yield comment(text.engine.prompt_progress(session))
@@ -78,12 +78,12 @@ async def text_events(
                     cached_tokens=session.cached_tokens if first else 0,
                     **answer.details._asdict(),
                 )
-                yield event("tokens", new)
+                yield event_bytes(new.body(), "tokens")
     except SpecPairError as error:
-        yield event("error", ErrorResponse.of(error))
+        yield OWN_ERRORS.last_event(error)
         return
     assert last is not None
-    yield event("end", summary(text, last))
+    yield event_bytes(summary(text, last).body(), "end")
 
 
 def sampling_report(session: Session) -> SamplingReport:

@@ -1,21 +1,16 @@
-"""Server-sent events: their encoding, and those of a session's committed tokens."""
+"""The server-sent events of a session's committed tokens."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
-from specpair.http_service.replies.event_stream import HEARTBEAT, comment
+from specpair.http_service.openapi.operation import OWN_ERRORS
+from specpair.http_service.replies.event_stream import HEARTBEAT, comment, event_bytes
 from specpair.protocol.errors import UnknownSession
-from specpair.protocol.response_fields import Response
-from specpair.protocol.responses import ErrorResponse, StreamedTokens, StreamEnd
+from specpair.protocol.responses import StreamedTokens, StreamEnd
 from specpair.protocol.times import milliseconds
 from verifier_server.service import Service
 from verifier_server.sessions import CommittedRun, Session
-
-
-def event(name: str, data: Response) -> bytes:
-    """The bytes of an event."""
-    return b"event: %s\ndata: %s\n\n" % (name.encode(), data.body())
 
 
 async def committed_tokens(service: Service, session: Session, position: int) -> AsyncIterator[bytes]:
@@ -32,14 +27,14 @@ async def committed_tokens(service: Service, session: Session, position: int) ->
             finish_reason, gone, ended = session.finish_reason, session.gone, service.engine.ended
             events = b""
             for run in session.news(position):
-                events += event("tokens", _told(run))
+                events += event_bytes(_told(run).body(), "tokens")
                 position = run.position + len(run.tokens)
             if gone:
                 ended = UnknownSession(f"session {session.id} was deleted, or expired, while it was streamed")
             if finish_reason is not None:
-                events += event("end", StreamEnd(total_tokens=position, finish_reason=finish_reason))
+                events += event_bytes(StreamEnd(total_tokens=position, finish_reason=finish_reason).body(), "end")
             elif ended is not None:
-                events += event("error", ErrorResponse.of(ended))
+                events += OWN_ERRORS.last_event(ended)
             if events:
                 yield events
             if finish_reason is not None or ended is not None:

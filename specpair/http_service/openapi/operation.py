@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 from fastapi import FastAPI
 from pydantic import BaseModel
+from pydantic_core import to_json
 from starlette.responses import Response
 
+from specpair.http_service.replies.event_stream import event_bytes
 from specpair.protocol import errors
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.responses import ErrorResponse
@@ -26,6 +28,10 @@ BODY: Errors = (
 )  # errors of any request with a body
 
 
+def _named(body: Json, number: int) -> bytes:
+    return event_bytes(to_json(body), "error")
+
+
 class ErrorForm(NamedTuple):
     """How an endpoint reports errors."""
 
@@ -33,6 +39,11 @@ class ErrorForm(NamedTuple):
     body: Callable[[SpecPairError], Json]
     required: tuple[str, ...]  # fields of `error` that are always there
     model: type[BaseModel] = ErrorResponse  # of the body
+    event: Callable[[Json, int], bytes] = _named  # see `last_event`
+
+    def last_event(self, error: SpecPairError, number: int = 0) -> bytes:
+        """The event of an error that ends a stream. `number`: how many events it had, comments not counted."""
+        return self.event(self.body(error), number)
 
 
 OWN_ERRORS = ErrorForm(lambda error: error.status, SpecPairError.body, ("code", "type", "message"))

@@ -18,6 +18,11 @@ COMMENT = b":\n\n"
 HEARTBEAT = 3.0  # seconds of silence before a comment shows that the connection is alive; clients wait for 10
 
 
+def event_bytes(data: bytes, name: str = "") -> bytes:
+    """The bytes of an event. `data`: one line; `name`: empty for none."""
+    return (b"event: %s\n" % name.encode() if name else b"") + b"data: %s\n\n" % data
+
+
 def comment(progress: PromptProgress | None) -> bytes:
     """A comment for a reader that hears nothing else. `progress`: of the prompt that is being read, if one is."""
     return COMMENT if progress is None else progress.comment()

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from starlette.requests import Request
 from starlette.responses import Response
 
-from specpair.http_service.replies.event_stream import EventStream, comment, unless_disconnected
+from specpair.http_service.replies.event_stream import EventStream, comment, event_bytes, unless_disconnected
 from specpair.http_service.replies.json_reply import JsonReply
 from specpair.openai_api.generation import Choices, MakeTexts, anew
 from specpair.openai_api.messages.replies import Reply
@@ -23,7 +23,7 @@ class Event(NamedTuple):
 
     def bytes(self) -> bytes:
         """The event as it is sent."""
-        return b"event: %s\ndata: %s\n\n" % (self.name.encode(), self.data.json_bytes())
+        return event_bytes(self.data.json_bytes(), self.name)
 
 
 class Writer(Protocol):

@@ -5,11 +5,12 @@ from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from specpair.http_service.keys.gate import Gate
 from specpair.http_service.replies.event_stream import unless_disconnected
 from specpair.http_service.replies.failures import Failures
+from specpair.http_service.replies.noted_send import NotedSend
 from specpair.protocol.errors import ShuttingDown, SpecPairError
 from specpair.router.passing.asked import Asked, asked
 from specpair.router.passing.batch import verify_batch
@@ -47,24 +48,18 @@ class Entrance:
         if (what.path in OWN or path.startswith("/docs/")) and what.model is None:
             await self._app(scope, receive, send)
             return
-        begun = False
-
-        async def send_noted(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
+        noted = NotedSend(send)
         try:
             request = Request(scope, receive)
             self._gate.admit(request)
             body = await self._passing.forwarding.body_of(request)
-            await unless_disconnected(self._serve(request, send_noted, what, body), receive)
+            await unless_disconnected(self._serve(request, noted, what, body), receive)
         except NodeLost:
             pass  # in the middle of a reply: the server closes the connection, since the reply is not complete
         except (SpecPairError, asyncio.CancelledError) as raised:
             if isinstance(raised, asyncio.CancelledError) and not self._passing.forwarding.stopping:
                 raise
-            if not begun:
+            if not noted.begun:
                 error = raised if isinstance(raised, SpecPairError) else _STOPPING
                 await (await self._failures.failed(Request(scope), error))(scope, receive, send)
 

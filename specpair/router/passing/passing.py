@@ -11,17 +11,19 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.types import Scope, Send
 
+from specpair.anthropic_api.errors import form_of
 from specpair.balancing.policies import Policy
 from specpair.balancing.rendezvous import ordered
 from specpair.http_service.draining import Draining
 from specpair.http_service.request_body import LONG, encoding_of, received_body, unpacked
-from specpair.protocol.errors import BadGateway, ImplicitSessionRefused, ShuttingDown, from_body
+from specpair.protocol.errors import BadGateway, ImplicitSessionRefused, ShuttingDown, SpecPairError, from_body
 from specpair.router.nodes.fleet import Fleet
 from specpair.router.nodes.node import Node
 from specpair.router.nodes.sessions import SessionTable
 from specpair.router.nodes.watch import Watch
 from specpair.router.passing.asked import Asked, look
-from specpair.router.passing.headers import SESSION, to_client, to_node, value_of
+from specpair.router.passing.headers import SESSION, to_node, value_of
+from specpair.router.passing.sending import Sending
 from specpair.router.upstream.connection import Connection, Headers, NodeLost, ReplyHead
 
 _log = logging.getLogger("specpair.router")
@@ -202,7 +204,11 @@ class Passing:
         self.draining = Draining(seconds, lambda: inf if self.in_flight else 0.0)
 
     async def serve(self, request: Request, send: Send, what: Asked, body: bytes) -> None:
-        """Pass a request on, and its reply back. Raises SpecPairError, and NodeLost in the middle of a reply."""
+        """Pass a request on, and its reply back.
+
+        Raises SpecPairError, and NodeLost in the middle of a reply that cannot tell an error: one that is no stream of
+        events.
+        """
         forwarding, scope = self.forwarding, request.scope
         method = scope["method"].encode()
         if what.begins and method == b"POST":
@@ -212,27 +218,27 @@ class Passing:
         target = _quoted(scope, what) + (b"?" + query if query else b"")
         headers = to_node(scope["headers"], (scope.get("client") or (None,))[0], forwarding.node_key)
         self.in_flight += 1
+        sending = Sending(send, form_of(what.path))
         try:
             async with forwarding.reply(what, method, target, headers, body) as (node, reply):
                 if node is not None:
                     forwarding.note(what, method, node, reply.head)
-                await _send(reply, send)
+                if reply.connection is None:
+                    await sending.send(reply.head, reply.body or b"")
+                else:
+                    await sending.pass_on(reply.head, reply.connection)
+        except NodeLost as lost:
+            if not await sending.end_with(self._broken_off(lost)):
+                raise
         finally:
             self.in_flight -= 1
             self.draining.changed()
 
-
-async def _send(reply: Reply, send: Send) -> None:
-    """Send a reply to the client, each piece of it as it comes."""
-    head = {"status": reply.head.status, "headers": to_client(reply.head.headers)}
-    await send({"type": "http.response.start", **head})
-    if reply.connection is None:
-        await send({"type": "http.response.body", "body": reply.body or b""})
-        return
-    last = False
-    while not last:
-        body, last = await reply.connection.read()
-        await send({"type": "http.response.body", "body": body, "more_body": not last})
+    def _broken_off(self, lost: NodeLost) -> SpecPairError:
+        """The error with which a reply ends whose node was lost in the middle."""
+        if self.forwarding.stopping:
+            return ShuttingDown("the router is being stopped: ask again when it is back")
+        return BadGateway(f"the node that wrote this was lost ({lost}): ask again, /nodes shows how the nodes are")
 
 
 def _quoted(scope: Scope, what: Asked) -> bytes:

@@ -38,6 +38,12 @@ def refused(status: int, code: str) -> Answer:
     return status, {"error": {"code": code, "type": "server_error", "message": f"{code} here"}}
 
 
+def breaks(got: Got, request: BaseHTTPRequestHandler) -> None:
+    """Close the connection without a reply, or in the middle of one."""
+    request.connection.shutdown(socket.SHUT_RDWR)
+    request.close_connection = True
+
+
 class StubNode:
     """A verifier that knows the sessions that it has opened, and does what a test says."""
 

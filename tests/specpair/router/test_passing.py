@@ -14,7 +14,7 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from tests.specpair.router.stub_nodes import Got, Router, StubNode, fleet, refused, routing
+from tests.specpair.router.stub_nodes import Got, Router, StubNode, breaks, fleet, refused, routing
 from tests.waiting import until
 
 SESSIONS = [f"{number:032x}" for number in range(24)]
@@ -151,12 +151,6 @@ def test_an_overloaded_node_keeps_its_sessions(router: Router) -> None:
     reply = post(router, "/verify", SESSIONS[0])
     assert (reply.status_code, reply.json()["error"]["code"]) == (503, "overloaded")
     assert [len(each.got) for each in router.nodes if each is not node] == [0, 0]
-
-
-def breaks(got: Got, request: BaseHTTPRequestHandler) -> None:
-    """Close the connection without a reply."""
-    request.connection.shutdown(socket.SHUT_RDWR)
-    request.close_connection = True
 
 
 def test_a_request_to_a_node_that_breaks_is_sent_to_the_next(router: Router) -> None:
