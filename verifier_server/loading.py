@@ -29,6 +29,7 @@ from verifier_server.generation.server_drafting import ServerDrafting
 from verifier_server.options import TOKEN_ENGINES
 from verifier_server.process.model_files import MappedFiles, parts
 from verifier_server.process.named_models import with_files
+from verifier_server.process.program_store import fetch_programs
 from verifier_server.process.progress_log import of_loading
 from verifier_server.settings import Settings
 
@@ -145,6 +146,7 @@ class Loader:
             settings = with_files(settings, self._report_fetching)
             self._fetched = self.progress
             self.files = MappedFiles(part for path in settings.mapped_files for part in parts(path))
+            fetch_programs(settings)
         share = 1.0 - _DRAFT_SHARE * settings.drafts
         with ExitStack() as on_failure:
             target = self._target(settings, lambda fraction: self._report(share * fraction))

@@ -76,6 +76,14 @@ class VerifierOptions(AnswerOptions):
         short="-hf",
         group=MODEL,
     )
+    compile_store: Path | None = option(
+        None,
+        "folder, as on S3, where `verifier compile` puts programs when all are there, and from which a verifier "
+        "copies them to compile_cache",
+        usually="none",
+        group=ENGINE,
+        placeholder="FOLDER",
+    )
     prefill_chunk: int = option(128, "tokens of prompts in a pass while other sessions are active", ge=1, group=ENGINE)
     vllm_args: Mapping[str, Any] = option(
         factory=dict,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import model_validator
 
-from backends.registry import devices_of_draft, known, listed
+from backends.registry import COMPILING, devices_of_draft, known, listed
 from backends.shipped_models import DEFAULT_TARGET
 from specpair.command_line.errors import SettingsError as SettingsError
 from specpair.command_line.layers import LayeredSettings
@@ -51,6 +51,8 @@ class Settings(_Options):
                 raise ValueError(f"{name}: the engine is {self.backend}: leave it out, or set backend to {engine}")
         if self.backend == "sglang" and self.sglang_url is None:
             raise ValueError("sglang_url: the sglang engine needs the address of a running server")
+        if self.compile_store is not None and not {self.backend, self.draft_engine} & {*COMPILING}:
+            raise ValueError(f"compile_store: the engine is {self.backend}, which compiles nothing: leave it out")
         if self.max_drafts >= self.batch_tokens:
             raise ValueError(f"max_drafts: {self.max_drafts} must be below batch_tokens ({self.batch_tokens})")
         for path, name in (("model", "hf"), ("draft_model", "draft_hf")):

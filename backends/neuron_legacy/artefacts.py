@@ -8,13 +8,14 @@ import hashlib
 import json
 import logging
 import os
-import secrets
 import shutil
 from collections.abc import MutableMapping
 from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from backends.published import Published
 from specpair.engines.errors import first_line
 
 # Where the compiler keeps programs; its default is a folder in /var/tmp.
@@ -59,43 +60,36 @@ class Artefacts:
         flags = [flag for flag in os.environ.get(FLAGS, "").split() if not flag.startswith(_OF_THE_CACHE)]
         key = json.dumps([settings, [*map(_version, _MAKERS), flags]], default=repr, sort_keys=True)
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-        self.path = None if folder is None else folder / f"{model_name}-{digest}"
+        self._published = None if folder is None else Published(folder, f"{model_name}-{digest}")
+
+    @property
+    def path(self) -> Path | None:
+        """The folder with the saved programs; None: there are none."""
+        return None if self._published is None else self._published.path
 
     @property
     def complete(self) -> bool:
         """Whether the programs were saved."""
-        return self.path is not None and self.path.is_dir()
+        return self.path is not None
 
     def discard(self, reason: str) -> None:
         """Delete saved programs that do not fit."""
-        assert self.path is not None
+        assert self._published is not None
         _log.warning("the programs in %s do not fit and are compiled again: %s", self.path, reason)
-        shutil.rmtree(self.path)
+        self._published.discard()
 
     def save(self, model: Any) -> None:
         """Save the programs of the library's `model`, unless they are there. A failure is logged: the model runs all
         the same."""
-        if self.path is None or self.complete:
+        if self._published is None or self.complete:
             return
         try:
-            beside = self.path.with_name(f"{self.path.name}.{secrets.token_hex(4)}")
-            beside.mkdir(parents=True)
-            try:
-                model.save(str(beside))
-                for file in filter(Path.is_file, beside.rglob("*")):
-                    _write_through(file)
-                beside.rename(self.path)  # so that half of the programs never pass for all
-            except BaseException:
-                shutil.rmtree(beside)
-                raise
+            with TemporaryDirectory(prefix="specpair-") as folder:  # where a library can write files as it likes
+                model.save(folder)
+                self._published.publish(Path(folder))
         except (OSError, AssertionError) as error:
-            _log.warning("the compiled programs could not be kept in %s: %s", self.path, first_line(error))
-
-
-def _write_through(file: Path) -> None:
-    """Wait until the disk has `file`: a machine that ends soon may leave an empty one behind else."""
-    with file.open("rb") as opened:
-        os.fsync(opened.fileno())
+            kept = self._published.marker.parent
+            _log.warning("the compiled programs could not be kept in %s: %s", kept, first_line(error))
 
 
 def _version(name: str) -> str | None:

@@ -33,6 +33,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "compile_widths": ("1,4", "8", "16,32"),
     "compile_spans": ("1,4", "8", "16,32"),
     "compile_cache": (Path("/1"), Path("/2"), Path("/3")),
+    "compile_store": (Path("/1"), Path("/2"), Path("/3")),
     "batch_tokens": (100, 200, 300),
     "max_body_bytes": (2000, 3000, 4000),
     "api_key": ("k1", "k2", "k3"),
@@ -72,6 +73,8 @@ def test_each_setting_is_taken_from_the_highest_layer(file: Path, name: str) -> 
         others["VERIFIER_DRAFT_MODEL"] = str(DEFAULT_DRAFT)
     if (engine := name.partition("_")[0]) in TOKEN_ENGINES:
         others["VERIFIER_BACKEND"] = engine
+    if name == "compile_store":
+        others["VERIFIER_BACKEND"] = "torch"  # it compiles
     if name == "sglang_api_key":
         others["VERIFIER_SGLANG_URL"] = "http://a:1"
     values = _values(name)

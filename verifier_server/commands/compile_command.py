@@ -18,6 +18,7 @@ from verifier_server.flags import Command, flags_parser, read_flags
 from verifier_server.generation.draft_model import DRAFT_MODEL, load_draft_model
 from verifier_server.options import OPTIONS
 from verifier_server.process.named_models import with_files
+from verifier_server.process.program_store import fetch_programs, publish_programs
 from verifier_server.process.progress_log import of_loading
 from verifier_server.settings import Settings, SettingsError
 
@@ -27,7 +28,8 @@ _COMMAND = Command(
     "[FLAGS]",
     "Compile the programs of the target model, and of the draft model if there is one, and end. They are kept in the "
     "folder compile_cache, where a verifier with the same settings finds them. It takes every flag, variable and key "
-    "of the verifier, also those that make no difference to it. For engines that compile: torch and neuron_legacy.",
+    "of the verifier, also those that make no difference to it. For engines that compile: torch and neuron_legacy. If "
+    "compile_store is set, copies of them are put there when all are compiled.",
     (
         "verifier compile --backend neuron_legacy --model /models/Llama-3.1-8B-Instruct --slots 4",
         "verifier compile --config specpair.toml",
@@ -52,6 +54,7 @@ def run(arguments: Sequence[str]) -> int:
         folders = list(dict.fromkeys(one_line(folder) for folder in compiled.values() if folder is not None))
         kept = f"in {' and '.join(folders)}" if folders else "nowhere: set compile_cache"
         names, seconds = interruptible.run(lambda: _load(settings, time.monotonic), lambda: _interrupted(kept))
+        publish_programs(settings)
     except SettingsError as error:
         print(f"verifier: {several_lines(str(error))}", file=sys.stderr)
         return 2
@@ -106,6 +109,7 @@ def _load(settings: Settings, clock: Callable[[], float]) -> tuple[dict[str, str
     """Load the models and free them. Returns the names of `TARGET` and `DRAFT`, and the seconds that loading took.
     Raises BackendError."""
     began = clock()
+    fetch_programs(settings)
     with ExitStack() as loaded:
         target = load(settings.backend, settings.load_options(), of_loading())
         loaded.callback(target.close)

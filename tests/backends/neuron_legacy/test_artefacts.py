@@ -49,16 +49,17 @@ def test_programs_that_do_not_fit_are_compiled_again(
     (folder / files[0]).unlink()
     backend = load(compile_cache=cache)
     assert f"the programs in {folder} do not fit and are compiled again: Could not find" in caplog.text
+    [folder] = [path for path in cache.iterdir() if path.is_dir() and path.name.startswith("tiny-")]
     assert sorted(path.name for path in folder.iterdir()) == files
     assert backend.context_length == 127
 
 
 def test_other_flags_of_the_compiler_mean_other_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = set()
+    model = Model()
     for flags in ("", "-O1", "-O1 --enable-saturate-infinity", " -O1 ", "-O1 --retry_failed_compilation"):
         monkeypatch.setenv(FLAGS, flags)
-        paths.add(Artefacts(tmp_path, "tiny", 1).path)
-    assert len(paths) == 3
+        Artefacts(tmp_path, "tiny", 1).save(model)
+    assert model.saved == 3
 
 
 def test_damaged_programs_are_an_error_that_names_the_folder(
@@ -146,7 +147,7 @@ def test_other_users_may_read_the_programs(tmp_path: Path) -> None:
 def test_failed_saving_leaves_nothing_and_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     artefacts = Artefacts(tmp_path, "tiny", 1)
     artefacts.save(Model(OSError("no space left")))
-    assert f"the compiled programs could not be kept in {artefacts.path}: no space left" in caplog.text
+    assert f"the compiled programs could not be kept in {tmp_path}: no space left" in caplog.text
     assert list(tmp_path.iterdir()) == [] and not artefacts.complete
     with pytest.raises(KeyError):
         artefacts.save(Model(KeyError("a mistake of ours")))
@@ -158,7 +159,7 @@ def test_programs_are_saved_once(tmp_path: Path) -> None:
     artefacts.save(model)
     artefacts.save(model)
     assert artefacts.complete and model.saved == 1
-    assert Artefacts(tmp_path / "new", "tiny", 2).path != artefacts.path
+    assert not Artefacts(tmp_path / "new", "tiny", 2).complete
 
 
 def test_nothing_is_kept_without_a_folder() -> None:

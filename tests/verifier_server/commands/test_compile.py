@@ -98,6 +98,17 @@ def test_model_and_draft_model_are_compiled_and_freed(tmp_path: Path) -> None:
 
 
 @pytest.mark.engine("torch")
+def test_programs_are_put_into_the_store_and_found_there(tmp_path: Path) -> None:
+    given = [*small(TinyModel(tmp_path / "tiny").folder), "--compile-store", str(tmp_path / "store")]
+    done = run_on_stand_in([*given, "--compile-cache", str(tmp_path / "first")])
+    assert done.returncode == 0 and "has no programs" in done.stderr, done.stderr
+    assert f"the programs are in {tmp_path / 'store'}, too" in done.stderr
+    done = run_on_stand_in([*given, "--compile-cache", str(tmp_path / "second")])
+    assert done.returncode == 0 and f"copied from {tmp_path / 'store'} to {tmp_path / 'second'}" in done.stderr
+    assert "programs found compiled" in done.stderr and "to compile" not in done.stderr
+
+
+@pytest.mark.engine("torch")
 def test_draft_model_leaves_the_target_its_cores(tmp_path: Path) -> None:
     """Whether they compile is asked for both models before the target is loaded."""
     lines = """

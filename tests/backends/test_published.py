@@ -1,0 +1,116 @@
+"""Files are published as a whole, on a disk and on what stands in for Mountpoint for Amazon S3."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backends.published import Published
+from tests.stand_ins.mountpoint import mounted
+
+FILES = {"a.neff": b"1" * 3000, "neuronxcc/MODULE_1/model.neff": b"22", "neuronxcc/MODULE_1/model.log": b""}
+
+
+@pytest.fixture(params=["disk", "mountpoint"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    if request.param == "disk":
+        yield folder
+    else:
+        with mounted(folder):
+            yield folder
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    return filled(tmp_path / "compiled", FILES)
+
+
+def filled(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_published_files_are_fetched(shared: Path, programs: Path, tmp_path: Path) -> None:
+    published = Published(shared, "qwen")
+    assert published.path is None and published.fetch(tmp_path / "elsewhere") == 0
+    published.publish(programs)
+    assert Published(shared, "qwen").fetch(tmp_path / "elsewhere") == len(FILES)
+    assert content(tmp_path / "elsewhere") == FILES
+    assert Published(shared, "other").path is None
+
+
+def test_what_is_there_is_not_fetched_again(shared: Path, programs: Path, tmp_path: Path) -> None:
+    published = Published(shared, "qwen")
+    published.publish(programs)
+    own = filled(tmp_path / "own", {"a.neff": b"mine"})
+    assert published.fetch(own) == len(FILES) - 1
+    assert content(own) == FILES | {"a.neff": b"mine"}
+
+
+def test_the_newest_replaces_the_others(shared: Path, programs: Path, tmp_path: Path) -> None:
+    published = Published(shared, "qwen")
+    published.publish(programs)
+    published.publish(filled(tmp_path / "newer", {"b.neff": b"3"}))
+    assert published.path is not None and content(published.path) == {"b.neff": b"3"}
+    assert len(list(shared.iterdir())) == 2, "the marker, and the folder that it names"
+
+
+@pytest.mark.parametrize("marker", ["", "qwen.00000000", "..", "../compiled"])
+def test_marker_that_was_cut_short_publishes_nothing(shared: Path, programs: Path, marker: str) -> None:
+    published = Published(shared, "qwen")
+    published.marker.write_text(marker)
+    assert published.path is None
+    published.publish(programs)
+    assert published.path is not None and content(published.path) == FILES
+
+
+def test_interrupted_publication_leaves_what_was_there(
+    shared: Path, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = Published(shared, "qwen")
+    published.publish(programs)
+
+    def fails(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails)
+        with pytest.raises(OSError, match="No space left"):
+            published.publish(filled(tmp_path / "newer", {"b.neff": b"3"}))
+    assert published.path is not None and content(published.path) == FILES
+    assert len(list(shared.iterdir())) == 2
+
+
+def test_what_cannot_be_deleted_is_logged(
+    shared: Path, programs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A mount without `allow-delete`."""
+    published = Published(shared, "qwen")
+    published.publish(programs)
+    before = published.path
+
+    def refused(folder: Path) -> None:
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(shutil, "rmtree", refused)
+    published.publish(programs)
+    assert f"{before} is left over, and can be deleted: Operation not permitted" in caplog.text
+    assert published.path not in (None, before)
+
+
+def test_discarded_files_are_gone(shared: Path, programs: Path) -> None:
+    published = Published(shared, "qwen")
+    published.publish(programs)
+    published.discard()
+    assert published.path is None and list(shared.iterdir()) == []
+    published.discard()
