@@ -113,7 +113,7 @@ def expected(options: Options = WARM) -> list[int]:
 
 
 def test_a_text_goes_to_the_verifier_with_the_shortest_round_trip(verifiers: list[Verifier], links: Links) -> None:
-    links.slow = {verifiers[0].url: 0.03, verifiers[2].url: 0.06}
+    links.slow = {verifiers[0].url: 0.15, verifiers[2].url: 0.3}  # far more than the round trips of a busy machine
     with Pair(urls(verifiers), TOY) as pair:
         done = pair.generate(PROMPT, WARM).read()
     assert done.token_ids == expected()
@@ -143,24 +143,27 @@ def test_a_text_goes_on_when_its_verifier_is_lost(
 
 @EACH_MODE
 def test_a_text_leaves_a_verifier_that_drains(verifiers: list[Verifier], links: Links, mode: Mode) -> None:
-    options = replace(WARM, max_tokens=900, mode=mode)
-    links.slow = {verifiers[0].url: 0.01}
+    options, other = replace(WARM, max_tokens=900, mode=mode), verifiers[0].url
+    links.out.add(other)  # so that the text begins at the other one
     with serving(ScriptedBackend(Script(seed=1, seconds_per_pass=0.001)), draft_backend="ngram") as draining:
-        seen = threading.Event()
+        ready, seen = threading.Event(), threading.Event()
 
         def notice(said: str) -> None:
+            if said == f"the verifier at {other} is ready":
+                ready.set()
             if "it is being stopped" in said:
                 seen.set()
 
         def drain() -> None:
-            links.slow.clear()
+            links.out.clear()
+            assert ready.wait(10)
             draining.service.draining.begun = True
             assert seen.wait(10)
 
-        with Pair([draining.url, verifiers[0].url], TOY, on_notice=notice) as pair:
+        with Pair([draining.url, other], TOY, on_notice=notice) as pair:
             text = pair.generate(PROMPT, options)
             assert read(text, 20, drain) == expected(options)
-            assert text.stats.verifiers == [draining.url, verifiers[0].url]
+            assert text.stats.verifiers == [draining.url, other]
             assert draining.sessions == 0
 
 
@@ -197,7 +200,7 @@ def test_no_text_goes_to_another_model(verifiers: list[Verifier], others: dict[s
         )
         text = pair.generate(PROMPT, WARM)
         tokens: list[int] = []
-        with pytest.raises(ConnectionLost, match="waited 0 s for the verifier"):
+        with pytest.raises(ConnectionLost, match=r"waited \d+ s for the verifier"):
             read(text, 50, lambda: links.out.add(verifiers[0].url), tokens)
         assert tokens == expected()[: len(tokens)] and text.stats.verifiers == [verifiers[0].url]
     links.out.clear()

@@ -10,11 +10,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 
 import pytest
 
+import drafter_client
 from drafter_client import Mode, Options, Pair
-from tests.drafter_client.support import Verifier, running
+from tests.drafter_client.support import Ticks, Verifier, running
 from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import CONTEXT, EPSILON, Reference
 from tests.paths import ROOT
@@ -90,10 +92,14 @@ def test_async_client_writes_several_texts_at_once(exact: Verifier) -> None:
     assert texts == [*(f"== {prompt}{_target_text(exact, prompt, 32)}" for prompt in PROMPTS[:3]), ""]
 
 
-def test_custom_drafter_drafts_a_repeated_prompt_correctly(exact: Verifier) -> None:
-    ran = _example("custom_drafter", exact.url, PROMPTS[2])
-    assert (ran.returncode, ran.stderr) == (0, "")
-    first, second, text = ran.stdout.split("\n", 2)
+def test_custom_drafter_drafts_a_repeated_prompt_correctly(
+    exact: Verifier, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On a clock that only reading moves: where one draft step looks slow, as on a busy machine, less is drafted.
+    monkeypatch.setattr(drafter_client, "Pair", partial(Pair, clock=Ticks(1e-5)))
+    status, printed, errors = here("custom_drafter", exact.url, PROMPTS[2])
+    assert (status, errors) == (0, "")
+    first, second, text = printed.split("\n", 2)
     assert text == PROMPTS[2] + _target_text(exact, PROMPTS[2], 48) + "\n"
     counts = [re.fullmatch(r"(\d+) rounds, (\d+) of (\d+) draft tokens accepted", line) for line in (first, second)]
     (rounds, accepted, _), (later_rounds, later_accepted, _) = (map(int, each.groups()) for each in counts if each)

@@ -138,10 +138,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "HEAD":
             return
         first = body if cut is None and hold is None else body[: cut if cut is not None else hold]
+        if path is not None:
+            self.server.sent[path] += len(first)  # before it is sent: the client may be done before this thread goes on
         try:
             self.wfile.write(first)
-            if path is not None:
-                self.server.sent[path] += len(first)
             if cut is None and hold is not None:
                 self.server.go_on.wait()
                 self.wfile.write(body[hold:])

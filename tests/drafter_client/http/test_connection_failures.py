@@ -223,7 +223,7 @@ def test_a_response_without_length_can_be_aborted() -> None:
     ):
 
         def read() -> None:
-            for _ in read_events(sender, timeout=1.0):
+            for _ in read_events(sender, timeout=20.0):
                 received.set()
 
         pending = pool.submit(read)

@@ -30,6 +30,7 @@ from verifier_server.api import openai_texts
 from verifier_server.engine.engine import Engine
 
 SLOW = Script(seed=2, support=128, seconds_per_pass=0.01)
+HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
 BODY = {"prompt": "def f(", "max_tokens": 400, "seed": 1}
 
 
@@ -63,12 +64,16 @@ def test_a_client_that_hangs_up_ends_its_text(kind: str, stream: bool, monkeypat
     monkeypatch.setattr(half_closed, "PROBES", (0.05, 0.05))  # instead of a second
     with slow(kind) as (url, live):
         with httpx.Client(trust_env=False, timeout=30) as http:
-            with http.stream("POST", f"{url}/v1/completions", json=BODY | {"stream": True}) as reply:
-                next(reply.iter_lines())
-            if not stream:
-                with pytest.raises(httpx.ReadTimeout):
-                    http.post(f"{url}/v1/completions", json=BODY, timeout=0.3)
-        assert _within(5.0, lambda: len(live.service.sessions) == 0)
+            if stream:
+                with http.stream("POST", f"{url}/v1/completions", json=BODY | {"stream": True}) as reply:
+                    next(reply.iter_lines())
+            else:
+                free, body = _held(live, monkeypatch), json.dumps(BODY).encode()
+                with socket.create_connection((httpx.URL(url).host, httpx.URL(url).port)) as left:
+                    left.sendall(HEAD % len(body) + body)
+                    assert _within(20.0, lambda: len(live.service.sessions) == 1), "the text has not begun"
+                free.set()
+        assert _within(20.0, lambda: len(live.service.sessions) == 0)
         engine = live.service.loader.loaded().engine
         assert isinstance(engine, Engine)
         backend = engine.backend
@@ -132,17 +137,23 @@ def test_a_silent_answer_has_events_that_it_goes_on(
         assert names.count(event) >= 3 and set(names[2 : names.index(event) + 2]) == {event} and names[-1] == last
 
 
-def test_texts_beyond_the_queue_are_refused_at_once_and_the_others_are_generated() -> None:
+def test_texts_beyond_the_queue_are_refused_at_once_and_the_others_are_generated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with slow("drafter", queue=1) as (url, live), ThreadPoolExecutor(8) as threads:
-        short = BODY | {"max_tokens": 30}
+        short, free, replies = BODY | {"max_tokens": 30}, _held(live, monkeypatch), list[httpx.Response]()
 
         def ask(_: int) -> httpx.Response:
-            return httpx.post(f"{url}/v1/completions", json=short, trust_env=False, timeout=60)
+            replies.append(httpx.post(f"{url}/v1/completions", json=short, trust_env=False, timeout=60))
+            return replies[-1]
 
-        replies = list(threads.map(ask, range(8)))
+        asking = [threads.submit(ask, number) for number in range(8)]
+        assert _within(20.0, lambda: len(replies) == 5), "two texts are generated, and one waits"
+        free.set()
+        assert all(each.result().status_code in (200, 503) for each in asking)
         done = [reply for reply in replies if reply.status_code == 200]
-        refused = [reply for reply in replies if reply.status_code == 503]
-        assert len(done) >= 3 and len(done) + len(refused) == 8 and refused
+        refused = replies[:5]
+        assert len(done) == 3 and {reply.status_code for reply in refused} == {503}
         assert {reply.json()["choices"][0]["text"] for reply in done} == {done[0].json()["choices"][0]["text"]}
         for reply in refused:
             assert int(reply.headers["Retry-After"]) >= 1 and reply.json()["error"]["code"] == "overloaded"
@@ -152,26 +163,30 @@ def test_texts_beyond_the_queue_are_refused_at_once_and_the_others_are_generated
 
 def test_an_overloaded_verifier_refuses_with_a_status_even_for_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openai_texts, "WAITING_FOR_EACH_SLOT", 0)  # it has four rows
-    with slow("verifier") as (url, _), ThreadPoolExecutor(8) as threads:
+    with slow("verifier") as (url, live), ThreadPoolExecutor(8) as threads:
+        free, statuses = _held(live, monkeypatch), list[int]()
 
-        def ask(_: int) -> int:
+        def ask(_: int) -> None:
             body = BODY | {"stream": True, "max_tokens": 60}
-            return httpx.post(f"{url}/v1/completions", json=body, trust_env=False, timeout=60).status_code
+            statuses.append(httpx.post(f"{url}/v1/completions", json=body, trust_env=False, timeout=60).status_code)
 
-        statuses = list(threads.map(ask, range(8)))
-        assert set(statuses) == {200, 503}
+        asking = [threads.submit(ask, number) for number in range(8)]
+        assert _within(20.0, lambda: statuses == [503] * 4), "four texts are generated"
+        free.set()
+        for each in asking:
+            each.result()
+        assert statuses[4:] == [200] * 4
 
 
 @pytest.mark.parametrize("kind", ["verifier", "drafter"])
 def test_nothing_is_left_of_a_hundred_clients_that_hang_up_at_once(kind: str) -> None:
     body = json.dumps(BODY | {"stream": True, "n": 2}).encode()
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
     with slow(kind, **({"queue": 300} if kind == "drafter" else {})) as (url, live):
         threads = threading.active_count()
         address = httpx.URL(url)
         for number in range(100):
             with socket.create_connection((address.host, address.port), timeout=20) as connection:
-                connection.sendall(head + body)
+                connection.sendall(HEAD % len(body) + body)
                 if number % 3 == 0:
                     assert connection.recv(12).startswith(b"HTTP/1.1 ")
         assert _within(20.0, lambda: len(live.service.sessions) == 0)

@@ -34,7 +34,9 @@ def one_response(connection: socket.socket) -> bytes:
     connection.settimeout(20)
     read = b""
     while b"\r\n\r\n" not in read:
-        read += connection.recv(1)
+        came = connection.recv(1)
+        assert came, f"the connection was closed behind {read!r}"
+        read += came
     head = read.decode().lower()
     length = int(head.split("content-length: ")[1].split("\r\n")[0])
     while length > 0:
@@ -103,7 +105,7 @@ PROTOCOLS = pytest.mark.parametrize("base", [HttpToolsProtocol, H11Protocol], id
 @PROTOCOLS
 @pytest.mark.parametrize("sent", [b"GET /hea", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "])
 def test_incomplete_head_times_out(base: type, sent: bytes) -> None:
-    with heads_within(0.05, base) as address, socket.create_connection(address) as connection:
+    with heads_within(0.25, base) as address, socket.create_connection(address) as connection:
         connection.sendall(sent)
         head, _, body = all_received(connection).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 408 Request Timeout")
@@ -130,8 +132,8 @@ def test_head_timeout_restarts_after_each_response(base: type) -> None:
 
 @PROTOCOLS
 def test_slow_request_with_a_complete_head_is_served(base: type) -> None:
-    with heads_within(0.05, base) as address, socket.create_connection(address) as connection:
+    with heads_within(0.25, base) as address, socket.create_connection(address) as connection:
         connection.sendall(HEAD + b"Content-Length: 20\r\n\r\n{")
-        threading.Event().wait(0.15)  # the head is complete, so the head's deadline no longer applies
+        threading.Event().wait(0.35)  # the head is complete, so the head's deadline no longer applies
         connection.sendall(b" " * 19)
         assert one_response(connection).startswith((b"HTTP/1.1 422", b"HTTP/1.1 503"))
