@@ -1,7 +1,8 @@
 """Routers in front of three verifiers: sessions stay where they are, and texts outlive a verifier."""
 
+import fcntl
 import signal
-import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,23 +18,50 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Mode, Options, Pair, Tokens
 from tests.deploy.routers import FILES, OURS, free_port, needed, routing
 from tests.drafter_client.support import plain
-from tests.verifier_server.processes import MODULE, ready
+from tests.forking import Process
+from tests.verifier_server.processes import ready
+from tests.waiting import until
 
 PROMPT = "def f(x):"
 TEXTS = 6
 WARM = Options(max_tokens=400, temperature=0.8)
 TARGET = ScriptedBackend(Script(seed=1))
 SETTINGS = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": "1", "VERIFIER_DRAIN_SECONDS": "0"}
-Replica = tuple[subprocess.Popen[str], httpx.Client]
+Replica = tuple[Process, httpx.Client]
+# A verifier whose passes wait while a file is locked.
+HELD = """
+import fcntl, sys
+import backends.scripted
+from verifier_server.__main__ import main
+
+class Held(backends.scripted.ScriptedBackend):
+    def _forward(self, batch):
+        with open({path!r}) as gate:
+            fcntl.flock(gate, fcntl.LOCK_SH)
+        return super()._forward(batch)
+
+backends.scripted.ScriptedBackend = Held
+sys.argv[0] = "verifier"
+sys.exit(main())
+"""
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    """The file that verifiers wait for."""
+    path = tmp_path / "gate"
+    path.touch()
+    return path
 
 
 @pytest.fixture(params=FILES)
-def routed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, list[Replica]]]:
+def routed(request: pytest.FixtureRequest, tmp_path: Path, gate: Path) -> Iterator[tuple[str, list[Replica]]]:
     """The address of a router, and the three verifiers behind it."""
     needed(request.param)
     port = free_port()
     with ExitStack() as stack, ThreadPoolExecutor(3) as threads:
-        starting = [ready(MODULE, **SETTINGS) for _ in range(3)]
+        held = [sys.executable, "-c", HELD.format(path=str(gate))]
+        starting = [ready(held, **SETTINGS) for _ in range(3)]
         replicas = [*threads.map(stack.enter_context, starting)]
         command = FILES[request.param](tmp_path, port, [http.base_url.port for _, http in replicas])
         yield stack.enter_context(routing(command, port)), replicas
@@ -72,31 +100,43 @@ def under_way(http: httpx.Client) -> int:
     return int(http.get("/health").json()["sessions"])
 
 
-def lost_meanwhile(pair: Pair, replicas: list[Replica], ending: signal.Signals) -> None:
+def half_written(http: httpx.Client) -> int:
+    """How many texts have some tokens, and not all."""
+    return sum(
+        each["finish_reason"] is None and each["total_tokens"] > len(PROMPT) + 1
+        for each in http.get("/sessions").json()["sessions"]
+    )
+
+
+def lost_meanwhile(pair: Pair, replicas: list[Replica], ending: signal.Signals, gate: Path) -> None:
     """Have texts written at once, and the verifier that has the most of them end by a signal in the middle of them."""
-    all_begun, ended = threading.Barrier(TEXTS + 1), threading.Event()
-
-    def begun() -> None:
-        all_begun.wait(60)
-        assert ended.wait(60)
-
-    with ThreadPoolExecutor(TEXTS) as threads:
-        writing = [threads.submit(written, pair, number, begun) for number in range(TEXTS)]
-        all_begun.wait(60)
-        counts = [under_way(http) for _, http in replicas]
-        lost = replicas.pop(counts.index(max(counts)))[0]
+    begun = threading.Event()
+    with ThreadPoolExecutor(TEXTS) as threads, open(gate, encoding="utf-8") as held:
+        writing = [threads.submit(written, pair, number, begun.set) for number in range(TEXTS)]
+        assert begun.wait(60)
+        fcntl.flock(held, fcntl.LOCK_EX)  # no verifier goes on
+        until(
+            lambda: sum(under_way(http) for _, http in replicas) + sum(each.done() for each in writing) >= TEXTS,
+            "some texts have not begun",
+            60.0,
+        )
+        counts = [half_written(http) for _, http in replicas]
+        (lost, http) = replicas.pop(counts.index(max(counts)))
+        most = under_way(http)
         lost.send_signal(ending)
         if ending is signal.SIGKILL:
             lost.wait()
-        ended.set()
+        fcntl.flock(held, fcntl.LOCK_UN)
         found = [each.result(120) for each in writing]
     assert [tokens for tokens, _ in found] == [expected(number) for number in range(TEXTS)]
     moved = sum(bool(resumed) for _, resumed in found)
-    assert moved <= max(counts), "only texts of that verifier move"
+    assert moved <= most, "only texts of that verifier move"
     assert moved or ending is signal.SIGTERM  # after which texts may have the time to end
 
 
-def test_sessions_stay_where_they_are_and_texts_outlive_their_verifier(routed: tuple[str, list[Replica]]) -> None:
+def test_sessions_stay_where_they_are_and_texts_outlive_their_verifier(
+    routed: tuple[str, list[Replica]], gate: Path
+) -> None:
     url, replicas = routed
     with Pair(url, DraftModel(Path("1"), "scripted"), texts=TEXTS) as pair:
         for number in range(TEXTS):
@@ -104,8 +144,8 @@ def test_sessions_stay_where_they_are_and_texts_outlive_their_verifier(routed: t
         counts = [generated(http) for _, http in replicas]
         assert sum(count > 0 for count in counts) >= 2, counts
         assert not any(under_way(http) for _, http in replicas), "DELETE finds its session, too"
-        lost_meanwhile(pair, replicas, signal.SIGKILL)
-        lost_meanwhile(pair, replicas, signal.SIGTERM)
+        lost_meanwhile(pair, replicas, signal.SIGKILL, gate)
+        lost_meanwhile(pair, replicas, signal.SIGTERM, gate)
         assert written(pair, 1, lambda: None) == (expected(1), [])
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.forking import Process, is_python, programs
 from tests.paths import ROOT
 
 PATIENCE = 120.0  # seconds to wait for output that normally comes within a few
@@ -31,7 +32,7 @@ _IN_TERMINAL = "import os, sys; t = os.open(sys.argv[1], os.O_RDWR); [os.dup2(t,
 class Terminal:
     """A program that runs in a terminal, and its output so far."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", master: int) -> None:
+    def __init__(self, process: Process, master: int) -> None:
         self.process = process
         self._master = master
         self._shown = b""
@@ -112,15 +113,7 @@ def terminal(command: Sequence[str], columns: int = 100, **variables: str) -> It
     unwanted = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "CI", "MAKEFLAGS", "MAKELEVEL")
     here = {key: value for key, value in os.environ.items() if key not in unwanted}
     here |= {"TERM": "xterm-256color", **variables}
-    process = subprocess.Popen(
-        [sys.executable, "-c", _IN_TERMINAL, os.ttyname(slave), *command],
-        cwd=ROOT,
-        env=here,
-        start_new_session=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    process = _started(command, os.ttyname(slave), here)
     shown = Terminal(process, master)
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, master)
@@ -133,6 +126,21 @@ def terminal(command: Sequence[str], columns: int = 100, **variables: str) -> It
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def _started(command: Sequence[str], name: str, variables: dict[str, str]) -> Process:
+    if is_python(command):
+        return programs().start(command[1:], ROOT, variables, terminal=name)
+    return subprocess.Popen(
+        [sys.executable, "-c", _IN_TERMINAL, name, *command],
+        cwd=ROOT,
+        env=variables,
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
 
 
 def _has_terminal(process: int) -> bool:

@@ -71,7 +71,9 @@ def test_another_size_in_the_middle_breaks_nothing(url: str) -> None:
         written = talk.terminal.text.rpartition("w0 w1 w2 ")[2]
         assert re.findall(r"w\d+", written)[-1] == "w79"
         talk.terminal.resize(80)
-        talk.say("short")
+        talk.terminal.type("short\r")
+        # Not any prompt: that of before may be drawn again, with the new size.
+        talk.terminal.wait_for(r"> short\s+(short\s+)+>\x08")
         assert "short" in talk.leave()
 
 

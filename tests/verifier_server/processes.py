@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.forking import Process, is_python, programs
 from tests.paths import ROOT
 from tests.verifier_server.conftest import SCRIPT
 
@@ -49,11 +50,19 @@ def environment(**more: str) -> dict[str, str]:
     return {**clean, "PYTHONUNBUFFERED": "1", **more}
 
 
+def _start(command: list[str], stdout: int, variables: dict[str, str]) -> Process:
+    if is_python(command):
+        return programs().start(command[1:], ROOT, variables, stdout, subprocess.PIPE)
+    return subprocess.Popen(command, cwd=ROOT, env=variables, stdout=stdout, stderr=subprocess.PIPE, text=True)
+
+
 def run(command: list[str], **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=ROOT, env=environment(**more), capture_output=True, text=True, timeout=60)
+    process = _start(command, subprocess.PIPE, environment(**more))
+    out, err = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(command, process.wait(), out, err)
 
 
-def errors_of_ended(process: "subprocess.Popen[str]", number: signal.Signals) -> str:
+def errors_of_ended(process: Process, number: signal.Signals) -> str:
     """Send a signal, by which the process has to end. Returns what it wrote to standard error."""
     process.send_signal(number)
     try:
@@ -67,11 +76,9 @@ def errors_of_ended(process: "subprocess.Popen[str]", number: signal.Signals) ->
 @contextmanager
 def serving(
     command: list[str], stdout: int = subprocess.DEVNULL, loaded: bool = False, /, **more: str
-) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+) -> Iterator[tuple[Process, httpx.Client]]:
     """Start a verifier process. Yields it with a client for its port; with `loaded`, once its model is loaded."""
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment(**more), stdout=stdout, stderr=subprocess.PIPE, text=True
-    )
+    process = _start(command, stdout, environment(**more))
     try:
         assert process.stderr is not None
         found, waits = None, loaded
@@ -88,6 +95,6 @@ def serving(
         process.communicate()
 
 
-def ready(command: list[str], **settings: str) -> AbstractContextManager[tuple[subprocess.Popen[str], httpx.Client]]:
+def ready(command: list[str], **settings: str) -> AbstractContextManager[tuple[Process, httpx.Client]]:
     """Start a verifier process on a free port. Yields it with a client, once its model is loaded."""
     return serving([*command, "--port", "0"], subprocess.DEVNULL, True, **settings)

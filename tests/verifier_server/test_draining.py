@@ -1,13 +1,13 @@
 """SIGTERM drains: texts under way end, new ones are refused, and the process ends with status 0."""
 
 import signal
-import subprocess
 
 import httpx
 import pytest
 
 from drafter_client import Lookup, Mode, Options, Outage, Pair, Tokens
 from specpair.protocol.errors import ShuttingDown
+from tests.forking import Process
 from tests.verifier_server.conftest import SCRIPT
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.processes import COMMANDS, ENDLESS, MODULE, UVICORN, hasty, ready, with_each_command
@@ -16,14 +16,14 @@ IDS = [256, 1, 2]
 BOTH = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 
 
-def drain(process: subprocess.Popen[str], http: httpx.Client) -> None:
+def drain(process: Process, http: httpx.Client) -> None:
     """Send SIGTERM; returns when the verifier drains."""
     process.send_signal(signal.SIGTERM)
     while http.get("/health").json()["status"] != "draining":
         pass
 
 
-def errors(process: subprocess.Popen[str]) -> str:
+def errors(process: Process) -> str:
     """The rest of its log."""
     assert process.stderr is not None
     return process.stderr.read()

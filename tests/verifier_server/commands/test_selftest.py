@@ -65,7 +65,7 @@ def run() -> Iterator[Run]:
 
     def ran(arguments: Sequence[str], folder: Path, lines: str = "", **more: str) -> tuple[int, str, str]:
         variables = environment(PYTHONPATH=str(ROOT), COLUMNS="100", **more)
-        done = forking.run(CHANGED.format(lines), ["selftest", *arguments], folder, variables)
+        done = forking.run(["-c", CHANGED.format(lines), "selftest", *arguments], folder, variables)
         return done.returncode, done.stdout, done.stderr
 
     yield ran
