@@ -7,13 +7,14 @@ at random, but never to the last one that is up:
 
 - killed: SIGKILL, in the middle of its texts; it stays away until a later event adds it;
 - drained: SIGTERM; it ends when its texts have left or are written, and stays away, too;
-- cut off: SIGSTOP for four seconds; the connections stay, and nothing answers, as when a network is parted;
+- cut off: SIGSTOP for `--cut-off` seconds; the connections stay, and nothing answers, as when a network is parted;
 - added: one that is away is started on its port.
 
 Each text is compared with the target's own. A gap is the time from some tokens of a text to the next ones. A run fails
 on any text that is lost, with an error, or changed.
 
     python -m benchmarks.chaos [--way list|nginx|envoy|specpair] [--seconds 600] [--drafters 16] [--pause 4] [--seed 0]
+        [--cut-off 4] [--events added killed drained cut-off] [--name chaos_specpair]
 """
 
 import os
@@ -40,10 +41,10 @@ from specpair.child_processes.serving import variables
 from tests.deploy.routers import free_port
 from tests.drafter_client.support import plain
 
-CUT_OFF = 4.0  # seconds
 DRAIN = 5  # seconds in which a drained verifier's texts may be finished
 LENGTHS = (40, 90, 200)  # tokens of a text
 SEEDS = 8
+EVENTS = ("added", "killed", "drained", "cut-off")
 KINDS = (
     (None, Mode.TARGET),
     (DraftModel(Path("1"), "scripted"), Mode.REMOTE),
@@ -127,11 +128,12 @@ def drafter(number: int, url: str, over: threading.Event, outcome: Outcome) -> N
             outcome.tokens.append(len(text.tokens))
 
 
-def disturb(machines: list[Machine], rng: random.Random) -> str:
-    """Have one thing happen; returns what."""
+def disturb(machines: list[Machine], rng: random.Random, events: list[str], cut_off: float) -> str:
+    """Have one of the `events` happen; returns which. `cut_off`: seconds."""
     ready = [each for each in machines if each.is_ready]
     away = [each for each in machines if each.is_away]
-    possible = ["added"] * bool(away) + ["killed", "drained", "cut off"] * (len(ready) > 1)
+    possible = ["added"] * bool(away) + ["killed", "drained", "cut-off"] * (len(ready) > 1)
+    possible = [each for each in possible if each in events]
     if not possible:
         return "nothing, as one is left"
     what = rng.choice(possible)
@@ -144,16 +146,17 @@ def disturb(machines: list[Machine], rng: random.Random) -> str:
         one.tell(signal.SIGTERM)
     else:
         one.tell(signal.SIGSTOP)
-        timer = threading.Timer(CUT_OFF, one.tell, [signal.SIGCONT])
+        timer = threading.Timer(cut_off, one.tell, [signal.SIGCONT])
         timer.daemon = True
         timer.start()
     return what
 
 
 def main() -> None:
-    flags = {"way": "nginx", "seconds": 600.0, "drafters": 16, "pause": 4.0, "seed": 0}
-    options = options_of(__doc__, flags)
-    report = Report("chaos", options, f"chaos_{options.way}")
+    flags = {"way": "nginx", "seconds": 600.0, "drafters": 16, "pause": 4.0, "seed": 0, "cut-off": 4.0}
+    several = {"events": {"nargs": "+", "choices": EVENTS, "default": [*EVENTS]}, "name": ""}
+    options = options_of(__doc__, flags | several)
+    report = Report("chaos", options, options.name or f"chaos_{options.way}")
     rng, outcome, over, happened = random.Random(options.seed), Outcome(), threading.Event(), Counter[str]()
     with ExitStack() as stack:
         machines = [Machine(stack) for _ in range(3)]
@@ -167,7 +170,7 @@ def main() -> None:
         writing = [threads.submit(drafter, number, url, over, outcome) for number in range(options.drafters)]
         for _ in range(int(options.seconds / options.pause)):
             over.wait(options.pause)
-            happened[disturb(machines, rng)] += 1
+            happened[disturb(machines, rng, options.events, options.cut_off)] += 1
         over.set()
         for text in writing:
             text.result()

@@ -113,6 +113,13 @@ class Fleet:
         taking = [each for each in nodes if each.takes_texts(now)]
         return [each for each in taking if each.status == "ready"] or taking
 
+    def has_another(self, node: Node) -> bool:
+        """Whether another node can go on with the requests of this one."""
+        return any(
+            each is not node and each.reachable and (each.model, each.kind) == (node.model, node.kind)
+            for each in self.nodes
+        )
+
     def _nobody(self, nodes: list[Node], openai: bool) -> SpecPairError:
         """The error of a request that no node can take."""
         if not nodes:

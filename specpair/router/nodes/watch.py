@@ -15,9 +15,9 @@ from specpair.router.nodes.node import Node
 from specpair.router.upstream.connection import Headers, NodeLost
 from specpair.router.upstream.pool import NodeAddress, Pool
 
-PATIENCE = 5.0  # seconds for a reply to a look
+PATIENCE = 2.0  # seconds for a reply to a look, if nothing else comes from the node either
 _FIRST_LOOKS = 1.0  # seconds for which the start waits for the looks at the nodes of the list
-_LOST_AFTER = 2  # looks in a row that got no reply: then requests that wait for the node are sent to others
+_LOST_AFTER = 3  # looks in a row that got no reply, after which requests are given up that no other node can take
 _ACCESS = {"unauthorized": "it does not take the router's key: give its key with --node-key"}
 _NO_ACCESS = "it has no key, and serves its own network only: give it a key, and the router the same with --node-key"
 
@@ -28,6 +28,10 @@ class Look(NamedTuple):
     health: HealthResponse | None = None
     info: ModelInfo | None = None
     refusal: str = ""
+
+
+class NoReply(NodeLost):
+    """A look got no reply in time."""
 
 
 class Watch:
@@ -117,8 +121,10 @@ class Watch:
                 lost = 0
             except NodeLost as error:
                 lost += 1
-                self._fleet.away(node, f"nothing answers: {error}")
-                if lost >= _LOST_AFTER:
+                heard = pool.heard_within(PATIENCE)
+                if not (heard and isinstance(error, NoReply)):  # else it is there, and busy
+                    self._fleet.away(node, f"nothing answers: {error}")
+                if not heard and (lost >= _LOST_AFTER or self._fleet.has_another(node)):
                     pool.abort("the node does not answer")
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._every):
@@ -177,7 +183,7 @@ class Watch:
             async with asyncio.timeout(PATIENCE), pool.exchange(b"GET", target, self._headers) as (head, connection):
                 return head.status, await connection.read_all()
         except TimeoutError:
-            raise NodeLost(f"no reply within {PATIENCE:g} s") from None
+            raise NoReply(f"no reply within {PATIENCE:g} s") from None
 
 
 def model_path(model: str) -> str:

@@ -1,7 +1,9 @@
 """One HTTP/1.1 connection to a node, on uvicorn's own parser: one exchange at a time, and no byte is held for long."""
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from math import inf
 from typing import NamedTuple, cast
 
 import httptools
@@ -24,12 +26,13 @@ class ReplyHead(NamedTuple):
 class Connection(asyncio.Protocol):
     """A connection. Interim responses (1xx) are skipped."""
 
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._loop, self._clock = asyncio.get_running_loop(), clock
         self._transport: asyncio.Transport | None = None
         self._lost: NodeLost | None = None
         self._waiting: asyncio.Future[None] | None = None
         self.aborted = False  # whether this side has closed it
+        self.heard = -inf  # when a byte last came
         self._begin()
 
     def _begin(self) -> None:
@@ -125,7 +128,7 @@ class Connection(asyncio.Protocol):
             self._complete = True
 
     def data_received(self, data: bytes) -> None:
-        self.answered = True
+        self.answered, self.heard = True, self._clock()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:

@@ -84,6 +84,11 @@ class Pool:
                 else:
                     connection.abort("its request is over")
 
+    def heard_within(self, seconds: float) -> bool:
+        """Whether a byte has come from the node in these last seconds."""
+        since = self._clock() - seconds
+        return any(each.heard >= since for each in (*self._busy, *(idle for _, idle in self._idle)))
+
     def close(self) -> None:
         """Close the connections as soon as their requests are over."""
         self._closed = True
@@ -116,7 +121,7 @@ class Pool:
         try:
             async with asyncio.timeout(_CONNECT):
                 _, made = await asyncio.get_running_loop().create_connection(
-                    Connection, where.host, where.port, ssl=self._tls
+                    lambda: Connection(self._clock), where.host, where.port, ssl=self._tls
                 )
         except TimeoutError:
             raise NodeLost(f"no connection within {_CONNECT:g} s") from None

@@ -1,6 +1,8 @@
 """Which nodes are taken, and for which model; who registers, and who leaves."""
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +18,7 @@ from specpair.router.nodes.pace import Pace
 from specpair.router.nodes.sessions import SessionTable
 from specpair.router.passing.asked import asked, look
 from specpair.router.passing.headers import to_node
+from specpair.router.upstream.pool import NodeAddress, Pool
 from tests.drafter_client.http.bodies import model_info
 from tests.specpair.router.stub_nodes import Router, StubNode, fleet, routing
 from tests.waiting import until
@@ -137,6 +140,52 @@ def test_requests_leave_a_node_that_answers_nothing(monkeypatch: pytest.MonkeyPa
         router.until_seen("away", "ready")
         silent.going.set()
         router.until_seen("ready", "ready")
+
+
+def test_a_node_that_answers_no_look_is_there_while_anything_comes_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = True
+    looks = []
+
+    def silent(path: str) -> None:
+        looks.append(path)
+        answering.wait(20)
+
+    monkeypatch.setattr("specpair.router.nodes.watch.PATIENCE", 0.05)
+    monkeypatch.setattr("specpair.router.upstream.pool.Pool.heard_within", lambda pool, seconds: heard)
+    answering = threading.Event()
+    with fleet(2, policy="round_robin") as router, ThreadPoolExecutor(2) as threads:
+        busy, other = router.nodes
+        about, gate = busy._about, threading.Event()
+        monkeypatch.setattr(busy, "_about", lambda path: silent(path) if path == "/health" else about(path))
+        busy.handler = lambda got, request: (gate.wait(20), (200, {"node": busy.url}))[1]
+        asking = [threads.submit(router.http.post, "/v1/completions", json={}) for _ in range(2)]
+        until(lambda: len(busy.got) == 1 and len(looks) > 4, "it is not looked at")
+        assert router.states() == ["ready", "ready"]
+        gate.set()
+        assert {each.result(20).json()["node"] for each in asking} == {busy.url, other.url}
+        heard = False
+        router.until_seen("away", "ready")
+        answering.set()
+
+
+def test_whether_something_came_from_a_node() -> None:
+    now = 0.0
+
+    async def asked(url: str) -> list[bool]:
+        nonlocal now
+        pool = Pool(NodeAddress(url), lambda: now)
+        found = [pool.heard_within(2.0)]
+        async with pool.exchange(b"GET", b"/health", []) as (_, connection):
+            await connection.read_all()
+            found.append(pool.heard_within(2.0))
+        now = 3.0
+        found.append(pool.heard_within(2.0))
+        pool.close()
+        return found
+
+    node = StubNode()
+    assert asyncio.run(asked(node.url)) == [False, True, False]
+    node.close()
 
 
 @pytest.mark.parametrize(
