@@ -26,6 +26,7 @@ from specpair.speculation.sampling.sampling import Sampling
 from tests.specpair.speculation import chi_square
 from tests.verifier_server.conftest import LiveServer
 from tests.verifier_server.engine.vllm.conftest import NEAR, Reference, Start
+from tests.verifier_server.processes import MODULE, ready
 from tests.verifier_server.support import metric
 from verifier_server.engine.cores.engine import CoreEngine
 from verifier_server.engine.vllm import probe
@@ -324,3 +325,32 @@ def test_killed_core_is_told_and_a_restart_goes_on_with_two_ranks(
             reply = http.post("/verify", json={"position": len(ids) + len(known), "draft_tokens": draft}).json()
             known += reply["tokens"]
     reference.check(ids, known, sampling_of({"temperature": 0.8}, 5))
+
+
+def test_vllms_processes_end_with_a_verifier_that_is_killed(folder: Path) -> None:
+    """The engine core and its two workers: no process may hold the machine's memory without a verifier."""
+    settings = {"BACKEND": "vllm", "MODEL": str(folder), "SLOTS": "2", "CONTEXT": "512", "DTYPE": "float32"}
+    ranks = {
+        "VERIFIER_VLLM_ARGS": "{tensor_parallel_size = 2, enforce_eager = true}",
+        "VLLM_CPU_OMP_THREADS_BIND": "0|1",
+    }
+    named = {f"VERIFIER_{name}": value for name, value in settings.items()}
+    with ready(MODULE, **named, **ranks) as (process, _):
+        started = below(process.pid)
+        assert len(started) >= 3
+        process.kill()
+        until(lambda: not any(map(runs, started)))
+
+
+def below(pid: int) -> list[int]:
+    """The ids of a process's children, of theirs, and so on."""
+    children = [int(each) for path in Path(f"/proc/{pid}/task").glob("*/children") for each in path.read_text().split()]
+    return children + [each for child in children for each in below(child)]
+
+
+def runs(pid: int) -> bool:
+    """Whether a process has not ended, and does more than wait to be reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
