@@ -99,7 +99,7 @@ class StubNode:
             return refused(404, "unknown_session")[1]
         return {"node": self.url, "draft": item["draft_tokens"]}
 
-    def _about(self, path: str) -> Answer | None:
+    def about(self, path: str) -> Answer | None:
         if path == "/health":
             ready = {"model": self.model, "identity": self.identity} if self.status == "ready" else {}
             return 200 if self.status == "ready" else 503, {"status": self.status, **ready, **self.health}
@@ -131,7 +131,7 @@ class StubNode:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 node.going.wait(20)
                 got = Got(self.command, self.path, {name.lower(): value for name, value in self.headers.items()}, body)
-                answer = node._about(got.path)
+                answer = node.about(got.path)
                 if answer is None:
                     node.got.append(got)
                     answer = node.handler(got, self) if node.handler is not None else node.answer(got)

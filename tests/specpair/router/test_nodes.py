@@ -155,8 +155,8 @@ def test_a_node_that_answers_no_look_is_there_while_anything_comes_from_it(monke
     answering = threading.Event()
     with fleet(2, policy="round_robin") as router, ThreadPoolExecutor(2) as threads:
         busy, other = router.nodes
-        about, gate = busy._about, threading.Event()
-        monkeypatch.setattr(busy, "_about", lambda path: silent(path) if path == "/health" else about(path))
+        about, gate = busy.about, threading.Event()
+        monkeypatch.setattr(busy, "about", lambda path: silent(path) if path == "/health" else about(path))
         busy.handler = lambda got, request: (gate.wait(20), (200, {"node": busy.url}))[1]
         asking = [threads.submit(router.http.post, "/v1/completions", json={}) for _ in range(2)]
         until(lambda: len(busy.got) == 1 and len(looks) > 4, "it is not looked at")
