@@ -20,7 +20,7 @@ def run_chat(options: argparse.Namespace) -> int:
     """Chat until the user leaves. Returns the exit status. Raises what ended a chat without a terminal."""
     if options.system is not None:
         check_encoding("system message", options.system)
-    with pair_of(options) as pair, _told_by_sigterm():
+    with pair_of(options, waits=True) as pair, _told_by_sigterm():
         check_draft_n(pair, options)
         if not pair.target.chat_template:
             raise NoChatTemplate("the target model has no chat template: serve an instruct model")

@@ -3,6 +3,7 @@
 import argparse
 import logging
 import sys
+from contextlib import ExitStack
 
 from drafter_client.cli.shared_steps import check_draft_n, pair_of, served_options
 from drafter_client.observability.drafter_metrics import DrafterMetrics
@@ -40,8 +41,11 @@ def run_serve(options: argparse.Namespace) -> int:
     pair: Pair | None = None
     metrics = ServiceMetrics(lambda: "" if pair is None else pair.target.name)
     counter = DrafterMetrics(metrics)
-    pair = pair_of(options, options.texts, counter, counter.outage, _log.warning, serves=True)
-    try:
+    with ExitStack() as on_failure:
+        for bound in sockets:
+            on_failure.enter_context(bound)
+        pair = pair_of(options, options.texts, counter, counter.outage, _log.warning, serves=True, waits=True)
+        on_failure.callback(pair.close)
         check_draft_n(pair, options)
         chosen = served_options(options)
         _tell_settled_mode(pair, chosen)
@@ -59,9 +63,7 @@ def run_serve(options: argparse.Namespace) -> int:
             tool_style=style_named(options.tool_style),
             registration=registration,
         )
-    except BaseException:
-        pair.close()
-        raise
+        on_failure.pop_all()
     drafter = f", {pair.draft_model} drafts" if pair.draft_model else ""
     for bound in sockets:
         scheme = "https" if options.ssl_certfile else "http"

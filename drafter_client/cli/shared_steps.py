@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from drafter_client.batch.prompts import Prompt, parse_prompts
+from drafter_client.cli.waiting import once_there
 from drafter_client.conversation import Messages
 from drafter_client.display.progress import loading
 from drafter_client.display.readout import Readout
@@ -53,6 +54,7 @@ def pair_of(
     log: Callable[[str], object] | None = None,
     *,
     serves: bool = False,
+    waits: bool = False,
 ) -> Pair:
     """The pair that the flags describe.
 
@@ -61,6 +63,7 @@ def pair_of(
     `on_outage`: called with each outage, too.
     `log`: takes what would be shown of waits for the verifier; None: it is shown.
     `serves`: whether others ask for its texts, any of which may keep to a grammar.
+    `waits`: whether to wait for a verifier that does not answer yet, as long as for one that went away.
     """
     say = say_outage(log)
 
@@ -70,10 +73,12 @@ def pair_of(
             on_outage(outage)
 
     trace = None if options.profile is None else TraceFolder(options.profile)
-    with said_of_loading(log) as on_wait:
-        pair = Pair(
+    source = _source(options)
+
+    def made(notice: Callable[[str], object]) -> Pair:
+        return Pair(
             options.verifier,
-            _source(options),
+            source,
             api_key=api_key(options),
             branches=1 if options.lockstep or options.strategy not in DRAFTER_INVARIANT else options.branches,
             texts=texts,
@@ -84,8 +89,11 @@ def pair_of(
             on_wait=on_wait,
             on_outage=told,
             on_prompt=say_prompt() if log is None else None,
-            on_notice=say_notice if log is None else log,
+            on_notice=notice,
         )
+
+    with said_of_loading(log) as on_wait:
+        pair = once_there(made, options.patience if waits else 0.0, log or say_notice)
     if serves or given_grammars(options):
         drafting = pair.paired.drafting
         for vocabulary in (drafting.vocabulary, *(engine.vocabulary for engine in drafting.warm)):
