@@ -24,6 +24,7 @@ from verifier_server.engine.pass_time import pass_cost
 from verifier_server.engine.port import EngineInfo, LoadedEngine, Serving, TokenEngine
 from verifier_server.engine.scheduler import Scheduler
 from verifier_server.generation.draft_model import load_draft_model, lookup_alone
+from verifier_server.generation.drafting import Drafting
 from verifier_server.generation.engine_drafting import EngineDrafting
 from verifier_server.generation.server_drafting import ServerDrafting
 from verifier_server.options import TOKEN_ENGINES
@@ -46,7 +47,7 @@ class Models:
     engine: TokenEngine  # runs the target model
     own_name: str  # of the target, which `Settings.alias` may call otherwise
     pass_times: list[float]  # seconds of the target's passes over 1, 2, … tokens
-    drafting: ServerDrafting | EngineDrafting | None  # None: nothing drafts here
+    drafting: Drafting | None  # None: nothing drafts here
     predicting: ServerDrafting  # for texts with a prediction: `drafting`, or by lookup alone without a draft model
 
     def stop(self) -> None:
@@ -183,7 +184,7 @@ class Loader:
                 )
             engine = target.serve(Serving(info, self._clock, deliver, self._observer(info.model_name)))
             on_failure.pop_all()
-            drafting: ServerDrafting | EngineDrafting | None = None if draft is None else predicting
+            drafting: Drafting | None = None if draft is None else predicting
             if info.proposer is not None:
                 drafting = EngineDrafting(info)
         return Models(engine, own.model_name, pass_times, drafting, predicting)

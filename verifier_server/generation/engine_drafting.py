@@ -1,6 +1,7 @@
 """Server-side drafting by the engine itself: an engine that commits tokens may also propose them, as vLLM can."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.acceptance.round_counts import JudgedRound
@@ -8,18 +9,25 @@ from specpair.speculation.acceptance.token_source import rounds
 from specpair.speculation.draft import Draft
 from verifier_server.engine.port import EngineInfo, TokenEngine
 from verifier_server.engine.requests import Answer, OnAnswer, Request
-from verifier_server.generation.server_drafting import DraftCounts
+from verifier_server.generation.drafting import DraftCounts
 from verifier_server.sessions import Session
 
 
-class EngineDrafting:
-    """Generates texts in mode fused, in the place of a `ServerDrafting`."""
+class Proposer(NamedTuple):
+    """What drafts in an engine. What it takes is part of the engine's passes."""
 
-    step_time, failure = 0.0, None  # what it takes is part of the engine's passes
+    name: str
+    slots: int
+    step_time: float = 0.0
+    failure: str | None = None
+
+
+class EngineDrafting:
+    """Has the engine generate texts. It is a `Drafting`."""
 
     def __init__(self, info: EngineInfo) -> None:
         """`info`: of an engine that proposes tokens."""
-        self.draft, self.name, self.slots = self, info.proposer or "", info.slots
+        self.draft = Proposer(info.proposer or "", info.slots)
 
     def start(
         self,
@@ -31,10 +39,7 @@ class EngineDrafting:
         on_answer: OnAnswer,
         prediction: Sequence[int] | None = None,
     ) -> Callable[[], None]:
-        """Generate a text; `on_answer` gets each answer. Returns a function that cancels the text.
-
-        Raises InvalidRequest for a `length`, the draft length, which the engine decides. A `prediction` is not used.
-        """
+        """See `Drafting`. The engine decides the `length`; a `prediction` is not used."""
         if length is not None:
             raise InvalidRequest(
                 f"draft_n: the {engine.info.name} engine drafts by itself here, by settings of its own: leave it out",

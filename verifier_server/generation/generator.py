@@ -16,10 +16,9 @@ from specpair.speculation.draft import Draft
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, OnAnswer, Request
 from verifier_server.generation.accounting import Accounting
+from verifier_server.generation.drafting import DraftCounts, Drafting
 from verifier_server.generation.engine_client import EngineClient, disconnected
-from verifier_server.generation.engine_drafting import EngineDrafting
 from verifier_server.generation.prompts import make_session, prediction_of
-from verifier_server.generation.server_drafting import DraftCounts, ServerDrafting
 from verifier_server.session_table import SessionTable
 from verifier_server.sessions import Session
 
@@ -59,7 +58,7 @@ class Generator:
         session_id: str | None,
         caller: Caller,
         engine: TokenEngine,
-        drafting: ServerDrafting | EngineDrafting | None,
+        drafting: Drafting | None,
     ) -> GenerationTask:
         """Make a text for `request`, and end the text that an earlier request generates in the same session.
 

@@ -16,9 +16,7 @@ from specpair.drafters.run.reactor import PlainTranscript, Reactor
 from specpair.engines.errors import BackendError
 from specpair.grammar.of_text import processors_of
 from specpair.protocol.errors import InternalError, SpecPairError
-from specpair.protocol.responses import Speculation
-from specpair.protocol.times import milliseconds
-from specpair.speculation.acceptance.round_counts import JudgedRound, RoundCounts
+from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.acceptance.token_source import forced_before, last_round, passes, rounds
 from specpair.speculation.draft import Draft
@@ -30,6 +28,7 @@ from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, mechanism
 from verifier_server.engine.port import TokenEngine
 from verifier_server.engine.requests import Answer, OnAnswer
 from verifier_server.generation.draft_model import DraftModel
+from verifier_server.generation.drafting import DraftCounts
 from verifier_server.generation.engine_lane import EngineLane
 from verifier_server.generation.fair_pool import FairPool
 from verifier_server.sessions import Session
@@ -37,37 +36,8 @@ from verifier_server.sessions import Session
 _log = logging.getLogger("specpair.verifier")
 
 
-@dataclass(slots=True)
-class DraftCounts(RoundCounts):
-    """Draft statistics of one text. Counted by its thread, read after its last answer."""
-
-    draft_model: str = ""
-    predicted: bool = False  # whether the request has a prediction of the text
-    drafting: float = 0.0  # seconds spent on draft steps
-    failure: str | None = None  # why drafting ended before the text did
-
-    def body(self) -> Speculation:
-        """The statistics, as in replies."""
-        rate, length = self.acceptance_rate, self.mean_acceptance_length
-        return Speculation(
-            rounds=self.rounds,
-            drafted=self.drafted,
-            accepted=self.accepted,
-            acceptance_rate=None if rate is None else round(rate, 4),
-            mean_acceptance_length=None if length is None else round(length, 3),
-            accepted_per_position=self.accepted_per_position,
-            looked_up=self.looked_up,
-            looked_up_accepted=self.looked_up_accepted,
-            prediction_accepted=self.prediction_accepted if self.predicted else None,
-            prediction_rejected=self.prediction_rejected if self.predicted else None,
-            from_grammar=self.from_grammar,
-            drafting_ms=milliseconds(self.drafting),
-            draft_failure=self.failure,
-        )
-
-
 class ServerDrafting:
-    """Generates texts with server-side drafting, each in a thread."""
+    """Generates texts with a draft model, or by lookup, each in a thread. It is a `Drafting`."""
 
     def __init__(
         self, draft: DraftModel, pass_times: Sequence[float], clock: Callable[[], float], deliver: Callable[[], None]
@@ -92,13 +62,7 @@ class ServerDrafting:
         on_answer: OnAnswer,
         prediction: Sequence[int] | None = None,
     ) -> Callable[[], None]:
-        """Generate a text when its turn comes; `on_answer` gets each answer. Returns a function that cancels
-        the text for good: then another request can generate in the session.
-
-        `length`: the draft length; None: the controller chooses it.
-        `position`: where the first answer begins.
-        `prediction`: token ids that the text may have; None: there is none.
-        """
+        """See `Drafting`. Without a `length` the controller chooses it."""
         text = _FusedRun(engine, self.draft, session, length, prediction, self._clock, counts, self._clock(), position)
 
         def generate() -> None:

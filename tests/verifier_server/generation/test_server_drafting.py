@@ -33,7 +33,8 @@ from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer
 from verifier_server.engine.scheduler import Scheduler
 from verifier_server.generation.draft_model import DraftModel
-from verifier_server.generation.server_drafting import DraftCounts, ServerDrafting
+from verifier_server.generation.drafting import DraftCounts
+from verifier_server.generation.server_drafting import ServerDrafting
 from verifier_server.sessions import Session
 
 SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])
