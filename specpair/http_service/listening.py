@@ -1,16 +1,19 @@
-"""The sockets that a service listens on. They are bound before a model loads, so a port in use fails at once."""
+"""Where a service listens. Sockets are bound before a model loads, so a command ends at once if its port is in use."""
 
 import errno
 import logging
 import socket
+import sys
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from specpair.command_line import start
 from specpair.command_line.errors import SettingsError
+from specpair.http_service.observability import logs
 
 KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that the client closes first
 PATIENCE = 5  # seconds that requests have to finish at shutdown; a stream of tokens may never finish
@@ -70,3 +73,34 @@ def serve(config: uvicorn.Config, sockets: list[socket.socket]) -> None:
     with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after its shutdown
         start.catch_interrupts()
         Server(config).run(sockets)
+
+
+class Served(NamedTuple):
+    """What a command serves, and where."""
+
+    app: ASGIApp
+    host: str
+    port: int
+    status: Callable[[], int] = lambda: 0  # the command's exit status once it was stopped
+
+
+def run(name: str, make: Callable[[], Served]) -> int:
+    """Run a command that serves until it is stopped. Returns its exit status: 2 for bad settings, 1 when the port is in
+    use.
+
+    `name`: the command's, to stand before an error.
+    `make`: reads the settings, and configures the logs by them. Raises SettingsError.
+    """
+    logs.configure("text")  # until the settings are read
+    try:
+        served = make()
+    except SettingsError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+    try:
+        sockets = bind_sockets(served.host, served.port)
+    except SettingsError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 1
+    serve(configured(served.app), sockets)
+    return served.status()
