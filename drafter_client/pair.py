@@ -1,19 +1,18 @@
 """`Pair`: a verifier and a drafter, used as one language model by the command line and by programs."""
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from weakref import WeakSet
 
 import httpx
 
 from drafter_client.conversation import Messages, chat_ids, conversation
-from drafter_client.draft_sources import Drafting, DraftModel, Source, Undrafted
-from drafter_client.errors import BadOption, BadPrompt, DrafterError, ModelChanged, PairBusy, VocabularyMismatch
+from drafter_client.draft_sources import DraftModel, Source, Undrafted
+from drafter_client.errors import BadOption, BadPrompt, DrafterError, ModelChanged, VocabularyMismatch
 from drafter_client.generation.counting import StatsCounter
 from drafter_client.generation.events import Listener, prompt_reader, to_all
 from drafter_client.generation.generation import Generation
@@ -24,15 +23,16 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.health import Health
 from drafter_client.http.outages import Outage, Outages
 from drafter_client.http.retries import PATIENCE
+from drafter_client.http.several.known import VerifierState
+from drafter_client.http.several.verifiers import Verifiers
 from drafter_client.http.stop import Stop
-from drafter_client.http.verifiers import Verifiers, VerifierState
 from drafter_client.metrics.statistics import Stats
 from drafter_client.modes.memory import ModeMemory
 from drafter_client.options import Mode, Options
 from drafter_client.pairing import Paired, Pairing
+from drafter_client.places import Places
 from drafter_client.text_run import TextRun
 from drafter_client.token_ids import foreign_id, with_prediction_ids
-from specpair.drafters.warm_engine import warmest
 from specpair.engines.vocabulary import Vocabulary
 from specpair.openai_api.chat.template import Renderer
 from specpair.protocol.errors import BadGateway, SpecPairError
@@ -59,13 +59,6 @@ class Observer(Protocol):
         `stats`: the statistics of the text, complete when the context is left.
         `settings`: the options of the text.
         """
-
-
-class _Place(NamedTuple):
-    """For one text at a time: a connection, and which of `Drafting.drafters` makes its drafter."""
-
-    client: VerifierClient
-    number: int
 
 
 class Pair:
@@ -126,8 +119,6 @@ class Pair:
         if transport is not None and not isinstance(transport, httpx.BaseTransport):
             raise BadOption(f"transport must be synchronous, such as an httpx.HTTPTransport, not {transport!r}")
         self._clock = clock
-        self._free: list[_Place] = []
-        self._choosing = threading.Lock()  # guards it
         self._observer, self._on_prompt = observer, on_prompt
         self._generations: WeakSet[Generation] = WeakSet()
         self._closed = False
@@ -150,12 +141,11 @@ class Pair:
                 except BadGateway:  # its verifier may be restarting; one that was never there is not waited for
                     self._outages.retry_through_outage(lambda: client.wait_until_ready(on_wait=on_wait), client.health)
             drafting = stack.enter_context((draft or Undrafted()).open(client, branches, texts))
-            for number in range(len(drafting.drafters)):
-                # Not `client` itself, which may encode prompts while texts are generated.
-                text_client = stack.enter_context(closing(client.another()))
-                text_client.connection.connect()
-                self._free.append(_Place(text_client, number))
-            self._texts = len(self._free)
+            # Not `client` itself, which may encode prompts while texts are generated.
+            others = [stack.enter_context(closing(client.another())) for _ in drafting.drafters]
+            for each in others:
+                each.connection.connect()
+            self._places = Places(others)
             link, kept = client.least_round_trip(_PINGS), None if memory is None else ModeMemory(Path(memory))
             self._client = client
             self._pairing = stack.enter_context(closing(Pairing(client, drafting, link, kept, clock)))
@@ -344,7 +334,7 @@ class Pair:
     ) -> Run:
         listeners: list[Listener] = [StatsCounter(stats, text).take]
         with ExitStack() as stack:
-            place = stack.enter_context(self._place(paired.drafting, text.prompt_ids, options.cache_salt))
+            place = stack.enter_context(self._places.taken(paired.drafting, text.prompt_ids, options.cache_salt))
             if (on_prompt := self._on_prompt) is not None:
                 listeners.append(prompt_reader(on_prompt))
             if self._observer is not None:
@@ -383,22 +373,3 @@ class Pair:
         taken = self._pairing.take_over(self._pairing.present, address=changed)
         verifiers.adopt(taken.info)
         return taken
-
-    @contextmanager
-    def _place(self, drafting: Drafting, prompt_ids: Sequence[int], cache_salt: str) -> Generator[_Place, None, None]:
-        """A free place: the one whose draft model need not read the most of the prompt."""
-        with self._choosing:
-            if not self._free:
-                raise PairBusy(
-                    f"this pair writes {self._texts} texts at a time: end one, or make the pair with more (texts=…)"
-                )
-            place = self._free[0]
-            if drafting.warm:
-                engines = [(each, drafting.warm[each.number]) for each in self._free]
-                place = warmest(engines, prompt_ids, cache_salt)
-            self._free.remove(place)
-        try:
-            yield place
-        finally:
-            with self._choosing:
-                self._free.append(place)

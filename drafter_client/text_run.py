@@ -14,7 +14,7 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outages
 from drafter_client.http.responses import ResponseBounds
-from drafter_client.http.verifiers import Verifiers
+from drafter_client.http.several.verifiers import Verifiers
 from drafter_client.modes.auto import automatic
 from drafter_client.modes.latency_probe import LatencyProbe
 from drafter_client.modes.selection import ModeSelection

@@ -66,7 +66,7 @@ class SessionToOpen(Protocol):
 
 
 class Others(Protocol):
-    """The verifiers between which clients move; see `verifiers.Verifiers`."""
+    """The verifiers between which clients move; see `several.verifiers.Verifiers`."""
 
     def moved(self, client: "VerifierClient", error: Exception) -> bool:
         """Move `client`, a request of which has failed with `error`, to another verifier; False: none is ready, or

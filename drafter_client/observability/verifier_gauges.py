@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from drafter_client.http.verifiers import VerifierState
+from drafter_client.http.several.known import VerifierState
 from specpair.http_service.observability.metrics import PREFIX
 
 

@@ -63,7 +63,7 @@ def others() -> Iterator[dict[str, Verifier]]:
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drafter_client.http.retries.CHECK_PAUSE", 0.01)
     monkeypatch.setattr("drafter_client.http.retries.FIRST_PAUSE", 0.001)
-    monkeypatch.setattr("drafter_client.http.verifiers.LOOK_PAUSE", 0.02)
+    monkeypatch.setattr("drafter_client.http.several.verifiers.LOOK_PAUSE", 0.02)
 
 
 class Links:

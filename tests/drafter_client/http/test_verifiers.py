@@ -12,7 +12,7 @@ from drafter_client.errors import BadUrl, ConnectionLost, ModelChanged
 from drafter_client.http.addresses import Address, addresses_of
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.health import Health, Load
-from drafter_client.http.verifiers import Verifiers
+from drafter_client.http.several.verifiers import Verifiers
 from specpair.protocol.errors import EngineError, Overloaded, RateLimited
 from specpair.protocol.service_responses import ModelInfo
 from tests.drafter_client.http.bodies import model_info
@@ -72,7 +72,7 @@ class Client:
 
 @pytest.fixture
 def fleet(monkeypatch: pytest.MonkeyPatch) -> Fleet:
-    monkeypatch.setattr("drafter_client.http.verifiers.LOOK_PAUSE", 0.005)
+    monkeypatch.setattr("drafter_client.http.several.verifiers.LOOK_PAUSE", 0.005)
     monkeypatch.setattr("drafter_client.http.retries.CHECK_PAUSE", 0.005)
     return Fleet()
 
@@ -98,7 +98,7 @@ def test_a_text_goes_to_the_one_with_the_least_load(fleet: Fleet) -> None:
 
 
 def test_the_texts_of_a_moment_are_spread(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_client.http.verifiers.LOOK_PAUSE", 60.0)
+    monkeypatch.setattr("drafter_client.http.several.verifiers.LOOK_PAUSE", 60.0)
     with known(fleet) as (verifiers, _):
         assert sorted(verifiers.chosen() for _ in range(6)) == sorted([A, B, C] * 2)
 
