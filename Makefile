@@ -9,10 +9,11 @@
 # make test-sglang  our side of SGLang's interface, on its source: SGLANG_SRC names it (CONTRIBUTING.md)
 # make test-vllm   the verifier over vLLM, in an environment of its own, .venv-vllm
 # make test-ray    replicas on Ray Serve, in an environment of its own, .venv-ray
+# make test-deploy   what is deployed on Kubernetes, in an environment of its own, .venv-deploy (CONTRIBUTING.md)
 # make coverage     the branches of specpair/speculation that its tests take: at least 95 %
 # make dist    builds the sdist and the wheel, installs the wheel elsewhere and compares its text with this checkout's
 
-.PHONY: setup demo test test-slow test-torch test-mlx test-tnx test-vllm test-sglang test-ray test-real lint coverage dist docs
+.PHONY: setup demo test test-slow test-torch test-mlx test-tnx test-vllm test-sglang test-ray test-deploy test-real lint coverage dist docs
 
 # Tests start many processes and collect many files: to compile the modules anew in each takes a tenth of the time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -71,6 +72,11 @@ test-ray:
 	@test -x .venv-ray/bin/pip || $(or $(PYTHON),python3) -m venv .venv-ray
 	@.venv-ray/bin/pip install --quiet --disable-pip-version-check -r requirements/ray.txt
 	@.venv-ray/bin/python -m pytest --engine ray tests/deploy
+
+test-deploy:
+	@test -x .venv-deploy/bin/pip || $(or $(PYTHON),python3) -m venv .venv-deploy
+	@.venv-deploy/bin/pip install --quiet --disable-pip-version-check -r requirements/deploy.txt
+	@.venv-deploy/bin/python -m pytest --engine deploy tests/deploy
 
 # With few examples, and without the tests that take longest under coverage: `make test` runs all of them, and what they
 # add to the branches taken is little.

@@ -40,6 +40,7 @@ ENGINES = {  # the packages that the tests of an engine import
     "vllm": ("vllm",),
     "sglang": ("msgspec",),
     "ray": ("ray",),
+    "deploy": ("kubernetes_validate", "jsonschema"),
     "real": (),
 }
 NEEDED = {  # what else the tests of an engine need: the variable that names it, and what it is

@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules in docs/monitoring name metrics that exist."""
+"""The dashboard and the alert rules in docs/monitoring, and deploy/kubernetes, name metrics that exist."""
 
 import json
 import re
@@ -19,6 +19,7 @@ from verifier_server.service import Service
 from verifier_server.settings import Settings
 
 FOLDER = ROOT / "docs" / "monitoring"
+MANIFESTS = ROOT / "deploy" / "kubernetes"
 DASHBOARD, ALERTS = FOLDER / "grafana-dashboard.json", FOLDER / "alerts.yml"
 SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
 PROMTOOL = shutil.which("promtool")
@@ -45,7 +46,8 @@ def queries() -> Iterator[tuple[str, str]]:
     for panel in dashboard()["panels"]:
         for target in panel["targets"]:
             yield panel["title"], target["expr"]
-    yield "alerts", ALERTS.read_text(encoding="utf-8")
+    for path in (ALERTS, *MANIFESTS.rglob("*.yaml")):
+        yield path.stem, path.read_text(encoding="utf-8")
 
 
 def dashboard() -> Any:

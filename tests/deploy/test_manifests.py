@@ -1,0 +1,100 @@
+"""What the manifests name exists in the code: settings, paths, metrics, the header of sessions."""
+
+import re
+
+import yaml
+
+from drafter_client import program_options as drafter
+from specpair.http_service.pages import EXPOSED
+from tests.deploy.manifests import FILES, FOLDER, documents, values
+from tests.paths import ROOT
+from verifier_server import options as verifier
+from verifier_server.api.operations import OPERATIONS
+from verifier_server.flags import flags_parser, read_flags
+
+SETTINGS = {
+    *(f"VERIFIER_{name.upper()}" for name in (*verifier.OPTIONS, *verifier.ADDRESS)),
+    *(f"DRAFTER_{name.upper()}" for name in drafter.OPTIONS),
+}
+PATHS = {operation.path for operation in OPERATIONS}
+CONTAINERS = [each for file in FILES for document in documents(file) for each in values(document) if "image" in each]
+ENDS_AFTER = 10  # seconds that a supervisor waits longer than the verifier drains: docs/service.md
+
+
+def test_variables_are_settings() -> None:
+    named = {
+        name
+        for file in [*FILES, *FOLDER.rglob("*.env")]
+        for name in re.findall(r"\b(?:VERIFIER|DRAFTER)_[A-Z_]+\b", file.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 5
+    assert named - SETTINGS == set()
+
+
+def test_settings_are_accepted() -> None:
+    """By the settings' own checks, but for models that are fetched first."""
+    found = 0
+    for file in FILES:
+        for generator in (each for document in documents(file) for each in document.get("configMapGenerator", [])):
+            given = dict(literal.split("=", 1) for literal in generator.get("literals", []))
+            read_flags(flags_parser(verifier.OPTIONS), [], given)
+            found += 1
+    assert found >= 3
+
+
+def test_paths_that_are_asked_exist() -> None:
+    asked = {
+        each["path"]
+        for file in FILES
+        for document in documents(file)
+        for each in values(document)
+        if str(each.get("path", "")).startswith("/") and "op" not in each
+    }
+    assert {"/live", "/ready", "/health", "/metrics"} <= asked <= PATHS
+
+
+def test_sessions_are_spread_by_the_header_that_drafters_send() -> None:
+    [policy] = documents(FOLDER / "components" / "gateway" / "policy.yaml")
+    [header] = policy["spec"]["loadBalancer"]["consistentHash"]["headers"]
+    assert header["name"] in EXPOSED
+
+
+def test_health_of_the_gateway_is_not_load() -> None:
+    """/ready is 503 while a verifier is overloaded; its sessions must not move for that."""
+    [policy] = documents(FOLDER / "components" / "gateway" / "policy.yaml")
+    assert policy["spec"]["healthCheck"]["active"]["http"]["path"] == "/health"
+
+
+def test_pods_may_drain_before_they_are_killed() -> None:
+    everything = [each for file in FILES for document in documents(file) for each in values(document)]
+    draining = [each for each in everything if "terminationGracePeriodSeconds" in each and "containers" in each]
+    assert draining
+    for pod in draining:
+        [container] = pod["containers"]  # jobs have none: they need not drain
+        waits = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+        assert pod["terminationGracePeriodSeconds"] >= waits + drain_seconds() + ENDS_AFTER
+
+
+def drain_seconds() -> float:
+    """The longest drain that the manifests ask for."""
+    given = re.findall(r"VERIFIER_DRAIN_SECONDS=(\d+)", "".join(path.read_text() for path in FILES))
+    return max(map(float, given))
+
+
+def test_alerts_are_those_of_the_documentation() -> None:
+    [rule] = documents(FOLDER / "components" / "monitoring" / "prometheusrule.yaml")
+    alerts = yaml.safe_load((ROOT / "docs" / "monitoring" / "alerts.yml").read_text(encoding="utf-8"))
+    assert rule["spec"] == alerts
+
+
+def test_job_of_the_scrapes_is_the_one_that_alerts_ask_for() -> None:
+    [monitor] = documents(FOLDER / "components" / "monitoring" / "servicemonitor.yaml")
+    label = monitor["spec"]["jobLabel"]
+    alerts = (ROOT / "docs" / "monitoring" / "alerts.yml").read_text(encoding="utf-8")
+    [job] = set(re.findall(r'job="(\w+)"', alerts))
+    assert monitor["spec"]["selector"]["matchLabels"][label] == job
+
+
+def test_images_are_those_of_deploy_docker() -> None:
+    images = {each["image"].rpartition("/")[2] for each in CONTAINERS}
+    assert images == {"specpair-verifier", "specpair-drafter"}

@@ -1,0 +1,155 @@
+"""What kustomize renders is what Kubernetes takes: `make test-deploy`."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from tests.deploy.manifests import APPLIED, Object, applied, containers, pods
+from tests.deploy.schemas import NEWEST, OLDEST, Invalid, check, is_core
+
+pytestmark = pytest.mark.engine("deploy")
+
+SECRETS = {"verifier-key", "specpair-tls"}  # made by the commands of the documentation, never by a file
+OF_THE_CLUSTER = {"Namespace", "GatewayClass", "PersistentVolume", "NodePool", "EC2NodeClass", "ClusterRole"}
+every_root = pytest.mark.parametrize("root", APPLIED)
+
+
+def of_kind(root: str, *kinds: str) -> list[Object]:
+    return [each for each in applied(root) if each["kind"] in kinds]
+
+
+def of_name(root: str, kind: str, name: str) -> list[Object]:
+    return [each for each in of_kind(root, kind) if each["metadata"]["name"] == name]
+
+
+def names(root: str, *kinds: str) -> set[str]:
+    return {each["metadata"]["name"] for each in of_kind(root, *kinds)}
+
+
+@every_root
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_kinds_of_kubernetes_are_valid(root: str, version: str) -> None:
+    found = [each for each in applied(root) if is_core(each)]
+    assert len(found) >= 8
+    for each in found:
+        check(each, version)
+
+
+@every_root
+def test_custom_kinds_are_valid(root: str) -> None:
+    for each in applied(root):
+        if not is_core(each):
+            check(each)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"kind": "StatefulSets"}, {"apiVersion": "apps/v2"}, {"sepc": {}}, {"spec": {"replicas": "one"}}]
+)
+def test_what_is_wrong_is_found(wrong: dict[str, Any]) -> None:
+    [right] = of_kind("base", "StatefulSet")
+    check(right)
+    with pytest.raises(Invalid):
+        check({**copy.deepcopy(right), **wrong})
+
+
+@pytest.mark.parametrize("wrong", [{"kind": "Gateways"}, {"spec": {"listner": []}}, {"spec": {"listeners": 1}}])
+def test_what_is_wrong_in_a_custom_kind_is_found(wrong: dict[str, Any]) -> None:
+    [right] = of_kind("cpu", "Gateway")
+    check(right)
+    with pytest.raises(Invalid):
+        check({**copy.deepcopy(right), **wrong})
+
+
+@every_root
+def test_pods_have_no_rights(root: str) -> None:
+    for name, pod in pods(applied(root)):
+        context = pod["spec"]["securityContext"]
+        assert context["runAsNonRoot"] and context["runAsUser"] == 10001, name
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert pod["spec"]["automountServiceAccountToken"] is False, name
+        for container in containers(pod):
+            own = container["securityContext"]
+            assert own["readOnlyRootFilesystem"] and own["allowPrivilegeEscalation"] is False, name
+            assert own["capabilities"] == {"drop": ["ALL"]}, name
+            assert {"requests", "limits"} <= container["resources"].keys(), name
+            mounted = {each["mountPath"] for each in container["volumeMounts"]}
+            assert {"/tmp", "/var/cache/specpair"} <= mounted, "the folders that the image writes to"
+
+
+@every_root
+def test_what_pods_name_is_there(root: str) -> None:
+    claims = {
+        template["metadata"]["name"]
+        for each in of_kind(root, "StatefulSet")
+        for template in each["spec"].get("volumeClaimTemplates", [])
+    }
+    for name, pod in pods(applied(root)):
+        spec = pod["spec"]
+        assert spec["serviceAccountName"] in names(root, "ServiceAccount"), name
+        volumes = {each["name"]: each for each in spec["volumes"]}
+        for volume in volumes.values():
+            if "persistentVolumeClaim" in volume:
+                assert volume["persistentVolumeClaim"]["claimName"] in names(root, "PersistentVolumeClaim"), name
+            if "configMap" in volume:
+                assert volume["configMap"]["name"] in names(root, "ConfigMap"), name
+        for claim in spec.get("resourceClaims", []):
+            assert claim["resourceClaimTemplateName"] in names(root, "ResourceClaimTemplate"), name
+        for container in containers(pod):
+            assert {each["name"] for each in container["volumeMounts"]} <= volumes.keys() | claims, name
+            given = {claim["name"] for claim in container["resources"].get("claims", [])}
+            assert given <= {claim["name"] for claim in spec.get("resourceClaims", [])}, name
+            for source in container.get("envFrom", []):
+                assert source["configMapRef"]["name"] in names(root, "ConfigMap"), name
+            for variable in container.get("env", []):
+                source = variable.get("valueFrom", {})
+                if "secretKeyRef" in source:
+                    assert source["secretKeyRef"]["name"] in SECRETS, name
+                if "configMapKeyRef" in source:
+                    reference = source["configMapKeyRef"]
+                    [settings] = of_name(root, "ConfigMap", reference["name"])
+                    assert reference["key"] in settings["data"], name
+
+
+@every_root
+def test_services_budgets_and_policies_select_pods(root: str) -> None:
+    labels = [pod["metadata"]["labels"] for _, pod in pods(applied(root))]
+    for each in of_kind(root, "Service", "PodDisruptionBudget", "NetworkPolicy"):
+        spec = each["spec"]
+        wanted = spec.get("selector", spec.get("podSelector"))
+        wanted = wanted.get("matchLabels", wanted)
+        assert wanted and any(wanted.items() <= found.items() for found in labels), each["metadata"]["name"]
+
+
+@every_root
+def test_every_pod_has_a_policy(root: str) -> None:
+    policies = [each["spec"]["podSelector"]["matchLabels"] for each in of_kind(root, "NetworkPolicy")]
+    for name, pod in pods(applied(root)):
+        labels = pod["metadata"]["labels"]
+        assert any(wanted.items() <= labels.items() for wanted in policies), name
+
+
+@every_root
+def test_only_objects_of_a_namespace_have_one(root: str) -> None:
+    for each in applied(root):
+        has_one = each["metadata"].get("namespace") == "specpair"
+        assert has_one == (each["kind"] not in OF_THE_CLUSTER), each["metadata"]["name"]
+
+
+@every_root
+def test_routes_and_scaling_lead_somewhere(root: str) -> None:
+    for route in of_kind(root, "HTTPRoute"):
+        for rule in route["spec"]["rules"]:
+            assert {each["name"] for each in rule["backendRefs"]} <= names(root, "Service")
+        assert {each["name"] for each in route["spec"]["parentRefs"]} <= names(root, "Gateway")
+    for policy in of_kind(root, "BackendTrafficPolicy"):
+        assert {each["name"] for each in policy["spec"]["targetRefs"]} <= names(root, "HTTPRoute")
+    for scaled in of_kind(root, "ScaledObject"):
+        target = scaled["spec"]["scaleTargetRef"]
+        [found] = of_name(root, target["kind"], target["name"])
+        assert "replicas" not in found["spec"], "it would be set anew by each apply"
+
+
+@every_root
+def test_no_key_is_in_a_file(root: str) -> None:
+    assert of_kind(root, "Secret") == []
