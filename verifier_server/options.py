@@ -175,7 +175,6 @@ class VerifierOptions(AnswerOptions):
         group=LIMITS,
         placeholder=KEY,
     )
-    metrics_open: bool = option(False, "serve /metrics without the key", group=SERVICE)
     metrics_by_key: bool = option(False, "count the metrics of each key apart, by its name", group=SERVICE)
 
 

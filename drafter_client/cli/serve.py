@@ -57,6 +57,7 @@ def run_serve(options: argparse.Namespace) -> int:
             metrics,
             drain=options.drain,
             access_log=options.access_log,
+            metrics_open=options.metrics_open,
             gate=gate,
             origins=Origins(read_origins(options.cors_origins), options.settings.key("cors_origins")),
             hosts=Hosts(read_hosts(options.allowed_hosts), options.settings.key("allowed_hosts")),

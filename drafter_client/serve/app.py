@@ -49,6 +49,7 @@ def create_app(
     *,
     drain: float = 0.0,
     access_log: bool = False,
+    metrics_open: bool = False,
     gate: Gate | None = None,
     origins: Origins = Origins((), "cors_origins"),
     hosts: Hosts | None = None,
@@ -62,6 +63,7 @@ def create_app(
     `options`: how texts are drafted; a request says how they are sampled.
     `metrics`: those that the pair's observer counts texts in.
     `drain`: seconds that texts under way have to end after SIGTERM.
+    `metrics_open`: serve `/metrics` without a key.
     `gate`: without one, there are no keys, and this machine and private networks are served.
     `origins`: whose web pages may use it.
     `hosts`: the names that it answers to without a key, beside its machine's own.
@@ -129,7 +131,7 @@ def create_app(
     operation.add_to(app, operations.RESPONSE_OPERATIONS, ResponseEndpoints(source, endpoints))
     operation.add_to(app, operations.MESSAGE_OPERATIONS, MessageEndpoints(source, endpoints))
     operation.add_to(app, operations.TOKEN_OPERATIONS, TokenEndpoints(source, endpoints.prompts))
-    operation.add_to(app, operations.STATE, StateEndpoints(passed, counted.registry, condition, health))
+    operation.add_to(app, operations.STATE, StateEndpoints(passed, counted.registry, condition, health, metrics_open))
     Failures("drafter", form_of).add_to(app)
     app.add_middleware(HeadRequests)
     app.add_middleware(TrailingSlash)

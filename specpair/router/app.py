@@ -23,7 +23,7 @@ from specpair.http_service.shutdown import stop_signals
 from specpair.http_service.trailing_slash import TrailingSlash
 from specpair.router import operations
 from specpair.router.endpoints import RouterEndpoints
-from specpair.router.metrics import NodeCollector
+from specpair.router.metrics import DispatchTimes, NodeCollector
 from specpair.router.nodes.fleet import Fleet
 from specpair.router.nodes.node import NodeSpec
 from specpair.router.nodes.sessions import SessionTable
@@ -63,6 +63,7 @@ def create_app(settings: Settings, nodes: Sequence[NodeSpec] = ()) -> FastAPI:
 
     gate = Gate.of(settings.api_key, settings.keys_file, settings.insecure, ROUTER, settings.key("keys_file"))
     fleet = Fleet()
+    metrics = RequestMetrics(lambda: ",".join(fleet.models))
     watch = Watch(fleet, settings.looking_key, settings.look_every)
     forwarding = Forwarding(
         fleet,
@@ -72,12 +73,12 @@ def create_app(settings: Settings, nodes: Sequence[NodeSpec] = ()) -> FastAPI:
         None if settings.node_key is None else settings.node_key.get_secret_value(),
         body_limit=settings.max_body_bytes,
         body_patience=settings.body_timeout,
+        dispatched=DispatchTimes(metrics).count,
     )
     passing = Passing(forwarding, settings.drain)
     endpoints = RouterEndpoints(gate, passing, settings.policy, settings.register_key)
-    metrics = RequestMetrics(lambda: ",".join(fleet.models))
     metrics.registry.register(NodeCollector(forwarding))
-    state = StateEndpoints(gate, metrics.registry, endpoints.condition, endpoints.health)
+    state = StateEndpoints(gate, metrics.registry, endpoints.condition, endpoints.health, settings.metrics_open)
     app = App(operations.TITLE, lifespan, lambda: operations.document(gate.access.keyed))
     app.state.fleet = fleet
     operation.add_to(app, operations.NODES, endpoints)

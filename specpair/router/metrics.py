@@ -5,11 +5,24 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from specpair.http_service.observability.metrics import PREFIX
+from specpair.http_service.observability.metrics import PREFIX, RequestMetrics
 from specpair.quantile import quantile
+from specpair.router.nodes.node import Node
 from specpair.router.passing.passing import Forwarding
 
 _SHARES = (0.5, 0.95)
+
+
+class DispatchTimes:
+    """Counts how long requests wait until the node is asked that replies. Nodes that are asked in vain make it long."""
+
+    def __init__(self, metrics: RequestMetrics) -> None:
+        self._times = metrics.seconds(
+            "router_dispatch_seconds", "Time from a whole request to the asking of the node that replies."
+        )
+
+    def count(self, node: Node, seconds: float) -> None:
+        self._times.labels(node.model).observe(seconds)
 
 
 class NodeCollector(Collector):

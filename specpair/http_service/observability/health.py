@@ -73,7 +73,7 @@ class StateEndpoints:
         return JsonReply(ReadyResponse(status=found.status).body(), status, found.headers)
 
     async def get_metrics(self, request: Request) -> Response:
-        """Metrics in the text format of Prometheus. A verifier with VERIFIER_METRICS_OPEN wants no key for
+        """Metrics in the text format of Prometheus. With the setting `metrics_open`, no key is needed for
         them."""
         if not self._metrics_open:
             self._gate.admit(request)

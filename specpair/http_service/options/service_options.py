@@ -41,6 +41,7 @@ class ServiceOptions:
         "text", "log lines: text, or JSON objects", choices=get_args(LogFormat), group=SERVICE
     )
     access_log: bool = option(False, "log a line for each request, but for health checks and scrapes", group=SERVICE)
+    metrics_open: bool = option(False, "serve /metrics without the key", group=SERVICE)
     keys_file: Path | None = option(
         None, "file with the hashes of several keys; 'key new NAME' adds one", group=ACCESS, placeholder="FILE"
     )

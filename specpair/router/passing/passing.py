@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from math import inf
 from typing import NamedTuple
@@ -56,12 +56,15 @@ class Forwarding:
         *,
         body_limit: int,
         body_patience: float,
+        dispatched: Callable[[Node, float], None] = lambda node, seconds: None,
     ) -> None:
         """`node_key`: the nodes' own, in place of the callers'; None: theirs are passed on.
         `body_limit`, `body_patience`: bytes and seconds, as for `received_body`.
+        `dispatched`: called with a node that replies, and the seconds after which it was asked.
         """
         self.fleet, self._watch, self.sessions, self._policy = fleet, watch, sessions, policy
         self.node_key, self._limit, self._patience = node_key, body_limit, body_patience
+        self._dispatched = dispatched
         self.repeated = 0  # requests that were sent to a further node
         self.stopping = False  # whether the router is being stopped
 
@@ -147,6 +150,7 @@ class Forwarding:
         """
         last: tuple[Node | None, Reply] | None = None
         lost: list[str] = []
+        came = self.fleet.clock()
         begins = what.begins and method == b"POST"
         for number, node in enumerate(self.candidates(what)):
             if self.stopping:
@@ -155,6 +159,7 @@ class Forwarding:
                 continue
             self.repeated += number > 0
             begun = False
+            asked_after = self.fleet.clock() - came
             try:
                 async with self.exchange(node, method, target, headers, body, begins) as (head, connection):
                     if head.status in _READ_STATUSES and method != b"HEAD":
@@ -162,9 +167,11 @@ class Forwarding:
                         if self._another_may(what, node, last[1]):
                             continue
                         begun = True
+                        self._dispatched(node, asked_after)
                         yield last
                     else:
                         begun = True
+                        self._dispatched(node, asked_after)
                         yield node, Reply(head, None, connection)
                     return
             except NodeLost as error:

@@ -69,6 +69,12 @@ def test_its_key_is_needed_and_is_not_the_verifiers(verifier: Verifier) -> None:
             assert client.models.list().data
 
 
+def test_metrics_that_are_open_need_no_key(verifier: Verifier) -> None:
+    with drafter(verifier, KeyStore("s3cret"), metrics_open=True) as (http, _):
+        assert http.get("/metrics").status_code == 200
+        assert http.get("/usage").status_code == 401
+
+
 def test_without_a_key_private_networks_are_served(
     verifier: Verifier, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -339,6 +339,7 @@ def test_metrics_of_the_nodes(router: Router) -> None:
     assert f'specpair_router_node_requests_total{{model_name="toy",node="{url}"}} 1.0' in shown
     assert f'specpair_router_node_ready{{model_name="toy",node="{url}"}} 1.0' in shown
     assert "specpair_router_sessions 1.0" in shown and 'quantile="0.95"' in shown
+    assert 'specpair_router_dispatch_seconds_count{model_name="toy"} 1.0' in shown
     counted = 'specpair_http_requests_total{model_name="toy",route="/prefill",status="200"} 1.0'
     until(lambda: counted in router.http.get("/metrics").text, "it is not counted")  # which is after the reply
 

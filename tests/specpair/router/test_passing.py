@@ -349,6 +349,12 @@ def test_the_nodes_key_replaces_the_callers() -> None:
         ] * 2
 
 
+def test_metrics_that_are_open_need_no_key() -> None:
+    with routing(api_key=SecretStr("ours"), metrics_open=True) as router:
+        router.http.headers.pop("Authorization", None)
+        assert [router.http.get(path).status_code for path in ("/metrics", "/nodes")] == [200, 401]
+
+
 def test_anthropics_errors_have_their_form() -> None:
     with routing() as router:
         reply = router.http.post("/v1/messages", json={})
