@@ -1,5 +1,6 @@
 """Runs programs in processes that are forked from one that has imported what they need: they begin at once."""
 
+import atexit
 import json
 import os
 import select
@@ -197,9 +198,18 @@ Process = subprocess.Popen[str] | Forked
 @cache
 def programs() -> Forking:
     """A process that has imported both ends. It ends with this one."""
-    return Forking("verifier_server.app", "verifier_server.program", "uvicorn.main", "drafter_client.cli.commands")
+    forking = Forking("verifier_server.app", "verifier_server.program", "uvicorn.main", "drafter_client.cli.commands")
+    atexit.register(forking.close)
+    return forking
 
 
 def is_python(command: Sequence[str]) -> bool:
     """Whether `programs` can start the command."""
     return sys.platform == "linux" and command[0] == sys.executable and command[1] in ("-c", "-m")
+
+
+def started(command: Sequence[str], variables: Mapping[str, str], stdout: int, folder: Path = ROOT) -> Process:
+    """A program whose errors are read: forked from one that has imported both ends, if it is Python."""
+    if is_python(command):
+        return programs().start(command[1:], folder, variables, stdout, subprocess.PIPE)
+    return subprocess.Popen(command, cwd=folder, env=variables, stdout=stdout, stderr=subprocess.PIPE, text=True)

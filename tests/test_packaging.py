@@ -3,7 +3,6 @@
 import ast
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tomllib
@@ -164,21 +163,51 @@ def _ran(folder: Path, missing: set[str], *arguments: str) -> subprocess.Complet
     )
 
 
+# Runs programs one after the other, and imports.
+SEVERAL = """
+import runpy, sys
+from importlib import import_module
+
+programs, modules = {programs!r}, {modules!r}
+for program in programs:
+    sys.argv = program.split()
+    try:
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        assert not end.code, (program, end.code)
+for module in modules:
+    import_module(module)
+if "drafter_client" in modules:
+    drafter_client = import_module("drafter_client")
+    drafter_client.Pair, drafter_client.Lookup, drafter_client.AsyncPair
+"""
+
+
 @pytest.mark.parametrize(
-    ("installed", "arguments"),
+    ("installed", "programs", "modules"),
     [
-        ("client", "-m drafter_client --help"),
-        ("client", "-m drafter_client --backend ngram --print-config"),
-        ("client", "-c 'import drafter_client; drafter_client.Pair, drafter_client.Lookup, drafter_client.AsyncPair'"),
-        ("server", "-m verifier_server --print-config"),
-        ("server", "-m verifier_server key --help"),
-        ("server", "-c 'import verifier_server.app, verifier_server.commands.selftest_command'"),
-        ("client server", "-m drafter_client serve --help"),
-        ("client server", "-c 'import drafter_client.cli.serve, drafter_client.serve.app'"),
+        (
+            "client",
+            ["drafter_client --help", "drafter_client --backend ngram --print-config"],
+            ["drafter_client"],
+        ),
+        (
+            "server",
+            ["verifier_server --print-config", "verifier_server key --help"],
+            ["verifier_server.app", "verifier_server.commands.selftest_command"],
+        ),
+        (
+            "client server",
+            ["drafter_client serve --help"],
+            ["drafter_client.cli.serve", "drafter_client.serve.app"],
+        ),
     ],
 )
-def test_each_end_gets_by_with_its_own_extra(tmp_path: Path, installed: str, arguments: str) -> None:
-    ran = _ran(tmp_path, set(EXTRAS) - set(installed.split()), *shlex.split(arguments))
+def test_each_end_gets_by_with_its_own_extra(
+    tmp_path: Path, installed: str, programs: list[str], modules: list[str]
+) -> None:
+    code = SEVERAL.format(programs=programs, modules=modules)
+    ran = _ran(tmp_path, set(EXTRAS) - set(installed.split()), "-c", code)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 

@@ -1,6 +1,7 @@
 """Fixtures of the conformance tests: each engine in turn, empty at the start of each test."""
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 import numpy as np
 import pytest
@@ -65,16 +66,18 @@ class Subject:
         return bool(np.all(distance > max(4 * self.tolerance, 0.1)))
 
 
-def _parameter(candidate: Candidate) -> ParameterSet:
-    marks = [] if candidate.engine is None else [pytest.mark.engine(candidate.engine)]
-    return pytest.param(candidate, id=candidate.name, marks=marks)
+@cache  # an engine that is loaded stays so only from test to test with the very same parameter
+def _parameters(torch: TorchOn) -> list[ParameterSet]:
+    return [
+        pytest.param(each, id=each.name, marks=[] if each.engine is None else [pytest.mark.engine(each.engine)])
+        for each in candidates(torch)
+    ]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "loaded" in metafunc.fixturenames:
         torch = TorchOn(metafunc.config.getoption("--torch-device"), metafunc.config.getoption("--torch-dtype"))
-        parameters = [_parameter(candidate) for candidate in candidates(torch)]
-        metafunc.parametrize("loaded", parameters, indirect=True, scope="package")
+        metafunc.parametrize("loaded", _parameters(torch), indirect=True, scope="package")
 
 
 @pytest.fixture(scope="package")

@@ -1,6 +1,7 @@
 """Several clients of one verifier, and the drafter as a command."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from specpair.speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, generate, options_of, running
 from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import CONTEXT, EPSILON, Reference, ends_where_it_should, model
-from tests.paths import ROOT
+from tests.forking import started
 from verifier_server.settings import Settings
 
 COUNT = 48
@@ -67,10 +68,11 @@ def test_drafter_command_writes_the_target_s_text(verifier: Verifier, reference:
     command = [sys.executable, "-m", "drafter_client", "--verifier", verifier.url, "--prompt", PROMPTS[1]]
     command += ["--max-tokens", str(COUNT), "--mode", "remote", "--threads", "1", "--json", "--baseline"]
     sessions = verifier.sessions  # of other clients, whose sessions have not expired yet
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.count("\n") == 1
-    report = json.loads(ran.stdout)
+    process = started(command, os.environ, subprocess.PIPE)
+    printed, errors = process.communicate(timeout=120)
+    assert (process.wait(), errors) == (0, "")
+    assert printed.count("\n") == 1
+    report = json.loads(printed)
     tokens = report["token_ids"]
     assert all(margin < EPSILON for margin in reference.flips(reference.encode(PROMPTS[1]), tokens))
     assert report["text"] == reference.backend.vocabulary.decode(tokens).decode(errors="replace")

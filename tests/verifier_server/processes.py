@@ -12,8 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.forking import Process, is_python, programs
-from tests.paths import ROOT
+from tests.forking import Process, started
 from tests.verifier_server.conftest import SCRIPT
 
 MODULE = [sys.executable, "-m", "verifier_server"]
@@ -50,14 +49,8 @@ def environment(**more: str) -> dict[str, str]:
     return {**clean, "PYTHONUNBUFFERED": "1", **more}
 
 
-def _start(command: list[str], stdout: int, variables: dict[str, str]) -> Process:
-    if is_python(command):
-        return programs().start(command[1:], ROOT, variables, stdout, subprocess.PIPE)
-    return subprocess.Popen(command, cwd=ROOT, env=variables, stdout=stdout, stderr=subprocess.PIPE, text=True)
-
-
 def run(command: list[str], **more: str) -> subprocess.CompletedProcess[str]:
-    process = _start(command, subprocess.PIPE, environment(**more))
+    process = started(command, environment(**more), subprocess.PIPE)
     out, err = process.communicate(timeout=60)
     return subprocess.CompletedProcess(command, process.wait(), out, err)
 
@@ -78,7 +71,7 @@ def serving(
     command: list[str], stdout: int = subprocess.DEVNULL, loaded: bool = False, /, **more: str
 ) -> Iterator[tuple[Process, httpx.Client]]:
     """Start a verifier process. Yields it with a client for its port; with `loaded`, once its model is loaded."""
-    process = _start(command, stdout, environment(**more))
+    process = started(command, environment(**more), stdout)
     try:
         assert process.stderr is not None
         found, waits = None, loaded

@@ -3,8 +3,6 @@
 import argparse
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,7 @@ from specpair.command_line.parser import Parser, flag
 from specpair.engines.errors import ModelLoadError
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Verifier
-from tests.paths import ROOT
+from tests.forking import programs
 
 COMMANDS: dict[str, tuple[Callable[[list[str]], Any], Callable[[], Parser]]] = {
     "drafter": (drafter_options, drafter_parser),
@@ -385,13 +383,11 @@ def test_key_in_a_file_that_everybody_can_read_is_warned_of(file: Path, drafter:
 
 def test_missing_file_ends_the_program_with_two_lines(file: Path) -> None:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("DRAFTER_", "SPECPAIR_"))}
-    command = [sys.executable, "-m", "drafter_client", "--print-config", "--seed", "7"]
-    run: dict[str, Any] = {"cwd": file.parent, "capture_output": True, "text": True, "timeout": 60}
-    paths = {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env={**clean, **paths, "SPECPAIR_CONFIG": "no.toml"}, check=False, **run)
+    command = ["-m", "drafter_client", "--print-config", "--seed", "7"]
+    done = programs().run(command, file.parent, {**clean, "SPECPAIR_CONFIG": "no.toml"})
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[0] == f"drafter: SPECPAIR_CONFIG: no such file: {file.parent / 'no.toml'}"
-    done = subprocess.run(command, env={**clean, **paths}, check=False, **run)
+    done = programs().run(command, file.parent, clean)
     assert (done.returncode, done.stderr) == (0, "") and "flag --seed" in done.stdout
     assert re.search(rf"^draft_model +{re.escape(str(DEFAULT_DRAFT))} ", done.stdout, re.MULTILINE)
 

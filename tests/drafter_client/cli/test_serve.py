@@ -1,6 +1,7 @@
 """`drafter serve` as a child process: it prints its address, answers there, and ends with status 0 when told to."""
 
 import asyncio
+import os
 import re
 import signal
 import socket
@@ -16,16 +17,16 @@ import uvicorn
 
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier
-from tests.paths import ROOT
+from tests.forking import Process, started
 
 COMMAND = [sys.executable, "-m", "drafter_client", "serve", "--port", "0", *TOY]
 
 
 @contextmanager
-def _serving(verifier: Verifier, *more: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+def _serving(verifier: Verifier, *more: str) -> Iterator[tuple[Process, str]]:
     """A `drafter serve`, and the first line that it prints."""
     command = [*COMMAND, "--verifier", verifier.url, *more]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = started(command, os.environ, subprocess.PIPE)
     try:
         assert process.stderr is not None
         yield process, process.stderr.readline()

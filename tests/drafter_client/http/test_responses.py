@@ -472,9 +472,12 @@ HOSTILE = {
 
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
 def test_a_long_response_is_refused_about_as_fast_as_it_is_parsed(content: bytes) -> None:
-    began = time.process_time()
-    json.loads(content)
-    parsed = time.process_time()
-    with pytest.raises(BadReply, match="is it a verifier"):
-        read("http://v", VerifyResponse, content)
-    assert time.process_time() - parsed < 3.0 * (parsed - began)
+    def times_as_long() -> float:
+        began = time.thread_time()
+        json.loads(content)
+        parsed = time.thread_time()
+        with pytest.raises(BadReply, match="is it a verifier"):
+            read("http://v", VerifyResponse, content)
+        return (time.thread_time() - parsed) / (parsed - began)
+
+    assert any(times_as_long() < 3.0 for _ in range(5)), "a busy machine disturbs some measurements, not all"

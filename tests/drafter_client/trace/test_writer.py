@@ -1,6 +1,7 @@
 """Writing traces: they add up with the run's statistics, under all mechanisms and however the run ended."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -43,7 +44,7 @@ from tests.drafter_client.support import (
     target_alone,
     toy_drafter,
 )
-from tests.paths import ROOT
+from tests.forking import started
 
 NOON = datetime(2026, 3, 4, 13, 0, 0, 250_000, tzinfo=timezone(timedelta(hours=1)))
 
@@ -261,8 +262,8 @@ for number in range(25):
 
 def test_several_processes_write_at_once(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WRITER, str(tmp_path / "shared")]
-    writers = [subprocess.Popen([*command, name], cwd=ROOT) for name in ("a", "b", "c")]
-    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    writers = [started([*command, name], os.environ, subprocess.PIPE) for name in ("a", "b", "c")]
+    assert [(*writer.communicate(timeout=60), writer.wait()) for writer in writers] == [("", "", 0)] * 3
     runs = read_table(tmp_path / "shared", RUNS)
     assert sorted(int(row["run"] or 0) for row in runs) == list(range(1, 76))
     assert Counter(str(row["model"]) for row in runs) == Counter(f"{name}-{n}" for name in "abc" for n in range(25))

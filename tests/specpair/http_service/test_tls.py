@@ -7,7 +7,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ import trustme
 from drafter_client import DraftModel, Options, Pair
 from drafter_client.errors import ConnectionLost, VerifierUnreachable
 from specpair.child_processes.children import child
+from tests.forking import programs
 from tests.paths import ROOT
 
 _BLOCKS = re.findall(r"^```\n(.*?)^```$", (ROOT / "docs" / "service.md").read_text(), re.MULTILINE | re.DOTALL)
@@ -103,14 +103,7 @@ def _trusting(folder: Path, *, with_certificate: bool) -> ssl.SSLContext:
 
 
 def _drafter(arguments: list[str], environment: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "drafter_client", *arguments],
-        env=environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return programs().run(["-m", "drafter_client", *arguments], ROOT, environment)
 
 
 def test_drafter_reaches_a_verifier_whose_authority_it_was_given(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Drafts from a prediction of the output, in virtual time: long where it is right, none where it is wrong."""
 
 import random
-from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -34,8 +34,9 @@ def edited(share: float, seed: int = 1) -> list[int]:
     return tokens
 
 
+@cache
 def course(
-    right: float, draft: float, prediction: Sequence[int] | None, mechanisms: Mechanisms, wider: float = 0.0003
+    right: float, draft: float, prediction: tuple[int, ...] | None, mechanisms: Mechanisms, wider: float = 0.0003
 ) -> Any:
     world: dict[str, Any] = {"rtt": 0.01, "step": 0.04, "wider": wider, "draft": draft}
     return run(Knowing(right), mechanisms, lookup=True, prediction=prediction, **world).course
@@ -44,7 +45,7 @@ def course(
 @EACH_SCHEDULE
 @EACH_DRAFTER
 def test_a_right_prediction_is_sent_in_long_drafts(right: float, draft: float, mechanisms: Mechanisms) -> None:
-    with_it, without = (course(right, draft, each, mechanisms) for each in (TEXT, None))
+    with_it, without = (course(right, draft, each, mechanisms) for each in (tuple(TEXT), None))
     assert with_it.tokens_per_second > 5.0 * without.tokens_per_second
     assert with_it.accepted / with_it.drafts_sent > 20.0, "longer than an automatic draft of a model"
     assert with_it.accepted == with_it.judged
@@ -53,19 +54,19 @@ def test_a_right_prediction_is_sent_in_long_drafts(right: float, draft: float, m
 @EACH_SCHEDULE
 @EACH_DRAFTER
 def test_a_wrong_prediction_costs_next_to_nothing(right: float, draft: float, mechanisms: Mechanisms) -> None:
-    with_it, without = (course(right, draft, each, mechanisms, wider=0.004) for each in (ABSURD, None))
+    with_it, without = (course(right, draft, each, mechanisms, wider=0.004) for each in (tuple(ABSURD), None))
     assert with_it.tokens_per_second > 0.95 * without.tokens_per_second
 
 
 @EACH_SCHEDULE
 @EACH_DRAFTER
 def test_an_edited_prediction_beats_the_draft_model(right: float, draft: float, mechanisms: Mechanisms) -> None:
-    with_it, without = (course(right, draft, each, mechanisms) for each in (edited(0.05), None))
+    with_it, without = (course(right, draft, each, mechanisms) for each in (tuple(edited(0.05)), None))
     assert with_it.tokens_per_second > 1.5 * without.tokens_per_second
 
 
 def test_fewer_draft_tokens_are_sent_where_the_verifier_pays_for_them() -> None:
-    cheap, dear = (course(0.0, 5e-5, edited(0.1), LOCKSTEP, wider) for wider in (0.0003, 0.016))
+    cheap, dear = (course(0.0, 5e-5, tuple(edited(0.1)), LOCKSTEP, wider) for wider in (0.0003, 0.016))
     assert dear.judged < 0.6 * cheap.judged
 
 
