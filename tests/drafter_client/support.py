@@ -1,6 +1,7 @@
 """Helpers of the drafter's tests: a real verifier in a thread, drafters of any quality, plain decoding as reference."""
 
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,7 @@ from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Options
 from specpair.drafters.base import Drafter, Expansion
 from specpair.drafters.draft_model import ModelDrafter
-from specpair.engines.backend import Backend, Entry
+from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.vocabulary import Vocabulary
 from specpair.protocol.service_responses import ModelInfo
 from specpair.speculation.drafts.tree import Proposal
@@ -37,6 +38,7 @@ from verifier_server.service import Service
 from verifier_server.settings import Settings
 
 PROMPT = list(b"def f(x):")
+ROOM = 110  # tokens of a short prompt and of the longest draft
 GREEDY = Sampling()
 WARM = Sampling(seed=20, temperature=0.9)
 FILTERED = Sampling(seed=21, temperature=1.3, top_k=20, top_p=0.9)
@@ -63,6 +65,40 @@ class Verifier:
     @property
     def sessions(self) -> int:
         return len(self.service.sessions)
+
+
+class Held(ScriptedBackend):
+    """Goes so far in a text as a test says, so that the text is not over before the test does something to it."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(script)
+        self._limit, self._going = sys.maxsize, threading.Event()
+
+    def until(self, limit: int, act: Callable[[], object]) -> Callable[[], None]:
+        """Go no further than `limit` tokens until the function that this returns was called, which calls `act`."""
+        self._going.clear()
+        self._limit = limit
+
+        def acted() -> None:
+            try:
+                act()
+            finally:
+                self._limit = sys.maxsize
+                self._going.set()
+
+        return acted
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        if any(entry.start + len(entry.tokens) > self._limit for entry in batch):
+            assert self._going.wait(60)
+        return super()._forward(batch)
+
+
+def held(verifier: Verifier, after: int, act: Callable[[], object]) -> Callable[[], None]:
+    """What `read` is to call after `after` tokens of a text. Until then the verifier's `Held` goes little further."""
+    engine = verifier.service.loader.loaded().engine
+    assert isinstance(engine, Engine) and isinstance(engine.backend, Held)
+    return engine.backend.until(after + ROOM, act)
 
 
 @contextmanager

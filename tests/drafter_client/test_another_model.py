@@ -15,7 +15,7 @@ from drafter_client import AsyncPair, DraftModel, Lookup, Mode, Options, Outage,
 from drafter_client.errors import ModelChanged, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
 from tests.drafter_client.another_model import Address, Router, swapped_vocabulary
-from tests.drafter_client.support import Verifier, plain, read, serving
+from tests.drafter_client.support import Held, Verifier, held, plain, read, serving
 
 URL = "http://verifier"
 PROMPT = "def f(x):"
@@ -23,7 +23,7 @@ TOY = DraftModel(Path("1"), "scripted")
 EACH_MODE = pytest.mark.parametrize("mode", Mode)
 LONG = Options(max_tokens=200, temperature=0.8, seed=3)
 MODELS: dict[str, Callable[[], ScriptedBackend]] = {
-    "first": lambda: ScriptedBackend(Script(seed=1, seconds_per_pass=0.001)),
+    "first": lambda: Held(Script(seed=1, seconds_per_pass=0.001)),
     "second": lambda: ScriptedBackend(Script(seed=2)),
     "smaller": lambda: ScriptedBackend(Script(seed=1), slots=1, context_length=100, max_batch_tokens=4),
     "wider": lambda: ScriptedBackend(Script(seed=1), slots=7),
@@ -80,20 +80,24 @@ def test_a_text_that_begins_asks_for_nothing_more(address: Address) -> None:
 
 @EACH_MODE
 @pytest.mark.parametrize("after", [1, 60])
-def test_a_text_does_not_go_on_with_another_models_tokens(address: Address, mode: Mode, after: int) -> None:
+def test_a_text_does_not_go_on_with_another_models_tokens(
+    address: Address, verifiers: dict[str, Verifier], mode: Mode, after: int
+) -> None:
     with Pair(URL, TOY, transport=address) as pair:
         text = pair.generate(PROMPT, replace(LONG, mode=mode))
         with pytest.raises(ModelChanged, match="serves scripted-2 now, and the text was begun by scripted-1"):
-            read(text, after, lambda: address.turn("second"))
+            read(text, after, held(verifiers["first"], after, lambda: address.turn("second")))
         assert text.stats.token_ids == expected("first")[: len(text.stats.token_ids)]
         assert pair.generate(PROMPT, replace(LONG, mode=mode)).read().token_ids == expected("second")
 
 
 @EACH_MODE
-def test_a_text_goes_on_with_a_smaller_context_and_fewer_slots(address: Address, mode: Mode) -> None:
+def test_a_text_goes_on_with_a_smaller_context_and_fewer_slots(
+    address: Address, verifiers: dict[str, Verifier], mode: Mode
+) -> None:
     with Pair(URL, TOY, transport=address) as pair:
         text = pair.generate(PROMPT, replace(LONG, mode=mode))
-        tokens = read(text, 20, lambda: address.turn("smaller"))
+        tokens = read(text, 20, held(verifiers["first"], 20, lambda: address.turn("smaller")))
         context = 100 - len(text.prompt_ids)
         assert tokens == expected("first")[: max(context, len(tokens))] and len(tokens) < 200
         assert (text.stats.finish_reason, text.stats.context) == ("length", 100)
@@ -134,12 +138,12 @@ def test_what_does_not_pair_is_refused_until_it_does(address: Address, mode: Mod
 
 @EACH_MODE
 def test_a_text_under_way_that_does_not_pair_any_more_ends_with_both_names_and_the_reason(
-    address: Address, mode: Mode
+    address: Address, verifiers: dict[str, Verifier], mode: Mode
 ) -> None:
     with Pair(URL, TOY, transport=address) as pair:
         text = pair.generate(PROMPT, replace(LONG, mode=mode))
         with pytest.raises(VocabularyMismatch) as caught:
-            read(text, 20, lambda: address.turn("foreign"))
+            read(text, 20, held(verifiers["first"], 20, lambda: address.turn("foreign")))
         assert pair.refusal is not None and "serves scripted-3 now, in place of scripted-1: " in str(pair.refusal)
     changed = f"the verifier at {URL} serves scripted-3 now, and the text was begun by scripted-1: "
     assert str(caught.value).startswith(f"{changed}scripted-1 cannot draft for scripted-3")

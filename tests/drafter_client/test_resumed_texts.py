@@ -40,7 +40,7 @@ from drafter_client.errors import BadOption, ConnectionLost
 from drafter_client.http.connection import HttpConnection
 from drafter_client.modes.selection import ModeSelection
 from tests.drafter_client.cli.command_line import Command
-from tests.drafter_client.support import Verifier, forget_all, plain, read, serving
+from tests.drafter_client.support import Held, Verifier, forget_all, held, plain, read, serving
 from tests.terminal.screen import Screen
 
 PROMPT = "def f(x):"
@@ -53,7 +53,7 @@ REMOTE = ["--backend", "scripted", "--draft-model", "1"]
 
 @pytest.fixture(scope="module")
 def verifier() -> Iterator[Verifier]:
-    slow = ScriptedBackend(Script(seed=1, seconds_per_pass=0.002))
+    slow = Held(Script(seed=1, seconds_per_pass=0.002))
     with serving(slow, draft_backend="ngram") as running:
         yield running
 
@@ -116,7 +116,7 @@ def _expected(options: Options = LONG) -> list[int]:
 @pytest.mark.parametrize("after", [1, 150])
 def test_deleted_session_is_opened_again(verifier: Verifier, mode: Mode, after: int) -> None:
     with Pair(verifier.url, TOY) as pair, pair.generate(PROMPT, replace(LONG, mode=mode)) as text:
-        tokens = read(text, after, partial(forget_all, verifier))
+        tokens = read(text, after, held(verifier, after, partial(forget_all, verifier)))
     assert tokens == _expected() == text.stats.token_ids
     # In mode auto the next stretch may open the session again before its loss is noticed.
     assert len(text.stats.resumed) == 1 or (mode is Mode.AUTO and not text.stats.resumed)
@@ -147,7 +147,7 @@ def test_text_resumes_when_the_verifier_is_back(verifier: Verifier, cable: Cable
         Pair(verifier.url, TOY, on_outage=restore) as pair,
         pair.generate(PROMPT, replace(LONG, mode=mode)) as text,
     ):
-        tokens = read(text, 40, cable.out.set)
+        tokens = read(text, 40, held(verifier, 40, cable.out.set))
     assert tokens == _expected() and text.stats.resumed
     assert outages[0].why == "nothing answers" and outages[0].patience == 300.0
 
@@ -157,7 +157,7 @@ def test_end_of_patience_leaves_the_text_so_far(verifier: Verifier, cable: Cable
     with Pair(verifier.url, TOY, patience=0.1) as pair, pair.generate(PROMPT, replace(LONG, mode=mode)) as text:
         tokens: list[int] = []
         with pytest.raises(ConnectionLost, match="the cable was pulled"):
-            read(text, 40, cable.out.set, tokens)
+            read(text, 40, held(verifier, 40, cable.out.set), tokens)
         cable.out.clear()
         assert len(tokens) >= 40 and tokens == _expected()[: len(tokens)] == text.stats.token_ids
     forget_all(verifier)

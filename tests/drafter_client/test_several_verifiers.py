@@ -26,7 +26,7 @@ from specpair.engines.errors import BackendError
 from specpair.protocol.errors import EngineError
 from tests.drafter_client.another_model import Address, swapped_vocabulary
 from tests.drafter_client.cli.command_line import Command
-from tests.drafter_client.support import Verifier, forget_all, plain, read, serving
+from tests.drafter_client.support import Held, Verifier, forget_all, held, plain, read, serving
 from tests.specpair.openai_api.conftest import served
 from tests.verifier_server.processes import MODULE, ready
 from tests.verifier_server.processes import serving as serving_process
@@ -44,7 +44,7 @@ EACH_MODE = pytest.mark.parametrize("mode", Mode)
 def verifiers() -> Iterator[list[Verifier]]:
     """Three of one model."""
     with ExitStack() as stack:
-        slow = [ScriptedBackend(Script(seed=1, seconds_per_pass=0.001)) for _ in range(3)]
+        slow = [Held(Script(seed=1, seconds_per_pass=0.001)) for _ in range(3)]
         yield [stack.enter_context(serving(each, draft_backend="ngram")) for each in slow]
 
 
@@ -129,7 +129,10 @@ def test_a_text_goes_on_when_its_verifier_is_lost(
     notices: list[str] = []
     with Pair(urls(verifiers), TOY, on_outage=outages.append, on_notice=notices.append) as pair:
         text = pair.generate(PROMPT, replace(options, mode=mode))
-        tokens = read(text, 50, lambda: links.out.add(text.stats.verifiers[0]))
+        then = held(verifiers[0], 50, lambda: links.out.add(text.stats.verifiers[0]))
+        for each in verifiers[1:]:
+            then = held(each, 50, then)
+        tokens = read(text, 50, then)
         assert tokens == expected(options) and len(text.stats.resumed) == 1
         first, second = text.stats.verifiers
         assert first != second and not outages
@@ -143,9 +146,9 @@ def test_a_text_goes_on_when_its_verifier_is_lost(
 
 @EACH_MODE
 def test_a_text_leaves_a_verifier_that_drains(verifiers: list[Verifier], links: Links, mode: Mode) -> None:
-    options, other = replace(WARM, max_tokens=900, mode=mode), verifiers[0].url
+    options, other = replace(WARM, max_tokens=300, mode=mode), verifiers[0].url
     links.out.add(other)  # so that the text begins at the other one
-    with serving(ScriptedBackend(Script(seed=1, seconds_per_pass=0.001)), draft_backend="ngram") as draining:
+    with serving(Held(Script(seed=1, seconds_per_pass=0.001)), draft_backend="ngram") as draining:
         ready, seen = threading.Event(), threading.Event()
 
         def notice(said: str) -> None:
@@ -162,7 +165,7 @@ def test_a_text_leaves_a_verifier_that_drains(verifiers: list[Verifier], links: 
 
         with Pair([draining.url, other], TOY, on_notice=notice) as pair:
             text = pair.generate(PROMPT, options)
-            assert read(text, 20, drain) == expected(options)
+            assert read(text, 20, held(draining, 20, drain)) == expected(options)
             assert text.stats.verifiers == [draining.url, other]
             assert draining.sessions == 0
 
