@@ -53,6 +53,10 @@ def join(router: Router, url: str) -> None:
     until(lambda: router.states()[-1] == "ready", "it is not taken")
 
 
+def generated(verifier: Verifier) -> int:
+    return verifier.service.gate.accounts.generated_tokens
+
+
 def expected(options: Options) -> list[int]:
     return plain(TARGET, TARGET.vocabulary.encode(PROMPT), options.max_tokens, options.sampling)
 
@@ -62,6 +66,7 @@ def test_texts_go_on_elsewhere_when_a_node_leaves_and_use_one_that_joins(
 ) -> None:
     monkeypatch.setattr("drafter_client.http.retries.CHECK_PAUSE", 0.01)
     first, second, third = verifiers
+    before = [generated(each) for each in verifiers]
     join(router, first.url)
     join(router, second.url)
     all_begun, changed = threading.Barrier(len(TEXTS) + 1), threading.Event()
@@ -76,7 +81,7 @@ def test_texts_go_on_elsewhere_when_a_node_leaves_and_use_one_that_joins(
         with ThreadPoolExecutor(len(TEXTS)) as threads:
             reading = [threads.submit(read, text, 20, begun) for text in texts]
             all_begun.wait(60)
-            held = [each.sessions for each in (first, second)]
+            had = [generated(each) for each in (first, second)]
             join(router, third.url)
             router.http.request("DELETE", "/nodes", params={"url": first.url}, headers=KEY).raise_for_status()
             changed.set()
@@ -84,9 +89,8 @@ def test_texts_go_on_elsewhere_when_a_node_leaves_and_use_one_that_joins(
         assert found == [expected(each) for each in TEXTS]
         for each in TEXTS[:2]:  # those of the node that left may have ended by then, so the third may have had none
             assert read(pair.generate(PROMPT, each), 1, lambda: None) == expected(each)
-        assert all(held), "both had some of the texts"
-        generated = [verifier.service.gate.accounts.generated_tokens for verifier in verifiers]
-        assert all(generated), "the third is used, too"
+        assert all(now > then for now, then in zip(had, before, strict=False)), "both had some of the texts"
+        assert generated(third) > before[2], "the third is used, too"
     stats = router.http.get("/stats").json()["models"][0]
     assert stats["nodes"] == 2 and stats["latency_ms"]["p50"] > 0.0
 
