@@ -38,7 +38,6 @@ from verifier_server.service import Service
 from verifier_server.settings import Settings
 
 PROMPT = list(b"def f(x):")
-ROOM = 110  # tokens of a short prompt and of the longest draft
 GREEDY = Sampling()
 WARM = Sampling(seed=20, temperature=0.9)
 FILTERED = Sampling(seed=21, temperature=1.3, top_k=20, top_p=0.9)
@@ -72,33 +71,43 @@ class Held(ScriptedBackend):
 
     def __init__(self, script: Script) -> None:
         super().__init__(script)
-        self._limit, self._going = sys.maxsize, threading.Event()
+        self._limit, self._changed = sys.maxsize, threading.Condition()
+
+    def go(self, limit: int = sys.maxsize) -> None:
+        """Go on, and no further than `limit` tokens."""
+        with self._changed:
+            self._limit = limit
+            self._changed.notify_all()
 
     def until(self, limit: int, act: Callable[[], object]) -> Callable[[], None]:
         """Go no further than `limit` tokens until the function that this returns was called, which calls `act`."""
-        self._going.clear()
-        self._limit = limit
+        self.go(limit)
 
         def acted() -> None:
             try:
                 act()
             finally:
-                self._limit = sys.maxsize
-                self._going.set()
+                self.go()
 
         return acted
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-        if any(entry.start + len(entry.tokens) > self._limit for entry in batch):
-            assert self._going.wait(60)
+        reached = max(entry.start + len(entry.tokens) for entry in batch)
+        with self._changed:
+            assert self._changed.wait_for(lambda: reached <= self._limit, 60)
         return super()._forward(batch)
 
 
-def held(verifier: Verifier, after: int, act: Callable[[], object]) -> Callable[[], None]:
-    """What `read` is to call after `after` tokens of a text. Until then the verifier's `Held` goes little further."""
+def held(
+    verifier: Verifier, after: int, act: Callable[[], object], prompt_len: int = 10, room: int = 100
+) -> Callable[[], None]:
+    """What `read` is to call after `after` tokens of a text. Until then the verifier's `Held` goes little further.
+
+    `room`: that much, at least the tokens of a draft.
+    """
     engine = verifier.service.loader.loaded().engine
     assert isinstance(engine, Engine) and isinstance(engine.backend, Held)
-    return engine.backend.until(after + ROOM, act)
+    return engine.backend.until(prompt_len + after + room, act)
 
 
 @contextmanager

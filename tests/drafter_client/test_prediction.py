@@ -1,8 +1,8 @@
 """A prediction of the text: the text stays the target's in every mode; draft tokens are taken from the prediction."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from drafter_client import Custom, DraftModel, Lookup, Mode, Options, Pair, Sour
 from drafter_client.errors import BadOption
 from drafter_client.modes.selection import ModeSelection
 from tests.drafter_client.cli.command_line import Command
-from tests.drafter_client.support import Scenario, Verifier, forget_all, plain, serving
+from tests.drafter_client.support import Held, Scenario, Verifier, forget_all, plain, serving
 
 PROMPT = "def f(x):"
 LENGTH = 120
@@ -118,10 +118,12 @@ def test_the_options_keep_their_own_prediction() -> None:
 
 
 @pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.FUSED])
-def test_a_resumed_text_goes_on_where_the_prediction_stands(verifier: Verifier, mode: Mode) -> None:
+def test_a_resumed_text_goes_on_where_the_prediction_stands(mode: Mode) -> None:
+    backend = Held(Script(seed=1))
     options = Options(max_tokens=LENGTH, prediction=EDITED, mode=mode, lockstep=True, draft_n=8)
     tokens: list[int] = []
-    with Pair(verifier.url, JUNK) as pair, pair.generate(PROMPT, options) as text:
+    with serving(backend) as verifier, Pair(verifier.url, JUNK) as pair, pair.generate(PROMPT, options) as text:
+        backend.go(len(PROMPT) + 60)
         for event in text:
             assert isinstance(event, Tokens) or event.token_ids == TEXT
             if isinstance(event, Tokens):
@@ -129,6 +131,7 @@ def test_a_resumed_text_goes_on_where_the_prediction_stands(verifier: Verifier, 
                 tokens += [token.id for token in event.tokens]
                 if lost:
                     forget_all(verifier)
+                    backend.go()
     assert tokens == TEXT and text.stats.resumed
     assert mode is Mode.FUSED or text.stats.prediction_accepted > 75, "the summary of a broken stream is lost"
     assert text.stats.rounds < LENGTH / 3
@@ -136,19 +139,24 @@ def test_a_resumed_text_goes_on_where_the_prediction_stands(verifier: Verifier, 
 
 @pytest.mark.parametrize("served", ["no draft model", "draft model"])
 def test_stretches_of_mode_auto_share_the_prediction(served: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mode changes every few events; stretches of mode target draft nothing."""
-    calls: Iterator[int] = count()
-    turns = (Mode.REMOTE, Mode.TARGET, Mode.FUSED)
+    """The mode changes after some tokens; stretches of mode target draft nothing."""
+    backend = Held(Script(seed=1))
+    turns = (Mode.FUSED, Mode.TARGET, Mode.REMOTE)
+    following = iter(turns)
     asked: list[bool] = []
 
-    def turn(selection: ModeSelection, *_: Any) -> Mode:
+    def turn(selection: ModeSelection, left: int, mode: Mode | None = None, written: int = 0, _unread: int = 0) -> Mode:
         asked.append(Mode.FUSED in selection.why())
-        return turns[next(calls) // 6 % 3]
+        if mode is None or (written >= 20 and mode is not turns[-1]):
+            mode = next(following)
+            # Else what is written on the server may come at once, up to the end.
+            backend.go(sys.maxsize if mode is turns[-1] else LENGTH - left + 50)
+        return mode
 
     monkeypatch.setattr(ModeSelection, "next", turn)
     monkeypatch.setattr(Options, "one_mode", None)  # the mode changes although drafts have a fixed length
     how: dict[str, Any] = {"draft_backend": "ngram"} if served == "draft model" else {}
-    with serving(ScriptedBackend(Script(seed=1)), **how) as verifier, Pair(verifier.url, JUNK) as pair:
+    with serving(backend, **how) as verifier, Pair(verifier.url, JUNK) as pair:
         options = Options(max_tokens=LENGTH, prediction=EDITED, mode=Mode.AUTO, lockstep=True, draft_n=8)
         text = pair.generate(PROMPT, options).read()
     assert text.token_ids == TEXT and all(asked)

@@ -303,7 +303,7 @@ def test_drafters_text_only_grows_over_outages_and_modes(
     prompt = [number % 250 for number in range(700)]
     options = Options(max_tokens=120, mode=mode, lookup=False)
     with Pair(verifier.url, Custom(make)) as pair, pair.generate(prompt, options) as text:
-        tokens = read(text, 30, partial(forget_all, verifier))
+        tokens = read(text, 30, held(verifier, 30, partial(forget_all, verifier), len(prompt), room=50))
     expected = list(prompt)
     for _ in range(120):
         expected.append(int(TARGET.logits_after(expected).argmax()))
