@@ -7,6 +7,7 @@ from typing import Any
 
 from drafter_client import program_options
 from drafter_client.cli import commands
+from drafter_client.cli.bench.command_line import bench_parser
 from drafter_client.cli.without_text.models import models_parser
 from drafter_client.options import Options
 from drafter_client.serve import operations as drafter
@@ -38,6 +39,7 @@ COMMANDS: tuple[tuple[str, Callable[[], Parser]], ...] = (
     ("drafter serve", commands.serve_parser),
     ("drafter solo", commands.solo_parser),
     ("drafter compare", commands.compare_parser),
+    ("drafter bench", bench_parser),
     ("drafter report", commands.report_parser),
     ("drafter models", models_parser),
     ("drafter key", lambda: key_command.parser("drafter")),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 _FOLDER = Path(__file__).resolve().parent.parent
 EXTRAS = {  # the modules that each extra brings; what all parts need is no extra
-    "client": ("httpx", "httpcore", "socksio", "prompt_toolkit", "jinja2"),
+    "client": ("httpx", "httpcore", "socksio", "prompt_toolkit", "jinja2", "yaml"),
     "server": (
         *("fastapi", "fastapi_offline", "starlette", "uvicorn", "httptools", "uvloop"),
         *("prometheus_client", "jinja2"),

@@ -116,7 +116,7 @@ def _imported(path: Path) -> set[str]:
 
 def test_modules_of_an_extra_are_those_of_its_packages() -> None:
     """A module has the name of its package, or of one that the package brings."""
-    brought = {"llama_cpp": "llama-cpp-python", "socksio": "httpx"}
+    brought = {"llama_cpp": "llama-cpp-python", "socksio": "httpx", "yaml": "pyyaml"}
     assert set(EXTRAS) == set(RANGES) - {"", "all"}
     for extra, modules in EXTRAS.items():
         assert {brought.get(module, module.replace("_", "-")) for module in modules} <= _names([extra])

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -38,9 +38,14 @@ def read_run(folder: Path) -> Run:
         return parse_run(path.read_bytes(), str(path))
 
 
-def results_of(run: Run, records: list[Record]) -> Results:
-    measured = [each for each in records if isinstance(each, MeasuredRequest) and not each.is_warm_up]
-    return Results(run, measured, [each for each in records if isinstance(each, Stretch)])
+def results_of(run: Run, records: Sequence[Record]) -> Results:
+    """The results that some records are. Of a request that was made twice, by a run that went on, the later counts."""
+    made = {
+        (each.side, *each.pairing): each
+        for each in records
+        if isinstance(each, MeasuredRequest) and not each.is_warm_up
+    }
+    return Results(run, list(made.values()), [each for each in records if isinstance(each, Stretch)])
 
 
 def parse_run(data: bytes, name: str) -> Run:

@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import Any, Literal
 
 FORMAT = "specpair-bench-1"
+Interleaving = Literal["auto", "requests", "blocks", "together"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +47,12 @@ class RequestFailure:
     """Why a request has no whole text.
 
     `kind`: `status` (an HTTP status of 400 or more), `unreachable`, `timeout`, `cut` (the stream ended early), `error`
-        (an error within the stream), `protocol` (the reply is no stream of completions).
+        (an error within the stream), `protocol` (the reply is no stream of completions), `skipped` (not sent: an
+        earlier turn of the conversation failed).
     `status`: of HTTP, where there was a reply.
     """
 
-    kind: Literal["status", "unreachable", "timeout", "cut", "error", "protocol"]
+    kind: Literal["status", "unreachable", "timeout", "cut", "error", "protocol", "skipped"]
     message: str
     status: int | None = None
 
@@ -121,7 +123,8 @@ class MeasuredRequest:
     def itl_ms(self) -> float | None:
         """Inter-token latency, (latency - TTFT) / (tokens_out - 1): the mean over the tokens after the first.
 
-        This is how aiperf counts it, so several tokens in a chunk count as several. vLLM's benchmark calls it TPOT.
+        The mean ITL of a text is its TPOT, so this is the `inter_token_latency` of aiperf and the `tpot` of vLLM's
+        benchmark. Several tokens in a chunk count as several.
         None: there are fewer than two tokens, or they are not counted.
         """
         if not self.chunks or self.tokens_out is None or self.tokens_out < 2:
@@ -129,9 +132,9 @@ class MeasuredRequest:
         return 1000 * (self.chunks[-1] - self.chunks[0]) / (self.tokens_out - 1)
 
     @property
-    def tpot_ms(self) -> float | None:
-        """Time per output token, latency / tokens_out: with the first token in it, as LLMPerf counts its inter-token
-        latency. None: no tokens, or they are not counted."""
+    def latency_per_token_ms(self) -> float | None:
+        """latency / tokens_out, with the first token in it: LLMPerf's inter-token latency. None: no tokens, or they are
+        not counted."""
         return 1000 * self.chunks[-1] / self.tokens_out if self.chunks and self.tokens_out else None
 
     @property
@@ -238,7 +241,7 @@ class Run:
     """What a run measures. A run that goes on after an interruption has the same one.
 
     `begun`: UTC, in ISO 8601. `begun_unix`: the same in seconds, the zero of the run's clock.
-    `interleaving`: how sides take turns: `requests`, `blocks`, `together`.
+    `interleaving`: how sides take turns; `auto`: by requests in cases with one at a time, by blocks in others.
     `options`: the other options of the command, by name.
     `machine`: of the client: `cpu`, `cores`, `memory_gib`, `system`, `python`.
     """
@@ -247,7 +250,7 @@ class Run:
     cases: tuple[CaseRecord, ...]
     repetitions: int
     warm_up: int
-    interleaving: Literal["requests", "blocks", "together"]
+    interleaving: Interleaving
     seed: int
     begun: str
     begun_unix: float
@@ -269,10 +272,14 @@ class Results:
     stretches: Sequence[Stretch]
 
     @property
+    def requests_wanted(self) -> int:
+        """How many requests the whole run has."""
+        return len(self.run.sides) * self.run.repetitions * sum(case.requests for case in self.run.cases)
+
+    @property
     def is_complete(self) -> bool:
         """Whether every request of the run was made."""
-        wanted = len(self.run.sides) * self.run.repetitions * sum(case.requests for case in self.run.cases)
-        return len(self.requests) == wanted
+        return len(self.requests) == self.requests_wanted
 
 
 def hash_of(text: str) -> str:

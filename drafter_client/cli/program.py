@@ -73,6 +73,11 @@ def _run(arguments: list[str]) -> int:
         return _run_with_model(run_solo_command, solo_options(arguments[1:]))
     if arguments[:1] == ["report"]:
         return run_report(report_options(arguments[1:]))
+    if arguments[:1] == ["bench"]:
+        from drafter_client.cli.bench.command import run_bench  # with YAML and what else only it needs
+        from drafter_client.cli.bench.command_line import bench_options
+
+        return run_bench(bench_options(arguments[1:]))
     if arguments[:1] == ["models"]:
         from drafter_client.cli.without_text.models import (
             run_models,  # with llama.cpp, which the other commands may do without

@@ -40,7 +40,7 @@ SPECULATION = st.builds(
 )
 FAILURES = st.builds(
     RequestFailure,
-    kind=st.sampled_from(["status", "unreachable", "timeout", "cut", "error", "protocol"]),
+    kind=st.sampled_from(["status", "unreachable", "timeout", "cut", "error", "protocol", "skipped"]),
     message=TEXTS,
     status=st.none() | st.integers(400, 599),
 )
@@ -178,14 +178,14 @@ def test_figures_of_a_request() -> None:
     made = request(chunks=(0.5, 0.5, 1.5), tokens_out=5)
     assert (made.ttft_ms, made.latency_ms) == (500, 1500)
     assert made.itl_ms == 250
-    assert made.tpot_ms == 300
+    assert made.latency_per_token_ms == 300
     assert made.chunk_gaps_ms == [0, 1000]
     assert made.tokens_per_second == pytest.approx(5 / 1.5)
 
 
 def test_a_request_without_text_has_no_figures() -> None:
     made = request(tokens_out=0)
-    assert [made.ttft_ms, made.latency_ms, made.itl_ms, made.tpot_ms, made.tokens_per_second] == [None] * 5
+    assert [made.ttft_ms, made.latency_ms, made.itl_ms, made.latency_per_token_ms, made.tokens_per_second] == [None] * 5
     assert made.chunk_gaps_ms == []
 
 

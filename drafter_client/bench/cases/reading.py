@@ -1,0 +1,193 @@
+"""Reads cases from YAML files: those that ship, and those of a user."""
+
+import fnmatch
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from drafter_client.bench.cases.arrivals import Due, parse_trace
+from drafter_client.bench.cases.case import Case, Prompt, Traced
+from drafter_client.errors import BadCase
+from specpair.command_line.suggestion import nearest
+
+_PROMPT = TypeAdapter(Prompt)
+_KEYS = tuple(Case.model_fields)
+
+
+@dataclass(frozen=True)
+class LoadedCase:
+    """A case with what its files have.
+
+    `trace`: the requests of its trace; empty: its arrivals are no trace.
+    """
+
+    case: Case
+    trace: Sequence[Due] = ()
+
+    @property
+    def name(self) -> str:
+        return self.case.name
+
+    @cached_property
+    def prompts_hash(self) -> str:
+        said = [prompt.model_dump(exclude={"expected"}) for prompt in self.case.prompts]
+        return sha256(json.dumps([self.case.system, said], sort_keys=True).encode()).hexdigest()[:16]
+
+    def changed(self, **fields: Any) -> "LoadedCase":
+        """The case with other values of some keys."""
+        return replace(self, case=self.case.model_copy(update=fields))
+
+
+def shipped_cases() -> dict[str, LoadedCase]:
+    """The cases that ship, by name."""
+    with as_file(files(__package__) / "shipped") as folder:
+        return {case.name: case for case in read_cases(folder)}
+
+
+def read_cases(path: Path) -> list[LoadedCase]:
+    """The case in a file, or those in a folder's files that end in .yaml or .yml. Raises BadCase."""
+    if path.is_dir():
+        found = sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml"))
+        if not found:
+            raise BadCase(f"--cases: the folder {path} has no file that ends in .yaml")
+        return [_read(each) for each in found]
+    return [_read(path)]
+
+
+def chosen_cases(names: Sequence[str], own: Iterable[Path]) -> list[LoadedCase]:
+    """The cases called so, in that order; without names, all of `own`, or else all that ship.
+
+    `names`: `aws-*` stands for all that begin so.
+    `own`: files and folders of a user's cases, which come before those that ship.
+    """
+    mine: dict[str, LoadedCase] = {}
+    for path in own:
+        for case in read_cases(path):
+            if case.name in mine:
+                raise BadCase(f"--cases: two cases are called {case.name}: rename one of the files")
+            mine[case.name] = case
+    known = mine if mine and not names else {**shipped_cases(), **mine}
+    chosen: dict[str, LoadedCase] = {}
+    for name in names or ["*"]:
+        found = fnmatch.filter(known, name)
+        if not found:
+            meant = nearest(name, known)
+            advice = f"; did you mean {meant}?" if meant else f"; choose of {', '.join(sorted(known))}"
+            raise BadCase(f"no case {name!r}{advice}" + ("" if mine else " (files of your own: --cases)"))
+        chosen |= {each: known[each] for each in found}
+    return list(chosen.values())
+
+
+def _read(path: Path) -> LoadedCase:
+    try:
+        given = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506
+    except OSError as error:
+        raise BadCase(f"the case {path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise BadCase(f"the case {path} is not UTF-8 text") from None
+    except yaml.YAMLError as error:
+        raise BadCase(f"the case {path} is not YAML: {' '.join(str(error).split())}") from None
+    return parse_case(given, path)
+
+
+def parse_case(given: Any, path: Path) -> LoadedCase:
+    """The case that a file's YAML says. Raises BadCase, which names the file and the key.
+
+    `path`: of the file, beside which others lie that it names.
+    """
+    if type(given) is not dict:
+        raise BadCase(f"the case {path} has no keys: write at least group, description and prompts")
+    unknown = next((key for key in given if key not in _KEYS), None)
+    if unknown is not None:
+        meant = nearest(str(unknown), _KEYS)
+        raise BadCase(
+            f"the case {path} has a key {unknown!r}"
+            + (f"; did you mean {meant}?" if meant else f", which no case has; the keys are {', '.join(_KEYS)}")
+        )
+    try:
+        case = Case.model_validate({"name": path.stem, **given, "prompts": _prompts(given.get("prompts", []))})
+    except ValidationError as error:
+        raise BadCase(f"the case {path}: {_complaint(error)}") from None
+    if case.prompt_file is not None:
+        case = case.model_copy(update={"prompts": [*case.prompts, *_prompt_file(path.parent / case.prompt_file)]})
+    if not case.prompts:
+        raise BadCase(f"the case {path} has no prompts: give prompts, or a prompt_file")
+    if case.api == "completions" and case.needs_chat:
+        raise BadCase(f"the case {path}: messages and turns are for chats, and api is completions")
+    if case.arrival != "closed" and any(prompt.turns for prompt in case.prompts) and case.concurrency is not None:
+        raise BadCase(f"the case {path}: conversations that arrive have no bound: leave concurrency out")
+    return _with_trace(case, path)
+
+
+def _with_trace(case: Case, path: Path) -> LoadedCase:
+    if not isinstance(case.arrival, Traced):
+        return LoadedCase(case)
+    file = path.parent / case.arrival.trace.file
+    trace = parse_trace(_text(file), str(file))
+    if case.requests is None:
+        case = case.model_copy(update={"requests": len(trace)})
+    return LoadedCase(case, trace)
+
+
+def _prompts(given: Any) -> Any:
+    """Prompts of which those that are a mere text are written in full."""
+    return [{"text": each} if isinstance(each, str) else each for each in given] if type(given) is list else given
+
+
+def _prompt_file(path: Path) -> list[Prompt]:
+    """Prompts, one a line: objects with the keys of a prompt, or with `prompt` in place of `text`."""
+    found = []
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            given = json.loads(line)
+            if type(given) is dict and "prompt" in given:
+                given["text"] = given.pop("prompt")
+            found.append(_PROMPT.validate_python(given))
+        except ValidationError as error:
+            raise BadCase(f"{path}, line {number}: {_complaint(error)}") from None
+        except ValueError:
+            raise BadCase(f"{path}, line {number}: this is not JSON") from None
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise BadCase(f"{path}, which a case names, cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise BadCase(f"{path}, which a case names, is not UTF-8 text") from None
+
+
+def _complaint(error: ValidationError) -> str:
+    """The mistake at the deepest key. Of a key with several forms, each form complains."""
+    first = max(error.errors(include_url=False, include_input=False), key=lambda each: len(each["loc"]))
+    where = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("literal", "function")))
+    return f"{where}: {first['msg'].removeprefix('Value error, ')}" if where else first["msg"]
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """As in YAML 1.2, only true and false are switches, and `mode: off` is a text. No key may be given twice."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [key.value for key, _ in node.value if isinstance(key.value, str)]
+        twice = next((key for at, key in enumerate(keys) if key in keys[:at]), None)
+        if twice is not None:
+            raise yaml.constructor.ConstructorError(None, None, f"the key {twice!r} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:bool" or first in "tTfF"]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}

@@ -1,0 +1,1 @@
+"""The endpoints that are measured: sides, requests, the replies' chunks, what an endpoint takes."""

@@ -1,0 +1,1 @@
+"""What this machine tells of itself: its hardware, and its energy meters."""

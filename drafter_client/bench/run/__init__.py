@@ -1,0 +1,1 @@
+"""A whole run: its folder, its stretches, its progress, its table."""

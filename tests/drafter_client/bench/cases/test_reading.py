@@ -1,0 +1,88 @@
+"""Cases are read from YAML files, and mistakes in them are named."""
+
+from pathlib import Path
+
+import pytest
+
+from drafter_client.bench.cases.reading import chosen_cases, read_cases, shipped_cases
+from drafter_client.errors import BadCase
+
+CASE = "group: code\ndescription: d\n"
+
+
+def case_file(tmp_path: Path, text: str, name: str = "mine.yaml") -> Path:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_cases_ship_for_each_kind_of_work() -> None:
+    shipped = {name: each.case for name, each in shipped_cases().items()}
+    groups = {case.group for case in shipped.values()}
+    assert groups >= {
+        *("predictable", "high-entropy", "code", "editing", "summarising"),
+        *("chat", "extraction", "tools", "long-prompts", "quality"),
+    }
+    aws = [case for name, case in shipped.items() if name.startswith("aws-")]
+    assert len(aws) == 8
+    assert {(each.input_tokens, each.output_tokens, each.concurrency, each.requests) for each in aws} == {
+        (64, 600, 4, 8)
+    }
+
+
+def test_a_case_is_read_with_its_files(tmp_path: Path) -> None:
+    (tmp_path / "more.jsonl").write_text('{"prompt": "b", "expected": "7"}\n\n{"turns": ["c", "d"]}\n')
+    (tmp_path / "t.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,9,3\n")
+    text = CASE + "prompts: [a]\nprompt_file: more.jsonl\narrival: {trace: {file: t.csv}}\nbody: {mode: off}\n"
+    [loaded] = read_cases(case_file(tmp_path, text))
+    case = loaded.case
+    assert (case.name, case.body) == ("mine", {"mode": "off"})  # no switch, as in YAML 1.2
+    assert [prompt.text for prompt in case.prompts] == ["a", "b", None]
+    assert case.prompts[1].expected == "7" and case.prompts[2].requests == 2
+    assert (loaded.trace[0].output_tokens, case.jobs, case.most_at_once) == (3, 1, None)
+    assert case.needs_chat
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[", "mine.yaml is not YAML"),
+        ("a", "mine.yaml has no keys: write at least group, description and prompts"),
+        (CASE + "prompts: [a]\nconcurency: 4\n", "has a key 'concurency'; did you mean concurrency?"),
+        (CASE + "prompts: [a]\ngroup: b\n", "the key 'group' is given twice"),
+        (CASE, "has no prompts: give prompts, or a prompt_file"),
+        (CASE + "prompts: [a]\nrequests: 0\n", "requests: Input should be greater than or equal to 1"),
+        (CASE + "prompts: [a]\nrequests: '3'\n", "requests: Input should be a valid integer"),
+        (CASE + "prompts: [{name: b}]\n", "a prompt has one of text, messages and turns, got none"),
+        (CASE + "prompts: [{txt: b}]\n", "prompts.0.txt: Extra inputs are not permitted"),
+        (CASE + "prompts: [a]\narrival: {poisson: -1}\n", "Input should be greater than 0"),
+        (CASE + "prompts: [a]\nslo: {ttft: 1}\n", "slo.ttft: Extra inputs are not permitted"),
+        (CASE + "prompts: [{turns: [a]}]\napi: completions\n", "messages and turns are for chats"),
+        (CASE + "prompt_file: gone.jsonl\n", "gone.jsonl, which a case names, cannot be read"),
+        (CASE + "prompts: [a]\narrival: {trace: {file: gone.csv}}\n", "gone.csv, which a case names, cannot be read"),
+        ("description: d\nprompts: [a]\n", "group: Field required"),
+    ],
+)
+def test_a_bad_case_is_named(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(BadCase) as caught:
+        read_cases(case_file(tmp_path, text))
+    assert message in str(caught.value)
+
+
+def test_cases_are_chosen_by_name_and_pattern(tmp_path: Path) -> None:
+    own = case_file(tmp_path, CASE + "prompts: [a]\n", "code.yaml")
+    case_file(tmp_path, CASE + "prompts: [a]\n", "other.yml")
+    assert [each.name for each in chosen_cases([], [tmp_path])] == ["code", "other"]
+    chosen = chosen_cases(["aws-c*", "code"], [own])
+    assert [each.name for each in chosen] == ["aws-cat-on-the-mat", "aws-counting", "code"]
+    assert chosen[-1].case.description == "d"  # one's own comes before the one that ships
+    with pytest.raises(BadCase, match=r"no case 'cod'; did you mean code\?"):
+        chosen_cases(["cod"], [])
+    with pytest.raises(BadCase, match="two cases are called code"):
+        chosen_cases([], [own, tmp_path])
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(BadCase, match=r"has no file that ends in \.yaml"):
+        read_cases(empty)
+    with pytest.raises(BadCase, match="cannot be read: No such file"):
+        read_cases(tmp_path / "gone.yaml")
