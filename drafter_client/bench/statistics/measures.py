@@ -151,7 +151,7 @@ OF_A_REQUEST: dict[Measure, Callable[[MeasuredRequest], float | None]] = {
     TTFT: lambda request: request.ttft_ms,
     ITL: lambda request: request.itl_ms,
     LATENCY: lambda request: request.latency_ms,
-    LATENCY_PER_TOKEN: lambda request: request.tpot_ms,
+    LATENCY_PER_TOKEN: lambda request: request.latency_per_token_ms,
     SPEED: lambda request: request.tokens_per_second,
 }
 DISTRIBUTED = (TTFT, ITL, CHUNK_GAP, LATENCY, LATENCY_PER_TOKEN, SPEED)  # those that a summary has percentiles of
