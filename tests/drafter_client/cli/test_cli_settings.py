@@ -98,6 +98,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
 SWITCHES = {
     "access_log": False,
     "insecure": False,
+    "metrics_open": False,
     "chat": False,
     "remember": True,
     "translate": False,
