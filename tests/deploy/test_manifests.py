@@ -2,9 +2,11 @@
 
 import re
 
+import pytest
 import yaml
 
 from drafter_client import program_options as drafter
+from scripts.eks import CORES, OVERLAY, read_parameters
 from specpair.http_service.pages import EXPOSED
 from tests.deploy.manifests import FILES, FOLDER, documents, values
 from tests.paths import ROOT
@@ -40,6 +42,34 @@ def test_settings_are_accepted() -> None:
             read_flags(flags_parser(verifier.OPTIONS), [], given)
             found += 1
     assert found >= 3
+
+
+@pytest.mark.parametrize("drafts", [False, True])
+def test_settings_of_the_overlay_for_eks_are_accepted(drafts: bool) -> None:
+    """Those of both verifiers and of the compile job, with the parameters that ship."""
+    given = read_parameters(OVERLAY / "parameters" / "parameters.env")
+    variables = {}
+    for component in [OVERLAY / "trainium", *([OVERLAY / "4-serving" / "speculative"] if drafts else [])]:
+        for document in documents(component / "kustomization.yaml"):
+            for each in values(document):
+                if "configMapKeyRef" in (source := each.get("valueFrom", {})):
+                    variables[each["name"]] = given[source["configMapKeyRef"]["key"]]
+                elif str(each.get("name", "")).startswith("VERIFIER_"):
+                    variables[each["name"]] = re.sub(r"\$\((\w+)\)", lambda found: given[found[1]], each["value"])
+    environment = {name: value for name, value in variables.items() if name.startswith("VERIFIER_")}
+    assert len(environment) >= 10
+    settings, *_ = read_flags(flags_parser(verifier.OPTIONS), [], environment)
+    assert settings.drafts is drafts and settings.max_drafts == int(given["DRAFT_TOKENS"])
+
+
+def test_claims_have_the_cores_that_parameters_are_checked_for() -> None:
+    devices = {}
+    for claim in documents(OVERLAY / "1-nodes" / "claims.yaml"):
+        wanted = claim["spec"]["spec"]["devices"]
+        [request], [config] = wanted["requests"], wanted["config"]
+        assert config["opaque"]["parameters"]["logicalNeuronCore"] == 2, "of eight physical cores of a device"
+        devices[claim["metadata"]["name"]] = request["exactly"]["count"]
+    assert devices == {"half-trn2": CORES // 4, "whole-trn2": 2 * CORES // 4}
 
 
 def test_paths_that_are_asked_exist() -> None:

@@ -1,10 +1,12 @@
 """What kustomize renders is what Kubernetes takes: `make test-deploy`."""
 
 import copy
+import json
 from typing import Any
 
 import pytest
 
+from scripts.eks import OVERLAY, read_parameters
 from tests.deploy.manifests import APPLIED, Object, applied, containers, pods
 from tests.deploy.schemas import NEWEST, OLDEST, Invalid, check, is_core
 
@@ -148,6 +150,19 @@ def test_routes_and_scaling_lead_somewhere(root: str) -> None:
         target = scaled["spec"]["scaleTargetRef"]
         [found] = of_name(root, target["kind"], target["name"])
         assert "replicas" not in found["spec"], "it would be set anew by each apply"
+
+
+def test_parameters_are_everywhere() -> None:
+    """No placeholder is left where a parameter belongs."""
+    objects = [each for each in applied(OVERLAY.name) if each["kind"] != "ConfigMap"]
+    text = json.dumps(objects)
+    for placeholder in ("registry.invalid", "REGION", "CLUSTER", "BUCKET", "ACCOUNT"):
+        assert placeholder not in text
+    given = read_parameters(OVERLAY / "parameters" / "parameters.env")
+    for name in ("ACCOUNT", "REGION", "BUCKET", "REGISTRY", "HOST", "AMI"):
+        assert given[name] in text, name
+    images = {container["image"] for _, pod in pods(objects) for container in containers(pod)}
+    assert images == {f"{given['REGISTRY']}/specpair-{name}" for name in ("verifier:neuron", "drafter")}
 
 
 @every_root
