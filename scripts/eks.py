@@ -128,7 +128,8 @@ def steps(given: Mapping[str, str], folder: Path) -> list[tuple[str, list[str]]]
         (
             "what the cluster needs: Mountpoint, Neuron's driver, static node pools, the gateway",
             [
-                f"aws eks create-addon --region {region} --cluster-name {cluster} --addon-name {_MOUNTPOINT}",
+                f"aws eks create-addon --region {region} --cluster-name {cluster} --addon-name {_MOUNTPOINT} "
+                """--configuration-values '{"node": {"tolerateAllTaints": true}}'""",  # also on nodes with a taint
                 "helm upgrade --install neuron oci://public.ecr.aws/neuron/neuron-helm-chart --namespace "
                 f"neuron-dra-driver --create-namespace --values {at}/helm-values.yaml",
                 "helm upgrade karpenter oci://public.ecr.aws/karpenter/karpenter --namespace kube-system "

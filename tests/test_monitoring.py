@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from backends.scripted import ScriptedBackend
 from drafter_client.observability.drafter_metrics import DrafterMetrics
@@ -100,6 +101,16 @@ def test_prometheus_accepts_the_queries_of_the_dashboard(tmp_path: Path) -> None
             rules.append({"record": f"q{len(rules)}", "expr": query})
     path = tmp_path / "rules.json"  # JSON is YAML, too
     path.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}), encoding="utf-8")
+    check(path)
+
+
+@needs_promtool
+def test_prometheus_accepts_the_query_that_scales(tmp_path: Path) -> None:
+    text = (MANIFESTS / "components" / "autoscaling" / "scaledobject.yaml").read_text(encoding="utf-8")
+    [trigger] = yaml.safe_load(text)["spec"]["triggers"]
+    path = tmp_path / "rules.json"
+    rules = [{"record": "q", "expr": trigger["metadata"]["query"]}]
+    path.write_text(json.dumps({"groups": [{"name": "keda", "rules": rules}]}), encoding="utf-8")
     check(path)
 
 

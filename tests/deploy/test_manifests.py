@@ -6,6 +6,8 @@ import pytest
 import yaml
 
 from drafter_client import program_options as drafter
+from drafter_client.bench.cases.reading import chosen_cases
+from drafter_client.cli.bench.command_line import bench_options
 from scripts.eks import CORES, OVERLAY, read_parameters
 from specpair.http_service.pages import EXPOSED
 from tests.deploy.manifests import FILES, FOLDER, documents, values
@@ -123,6 +125,20 @@ def test_job_of_the_scrapes_is_the_one_that_alerts_ask_for() -> None:
     alerts = (ROOT / "docs" / "monitoring" / "alerts.yml").read_text(encoding="utf-8")
     [job] = set(re.findall(r'job="(\w+)"', alerts))
     assert monitor["spec"]["selector"]["matchLabels"][label] == job
+
+
+def test_benchmark_measures_what_serves() -> None:
+    [bench] = [each for each in CONTAINERS if each.get("name") == "bench"]
+    command, *flags = bench["args"]
+    asked = bench_options(flags).bench
+    assert command == "bench" and len(chosen_cases(asked.case, asked.cases)) == 8
+    names = [side.partition("=")[0] for side in asked.side]
+    assert sorted(names) == sorted(
+        path.parent.name
+        for path in (OVERLAY / "4-serving").glob("*/kustomization.yaml")
+        if "nameSuffix" in path.read_text(encoding="utf-8")
+    )
+    assert set(asked.key) <= {each["name"] for each in bench["env"]}
 
 
 def test_images_are_those_of_deploy_docker() -> None:

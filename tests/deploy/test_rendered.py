@@ -2,11 +2,13 @@
 
 import copy
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scripts.eks import OVERLAY, read_parameters
+from scripts.eks import OVERLAY, STAGES, main, read_parameters
 from tests.deploy.manifests import APPLIED, Object, applied, containers, pods
 from tests.deploy.schemas import NEWEST, OLDEST, Invalid, check, is_core
 
@@ -163,6 +165,14 @@ def test_parameters_are_everywhere() -> None:
         assert given[name] in text, name
     images = {container["image"] for _, pod in pods(objects) for container in containers(pod)}
     assert images == {f"{given['REGISTRY']}/specpair-{name}" for name in ("verifier:neuron", "drafter")}
+
+
+def test_script_renders_every_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", "--output", str(tmp_path)]) == 0
+    written = {path.name for path in tmp_path.iterdir()}
+    assert {f"{stage}.yaml" for stage in STAGES} <= written
+    named = set(re.findall(rf"{re.escape(str(tmp_path))}/([\w.-]+)", capsys.readouterr().out))
+    assert named == written, "every file is used, and every file that is used is there"
 
 
 @every_root
