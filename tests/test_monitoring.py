@@ -14,7 +14,14 @@ import yaml
 
 from backends.scripted import ScriptedBackend
 from drafter_client.observability.drafter_metrics import DrafterMetrics
-from specpair.http_service.observability.metrics import ServiceMetrics
+from drafter_client.observability.verifier_gauges import VerifierGauges
+from specpair.balancing.policies import POLICIES
+from specpair.http_service.observability.metrics import RequestMetrics, ServiceMetrics
+from specpair.router.metrics import DispatchTimes, NodeCollector
+from specpair.router.nodes.fleet import Fleet
+from specpair.router.nodes.sessions import SessionTable
+from specpair.router.nodes.watch import Watch
+from specpair.router.passing.passing import Forwarding
 from tests.paths import ROOT
 from verifier_server.service import Service
 from verifier_server.settings import Settings
@@ -31,13 +38,20 @@ needs_promtool = pytest.mark.skipif(
 
 @cache
 def series() -> frozenset[str]:
-    """The names of all series of the two ends."""
+    """The names of all series of the two ends and of the router."""
     service = Service(Settings(backend="scripted"), ScriptedBackend())
     service.loader.start()
     service.loader.wait()
     drafter = ServiceMetrics(lambda: "m")
     DrafterMetrics(drafter)
-    families = [*service.metrics.registry.collect(), *drafter.registry.collect()]
+    drafter.registry.register(VerifierGauges(lambda: "m", lambda: []))
+    router = RequestMetrics(lambda: "m")
+    dispatched = DispatchTimes(router).count
+    fleet = Fleet()
+    watch, sessions, policy = Watch(fleet, None, 1.0), SessionTable(1), POLICIES["hash"]()
+    passing = Forwarding(fleet, watch, sessions, policy, None, body_limit=1, body_patience=1.0, dispatched=dispatched)
+    router.registry.register(NodeCollector(passing))
+    families = [each for part in (service.metrics, drafter, router) for each in part.registry.collect()]
     service.stop()
     return frozenset(family.name + suffix for family in families for suffix in SUFFIXES[family.type])
 
@@ -45,8 +59,11 @@ def series() -> frozenset[str]:
 def queries() -> Iterator[tuple[str, str]]:
     """Where an expression stands, and the expression."""
     for panel in dashboard()["panels"]:
-        for target in panel["targets"]:
+        for target in panel.get("targets", []):  # a row has none
             yield panel["title"], target["expr"]
+    for variable in dashboard()["templating"]["list"]:
+        if variable["type"] == "query":
+            yield variable["name"], variable["query"]["query"]
     for path in (ALERTS, *MANIFESTS.rglob("*.yaml")):
         yield path.stem, path.read_text(encoding="utf-8")
 
@@ -77,11 +94,33 @@ def test_names_are_vllm_s_where_vllm_has_the_thing() -> None:
 def test_dashboard_takes_its_data_source_from_a_variable() -> None:
     board = dashboard()
     variables = {each["name"]: each["type"] for each in board["templating"]["list"]}
-    assert variables == {"datasource": "datasource", "model_name": "query", "instance": "query"}
-    targets = [target for panel in board["panels"] for target in panel["targets"]]
-    asked = [*board["panels"], *targets]
+    kinds = dict.fromkeys(("model_name", "instance", "drafter", "router"), "query")
+    assert variables == {"datasource": "datasource"} | kinds
+    panels = [panel for panel in board["panels"] if panel["type"] != "row"]
+    asked = [*panels, *(target for panel in panels for target in panel["targets"])]
     assert {each["datasource"]["uid"] for each in asked} == {"${datasource}"}
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+def test_a_panel_asks_one_kind_of_service_only() -> None:
+    """Each text counts at the verifier and at its drafter: a sum over both would have it twice."""
+    rows: dict[str, set[str]] = {}
+    for panel in dashboard()["panels"]:
+        if panel["type"] == "row":
+            asked = rows[panel["title"]] = set()
+        for target in panel.get("targets", []):
+            asked |= set(re.findall(r'instance=~"\$(\w+)"', target["expr"]))
+            assert "instance=~" in target["expr"], panel["title"]
+    assert rows == {"Verifiers": {"instance"}, "Drafters": {"drafter"}, "Router": {"router", "instance"}}
+
+
+def test_panels_do_not_overlap() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard()["panels"]:
+        at = panel["gridPos"]
+        cells = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
+        assert not cells & taken and max(x for x, _ in cells) < 24, panel["title"]
+        taken |= cells
 
 
 @needs_promtool
@@ -91,10 +130,10 @@ def test_prometheus_accepts_the_alert_rules() -> None:
 
 @needs_promtool
 def test_prometheus_accepts_the_queries_of_the_dashboard(tmp_path: Path) -> None:
-    given = {"$__rate_interval": "5m", "$model_name": ".*", "$instance": ".*"}
+    given = {"$__rate_interval": "5m", "$model_name": ".*", "$instance": ".*", "$drafter": ".*", "$router": ".*"}
     rules: list[dict[str, str]] = []
     for panel in dashboard()["panels"]:
-        for target in panel["targets"]:
+        for target in panel.get("targets", []):
             query = target["expr"]
             for variable, value in given.items():
                 query = query.replace(variable, value)
@@ -112,6 +151,60 @@ def test_prometheus_accepts_the_query_that_scales(tmp_path: Path) -> None:
     rules = [{"record": "q", "expr": trigger["metadata"]["query"]}]
     path.write_text(json.dumps({"groups": [{"name": "keda", "rules": rules}]}), encoding="utf-8")
     check(path)
+
+
+# What Prometheus has scraped when an alert fires: series, and their values once a minute.
+_NODE = 'instance="r", model_name="m", node="n"'
+FIRING: dict[str, dict[str, str]] = {
+    "SpecpairDown": {'up{job="specpair", instance="v"}': "0x60"},
+    "SpecpairFailed": {'specpair_status{status="failed", instance="v"}': "1x60"},
+    "SpecpairOverloaded": {'specpair_status{status="overloaded", instance="v"}': "1x60"},
+    "SpecpairQueueWait": {
+        'specpair_request_queue_time_seconds_bucket{instance="v", le="1.0"}': "0+1x60",
+        'specpair_request_queue_time_seconds_bucket{instance="v", le="2.5"}': "0+60x60",
+        'specpair_request_queue_time_seconds_bucket{instance="v", le="+Inf"}': "0+60x60",
+    },
+    "SpecpairLowAcceptance": {
+        'specpair_spec_decode_num_accepted_tokens_total{instance="v", model_name="m"}': "0+10x60",
+        'specpair_spec_decode_num_draft_tokens_total{instance="v", model_name="m"}': "0+600x60",
+    },
+    "SpecpairEvictions": {'specpair_kv_evictions_total{instance="v"}': "0+60x60"},
+    "SpecpairVerifierAway": {'specpair_verifier_ready{instance="d", verifier="v"}': "0x60"},
+    "SpecpairNoNode": {f"specpair_router_node_ready{{{_NODE}}}": "0x60"},
+    "SpecpairNodeLost": {f"specpair_router_node_ready{{{_NODE}}}": "0x60"},
+    "SpecpairNodeFailures": {f"specpair_router_node_failures_total{{{_NODE}}}": "0+60x60"},
+    "SpecpairRouterRetries": {
+        'specpair_router_repeated_total{instance="r"}': "0+60x60",
+        f"specpair_router_node_requests_total{{{_NODE}}}": "0+120x60",
+    },
+    "SpecpairRouterSlow": {
+        'specpair_router_dispatch_seconds_bucket{instance="r", le="0.5"}': "0+1x60",
+        'specpair_router_dispatch_seconds_bucket{instance="r", le="1.0"}': "0+60x60",
+        'specpair_router_dispatch_seconds_bucket{instance="r", le="+Inf"}': "0+60x60",
+    },
+}
+
+
+def test_it_is_said_of_every_alert_when_it_fires() -> None:
+    assert set(re.findall(r"- alert: (\w+)", ALERTS.read_text(encoding="utf-8"))) == set(FIRING)
+
+
+@needs_promtool
+def test_alerts_fire(tmp_path: Path) -> None:
+    """After an hour of the series, by name alone: labels and texts are as they are."""
+    cases = []
+    for alert, given in FIRING.items():
+        shown = {"expr": f'count(ALERTS{{alertname="{alert}", alertstate="firing"}})', "eval_time": "59m"}
+        series = [{"series": name, "values": values} for name, values in given.items()]
+        expected = [{"labels": "{}", "value": 1}]
+        cases.append(
+            {"interval": "1m", "input_series": series, "promql_expr_test": [shown | {"exp_samples": expected}]}
+        )
+    path = tmp_path / "tests.json"
+    path.write_text(json.dumps({"rule_files": [str(ALERTS)], "tests": cases}), encoding="utf-8")
+    assert PROMTOOL is not None
+    ran = subprocess.run([PROMTOOL, "test", "rules", str(path)], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 def check(rules: Path) -> None:
