@@ -43,7 +43,7 @@ ENGINES = {  # the packages that the tests of an engine import
     "vllm": ("vllm",),
     "sglang": ("msgspec",),
     "ray": ("ray",),
-    "deploy": ("kubernetes_validate", "jsonschema"),
+    "deploy": ("kubernetes_validate", "jsonschema", "celpy"),
     "real": (),
 }
 NEEDED = {  # what else the tests of an engine need: the variable that names it, and what it is

@@ -65,6 +65,21 @@ def test_what_is_wrong_in_a_custom_kind_is_found(wrong: dict[str, Any]) -> None:
         check({**copy.deepcopy(right), **wrong})
 
 
+@pytest.mark.parametrize(
+    ("kind", "wrong", "words"),
+    [
+        ("NodePool", {"limits": {"cpu": "1000"}}, "only 'limits.nodes' is supported on static NodePools"),
+        ("EC2NodeClass", {"role": "r", "instanceProfile": "p"}, "must specify exactly one of"),
+        ("BackendTrafficPolicy", {"loadBalancer": {"type": "ConsistentHash"}}, "consistentHash field needs to be set"),
+    ],
+)
+def test_rules_that_a_schema_cannot_say_hold(kind: str, wrong: dict[str, Any], words: str) -> None:
+    [right] = of_kind(OVERLAY.name, kind)
+    check(right)
+    with pytest.raises(Invalid, match=words):
+        check({**right, "spec": {**right["spec"], **wrong}})
+
+
 @every_root
 def test_pods_have_no_rights(root: str) -> None:
     for name, pod in pods(applied(root)):
