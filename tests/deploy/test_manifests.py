@@ -8,6 +8,7 @@ import yaml
 from drafter_client import program_options as drafter
 from drafter_client.bench.cases.reading import chosen_cases
 from drafter_client.cli.bench.command_line import bench_options
+from scripts import kubernetes_alerts
 from scripts.eks import CORES, OVERLAY, read_parameters
 from specpair.http_service.pages import EXPOSED
 from tests.deploy.manifests import FILES, FOLDER, documents, values
@@ -114,9 +115,10 @@ def drain_seconds() -> float:
 
 
 def test_alerts_are_those_of_the_documentation() -> None:
-    [rule] = documents(FOLDER / "components" / "monitoring" / "prometheusrule.yaml")
-    alerts = yaml.safe_load((ROOT / "docs" / "monitoring" / "alerts.yml").read_text(encoding="utf-8"))
-    assert rule["spec"] == alerts
+    made = kubernetes_alerts.rule(kubernetes_alerts.ALERTS.read_text(encoding="utf-8"))
+    assert kubernetes_alerts.RULE.read_text(encoding="utf-8") == made, "run: python -m scripts.kubernetes_alerts"
+    alerts = yaml.safe_load(kubernetes_alerts.ALERTS.read_text(encoding="utf-8"))
+    assert yaml.safe_load(made)["spec"] == alerts
 
 
 def test_job_of_the_scrapes_is_the_one_that_alerts_ask_for() -> None:
