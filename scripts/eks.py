@@ -38,6 +38,7 @@ FORMS = {  # of parameters: an expression that all of it must match, and what it
 }
 CORES = 32  # logical ones, of the claim half-trn2
 KV_HEADS = {"Qwen3-32B": 8}  # heads of keys and values, of targets that are known here
+_REPEATED = re.compile(r"(.+)-(\d+)-heads")  # the name that a target has after scripts.repeat_heads
 _MOUNTPOINT = "aws-mountpoint-s3-csi-driver"
 _BATCH_TOKENS = 512  # a pass over a prompt, unless VERIFIER_BATCH_TOKENS says otherwise
 
@@ -63,7 +64,7 @@ def complaints(given: Mapping[str, str]) -> list[str]:
             wrong.append(f"{name} is {given[name]!r}: expected is {words}")
     if wrong:
         return sorted(wrong)
-    cores, heads = int(given["TENSOR_PARALLEL"]), KV_HEADS.get(given["TARGET"])
+    cores, heads = int(given["TENSOR_PARALLEL"]), _heads(given["TARGET"])
     if cores > CORES:
         wrong.append(f"TENSOR_PARALLEL is {cores}: a verifier has {CORES} cores, by the claim half-trn2")
     if heads is not None and heads % cores:
@@ -81,6 +82,12 @@ def complaints(given: Mapping[str, str]) -> list[str]:
     if int(given["CONTEXT"]) <= draft or draft >= _BATCH_TOKENS:
         wrong.append(f"DRAFT_TOKENS is {draft}: it must be below CONTEXT and {_BATCH_TOKENS}")
     return wrong
+
+
+def _heads(target: str) -> int | None:
+    """The heads of keys and values of a target; None: they are not known here."""
+    repeated = _REPEATED.fullmatch(target)
+    return int(repeated[2]) if repeated else KV_HEADS.get(target)
 
 
 def policies(given: Mapping[str, str]) -> dict[str, Any]:
@@ -117,12 +124,17 @@ def steps(given: Mapping[str, str], folder: Path) -> list[tuple[str, list[str]]]
             f"--attach-policy-arn arn:aws:iam::{account}:policy/specpair-{name}",
         )
     ]
-    uploads = [f"aws s3 sync {name} s3://{bucket}/{name}" for name in (given["TARGET"], given["DRAFT"])]
+    target, draft = given["TARGET"], given["DRAFT"]
+    repeated = _REPEATED.fullmatch(target)
+    models = [f"hf download Qwen/{name} --local-dir {name}" for name in (repeated[1] if repeated else target, draft)]
+    if repeated:
+        models.append(f"python -m scripts.repeat_heads {repeated[1]} {target} --heads {repeated[2]}")
+    models += [f"aws s3 sync {name} s3://{bucket}/{name}" for name in (target, draft)]
     run = "kubectl --namespace specpair"
     return [
         (
             "a bucket, and the models in it (each a folder of safetensors)",
-            [f"aws s3 mb s3://{bucket} --region {region}", *uploads],
+            [f"aws s3 mb s3://{bucket} --region {region}", *models],
         ),
         ("roles of the service accounts, with no more rights than they use", roles),
         (

@@ -22,7 +22,7 @@ def test_shipped_parameters_fit_together(capsys: pytest.CaptureFixture[str]) -> 
         ("ACCOUNT", "1111", "ACCOUNT is '1111': expected is the account's number, of twelve digits"),
         ("BUCKET", "Mine", "BUCKET is 'Mine': expected is the bucket's name"),
         ("REGION", "oregon", "REGION is 'oregon': expected is a region, as us-west-2"),
-        ("TENSOR_PARALLEL", "32", "TENSOR_PARALLEL is 32: Qwen3-32B has 8 heads of keys and values; choose a divisor"),
+        ("TARGET", "Qwen3-32B", "TENSOR_PARALLEL is 32: Qwen3-32B has 8 heads of keys and values; choose a divisor"),
         ("COMPILE_WIDTHS", "8,1", "COMPILE_WIDTHS is 8,1: the numbers must ascend"),
         (
             "DRAFT_TOKENS",
@@ -66,6 +66,15 @@ def test_accounts_may_no_more_than_they_use() -> None:
     assert "*" not in "".join(
         each for policy in found.values() for line in policy["Statement"] for each in line["Action"]
     )
+
+
+def test_target_with_more_heads_is_made_before_it_is_uploaded() -> None:
+    [bucket, *commands] = steps(GIVEN, Path("out"))[0][1]
+    assert bucket.startswith("aws s3 mb ")
+    assert [command.split()[0] for command in commands] == ["hf", "hf", "python", "aws", "aws"]
+    assert commands[2] == "python -m scripts.repeat_heads Qwen3-32B Qwen3-32B-32-heads --heads 32"
+    plain = steps({**GIVEN, "TARGET": "Qwen3-32B"}, Path("out"))[0][1]
+    assert not any("repeat_heads" in command for command in plain)
 
 
 def test_every_stage_is_applied_in_order_and_taken_away_in_reverse() -> None:
