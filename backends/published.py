@@ -9,6 +9,7 @@ import logging
 import os
 import secrets
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 _log = logging.getLogger("specpair.compile")
@@ -41,10 +42,10 @@ class Published:
             self.marker.unlink(missing_ok=True)
             _write_new(self.marker, own.name)
         except BaseException:
-            _delete(own)
+            _leave(own)
             raise
         if before is not None:
-            _delete(before)
+            _leave(before)
 
     def fetch(self, target: Path) -> int:
         """Copy what is published into `target`, but for the files that it has. Returns the number of copied files, 0 if
@@ -65,7 +66,7 @@ class Published:
         found = self.path
         self.marker.unlink(missing_ok=True)
         if found is not None:
-            shutil.rmtree(found)
+            _delete(found)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -89,8 +90,21 @@ def _write_new(file: Path, text: str) -> None:
 
 
 def _delete(folder: Path) -> None:
-    """Delete a folder that no marker names any more. A failure costs space only, and is logged."""
+    """Delete a folder and all below. Raises OSError.
+
+    Not by `shutil.rmtree`: on S3 a folder is gone with its last file.
+    """
+    folders = sorted((each for each in folder.rglob("*") if each.is_dir()), reverse=True)  # the innermost first
+    for file in _files(folder):
+        file.unlink(missing_ok=True)
+    for each in (*folders, folder):
+        with suppress(FileNotFoundError):
+            each.rmdir()
+
+
+def _leave(folder: Path) -> None:
+    """Delete a folder that no marker names. A failure costs space only, and is logged."""
     try:
-        shutil.rmtree(folder)
+        _delete(folder)
     except OSError as error:
         _log.warning("%s is left over, and can be deleted: %s", folder, error.strerror)

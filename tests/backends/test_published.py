@@ -1,7 +1,6 @@
 """Files are published as a whole, on a disk and on what stands in for Mountpoint for Amazon S3."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,21 +90,18 @@ def test_interrupted_publication_leaves_what_was_there(
     assert len(list(shared.iterdir())) == 2
 
 
-def test_what_cannot_be_deleted_is_logged(
-    shared: Path, programs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_mount_that_allows_no_deleting_keeps_what_was_there(
+    tmp_path: Path, programs: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A mount without `allow-delete`."""
-    published = Published(shared, "qwen")
-    published.publish(programs)
-    before = published.path
-
-    def refused(folder: Path) -> None:
-        raise OSError(1, "Operation not permitted")
-
-    monkeypatch.setattr(shutil, "rmtree", refused)
-    published.publish(programs)
-    assert f"{before} is left over, and can be deleted: Operation not permitted" in caplog.text
-    assert published.path not in (None, before)
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    with mounted(folder, allow_delete=False):
+        published = Published(folder, "qwen")
+        published.publish(programs)
+        with pytest.raises(PermissionError):
+            published.publish(filled(tmp_path / "newer", {"b.neff": b"3"}))
+        assert published.path is not None and content(published.path) == FILES
+    assert "is left over, and can be deleted: Operation not permitted" in caplog.text
 
 
 def test_discarded_files_are_gone(shared: Path, programs: Path) -> None:
