@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 
 from scripts.eks import OVERLAY, STAGES, main, read_parameters
-from tests.deploy.manifests import APPLIED, Object, applied, containers, pods
+from tests.deploy.manifests import APPLIED, FOLDER, Object, applied, containers, pods, rendered
 from tests.deploy.schemas import NEWEST, OLDEST, Invalid, check, is_core
+from tests.paths import ROOT
 
 pytestmark = pytest.mark.engine("deploy")
 
@@ -167,6 +169,33 @@ def test_routes_and_scaling_lead_somewhere(root: str) -> None:
         target = scaled["spec"]["scaleTargetRef"]
         [found] = of_name(root, target["kind"], target["name"])
         assert "replicas" not in found["spec"], "it would be set anew by each apply"
+
+
+def of_your_own(folder: Path, kustomization: str) -> list[Object]:
+    """What an overlay makes that somebody wrote beside ours. `../..` in it is deploy/kubernetes."""
+    beside = os.path.relpath(FOLDER, folder)  # kustomize takes no absolute paths
+    (folder / "kustomization.yaml").write_text(kustomization.replace("../..", beside), encoding="utf-8")
+    return rendered(folder)
+
+
+@pytest.mark.parametrize("component", sorted(path.name for path in (FOLDER / "components").iterdir()))
+def test_each_component_fits_the_base(component: str, tmp_path: Path) -> None:
+    objects = of_your_own(tmp_path, f"resources: [../../base]\ncomponents: [../../components/{component}]\n")
+    assert objects != applied("base")
+    for each in objects:
+        check(each)
+
+
+def test_overlay_of_the_documentation_is_valid(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    objects = of_your_own(tmp_path, example.replace("sha256:…", f"sha256:{'0' * 64}"))
+    for each in objects:
+        check(each)
+    [(_, pod)] = pods(objects)
+    assert pod["spec"]["containers"][0]["image"] == f"registry.example.com/specpair-verifier@sha256:{'0' * 64}"
+    [settings] = [each for each in objects if each["kind"] == "ConfigMap"]
+    assert settings["data"]["VERIFIER_SLOTS"] == "8" and settings["data"]["VERIFIER_LOG_FORMAT"] == "json"
 
 
 def test_parameters_are_everywhere() -> None:
