@@ -22,6 +22,9 @@ _CALLED: dict[str, dict[str, tuple[str, ...]]] = {
         "_preempt_request": ("request", "timestamp"),
     },
     "vllm.v1.executor.multiproc_executor.MultiprocExecutor": {"take_draft_token_ids": ()},
+    "vllm.v1.worker.gpu_model_runner.GPUModelRunner": {
+        "_calc_spec_decode_metadata": ("num_draft_tokens", "cu_num_scheduled_tokens"),
+    },
     "vllm.v1.engine.core_client.AsyncMPClient": {
         "add_request_async": ("request",),
         "abort_requests_async": ("request_ids",),

@@ -11,8 +11,11 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from vllm.v1.outputs import LogprobsTensors, SamplerOutput
+from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
 from backends.hugging_face.vocabulary import read_vocabulary
 from backends.torch.top_logits import select_top_logits
@@ -44,6 +47,7 @@ class JudgingWorker:
         runner.sampler.forward = partial(judging.sampled, runner.sampler.forward)
         if hasattr(runner, "rejection_sampler"):  # the last stage of a pipeline has it
             runner.rejection_sampler.forward = judging.judged
+        runner._calc_spec_decode_metadata = partial(judging.metadata, runner._calc_spec_decode_metadata)
 
 
 class _Text(NamedTuple):
@@ -60,6 +64,17 @@ class Judging:
     def __init__(self, runner: Any, vocabulary: Vocabulary) -> None:
         self._runner, self._vocabulary, self._size = runner, vocabulary, vocabulary.size
         self._texts: dict[str, _Text] = {}  # by request
+        self._nothing = torch.empty(0, dtype=torch.int32, device=runner.device)
+
+    def metadata(self, usual: Any, drafts: NDArray[np.int32], ends: NDArray[np.int32]) -> SpecDecodeMetadata:
+        """Where in a step the rows to be judged are. `usual`: vLLM's own, which takes longer where nothing is drafted.
+
+        `drafts`: of each text, how many draft tokens it has. `ends`: where its tokens end in the step, (texts,).
+        """
+        if drafts.any():
+            return usual(drafts, ends)
+        rows = torch.from_numpy(ends - 1).to(self._runner.device)
+        return SpecDecodeMetadata(self._nothing, [0] * len(drafts), *[self._nothing] * 4, logits_indices=rows)
 
     def sampled(self, usual: Any, logits: torch.Tensor, *arguments: Any, **named: Any) -> SamplerOutput:
         """A token for each text. `usual`: vLLM's own, for the dry runs that it makes without a request."""
@@ -76,17 +91,17 @@ class Judging:
     def _output(self, logits: torch.Tensor, drafts: Sequence[Sequence[int]]) -> SamplerOutput:
         texts = [self._text(name) for name in self._runner.input_batch.req_ids[: len(drafts)]]
         tokens: list[list[int]] = []
-        told: list[list[TokenLogprobs]] = []
+        told: list[list[TokenLogprobs]] = [[]] * len(texts)
         for at, (text, draft, rows) in enumerate(zip(texts, drafts, self._rows(logits, texts, drafts), strict=True)):
             try:
                 judged = self._judged(at, text, draft, rows)
-                rated = [] if text.likeliest is None else zip(rows, judged, strict=False)
-                told.append([token_logprobs(row, token, text.likeliest or 0) for row, token in rated])
+                if text.likeliest is not None:
+                    rated = zip(rows, judged, strict=False)
+                    told[at] = [token_logprobs(row, token, text.likeliest) for row, token in rated]
                 tokens.append(judged)
             except (ValueError, InvalidRequest) as error:  # NaN, or a grammar that cannot be followed any further
                 _log.error("a text cannot go on: %s", error)
                 tokens.append([])  # the scheduler ends it, and others are intact
-                told.append([])
         # vLLM takes a width of 1 as a token for each text, without looking for placeholders, which takes it longer.
         width = max(map(len, tokens)) if all(tokens) else 2 + max(map(len, drafts))
         table = [each + [NO_TOKEN] * (width - len(each)) for each in tokens]
