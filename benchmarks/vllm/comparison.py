@@ -8,6 +8,9 @@ order for each. Over loopback. Tokens per second after the first token, by this 
 the memory of one: vLLM alone is then the verifier's own decoding, which is vLLM's with the plug-ins (what these add to
 a step: `benchmarks.vllm.overhead`).
 
+Both ends share one memory here, as on two machines they do not: what a step of the target takes while the draft model
+runs all the time is told, too.
+
 At temperature 0, texts of all ways are compared. Above it, each way draws by itself, and vLLM's rejection sampler for
 CPUs draws wrong (issue 55005 of vLLM): only its speed counts.
 
@@ -20,22 +23,27 @@ import json
 import os
 import subprocess
 import tempfile
+import threading
 import time
 from argparse import Namespace
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from backends.registry import load
 from benchmarks.first_run import CODE, EDIT, STORY, prompts_of
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Way, Written, by_library, by_turns, rate, table, timed
 from drafter_client import DraftModel, Lookup, Mode, Options, Pair
 from specpair.child_processes.children import child
+from specpair.engines.backend import Backend, Entry
 from specpair.engines.load_options import LoadOptions
 from tests.deploy.routers import free_port
 
@@ -74,6 +82,11 @@ def main() -> None:
         }
         passes = ", ".join(f"{at}: {ms:.0f}" for at, ms in enumerate(pair.target.pass_ms[:9], 1))
         report.line(f"ms of a pass of the verifier, by its tokens: {passes}")
+        alone, beside, draft = _step_times(lookup, options)
+        report.line(
+            f"a step of the target takes {alone:.0f} ms, and {beside:.0f} ms while the draft model writes a token in "
+            f"{draft:.0f} ms on the other core: both read their weights from one memory"
+        )
         for temperature in options.temperatures:
             chosen = Options(max_tokens=options.tokens, temperature=temperature, mode=Mode.REMOTE)
             ways: dict[str, Way[list[int]]] = {
@@ -135,6 +148,34 @@ def _ready(url: str, process: "subprocess.Popen[str]") -> bool:
             pass
         time.sleep(1.0)
     return False
+
+
+def _step_times(pair: Pair, options: Namespace) -> tuple[float, float, float]:
+    """Milliseconds of a step of the target, alone and while the draft model runs without a pause, and of its step."""
+    ended, (token, *_) = threading.Event(), pair.encode("the")
+
+    def step() -> float:
+        chosen = Options(max_tokens=24, temperature=0.0, mode=Mode.TARGET)
+        return 1e3 / by_library(pair, "Once upon a time", chosen).rate
+
+    def draft(model: Backend) -> float:
+        began = time.perf_counter()
+        for steps in count():
+            if ended.is_set():
+                break
+            model.extend([Entry(0, steps % options.context, [token], 0)])
+        return 1e3 * (time.perf_counter() - began) / steps
+
+    step()
+    alone = step()
+    model = load("llama_cpp", LoadOptions(model=Path(options.draft), threads=1, context_length=options.context))
+    with closing(model), ThreadPoolExecutor(1) as thread:
+        drafting = thread.submit(draft, model)
+        try:
+            beside = step()
+        finally:
+            ended.set()
+        return alone, beside, drafting.result()
 
 
 def _by_pair(pair: Pair, options: Options, prompt: list[int], seed: int) -> Written:

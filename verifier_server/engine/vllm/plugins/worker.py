@@ -64,7 +64,6 @@ class Judging:
     def __init__(self, runner: Any, vocabulary: Vocabulary) -> None:
         self._runner, self._vocabulary, self._size = runner, vocabulary, vocabulary.size
         self._texts: dict[str, _Text] = {}  # by request
-        self._nothing = torch.empty(0, dtype=torch.int32, device=runner.device)
 
     def metadata(self, usual: Any, drafts: NDArray[np.int32], ends: NDArray[np.int32]) -> SpecDecodeMetadata:
         """Where in a step the rows to be judged are. `usual`: vLLM's own, which takes longer where nothing is drafted.
@@ -74,7 +73,7 @@ class Judging:
         if drafts.any():
             return usual(drafts, ends)
         rows = torch.from_numpy(ends - 1).to(self._runner.device)
-        return SpecDecodeMetadata(self._nothing, [0] * len(drafts), *[self._nothing] * 4, logits_indices=rows)
+        return SpecDecodeMetadata(rows[:0], [0] * len(drafts), *[rows[:0]] * 4, logits_indices=rows)
 
     def sampled(self, usual: Any, logits: torch.Tensor, *arguments: Any, **named: Any) -> SamplerOutput:
         """A token for each text. `usual`: vLLM's own, for the dry runs that it makes without a request."""
