@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -195,9 +196,17 @@ def _end(stream: Stream, number: int, nothing: int) -> tuple[int | None, int]:
 Process = subprocess.Popen[str] | Forked
 
 
-@cache
+_making = threading.Lock()  # else threads that start the first programs at once make a process each
+
+
 def programs() -> Forking:
     """A process that has imported both ends. It ends with this one."""
+    with _making:
+        return _programs()
+
+
+@cache
+def _programs() -> Forking:
     forking = Forking("verifier_server.app", "verifier_server.program", "uvicorn.main", "drafter_client.cli.commands")
     atexit.register(forking.close)
     return forking
