@@ -10,11 +10,13 @@ at random, but never to the last one that is up:
 - cut off: SIGSTOP for `--cut-off` seconds; the connections stay, and nothing answers, as when a network is parted;
 - added: one that is away is started on its port.
 
+On Ray Serve, which puts another verifier in the place of one that has ended, they are only killed and cut off.
+
 Each text is compared with the target's own. A gap is the time from some tokens of a text to the next ones. A run fails
 on any text that is lost, with an error, or changed.
 
-    python -m benchmarks.chaos [--way list|nginx|envoy|specpair] [--seconds 600] [--drafters 16] [--pause 4] [--seed 0]
-        [--cut-off 4] [--events added killed drained cut-off] [--name chaos_specpair]
+    python -m benchmarks.chaos [--way list|nginx|envoy|specpair|ray] [--seconds 600] [--drafters 16] [--pause 4]
+        [--seed 0] [--cut-off 4] [--events added killed drained cut-off] [--name chaos_specpair]
 """
 
 import os
@@ -23,15 +25,17 @@ import signal
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from subprocess import DEVNULL, Popen
+from typing import ClassVar
 
 from backends.scripted import Script, ScriptedBackend
-from benchmarks.fail_over import APPLICATION, PROMPT, reached, written
+from benchmarks.fail_over import APPLICATION, PROMPT, on_ray, reached, written
 from benchmarks.harness.report import Report, options_of
 from drafter_client import DraftModel, Lookup, Mode, Options, Pair
 from drafter_client.errors import DrafterError
@@ -50,6 +54,21 @@ KINDS = (
     (DraftModel(Path("1"), "scripted"), Mode.REMOTE),
     (Lookup(), Mode.REMOTE),
 )
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One verifier on Ray Serve."""
+
+    pid: int
+    is_away: ClassVar[bool] = False
+    is_ready: ClassVar[bool] = True
+
+    def start(self) -> None: ...
+
+    def tell(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):  # it may have ended meanwhile
+            os.kill(self.pid, number)
 
 
 class Machine:
@@ -128,7 +147,7 @@ def drafter(number: int, url: str, over: threading.Event, outcome: Outcome) -> N
             outcome.tokens.append(len(text.tokens))
 
 
-def disturb(machines: list[Machine], rng: random.Random, events: list[str], cut_off: float) -> str:
+def disturb(machines: Sequence[Machine | Replica], rng: random.Random, events: list[str], cut_off: float) -> str:
     """Have one of the `events` happen; returns which. `cut_off`: seconds."""
     ready = [each for each in machines if each.is_ready]
     away = [each for each in machines if each.is_away]
@@ -154,23 +173,30 @@ def disturb(machines: list[Machine], rng: random.Random, events: list[str], cut_
 
 def main() -> None:
     flags = {"way": "nginx", "seconds": 600.0, "drafters": 16, "pause": 4.0, "seed": 0, "cut-off": 4.0}
-    several = {"events": {"nargs": "+", "choices": EVENTS, "default": [*EVENTS]}, "name": ""}
+    several = {"events": {"nargs": "+", "choices": EVENTS, "default": [*EVENTS]}, "name": {"default": None}}
     options = options_of(__doc__, flags | several)
     report = Report("chaos", options, options.name or f"chaos_{options.way}")
     rng, outcome, over, happened = random.Random(options.seed), Outcome(), threading.Event(), Counter[str]()
     with ExitStack() as stack:
-        machines = [Machine(stack) for _ in range(3)]
-        for each in machines:
-            each.start()
-        while not all(each.is_ready for each in machines):
-            over.wait(0.1)
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        url = stack.enter_context(reached(options.way, [each.port for each in machines], folder))
+        machines: Callable[[], Sequence[Machine | Replica]]
+        if options.way == "ray":
+            ray = stack.enter_context(on_ray())
+            events = [each for each in options.events if each in ("killed", "cut-off")]
+            url, machines = ray.url, lambda: [Replica(pid) for pid in ray.replicas]
+        else:
+            events, started = options.events, [Machine(stack) for _ in range(3)]
+            for each in started:
+                each.start()
+            while not all(each.is_ready for each in started):
+                over.wait(0.1)
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            url = stack.enter_context(reached(options.way, [each.port for each in started], folder))
+            machines = partial(list, started)
         threads = stack.enter_context(ThreadPoolExecutor(options.drafters))
         writing = [threads.submit(drafter, number, url, over, outcome) for number in range(options.drafters)]
         for _ in range(int(options.seconds / options.pause)):
             over.wait(options.pause)
-            happened[disturb(machines, rng, options.events, options.cut_off)] += 1
+            happened[disturb(machines(), rng, events, options.cut_off)] += 1
         over.set()
         for text in writing:
             text.result()

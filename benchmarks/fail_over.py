@@ -1,14 +1,17 @@
 """What a lost verifier costs: one of three is killed in the middle of many texts, and started again.
 
 Method. Three scripted verifiers with passes of 20 ms on loopback, named to the drafter in a list, or behind a router:
-nginx and Envoy with the files in deploy/, `specpair router`. All texts are begun at once. When a third of the tokens
-are there, the verifier that has the most texts is killed, and another process is started on its port. Each text is
+nginx and Envoy with the files in deploy/, `specpair router`. Ray Serve, where this Python has it, starts
+verifiers of its own. All texts are begun at once. When a third of the tokens are there, the verifier that has the most
+texts is killed, and another process is started on its port; on Ray any one is, and Ray starts another. Each text is
 compared with the target's own. A gap is the time from some tokens of a text to the next ones; the longest without a
 loss is measured before.
 
     python -m benchmarks.fail_over [--texts 32] [--tokens 100] [--mode target]
 """
 
+import os
+import signal
 import subprocess
 import tempfile
 import threading
@@ -16,6 +19,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +32,7 @@ from drafter_client import DraftModel, Mode, Options, Pair, Tokens
 from drafter_client.http.client import VerifierClient
 from specpair.child_processes.children import child
 from specpair.child_processes.serving import Server, serve
+from tests.deploy.ray_serve import Cluster, cluster
 from tests.deploy.routers import FILES, free_port, program, routing
 from tests.drafter_client.support import plain
 from verifier_server.app import create_app
@@ -113,6 +119,20 @@ class Fleet:
 
 
 @contextmanager
+def on_ray() -> Iterator[Cluster]:
+    """Three verifiers with passes of 20 ms on Ray Serve."""
+    with cluster() as ray:
+        ray.deploy(3, "benchmarks.harness.paced_replicas:fast")
+        ray.wait_until_healthy(3)
+        yield ray
+
+
+def kill_replica(ray: Cluster) -> None:
+    """Kill one replica, in whose place Ray starts another one."""
+    os.kill(ray.replicas[0], signal.SIGKILL)
+
+
+@contextmanager
 def reached(way: str, ports: Sequence[int], folder: Path) -> Iterator[str]:
     """What the drafter names to reach the verifiers on these ports."""
     if way == "list":
@@ -125,7 +145,8 @@ def reached(way: str, ports: Sequence[int], folder: Path) -> Iterator[str]:
 
 def main() -> None:
     options = options_of(__doc__, {"texts": 32, "tokens": 100, "mode": "target"})
-    report = Report("fail_over", options)
+    with_ray = find_spec("ray") is not None
+    report = Report("fail_over", options, "fail_over_ray" if with_ray else "fail_over")
     texts = [
         Options(max_tokens=options.tokens, temperature=0.8 * (seed % 2), seed=seed, mode=Mode(options.mode))
         for seed in range(options.texts)
@@ -134,18 +155,23 @@ def main() -> None:
     prompt = target.vocabulary.encode(PROMPT)
     expected = [plain(target, prompt, each.max_tokens, each.sampling) for each in texts]
     after = options.texts * options.tokens // 3
-    for way in ("list", *FILES):
-        if way in FILES and program(way) is None:
+    for way in ("list", *FILES, "ray"):
+        if (way in FILES and program(way) is None) or (way == "ray" and not with_ray):
             report.line(f"{way}: not installed")
             continue
         with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            fleet = Fleet(stack)
-            url = stack.enter_context(reached(way, fleet.ports, folder))
+            if way == "ray":
+                ray = stack.enter_context(on_ray())
+                url = ray.url
+                kill: Callable[[], None] = partial(kill_replica, ray)
+            else:
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                fleet = Fleet(stack)
+                url, kill = stack.enter_context(reached(way, fleet.ports, folder)), fleet.kill_and_restart
             source = DraftModel(Path("1"), "scripted")
             pair = stack.enter_context(Pair(url, source, texts=options.texts, on_notice=lambda _: None))
             calm = run(pair, texts, after, lambda: None)
-            disturbed = run(pair, texts, after, fleet.kill_and_restart)
+            disturbed = run(pair, texts, after, kill)
         same = sum(each.tokens == due for each, due in zip(disturbed, expected, strict=True))
         report.line(
             f"{way:8} {same} of {len(texts)} texts the target's own, {sum(each.resumed for each in disturbed)} resumed;"
