@@ -15,6 +15,7 @@ from drafter_client.errors import BadKey, BadReply, ConnectionLost, DrafterError
 from drafter_client.http import retries
 from drafter_client.http.addresses import Address
 from drafter_client.http.connection import COMMENT, Headers, HttpConnection, Probe
+from drafter_client.http.cookies import AFFINITY, SessionCookies
 from drafter_client.http.health import Health, check_health, wait_until_ready
 from drafter_client.http.outages import Outages
 from drafter_client.http.responses import (
@@ -112,6 +113,7 @@ class VerifierClient:
         self._api_key, self._outages = api_key, outages
         self._reached = False  # whether a connection was ever made
         self._aborted = threading.Event()
+        self._cookies = SessionCookies()
         self._headers = [(b"Content-Type", b"application/json")]
         if api_key:  # an environment variable may be set and empty
             if not (api_key.isascii() and api_key.isprintable()):
@@ -137,7 +139,7 @@ class VerifierClient:
             transport=self._transport,
             clock=self._clock,
         )
-        other._sleep = other._aborted.wait
+        other._sleep, other._cookies = other._aborted.wait, self._cookies
         other._reached = not alone
         return other
 
@@ -230,7 +232,7 @@ class VerifierClient:
         """Yield the committed tokens from `position` on as they come, without a gap, then the end of the text. Raises
         BadReply."""
         path = f"/sessions/{session_id}/stream?from={position}"
-        for name, data in self._events(path, None, self._headers_of(session_id)):
+        for name, data in self._events(path, None, session_id):
             if name == COMMENT:
                 continue
             event = read_event(self.url + STREAM, name, data, position)
@@ -245,15 +247,16 @@ class VerifierClient:
         `options`: the other fields of the request.
         """
         body = build(GenerateRequest, {"stream": True} | text.request() | options).body()
-        for name, data in self._events("/generate", body, self._headers_of(text.session_id)):
+        for name, data in self._events("/generate", body, text.session_id):
             if name != COMMENT:
                 yield read_generated(self.url + "/generate", name, data)
             elif (progress := PromptProgress.from_comment(data)) is not None:
                 yield progress
 
-    def _events(self, path: str, body: bytes | None, headers: Headers) -> Iterator[tuple[str, bytes]]:
-        method = "GET" if body is None else "POST"
+    def _events(self, path: str, body: bytes | None, session_id: str) -> Iterator[tuple[str, bytes]]:
+        method, headers = "GET" if body is None else "POST", self._headers_of(session_id)
         with self.connection.respond(method, path, body, headers, SILENCE, silence=ConnectionLost) as response:
+            self._cookies.keep(self.url, session_id, response.headers.get_list("Set-Cookie"))
             if response.status_code != 200:
                 response.read()
                 raise self.refusal(response)
@@ -271,6 +274,7 @@ class VerifierClient:
         """
         with suppress(UnknownSession):
             self._answered("DELETE", f"/sessions/{session_id}", None, session_id)
+        self._cookies.forget(self.url, session_id)
 
     def call_through_outage(
         self, method: str, path: str, body: bytes | None, if_missing: str, session_id: str | None = None
@@ -339,10 +343,14 @@ class VerifierClient:
         """Return the response to a request that is not repeated."""
         headers = self._headers if session_id is None else self._headers_of(session_id)
         timeout = _RELEASE_TIMEOUT if method == "DELETE" else _TIMEOUTS.get(path.partition("?")[0], 30.0)
-        return self.connection.exchange(method, path, body, headers, timeout)
+        response = self.connection.exchange(method, path, body, headers, timeout)
+        if session_id is not None:
+            self._cookies.keep(self.url, session_id, response.headers.get_list("Set-Cookie"))
+        return response
 
     def _headers_of(self, session_id: str) -> Headers:
-        return [*self._headers, (b"X-Session-Id", session_id.encode())]
+        named = (b"X-Session-Id", session_id.encode())
+        return [*self._headers, named, AFFINITY, *self._cookies.header(self.url, session_id)]
 
     def retry_broken_connection(self, exchange: Callable[[], T]) -> T:
         """Return the result of `exchange`, which is repeated while connections break, so it must be safe to repeat.

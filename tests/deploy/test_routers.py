@@ -149,6 +149,19 @@ def test_sessions_stay_where_they_are_and_texts_outlive_their_verifier(
         assert written(pair, 1, lambda: None) == (expected(1), [])
 
 
+def test_sessions_of_clients_without_cookies_stay_where_they_are(routed: tuple[str, list[Replica]]) -> None:
+    """By the header X-Session-Id alone. Each request has a connection of its own."""
+    url, replicas = routed
+    for number in range(12):
+        session, ask = {"X-Session-Id": f"{number:032x}"}, {"prompt": PROMPT, "max_tokens": 9}
+        opened = httpx.post(f"{url}/prefill", json=ask, headers=session, trust_env=False).json()
+        for _ in range(4):
+            draft = {"draft_tokens": [1], "position": opened["prompt_len"] + 1}
+            assert httpx.post(f"{url}/verify", json=draft, headers=session, trust_env=False).status_code == 200
+    counts = [under_way(http) for _, http in replicas]
+    assert sum(counts) == 12 and sum(count > 0 for count in counts) >= 2, counts
+
+
 class _Stub(BaseHTTPRequestHandler):
     """A verifier that only says whether it is ready."""
 
