@@ -29,7 +29,7 @@ def show(results: Results, console: Console) -> None:
         title = f"{case.name} ({case.group}): {counted(case.requests, 'request')}"
         at_once = "as they arrive" if case.concurrency is None else f"{case.concurrency} at a time"
         grid = Table(
-            title=f"{title} {at_once}, {results.run.repetitions} times",
+            title=f"{title} {at_once}, {counted(results.run.repetitions, 'time')}",
             title_justify="left",
             box=SIMPLE_HEAD,
             padding=(0, 1, 0, 0),

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, closing
@@ -27,12 +28,13 @@ from drafter_client.cli.shared_steps import INTERRUPTED
 from drafter_client.errors import BadBench, BadSide
 
 Note = Callable[[str], None]
+_WIDTH = 100  # columns of what goes to no terminal: all of the table's
 
 
 def run_bench(options: argparse.Namespace) -> int:
     """Run the command. Returns the exit status: 1 if a request failed, 130 if it was interrupted."""
     notes = Console(stderr=True, markup=False, highlight=False)
-    out = Console(markup=False, highlight=False)
+    out = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
     chosen: BenchOptions = options.bench
     if options.list:
         show_cases(chosen_cases(chosen.case, chosen.cases), out)
