@@ -93,5 +93,9 @@ class BadRecords(BadBench):
     """The results of `drafter bench` cannot be read or written; the message names the file and the line."""
 
 
+class BadPush(BadBench):
+    """The figures of a run cannot be sent to a Pushgateway or to CloudWatch."""
+
+
 class NoPicture(DrafterError):
     """A plot cannot be drawn or written."""

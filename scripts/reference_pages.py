@@ -7,6 +7,7 @@ from typing import Any
 
 from drafter_client import program_options
 from drafter_client.cli import commands
+from drafter_client.cli.bench import report as bench_report
 from drafter_client.cli.bench.command_line import bench_parser
 from drafter_client.cli.without_text.models import models_parser
 from drafter_client.options import Options
@@ -41,6 +42,8 @@ COMMANDS: tuple[tuple[str, Callable[[], Parser]], ...] = (
     ("drafter compare", commands.compare_parser),
     ("drafter bench", bench_parser),
     ("drafter report", commands.report_parser),
+    ("drafter bench report", bench_report.report_parser),
+    ("drafter bench compare", bench_report.compare_parser),
     ("drafter models", models_parser),
     ("drafter key", lambda: key_command.parser("drafter")),
     ("verifier key", lambda: key_command.parser("verifier")),

@@ -19,6 +19,7 @@ EXTRAS = {  # the modules that each extra brings; what all parts need is no extr
     "sglang": ("httpx", "tokenizers"),
     "hub": ("huggingface_hub",),
     "plots": ("matplotlib",),
+    "cloudwatch": ("boto3", "botocore"),
 }
 
 

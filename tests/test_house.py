@@ -51,7 +51,7 @@ FLOORS = {
         ["engine"],
     ],
     "drafter_client/bench": [
-        ["report"],
+        ["report", "push"],
         ["statistics"],
         ["run"],
         ["load"],
@@ -63,6 +63,7 @@ FLOORS = {
         ["cli"],
         [
             "bench/report",
+            "bench/push",
             "bench/statistics",
             "bench/run",
             "bench/load",

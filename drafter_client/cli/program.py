@@ -73,6 +73,10 @@ def _run(arguments: list[str]) -> int:
         return _run_with_model(run_solo_command, solo_options(arguments[1:]))
     if arguments[:1] == ["report"]:
         return run_report(report_options(arguments[1:]))
+    if arguments[:2] in (["bench", "report"], ["bench", "compare"]):
+        from drafter_client.cli.bench.report import run_bench_compare, run_bench_report
+
+        return (run_bench_report if arguments[1] == "report" else run_bench_compare)(arguments[2:])
     if arguments[:1] == ["bench"]:
         from drafter_client.cli.bench.command import run_bench  # with YAML and what else only it needs
         from drafter_client.cli.bench.command_line import bench_options

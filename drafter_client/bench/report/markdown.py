@@ -1,0 +1,59 @@
+"""The figures of a run as Markdown."""
+
+import re
+from collections.abc import Iterator
+
+from drafter_client.bench.report import tables
+from drafter_client.bench.statistics import measures
+from drafter_client.bench.statistics.analysis import Analysis
+
+_OBEYED = re.compile(r"([\\`*_{}\[\]<>|#!~&$])")
+
+
+def markdown(analysis: Analysis) -> str:
+    """The report as a Markdown text. Names and descriptions are escaped."""
+    return "\n".join(_lines(analysis)) + "\n"
+
+
+def _lines(analysis: Analysis) -> Iterator[str]:
+    yield f"# drafter bench: {_escaped(tables.title(analysis))}"
+    if analysis.run.machine:
+        yield ""
+        yield (
+            "Measured on " + ", ".join(_escaped(f"{key} {value}") for key, value in analysis.run.machine.items()) + "."
+        )
+    if len(analysis.run.sides) > 1:
+        yield ""
+        yield f"## tokens/s, times those of {_escaped(analysis.baseline)}"
+        yield from _table(tables.overview(analysis))
+    for case in analysis.run.cases:
+        if not analysis.summaries_of(case):
+            continue
+        yield ""
+        yield f"## {_escaped(case.name)}"
+        yield ""
+        yield _escaped(case.description)
+        yield from _table(tables.sides(analysis, case))
+        yield ""
+        yield from (f"- {_escaped(said)}" for said in tables.verdicts(analysis, case))
+        yield from _table(tables.percentiles(analysis, case))
+    yield ""
+    yield "## Definitions"
+    yield ""
+    yield from (f"- **{each.name}**: {_escaped(each.definition)} ({_escaped(each.source)})" for each in measures.ALL)
+
+
+def _table(table: tables.Table) -> Iterator[str]:
+    yield ""
+    yield _row(table.headings)
+    yield _row(("---", *(["---:"] * (len(table.headings) - 1))), escaped=False)
+    for row in table.rows:
+        yield _row(row)
+
+
+def _row(cells: tuple[str, ...], escaped: bool = True) -> str:
+    return "| " + " | ".join(_escaped(cell) if escaped else cell for cell in cells) + " |"
+
+
+def _escaped(text: str) -> str:
+    return _OBEYED.sub(r"\\\1", " ".join(text.split()))

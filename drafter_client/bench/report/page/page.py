@@ -1,0 +1,262 @@
+"""The report as one HTML file: no script, nothing from elsewhere, and a policy that forbids both."""
+
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from itertools import islice
+
+from drafter_client.bench.records import CaseRecord, MeasuredRequest, Results
+from drafter_client.bench.report import tables
+from drafter_client.bench.report.page.charts import Ratio, Spread, legend_mark, ratios, spreads
+from drafter_client.bench.report.page.markup import Markup, joined, tag
+from drafter_client.bench.report.page.style import STYLE
+from drafter_client.bench.statistics import measures
+from drafter_client.bench.statistics.analysis import Analysis
+from drafter_client.bench.statistics.comparison import Comparison
+from drafter_client.bench.statistics.distribution import Distribution
+from specpair.counted import counted
+
+_CHARTED = (measures.SPEED, measures.TTFT, measures.ITL, measures.LATENCY)
+_DRAWN = ("mark: median, stroke: 90 %, end of the line: 99 %", "mark: median, line: the middle half")
+_DIFFERING = 3  # texts that differ, shown of a case and side
+_TEXT = 1500  # characters of a text that are shown
+_POLICY = "default-src 'none'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
+
+
+def page(analysis: Analysis, results: Results) -> str:
+    """The page. `results`: those that the analysis is of, for texts and failures."""
+    policy = _POLICY.format(b64encode(sha256(STYLE.encode()).digest()).decode())
+    said = f"drafter bench: {tables.title(analysis)}"
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("title", said),
+        tag("style", Markup(STYLE)),
+    )
+    cases = [case for case in analysis.run.cases if analysis.summaries_of(case)]
+    body = tag(
+        "body",
+        tag("header", tag("h1", said), *_facts(analysis), _contents(analysis, cases)),
+        tag(
+            "main",
+            _sides(analysis),
+            *_where_it_pays(analysis),
+            *_figures(analysis, cases),
+            *(_case(analysis, results, case) for case in cases),
+            _definitions(),
+        ),
+        tag("footer", f"specpair {analysis.run.version}. Made from the records of the run by drafter bench."),
+    )
+    return "<!DOCTYPE html>\n" + tag("html", head, body, lang="en") + "\n"
+
+
+def _facts(analysis: Analysis) -> Iterator[Markup]:
+    run = analysis.run
+    machine = ", ".join(f"{key} {value}" for key, value in run.machine.items())
+    if machine:
+        yield tag("p", f"Measured from: {machine}.", class_="soft")
+    turns = {"requests": "request by request", "blocks": "block by block", "together": "all at once"}
+    yield tag("p", f"Sides take turns {turns[run.interleaving]}.", class_="soft")
+    if not analysis.complete:
+        yield tag("p", tag("strong", "The run is not finished: these are the requests that were made."))
+
+
+def _contents(analysis: Analysis, cases: Sequence[CaseRecord]) -> Markup:
+    links = [("#sides", "Sides")]
+    if len(analysis.run.sides) > 1:
+        links.append(("#ratios", "Who wins"))
+    links += [("#figures", "Charts"), *((f"#{_anchor(case)}", case.name) for case in cases)]
+    links.append(("#definitions", "Definitions"))
+    items = (tag("li", tag("a", name, href=to)) for to, name in links)
+    return tag("nav", tag("ul", *items), aria_label="Contents")
+
+
+def _sides(analysis: Analysis) -> Markup:
+    rows = []
+    for number, side in enumerate(analysis.run.sides):
+        name = joined(legend_mark(number), side.name, " (baseline)" if side.name == analysis.baseline else "")
+        server = ", ".join(f"{key} {value}" for key, value in side.server.items())
+        price = tables.NOTHING if side.price_per_hour is None else tables.figure(side.price_per_hour)
+        rows.append((name, side.model, side.url, server or tables.NOTHING, price))
+    headings = ("side", "model", "address", "server", "price an hour")
+    return tag("section", tag("h2", "Sides"), tag("div", _table(headings, rows, "Sides"), class_="words"), id="sides")
+
+
+def _where_it_pays(analysis: Analysis) -> Iterator[Markup]:
+    if len(analysis.run.sides) < 2:
+        return
+    numbers = {side.name: number for number, side in enumerate(analysis.run.sides)}
+    found = [each for each in analysis.comparisons if each.measure == measures.SPEED.key]
+    rows = [Ratio(_labelled(analysis, each), numbers[each.side], each.ratio, each.low, each.high) for each in found]
+    told = "tokens/s in each case, times those of " + analysis.baseline
+    chart = tag(
+        "figure",
+        tag(
+            "figcaption",
+            f"tokens/s, times those of {analysis.baseline}",
+            tag("span", "line: interval of 95 %; hollow: 1 lies in it, or there are too few requests for one"),
+        ),
+        ratios(rows, told),
+    )
+    table = tables.overview(analysis)
+    wins = "; ".join(
+        f"{side.name} is faster in {_count(found, side.name, side.name)} and slower in "
+        f"{_count(found, side.name, analysis.baseline)}, of {counted(_count(found, side.name), 'case')}"
+        for side in analysis.run.sides
+        if side.name != analysis.baseline
+    )
+    yield tag(
+        "section",
+        tag("h2", "Who wins"),
+        tag("p", f"{wins}. In the other cases the difference may be noise."),
+        tag("div", chart, _table(table.headings, table.rows, "tokens/s, times the baseline's"), class_="charts"),
+        tag(
+            "p",
+            "Each interval leaves out the truth in one of twenty cases: of many verdicts, a few are noise.",
+            class_="soft",
+        ),
+        id="ratios",
+    )
+
+
+def _labelled(analysis: Analysis, compared: Comparison) -> str:
+    return compared.case if len(analysis.run.sides) == 2 else f"{compared.case}: {compared.side}"
+
+
+def _count(found: Sequence[Comparison], side: str, winner: str | None = None) -> int:
+    return sum(each.side == side and winner in (None, each.winner) for each in found)
+
+
+def _figures(analysis: Analysis, cases: Sequence[CaseRecord]) -> Iterator[Markup]:
+    numbers = {side.name: number for number, side in enumerate(analysis.run.sides)}
+    charts = []
+    for measure in _CHARTED:
+        rows = [
+            (
+                case.name,
+                [
+                    _spread(measure, numbers[each.side], values)
+                    for each in analysis.summaries_of(case)
+                    if (values := each.distributions.get(measure.key)) is not None
+                ],
+            )
+            for case in cases
+        ]
+        rows = [(name, several) for name, several in rows if several]
+        if rows:
+            better = f"{measure.better} is better" if measure.better else ""
+            caption = f"{measure.name}, {measure.unit}" if measure.unit != measure.name else measure.name
+            spoken = f"{measure.definition}; {better}; {_DRAWN[measure is measures.SPEED]}"
+            told = f"{caption} of each side in each case; the tables have the same figures"
+            charts.append(tag("figure", tag("figcaption", caption, tag("span", spoken)), spreads(rows, told)))
+    legend = (tag("li", legend_mark(number), name) for name, number in numbers.items())
+    yield tag(
+        "section",
+        tag("h2", "Charts"),
+        tag("ul", *legend, class_="legend"),
+        tag("div", *charts, class_="charts"),
+        id="figures",
+    )
+
+
+def _spread(measure: measures.Measure, side: int, values: Distribution) -> Spread:
+    if measure is measures.SPEED:
+        return Spread(side, values.p50, values.p25, values.p75, None)
+    return Spread(side, values.p50, values.p50, values.p99, values.p90)
+
+
+def _case(analysis: Analysis, results: Results, case: CaseRecord) -> Markup:
+    numbers = {side.name: number for number, side in enumerate(analysis.run.sides)}
+    table = tables.sides(analysis, case)
+    rows = [(joined(legend_mark(numbers[name]), name), *cells) for name, *cells in table.rows]
+    all_of_them = tables.percentiles(analysis, case)
+    return tag(
+        "section",
+        tag("h2", case.name),
+        tag("p", case.description),
+        tag("p", _load(case), class_="soft"),
+        _table(table.headings, rows, f"Figures of {case.name}"),
+        tag("ul", *(tag("li", said) for said in tables.verdicts(analysis, case)), class_="said"),
+        _folded("All percentiles", _table(all_of_them.headings, all_of_them.rows, f"Percentiles of {case.name}")),
+        *_failures(results, case),
+        *_differing(analysis, results, case),
+        id=_anchor(case),
+    )
+
+
+def _load(case: CaseRecord) -> str:
+    at_once = "as many as arrive" if case.concurrency is None else f"{case.concurrency} at once"
+    told = [f"group {case.group}", counted(case.requests, "request"), at_once]
+    told += [f"{case.input_tokens} tokens in"] if case.input_tokens else []
+    told += [f"{case.output_tokens} tokens out"] if case.output_tokens else []
+    for name, given in (("arrival", case.arrival), ("sampling", case.sampling)):
+        told += [f"{name}: " + ", ".join(f"{key} {value}" for key, value in given.items())] if given else []
+    bounds = {"TTFT": case.slo.ttft_ms, "ITL": case.slo.itl_ms, "latency": case.slo.latency_ms}
+    kept = [f"{name} of {tables.figure(bound)} ms" for name, bound in bounds.items() if bound is not None]
+    told += ["objective: " + ", ".join(kept)] if kept else []
+    return "; ".join(told)
+
+
+def _failures(results: Results, case: CaseRecord) -> Iterator[Markup]:
+    failed = [each for each in results.requests if each.case == case.name and each.failure is not None]
+    if failed:
+        messages = sorted(
+            {f"{each.side}: {each.failure.kind}: {each.failure.message}" for each in failed if each.failure}
+        )
+        items = (tag("li", said[:_TEXT]) for said in messages[:20])
+        yield _folded(counted(len(failed), "request") + " failed", tag("ul", *items, class_="said"))
+
+
+def _differing(analysis: Analysis, results: Results, case: CaseRecord) -> Iterator[Markup]:
+    """The first texts that differ between a side and the baseline, beside each other."""
+    texts = {(each.side, each.pairing): each for each in results.requests if each.case == case.name and each.text}
+    for equal in analysis.equalities:
+        if equal.case != case.name or equal.equal == equal.pairs:
+            continue
+        pairs = (
+            (one, other)
+            for (side, pairing), one in sorted(texts.items())
+            if side == equal.side
+            if (other := texts.get((equal.baseline, pairing))) is not None and one.text_hash != other.text_hash
+        )
+        shown = [_beside(one, other) for one, other in islice(pairs, _DIFFERING)]
+        if shown:
+            yield _folded(f"Texts of {equal.side} that differ from those of {equal.baseline}", *shown)
+
+
+def _beside(one: MeasuredRequest, other: MeasuredRequest) -> Markup:
+    texts = (
+        tag("div", tag("h3", f"{each.side}, {each.prompt}"), tag("pre", (each.text or "")[:_TEXT], tabindex="0"))
+        for each in (other, one)
+    )
+    return tag("div", *texts, class_="two")
+
+
+def _definitions() -> Markup:
+    terms = (
+        joined(tag("dt", each.name), tag("dd", each.definition, tag("br"), tag("span", each.source, class_="soft")))
+        for each in measures.ALL
+    )
+    return tag("section", tag("h2", "Definitions"), tag("dl", *terms), id="definitions")
+
+
+def _folded(title: str, *children: Markup) -> Markup:
+    return tag("details", tag("summary", title), *children)
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], label: str) -> Markup:
+    """A table that scrolls by itself where the screen is narrow, with the keyboard, too."""
+    head = tag("thead", tag("tr", *(tag("th", each, scope="col") for each in headings)))
+    body = tag(
+        "tbody",
+        *(tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in rows),
+    )
+    return tag("div", tag("table", head, body), class_="scroll", role="region", aria_label=label, tabindex="0")
+
+
+def _anchor(case: CaseRecord) -> str:
+    """A hash: names may hold what an anchor may not."""
+    return "case-" + sha256(case.name.encode()).hexdigest()[:8]
