@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from deploy.docker.check_image import ADDRESS, IMAGES, base_image
 from tests.deploy.dockerfile import DOCKERFILE, FOLDER, arguments_before_stages, instructions, stages
 from tests.deploy.routers import free_port
 from tests.paths import ROOT
@@ -152,3 +153,9 @@ def test_the_health_check() -> None:
         assert healthy(url) == (1, f"{url}: HTTP Error 503: Service Unavailable\n")
     status, complaint = healthy(f"http://127.0.0.1:{free_port()}/health")
     assert status == 1 and "refused" in complaint
+
+
+def test_the_check_by_buildah_builds_on_the_same_base() -> None:
+    before = arguments_before_stages()
+    assert base_image() == before["PYTHON_IMAGE"].replace("${PYTHON_VERSION}", before["PYTHON_VERSION"])
+    assert set(IMAGES) == set(PORTS) and all(ADDRESS[end].endswith(f":{port}") for end, port in PORTS.items())
