@@ -8,6 +8,7 @@ import yaml
 from drafter_client import program_options as drafter
 from drafter_client.bench.cases.reading import chosen_cases
 from drafter_client.cli.bench.command_line import bench_options
+from drafter_client.cli.bench.report import report_parser
 from scripts import kubernetes_alerts
 from scripts.eks import CORES, OVERLAY, read_parameters
 from specpair.http_service.pages import EXPOSED
@@ -141,6 +142,13 @@ def test_benchmark_measures_what_serves() -> None:
         if "nameSuffix" in path.read_text(encoding="utf-8")
     )
     assert set(asked.key) <= {each["name"] for each in bench["env"]}
+
+
+def test_metrics_are_sent_as_the_report_takes_it() -> None:
+    [metrics] = [each for each in CONTAINERS if each.get("name") == "metrics"]
+    bench, report, *flags = metrics["args"]
+    asked = report_parser().parse(flags)
+    assert (bench, report) == ("bench", "report") and asked.cloudwatch and str(asked.folder) == "/results"
 
 
 def test_images_are_those_of_deploy_docker() -> None:

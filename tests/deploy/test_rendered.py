@@ -202,8 +202,9 @@ def test_parameters_are_everywhere() -> None:
     """No placeholder is left where a parameter belongs."""
     objects = [each for each in applied(OVERLAY.name) if each["kind"] != "ConfigMap"]
     text = json.dumps(objects)
+    values = re.sub(r'"(name|key)": "\w+"', "", text)  # but for names of variables and parameters
     for placeholder in ("registry.invalid", "REGION", "CLUSTER", "BUCKET", "ACCOUNT"):
-        assert placeholder not in text
+        assert placeholder not in values, placeholder
     given = read_parameters(OVERLAY / "parameters" / "parameters.env")
     for name in ("ACCOUNT", "REGION", "BUCKET", "REGISTRY", "HOST", "AMI"):
         assert given[name] in text, name
