@@ -134,7 +134,8 @@ class Case(_Keys):
     `concurrency`: requests under way at most. None: 1 in a closed loop, else as many as arrive.
     `input_tokens`: prompts are cut, or repeated, until they have so many tokens.
     `output_tokens`: at most. `ignore_eos`: the model does not end a text earlier, where the endpoint can forbid it.
-    `cache`: `cold`: no request finds its prompt in the endpoint's cache, where the endpoint takes `cache_salt`.
+    `cache`: what a request may find of its prompt in the endpoint's cache, where that takes `cache_salt`. `cold`: the
+        turns before it, and nothing else; `warm`: also what other requests of the repetition left there.
     `quality`: what answers can be scored by; `equal`: nothing, they are compared between sides.
     `body`: further fields of each request, such as `tools`.
     """

@@ -39,14 +39,14 @@ def body_of(
     answers: tuple[str, ...] = (),
     max_tokens: int,
     seed: int | None,
-    salt: str | None = None,
+    salt: str = "",
 ) -> Json:
     """The body of a request.
 
     `extra`: of the side; it comes before all else.
     `text`: of a prompt that is one, at the length that is asked for.
     `answers`: those to the turns before.
-    `salt`: None: the prompt may be found in the endpoint's cache.
+    `salt`: requests with another one share nothing in the endpoint's cache.
     """
     said: Json = {"model": abilities.model}
     if api == "chat":
@@ -59,10 +59,10 @@ def body_of(
         said["seed"] = seed
     if case.ignore_eos and "ignore_eos" in abilities.takes:
         said["ignore_eos"] = True
-    if salt is not None:
+    if salt and "cache_salt" in abilities.takes:
+        said["cache_salt"] = salt
+    if case.cache == "cold" and prompt.turns is None:
         said |= abilities.cold
-        if "cache_salt" in abilities.takes:
-            said["cache_salt"] = salt
     return {**said, **case.body, **prompt.body, **extra}
 
 

@@ -57,7 +57,7 @@ class Asker:
                 answers=answers,
                 max_tokens=job.max_tokens,
                 seed=seed,
-                salt=None if case.cache == "warm" else f"{self.salt}-{job.number}",
+                salt=self.salt if case.cache == "warm" else f"{self.salt}-{job.number}",
             )
             exchange = await self.client.ask(prepared.api, body)
             if exchange.failure is not None and exchange.failure.kind == "unreachable":

@@ -28,7 +28,6 @@ CHAT = """
 group: chat
 description: d
 prompts: [{turns: ["a", "b"]}]
-cache: warm
 output_tokens: 3
 """
 
@@ -84,7 +83,8 @@ def test_turns_of_a_conversation_have_the_answers_before(tmp_path: Path) -> None
         {"role": "assistant", "content": "w0 w1 w2 "},
         {"role": "user", "content": "b"},
     ]
-    assert "cache_salt" not in stand_in.asked[1]
+    salts = [body["cache_salt"] for body in stand_in.asked]
+    assert salts[0] == salts[1] != salts[2] == salts[3]  # the second turn finds the first one, and nobody else's
     assert [(each.repetition, each.index) for each in results(tmp_path).requests] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert all(each.text is None and each.text_hash for each in results(tmp_path).requests)
 
