@@ -18,12 +18,14 @@ from drafter_client.bench.meters.energy import all_meters
 from drafter_client.bench.options import BenchOptions
 from drafter_client.bench.record_files import RUN, RecordsWriter, read_results, read_run
 from drafter_client.bench.records import Results, Run
+from drafter_client.bench.report.files import write_reports
 from drafter_client.bench.run.folder import read_cases, write_folder
 from drafter_client.bench.run.listing import show_cases
 from drafter_client.bench.run.measuring import Measuring
 from drafter_client.bench.run.preparing import ProbedSide, asked_of, described, prepared, probed
 from drafter_client.bench.run.progress import shown
 from drafter_client.bench.run.table import show
+from drafter_client.bench.statistics.analysis import analyse
 from drafter_client.cli.shared_steps import INTERRUPTED
 from drafter_client.errors import BadBench, BadSide
 
@@ -49,7 +51,8 @@ def run_bench(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return _interrupted(folder, out, note)
     show(results, out)
-    note(f"the results are in {folder}")
+    report, *_ = write_reports(analyse(results), results, folder)
+    note(f"the results are in {folder}, the report is {report}; verdicts: drafter bench report {folder}")
     return 1 if any(each.failure is not None for each in results.requests) else 0
 
 

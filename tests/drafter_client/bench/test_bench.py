@@ -55,6 +55,7 @@ def test_two_sides_are_measured_by_turns(tmp_path: Path, cases: Path, capsys: py
         assert bench(tmp_path, "--cases", cases, *sides) == 0
     found = results(tmp_path)
     assert found.is_complete and len(found.requests) == 16
+    assert (tmp_path / "out" / "report.html").is_file()
     assert {(each.tokens_in, each.tokens_out, each.text) for each in found.requests} == {(10, 6, "w0 w1 w2 w3 w4 w5 ")}
     assert all(each.failure is None and len(each.chunks) <= 6 and each.speculation for each in found.requests)
     assert all(each.speculation and each.speculation.acceptance_rate == 0.5 for each in found.requests)

@@ -6,12 +6,13 @@ import json
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import jsonschema
 import pytest
 from rich.console import Console
 
-from drafter_client.bench.records import RequestFailure, Results
+from drafter_client.bench.records import RequestFailure, Results, Run
 from drafter_client.bench.report import data_files, llmperf, tables
 from drafter_client.bench.report.files import write_reports
 from drafter_client.bench.report.markdown import markdown
@@ -117,6 +118,12 @@ def test_a_run_of_one_side_and_a_run_without_records_have_a_page() -> None:
     assert "Who wins" not in found and "The run is not finished" in found
     nothing = Results(run, [], [])
     Reader(page(analyse(nothing), nothing))
+
+
+@pytest.mark.parametrize("interleaving", get_args(get_type_hints(Run)["interleaving"]))
+def test_the_page_says_how_sides_took_turns(results: Results, interleaving: Any) -> None:
+    changed = Results(replace(results.run, interleaving=interleaving), results.requests, results.stretches)
+    assert "Sides " in Reader(page(analyse(changed), changed)).text
 
 
 def test_the_summary_is_a_line_for_each_side_and_case(analysis: Analysis) -> None:

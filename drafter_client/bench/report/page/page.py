@@ -18,6 +18,12 @@ from specpair.counted import counted
 
 _CHARTED = (measures.SPEED, measures.TTFT, measures.ITL, measures.LATENCY)
 _DRAWN = ("mark: median, stroke: 90 %, end of the line: 99 %", "mark: median, line: the middle half")
+_TURNS = {
+    "auto": "Sides take turns: request by request where a case sends one at a time, else by whole repetitions.",
+    "requests": "Sides take turns, request by request.",
+    "blocks": "Sides take turns by whole repetitions.",
+    "together": "Sides are loaded at the same time.",
+}
 _DIFFERING = 3  # texts that differ, shown of a case and side
 _TEXT = 1500  # characters of a text that are shown
 _POLICY = "default-src 'none'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
@@ -58,8 +64,8 @@ def _facts(analysis: Analysis) -> Iterator[Markup]:
     machine = ", ".join(f"{key} {value}" for key, value in run.machine.items())
     if machine:
         yield tag("p", f"Measured from: {machine}.", class_="soft")
-    turns = {"requests": "request by request", "blocks": "block by block", "together": "all at once"}
-    yield tag("p", f"Sides take turns {turns[run.interleaving]}.", class_="soft")
+    if len(run.sides) > 1:
+        yield tag("p", _TURNS[run.interleaving], class_="soft")
     if not analysis.complete:
         yield tag("p", tag("strong", "The run is not finished: these are the requests that were made."))
 
