@@ -241,6 +241,8 @@ def serve(builder: Builder, folder: Path) -> None:
             running[end] = Container(builder.image(end), root, folder / end, own[end])
             stack.callback(running[end].kill)
             check_end(end, running[end])
+        brought = running["drafter"].run("python", "-c", "import boto3, matplotlib") == 0
+        must(brought, "drafter: what `drafter bench` needs is there")
         must(running["drafter"].stop() == 0, "drafter: SIGTERM ends it with status 0")
         check_drain(running["verifier"])
 
