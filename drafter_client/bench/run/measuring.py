@@ -52,7 +52,7 @@ class Measuring:
         self._number = self._first
 
     async def measure(self, watch: Watch) -> None:
-        """Measure all that has no record yet. What was measured stays, also if this is cancelled.
+        """Measure all that has no record yet, or failed. What was measured stays, also if this is cancelled.
 
         Raises BadSide where an endpoint is gone.
         """
@@ -61,15 +61,16 @@ class Measuring:
             await together([self._stretch(each, watch, alone=len(stretches) == 1) for each in stretches])
 
     def stretches(self) -> list[list[PlannedStretch]]:
-        """What is left to measure."""
-        done = {(each.side, *each.pairing) for each in self._writer.records if isinstance(each, MeasuredRequest)}
+        """What is left to measure: requests that failed, too."""
+        made = [each for each in self._writer.records if isinstance(each, MeasuredRequest) and not each.is_warm_up]
+        done = {(each.side, *each.pairing) for each in made if each.failure is None}
         found = plan(
             list(self._cases.values()),
             list(self._sides),
             repetitions=self._run.repetitions,
             warm_up=self._run.warm_up,
             interleaving=self._run.interleaving,
-            done={each for each in done if each[2] != WARM_UP},
+            done=done,
         )
         return list(found)
 

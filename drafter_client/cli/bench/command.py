@@ -28,6 +28,7 @@ from drafter_client.bench.run.table import show
 from drafter_client.bench.statistics.analysis import analyse
 from drafter_client.cli.shared_steps import INTERRUPTED
 from drafter_client.errors import BadBench, BadSide
+from specpair.counted import counted
 
 Note = Callable[[str], None]
 _WIDTH = 100  # columns of what goes to no terminal: all of the table's
@@ -51,9 +52,15 @@ def run_bench(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return _interrupted(folder, out, note)
     show(results, out)
+    failed = [each for each in results.requests if each.failure is not None]
+    if failed:
+        first, made = failed[0], counted(len(results.requests), "request")
+        why = first.failure.message if first.failure is not None else ""
+        note(f"{len(failed)} of {made} failed, the first of {first.side} in {first.case}: {why}")
+        note(f"--resume {folder} asks them again")
     report, *_ = write_reports(analyse(results), results, folder)
     note(f"the results are in {folder}, the report is {report}; verdicts: drafter bench report {folder}")
-    return 1 if any(each.failure is not None for each in results.requests) else 0
+    return 1 if failed else 0
 
 
 def _interrupted(folder: Path, out: Console, note: Note) -> int:

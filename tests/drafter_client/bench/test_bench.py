@@ -175,16 +175,24 @@ def test_an_endpoint_that_lacks_something_is_named(
     assert not (tmp_path / "out").exists()
 
 
-def test_failures_of_single_requests_are_records(tmp_path: Path, cases: Path) -> None:
+def test_failures_of_single_requests_are_records_and_asked_again(
+    tmp_path: Path, cases: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def stream(body: Json) -> list[object]:
         events = stand_in.events(body)
-        return events[:3] if body["max_tokens"] > 1 and body["prompt"].startswith("a") else events
+        breaks = len(stand_in.asked) <= 5 and body["max_tokens"] > 1 and body["prompt"].startswith("a")
+        return events[:3] if breaks else events
 
     stand_in = StandIn(stream=stream, refuses=lambda body: "no salt" if "cache_salt" in body else None)
     with stand_in.served() as url:
         assert bench(tmp_path, "--cases", cases, "--side", f"a={url}", "--repetitions", 1) == 1
-    failures = [each.failure and each.failure.kind for each in results(tmp_path).requests]
-    assert sorted(map(str, failures)) == ["None", "None", "cut", "cut"]
+        failures = [each.failure and each.failure.kind for each in results(tmp_path).requests]
+        assert sorted(map(str, failures)) == ["None", "None", "cut", "cut"]
+        assert "2 of 4 requests failed, the first of a in mine: the stream ended without" in capsys.readouterr().err
+        asked = len(stand_in.asked)
+        assert main(["bench", "--resume", str(tmp_path / "out")]) == 0
+        assert len(stand_in.asked) - asked == 3  # the two, and one to warm up
+    assert all(each.failure is None for each in results(tmp_path).requests) and results(tmp_path).is_complete
     assert all("cache_salt" not in body for body in stand_in.asked)
 
 
