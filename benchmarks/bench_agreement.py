@@ -30,7 +30,7 @@ from drafter_client.bench.record_files import read_results
 FLAGS = {
     **{"requests": 24, "at-once": 2, "tokens": 48, "rounds": 2},
     "aiperf": {"default": "aiperf", "help": "aiperf's program"},
-    "url": {"default": "", "help": "another endpoint, without /v1"},
+    "url": {"help": "another endpoint, without /v1"},
     "model": {"default": "paced", "help": "the model to ask for"},
 }
 MEASURES = {"ttft_ms": "time_to_first_token", "itl_ms": "inter_token_latency", "latency_ms": "request_latency"}

@@ -101,7 +101,7 @@ def _ratio(compared: Comparison | None) -> str:
     if compared.low is None or compared.high is None:
         return f"{times(compared.ratio)} (too few)"
     bounds = f"{times(compared.low)} to {times(compared.high)}"
-    return f"{times(compared.ratio)} ({bounds})" if compared.winner is not None else f"same ({bounds})"
+    return f"{times(compared.ratio)} ({bounds})" if compared.winner is not None else f"unclear ({bounds})"
 
 
 def _against_baseline(analysis: Analysis, of: Summary) -> str:
@@ -161,7 +161,8 @@ def title(analysis: Analysis) -> str:
     run = analysis.run
     count = len(analysis.run.cases)
     cases = "1 case" if count == 1 else f"{count} cases"
-    told = f"{', '.join(side.name for side in run.sides)}: {cases}, {run.repetitions} times each, {run.begun[:16]}"
+    often = "once each" if run.repetitions == 1 else f"{run.repetitions} times each"
+    told = f"{', '.join(side.name for side in run.sides)}: {cases}, {often}, {run.begun[:16]}"
     return told.replace("T", " ") if analysis.complete else f"{told.replace('T', ' ')}, not finished"
 
 
