@@ -339,7 +339,11 @@ def test_vllms_processes_end_with_a_verifier_that_is_killed(folder: Path) -> Non
         started = below(process.pid)
         assert len(started) >= 3
         process.kill()
-        until(lambda: not any(map(runs, started)))
+        try:
+            until(lambda: not any(map(runs, started)))
+        finally:
+            for each in filter(runs, started):
+                os.kill(each, signal.SIGKILL)
 
 
 def below(pid: int) -> list[int]:
