@@ -15,8 +15,9 @@ from drafter_client.errors import (
 )
 from drafter_client.http.responses import read
 from drafter_client.http.retries import while_loading
-from specpair.protocol.errors import ServerError, ShuttingDown
+from specpair.protocol.errors import BadGateway, ServerError, ShuttingDown
 from specpair.protocol.service_responses import HealthResponse
+from specpair.protocol.terminal_text import one_line
 
 
 class Load(NamedTuple):
@@ -79,6 +80,8 @@ def check_health(client: Connection) -> Health:
         return Health(False, "loading its model", told.progress)
     if told is not None and told.status == "draining":
         return Health(False, "it is being stopped", draining=True)
+    if told is not None and told.status == "verifier_away":
+        return Health(False, _why_away(told))
     error = client.refusal(response)
     if isinstance(error, ServerError):  # from a verifier that is shutting down, or from a proxy before it
         return Health(False, error.message)
@@ -96,7 +99,7 @@ def wait_until_ready(
 
     `on_wait` is called after each health check with the progress of loading from 0 to 1, or None if it is unknown.
     Raises DrafterError if loading fails or takes longer than `patience` seconds, BadUrl for an address with OpenAI's
-    /v1, and the verifier's refusal.
+    /v1, BadGateway while a router has no node that is ready, and the verifier's refusal, such as UnknownModel.
     """
     began = clock()
     while True:
@@ -108,6 +111,9 @@ def wait_until_ready(
             raise DrafterError(f"the verifier at {client.url} could not load its model: {told.reason}")
         if told is not None and told.status == "draining":
             raise ShuttingDown(f"the verifier at {client.url} is being stopped, and takes no new texts")
+        if told is not None and told.status == "verifier_away":  # from a router, whose /model says what no wait mends
+            refusal = client.refusal(client.exchange("GET", "/model"))
+            raise BadGateway(_why_away(told)) if isinstance(refusal, ServerError) else refusal
         if told is None or told.status != "loading":
             if response.status_code == 404 and client.url.endswith("/v1"):
                 raise BadUrl(
@@ -122,6 +128,10 @@ def wait_until_ready(
         if on_wait is not None:
             on_wait(told.progress)
         sleep(pause)
+
+
+def _why_away(told: HealthResponse) -> str:
+    return one_line(told.reason or "its verifier does not answer")
 
 
 def _told(client: Connection, response: Response) -> HealthResponse | None:

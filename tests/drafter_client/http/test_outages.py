@@ -236,6 +236,7 @@ def _loading(progress: float) -> httpx.Response:
         (reply(503, ModelLoading("the model is loading (3 %)").body()), Health(False, "the model is loading (3 %)")),
         (reply(503, ShuttingDown("ends").body()), Health(False, "ends")),
         (httpx.Response(200, content=b"<html>"), Health(False, "nothing answers")),
+        (reply(503, {"status": "verifier_away", "reason": "no node\nis"}), Health(False, "no node\\nis")),
         (reply(502, None), Health(False, "a proxy answers HTTP 502 in place of the verifier")),
         (LOST, AWAY),
         (VerifierUnreachable("no answer"), AWAY),

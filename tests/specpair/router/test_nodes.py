@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from specpair.protocol.errors import BadGateway, ModelLoading, SpecPairError
+from drafter_client import Pair
+from drafter_client.http.outages import Outage
+from specpair.protocol.errors import BadGateway, ModelLoading, SpecPairError, UnknownModel
 from specpair.protocol.service_responses import HealthResponse
 from specpair.router.nodes.fleet import Fleet
 from specpair.router.nodes.node import NodeSpec
@@ -56,6 +58,21 @@ def test_requests_go_by_model_name(nodes: list[StubNode]) -> None:
             assert "toy, other" in refusal.json()["error"]["message"]
         assert error(http.get("/models/none/model")) == (404, "model_not_found")
         assert "model" not in http.get("/health").json()
+
+
+def test_a_drafter_for_a_model_that_no_node_serves_ends_at_once() -> None:
+    with fleet(1) as router, pytest.raises(UnknownModel, match="no node serves 'nope'"):
+        Pair(f"{router.http.base_url}/models/nope", patience=300.0)
+
+
+def test_a_drafter_waits_for_a_node_and_says_why_there_is_none() -> None:
+    told: list[Outage] = []
+    with fleet(1) as router:
+        router.nodes[0].close()
+        router.until_seen("away")
+        with pytest.raises(BadGateway, match="waited 0 s for the verifier.*no node is ready"):
+            Pair(str(router.http.base_url), patience=0.3, on_outage=told.append)
+    assert all("no node is ready" in each.why for each in told) and told
 
 
 def test_with_one_model_any_name_is_passed_on() -> None:
