@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from specpair.command_line.known_keys import KnownKeys
 from specpair.protocol.messages import Message
 from specpair.protocol.response_fields import Count, Identity, Milliseconds, Name, Response
 from specpair.protocol.service_responses import ServiceStatus
@@ -19,7 +20,7 @@ Price = Annotated[
 ]
 
 
-class NodeRequest(Message):
+class NodeRequest(Message, KnownKeys):
     """A node that registers, or reports that it is still there."""
 
     url: Annotated[NodeUrl, Field(description="Where the router reaches it.")]

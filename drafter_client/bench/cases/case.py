@@ -2,17 +2,19 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from drafter_client.bench.records import Slo
+from specpair.command_line.known_keys import KnownKeys
+from specpair.command_line.suggestion import nearest
 
 Json = dict[str, Any]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 
-class _Keys(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+class _Keys(KnownKeys):
+    model_config = ConfigDict(strict=True, frozen=True)
 
 
 class Poisson(_Keys):
@@ -51,7 +53,38 @@ class Traced(_Keys):
     trace: TraceFile
 
 
-Arrival = Literal["closed"] | Poisson | Bursts | Traced
+_FORMS = {  # each with an example
+    "closed": "closed",
+    "poisson": "{poisson: 2.0}",
+    "bursts": "{bursts: {size: 8, every: 10}}",
+    "trace": "{trace: {file: t.csv}}",
+}
+
+
+def _form(given: Any) -> str:
+    """What an arrival is, or seems to be: its text, or its only key."""
+    if isinstance(given, _Keys):
+        return next(iter(type(given).model_fields))
+    return str(next(iter(given))) if type(given) is dict and len(given) == 1 else str(given)
+
+
+def _has_a_form(given: Any) -> Any:
+    form = _form(given)
+    if form in _FORMS and (form == "closed") == isinstance(given, str):
+        return given
+    meant = nearest(form, _FORMS)
+    hint = f"did you mean {_FORMS[meant]}? The" if meant else "the"
+    raise ValueError(f"no form {form!r}; {hint} forms are {', '.join(_FORMS.values())}")
+
+
+Arrival = Annotated[
+    Annotated[Literal["closed"], Tag("closed")]
+    | Annotated[Poisson, Tag("poisson")]
+    | Annotated[Bursts, Tag("bursts")]
+    | Annotated[Traced, Tag("trace")],
+    Discriminator(_form),
+    BeforeValidator(_has_a_form),
+]
 
 
 class Sampling(_Keys):
@@ -96,7 +129,7 @@ class Prompt(_Keys):
     messages: list[Json] | None = None
     turns: Annotated[list[str], Field(min_length=1)] | None = None
     expected: str | None = None
-    body: Json = {}
+    body: Json = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _is_one(self) -> "Prompt":
@@ -144,7 +177,7 @@ class Case(_Keys):
     group: str
     description: str
     api: Literal["any", "chat", "completions"] = "any"
-    prompts: list[Prompt] = []
+    prompts: list[Prompt] = Field(default_factory=list)
     prompt_file: str | None = None
     system: str | None = None
     requests: Count | None = None
@@ -157,7 +190,7 @@ class Case(_Keys):
     sampling: Sampling = Sampling()
     slo: Objective = Objective()
     quality: Literal["gsm8k", "humaneval", "equal"] | None = None
-    body: Json = {}
+    body: Json = Field(default_factory=dict)
 
     @property
     def needs_chat(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from importlib.resources import as_file, files
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from drafter_client.errors import BadCase
 from specpair.command_line.suggestion import nearest
 
 _PROMPT = TypeAdapter(Prompt)
-_KEYS = tuple(Case.model_fields)
 
 
 @dataclass(frozen=True)
@@ -105,13 +105,6 @@ def parse_case(given: Any, path: Path) -> LoadedCase:
     """
     if type(given) is not dict:
         raise BadCase(f"the case {path} has no keys: write at least group, description and prompts")
-    unknown = next((key for key in given if key not in _KEYS), None)
-    if unknown is not None:
-        meant = nearest(str(unknown), _KEYS)
-        raise BadCase(
-            f"the case {path} has a key {unknown!r}"
-            + (f"; did you mean {meant}?" if meant else f", which no case has; the keys are {', '.join(_KEYS)}")
-        )
     try:
         case = Case.model_validate({"name": path.stem, **given, "prompts": _prompts(given.get("prompts", []))})
     except ValidationError as error:
@@ -170,10 +163,10 @@ def _text(path: Path) -> str:
 
 
 def _complaint(error: ValidationError) -> str:
-    """The mistake at the deepest key. Of a key with several forms, each form complains."""
-    first = max(error.errors(include_url=False, include_input=False), key=lambda each: len(each["loc"]))
-    where = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("literal", "function")))
-    return f"{where}: {first['msg'].removeprefix('Value error, ')}" if where else first["msg"]
+    """The first mistake, and where it is. The form of an arrival is named by its key already."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part, before in pairwise((*first["loc"], None)) if part != before)
+    return (f"{where}: " if where else "") + first["msg"].removeprefix("Value error, ")
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]

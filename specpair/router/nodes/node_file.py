@@ -4,9 +4,10 @@ import tomllib
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
 from specpair.command_line.errors import SettingsError
+from specpair.command_line.known_keys import KnownKeys
 from specpair.router.nodes.node import NodeSpec
 from specpair.router.upstream.pool import node_url
 
@@ -15,10 +16,10 @@ Weight = Annotated[float, Field(gt=0, le=1e6, description="How many texts it can
 HourlyPrice = Annotated[float, Field(ge=0, le=1e9, description="What an hour of it costs, in any currency.")]
 
 
-class ListedNode(BaseModel):
+class ListedNode(KnownKeys):
     """A node in the file."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(allow_inf_nan=False)
     url: NodeUrl
     model: str | None = None
     weight: Weight = 1.0
@@ -29,8 +30,7 @@ class ListedNode(BaseModel):
         return NodeSpec(self.url, self.model, self.weight, self.hourly_price)
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class _File(KnownKeys):
     nodes: list[ListedNode] = Field(default_factory=list)
 
 
@@ -47,7 +47,8 @@ def read_nodes(path: Path) -> list[NodeSpec]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise SettingsError(f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}") from None
+        message = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"{path}: {where + ': ' if where else ''}{message}") from None
     urls = [each.url for each in nodes]
     if twice := next((url for url in urls if urls.count(url) > 1), None):
         raise SettingsError(f"{path}: {twice} is there twice: leave one out")

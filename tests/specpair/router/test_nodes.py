@@ -111,6 +111,7 @@ def test_nodes_register_report_and_leave(nodes: list[StubNode]) -> None:
             assert error(http.post("/nodes", json={"url": nodes[0].url}, headers=headers)) == (401, "unauthorized")
         for body in ({}, {"url": "ftp://x"}, {"url": "http://u:p@x"}, {"url": "http://x", "weight": 0}, {"uri": "x"}):
             assert error(http.post("/nodes", json=body, headers=JOIN)) == (422, "invalid_request")
+        assert "no key 'uri'; did you mean url?" in http.post("/nodes", json={"uri": "x"}, headers=JOIN).text
         joined = http.post("/nodes", json={"url": f"{nodes[0].url}/", "hourly_price": 2.5, "ttl": 60}, headers=JOIN)
         assert joined.json()["url"] == nodes[0].url and joined.json()["status"] == "unknown"
         router.until_seen("ready")

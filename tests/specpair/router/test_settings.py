@@ -52,7 +52,8 @@ def test_a_bad_setting_is_named(arguments: list[str], said: str) -> None:
     ("content", "said"),
     [
         ("nodes = 3", "nodes: "),
-        ('[[nodes]]\nurl = "http://a"\nwieght = 2', "nodes.0.wieght: "),
+        ('[[node]]\nurl = "http://a"', "nodes.toml: no key 'node'; did you mean nodes?"),
+        ('[[nodes]]\nurl = "http://a"\nwieght = 2', "nodes.0: no key 'wieght'; did you mean weight?"),
         ('[[nodes]]\nurl = "http://a"\nweight = 0', "nodes.0.weight: "),
         ('[[nodes]]\nurl = "ftp://a"', "nodes.0.url: 'ftp://a' is not the address of a node"),
         ('[[nodes]]\nurl = "http://a"\n[[nodes]]\nurl = "http://A/"', "http://a is there twice"),
