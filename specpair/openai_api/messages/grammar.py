@@ -64,7 +64,7 @@ class StructuredOutputs(Object):
         dict[str, Any] | str | None, Field(alias="json", description="A JSON Schema, as an object or as its text.")
     ] = None
     regex: Annotated[str | None, Field(description="A regular expression.")] = None
-    choice: Annotated[list[str] | None, Field(description="One of these texts.")] = None
+    choice: Annotated[list[str] | None, Field(min_length=1, description="One of these texts.")] = None
     grammar: Annotated[str | None, Field(description="A grammar in Lark or GBNF.")] = None
     json_object: Annotated[bool | None, Field(description="Any object of JSON.")] = None
 

@@ -107,7 +107,12 @@ def _wrong_choices(choices: Any) -> str | None:
 def _choices_type() -> Any:
     from pydantic import AfterValidator
 
-    return Annotated[list[str], AfterValidator(_checked(_wrong_choices))]
+    return Annotated[list[str], AfterValidator(_checked(_wrong_sent_choices))]
+
+
+def _wrong_sent_choices(choices: list[str]) -> str | None:
+    """As for an option, whose empty default asks for nothing: who sends a list wants the text to keep to it."""
+    return _wrong_choices(choices) if choices else "choice is empty: give at least one text, or leave it out"
 
 
 def _checked(wrong: Any) -> Any:

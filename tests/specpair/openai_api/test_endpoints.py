@@ -262,6 +262,8 @@ def test_timings_and_draft_tokens_by_the_names_of_other_servers(client: openai.O
         ({"response_format": {"type": "json_schema"}}, "response_format", "give json_schema.schema"),
         ({"response_format": {"type": "json_object"}, "regex": "a"}, "response_format", "give either regex or"),
         ({"json_schema": {"items": {"not": {}}}}, "json_schema", "json_schema.items.not: "),
+        ({"choice": []}, "choice", "is empty: give at least one text"),
+        ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "at least 1 item"),
         ({"structured_outputs": {"choice": [""]}}, "structured_outputs", "holds an empty text"),
         ({"structured_outputs": {"json": "{"}}, "structured_outputs.json", "this is not JSON"),
         ({"suffix": "x"}, "suffix", "not supported"),
