@@ -11,8 +11,11 @@ from drafter_client.bench.records import CaseRecord, MeasuredRequest, Results, S
 from specpair.counted import counted
 
 _COLUMNS = ("side", "texts", "TTFT", "ITL", "latency", "tokens/s", "x first", "all/s", "accepted", "good")
-_NARROW = ("side", "texts", "TTFT", "ITL", "tokens/s", "x first")
-_WIDE = 96  # columns of a terminal that all of these take
+_NARROW = (  # two tables, one below the other
+    ("side", "texts", "TTFT", "ITL", "tokens/s", "x first"),
+    ("side", "latency", "all/s", "accepted", "good"),
+)
+_WIDE = 96  # columns of a terminal that one table takes
 _LEGEND = (
     "TTFT, ITL, latency: p50 / p90 in ms. tokens/s: of a text, p50. all/s: tokens of all texts in a second of load. "
     "good: within the case's objective."
@@ -20,27 +23,28 @@ _LEGEND = (
 
 
 def show(results: Results, console: Console) -> None:
-    """Print the tables of all cases that have results."""
-    names = _COLUMNS if console.width >= _WIDE else _NARROW
+    """Print the tables of all cases that have results. Where the terminal is narrow, each has two."""
+    parts = (_COLUMNS,) if console.width >= _WIDE else _NARROW
     for case in results.run.cases:
         rows = _rows(results, case)
         if not any(row["texts"] for row in rows):
             continue
         title = f"{case.name} ({case.group}): {counted(case.requests, 'request')}"
         at_once = "as they arrive" if case.concurrency is None else f"{case.concurrency} at a time"
-        grid = Table(
-            title=f"{title} {at_once}, {counted(results.run.repetitions, 'time')}",
-            title_justify="left",
-            box=SIMPLE_HEAD,
-            padding=(0, 1, 0, 0),
-        )
-        for name in names:
-            grid.add_column(name, justify="left" if name == "side" else "right", no_wrap=True)
-        for row in rows:
-            grid.add_row(*(row[name] for name in names))
-        console.print(grid)
-    if names is _COLUMNS:
-        console.print(_LEGEND, style="dim", soft_wrap=not console.is_terminal)
+        title = f"{title} {at_once}, {counted(results.run.repetitions, 'time')}"
+        for names in parts:
+            grid = Table(
+                title=title if names is parts[0] else None,
+                title_justify="left",
+                box=SIMPLE_HEAD,
+                padding=(0, 1, 0, 0),
+            )
+            for name in names:
+                grid.add_column(name, justify="left" if name == "side" else "right", no_wrap=True)
+            for row in rows:
+                grid.add_row(*(row[name] for name in names))
+            console.print(grid)
+    console.print(_LEGEND, style="dim", soft_wrap=not console.is_terminal)
 
 
 def _rows(results: Results, case: CaseRecord) -> list[dict[str, str]]:

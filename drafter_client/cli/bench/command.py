@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, closing
@@ -26,18 +25,18 @@ from drafter_client.bench.run.preparing import ProbedSide, asked_of, described, 
 from drafter_client.bench.run.progress import shown
 from drafter_client.bench.run.table import show
 from drafter_client.bench.statistics.analysis import analyse
+from drafter_client.cli.bench.output import standard_output
 from drafter_client.cli.shared_steps import INTERRUPTED
 from drafter_client.errors import BadBench, BadSide
 from specpair.counted import counted
 
 Note = Callable[[str], None]
-_WIDTH = 100  # columns of what goes to no terminal: all of the table's
 
 
 def run_bench(options: argparse.Namespace) -> int:
     """Run the command. Returns the exit status: 1 if a request failed, 130 if it was interrupted."""
     notes = Console(stderr=True, markup=False, highlight=False)
-    out = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
+    out = standard_output()
     chosen: BenchOptions = options.bench
     if options.list:
         show_cases(chosen_cases(chosen.case, chosen.cases), out)

@@ -5,8 +5,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from drafter_client.bench.push import cloudwatch, pushgateway
 from drafter_client.bench.record_files import read_results
 from drafter_client.bench.records import Results
@@ -15,6 +13,7 @@ from drafter_client.bench.report.terminal import show
 from drafter_client.bench.statistics.analysis import analyse
 from drafter_client.bench.statistics.merging import merged
 from drafter_client.cli import flags
+from drafter_client.cli.bench.output import standard_output
 from drafter_client.errors import NoPicture
 from specpair.command_line.parser import Parser
 from specpair.counted import counted
@@ -49,7 +48,7 @@ def run_bench_compare(arguments: Sequence[str]) -> int:
 def _report(results: Results, options: argparse.Namespace, folder: Path | None) -> None:
     """Show the figures, and write the files to `folder`. Without the package for it there is no picture."""
     analysis = analyse(results, options.baseline)
-    show(analysis, Console(markup=False, highlight=False))
+    show(analysis, standard_output())
     if folder is None:
         return
     for path in write_reports(analysis, results, folder)[:1]:

@@ -80,8 +80,10 @@ def test_the_table_has_a_row_for_each_side() -> None:
     assert all(len(line) <= 100 for line in lines[:-1])  # the legend is folded in a terminal only
 
 
-def test_a_narrow_table_has_fewer_columns() -> None:
-    assert "pair 2/2 100 / 100 20.0 / 20.0 36.7 1.67" in printed(70)
+def test_a_narrow_terminal_has_all_columns_in_two_tables_and_the_legend() -> None:
+    lines = printed(70)
+    assert "pair 2/2 100 / 100 20.0 / 20.0 36.7 1.67" in lines and "pair 300 / 300 5.50 75% 100%" in lines
+    assert lines[-1] == printed(100)[-1] and lines[-1].startswith("TTFT, ITL, latency: p50 / p90 in ms.")
 
 
 def test_progress_is_a_bar_in_a_terminal_and_lines_elsewhere() -> None:
