@@ -59,7 +59,7 @@ def parse_run(data: bytes, name: str) -> Run:
     try:
         return _RUN.validate_json(data)
     except ValidationError as error:
-        _refuse(error, name)
+        _refuse(error, name, "begin a new run in another folder")
 
 
 def parse_records(data: bytes, name: str) -> tuple[list[Record], int]:
@@ -71,14 +71,15 @@ def parse_records(data: bytes, name: str) -> tuple[list[Record], int]:
         try:
             records.append(_RECORD.validate_json(line))
         except ValidationError as error:
-            _refuse(error, f"{name}, line {number}")
+            _refuse(error, f"{name}, line {number}", "delete the line, and --resume measures again what it held")
     return records, sum(len(line) + 1 for line in lines)
 
 
-def _refuse(error: ValidationError, where: str) -> NoReturn:
+def _refuse(error: ValidationError, where: str, advice: str) -> NoReturn:
     first = error.errors(include_url=False, include_input=False)[0]
     path = ".".join(map(str, first["loc"]))
-    raise BadRecords(f"{where}: this is no record of 'drafter bench' ({f'{path}: ' if path else ''}{first['msg']})")
+    why = f"{path}: {first['msg']}" if path else first["msg"]
+    raise BadRecords(f"{where}: this is no record of 'drafter bench' ({why}): {advice}")
 
 
 def encode_run(run: Run) -> bytes:
