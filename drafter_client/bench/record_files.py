@@ -71,7 +71,7 @@ def parse_records(data: bytes, name: str) -> tuple[list[Record], int]:
         try:
             records.append(_RECORD.validate_json(line))
         except ValidationError as error:
-            _refuse(error, f"{name}, line {number}", "delete the line, and --resume measures again what it held")
+            _refuse(error, f"{name}, line {number}", "delete the line, and --resume asks again what it held")
     return records, sum(len(line) + 1 for line in lines)
 
 

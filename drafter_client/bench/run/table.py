@@ -75,10 +75,12 @@ def _rows(results: Results, case: CaseRecord) -> list[dict[str, str]]:
 
 
 def _throughput(requests: Sequence[MeasuredRequest], stretches: Sequence[Stretch]) -> float | None:
-    """Tokens of all texts a second of the stretches in which they were written."""
-    numbers = {each.stretch for each in requests}
-    seconds = sum(each.ended - each.begun for each in stretches if each.number in numbers)
-    return sum(each.tokens_out or 0 for each in requests) / seconds if seconds > 0 else None
+    """Tokens of all texts a second of the stretches in which they were written. Texts whose stretch has no record, as
+    after a crash, do not count."""
+    lasted = {each.number: each.ended - each.begun for each in stretches}
+    timed = [each for each in requests if each.stretch in lasted]
+    seconds = sum(lasted[number] for number in {each.stretch for each in timed})
+    return sum(each.tokens_out or 0 for each in timed) / seconds if seconds > 0 else None
 
 
 def _acceptance(requests: Sequence[MeasuredRequest]) -> str:

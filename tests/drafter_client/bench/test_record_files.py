@@ -131,7 +131,7 @@ def test_a_run_is_read_as_it_was_written() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b"{", r"r\.jsonl, line 2: this is no record .*: delete the line, and --resume measures again"),
+        (b"{", r"r\.jsonl, line 2: this is no record .*: delete the line, and --resume asks again"),
         (b'{"record":"request"}', r"r\.jsonl, line 2: .*request\.side: Field required"),
         (b'{"record":"other"}', r"r\.jsonl, line 2: "),
         (encode_record(request()).replace(b'"index":0', b'"index":"x"').strip(), r"line 2: .*request\.index"),

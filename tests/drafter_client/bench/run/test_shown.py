@@ -66,9 +66,9 @@ def results() -> Results:
     return Results(run, requests, stretches)
 
 
-def printed(width: int) -> list[str]:
+def printed(width: int, of: Results | None = None) -> list[str]:
     out = io.StringIO()
-    show(results(), Console(file=out, width=width))
+    show(of or results(), Console(file=out, width=width))
     return [" ".join(line.split()) for line in out.getvalue().splitlines()]
 
 
@@ -78,6 +78,13 @@ def test_the_table_has_a_row_for_each_side() -> None:
     assert "alone 1/2 100 / 100 40.0 / 40.0 500 / 500 22.0 1.00 2.75 - 0%" in lines
     assert "pair 2/2 100 / 100 20.0 / 20.0 300 / 300 36.7 1.67 5.50 75% 100%" in lines
     assert all(len(line) <= 100 for line in lines[:-1])  # the legend is folded in a terminal only
+
+
+def test_texts_of_a_stretch_without_a_record_add_no_throughput() -> None:
+    whole = results()
+    more = [*whole.requests, a_request("pair", 2, 0.02, stretch=7)]
+    [pair] = [line for line in printed(100, Results(whole.run, more, whole.stretches)) if line.startswith("pair")]
+    assert pair == "pair 3/3 100 / 100 20.0 / 20.0 300 / 300 36.7 1.67 5.50 75% 100%"
 
 
 def test_a_narrow_terminal_has_all_columns_in_two_tables_and_the_legend() -> None:
