@@ -130,9 +130,11 @@ class RouterEndpoints:
                 "nodes cannot register here: start the router with --register-key, or name them in its list"
             )
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        wanted = self._register_key.get_secret_value()
-        if scheme.lower() != "bearer" or not _same(given.strip(), wanted):
+        sent = given.strip() if scheme.lower() == "bearer" else ""
+        if not sent:
             raise Unauthorized("the router wants its key for registration: send the header Authorization: Bearer <key>")
+        if not _same(sent, self._register_key.get_secret_value()):
+            raise Unauthorized("the key that was sent is not the router's key for registration: check it")
 
     def _info(self, node: Node) -> NodeInfo:
         pace, price, told = node.pace, node.spec.hourly_price, node.health

@@ -87,8 +87,11 @@ class Access:
         """
         if self._keys.in_use:
             scheme, _, given = authorization.partition(" ")
-            key = self._keys.find(given.strip()) if scheme.lower() == "bearer" else None
+            sent = given.strip() if scheme.lower() == "bearer" else ""
+            key = self._keys.find(sent)
             if key is None:
+                if sent:
+                    raise Unauthorized(f"this {self._names.service} does not take the key that was sent: check it")
                 raise Unauthorized(
                     f"this {self._names.service} wants its key: send the header Authorization: Bearer <key>"
                 )

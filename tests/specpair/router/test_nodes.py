@@ -107,8 +107,10 @@ def test_nodes_register_report_and_leave(nodes: list[StubNode]) -> None:
     with routing(**REGISTER) as router:
         http = router.http
         assert error(http.get("/model")) == (502, "bad_gateway")
-        for headers in ({}, {"Authorization": "Bearer ours"}, {"Authorization": "join"}):
-            assert error(http.post("/nodes", json={"url": nodes[0].url}, headers=headers)) == (401, "unauthorized")
+        wants, wrong = "wants its key", "that was sent is not"
+        for key, said in (("", wants), ("join", wants), ("Bearer", wants), ("Bearer ours", wrong)):
+            refusal = http.post("/nodes", json={"url": nodes[0].url}, headers={"Authorization": key})
+            assert error(refusal) == (401, "unauthorized") and said in refusal.json()["error"]["message"]
         for body in ({}, {"url": "ftp://x"}, {"url": "http://u:p@x"}, {"url": "http://x", "weight": 0}, {"uri": "x"}):
             assert error(http.post("/nodes", json=body, headers=JOIN)) == (422, "invalid_request")
         assert "no key 'uri'; did you mean url?" in http.post("/nodes", json={"uri": "x"}, headers=JOIN).text
