@@ -194,7 +194,9 @@ def read_prompt(options: argparse.Namespace) -> str:
         except UnicodeDecodeError:
             raise BadPrompt("standard input is not UTF-8 text") from None
     if not text:
-        raise BadPrompt("the prompt is empty: give at least one character to continue")
+        raise BadPrompt(
+            "the prompt is empty: give at least one character to continue, with --prompt or in standard input"
+        )
     return text
 
 

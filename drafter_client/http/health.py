@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from httpx import Response
+from httpx import URL, Response
 
 from drafter_client.errors import (
     BadReply,
@@ -98,8 +98,9 @@ def wait_until_ready(
     """Return when the verifier has loaded its model.
 
     `on_wait` is called after each health check with the progress of loading from 0 to 1, or None if it is unknown.
-    Raises DrafterError if loading fails or takes longer than `patience` seconds, BadUrl for an address with OpenAI's
-    /v1, BadGateway while a router has no node that is ready, and the verifier's refusal, such as UnknownModel.
+    Raises DrafterError if loading fails or takes longer than `patience` seconds, BadUrl for an address with a wrong
+    path, such as OpenAI's /v1, BadGateway while a router has no node that is ready, and the verifier's refusal, such as
+    UnknownModel.
     """
     began = clock()
     while True:
@@ -115,10 +116,8 @@ def wait_until_ready(
             refusal = client.refusal(client.exchange("GET", "/model"))
             raise BadGateway(_why_away(told)) if isinstance(refusal, ServerError) else refusal
         if told is None or told.status != "loading":
-            if response.status_code == 404 and client.url.endswith("/v1"):
-                raise BadUrl(
-                    f"{client.url} has no /health: leave /v1 out, which only programs that speak OpenAI's API add"
-                )
+            if response.status_code == 404 and (path := URL(client.url).path.strip("/")):
+                raise BadUrl(f"{client.url} has no /health: {_wrong_path(path)}")
             raise client.refusal(response)
         if told.access is not None:  # the client will be refused: say so now, not after minutes of loading
             raise client.refusal(client.exchange("GET", "/model"))
@@ -128,6 +127,12 @@ def wait_until_ready(
         if on_wait is not None:
             on_wait(told.progress)
         sleep(pause)
+
+
+def _wrong_path(path: str) -> str:
+    if path.split("/")[-1] == "v1":
+        return "leave /v1 out, which only programs that speak OpenAI's API add"
+    return f"the path /{path} of the verifier's address is wrong: check --verifier (in Python: verifier)"
 
 
 def _why_away(told: HealthResponse) -> str:

@@ -89,10 +89,10 @@ def registration_of(given: NodeOptions, key: Callable[[str], str]) -> Registrati
         return None
     if given.advertise is None:
         raise SettingsError(
-            f"{key('router')}: the router has to know where it reaches this service: set advertise, too"
+            f"{key('router')}: the router has to know where it reaches this service: set {key('advertise')}, too"
         )
     if given.router_key is None:
-        raise SettingsError(f"{key('router')}: a router wants its key for registration: set router_key, too")
+        raise SettingsError(f"{key('router')}: a router wants its key for registration: set {key('router_key')}, too")
     urls = {}
     for name, url in (("router", given.router), ("advertise", given.advertise)):
         try:

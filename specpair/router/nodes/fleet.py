@@ -99,7 +99,8 @@ class Fleet:
                 "field model, or put /models/NAME before the path"
             )
         if model is not None and model not in served and served:
-            raise UnknownModel(f"no node serves {model[:100]!r}: {', '.join(served)} are served here")
+            which = f"{', '.join(served)} {'is' if len(served) == 1 else 'are'} served here"
+            raise UnknownModel(f"no node serves {model[:100]!r}: {which}")
         of_model = [each for each in self.nodes if model is None or each.model == model]
         usable = [each for each in of_model if each.reachable and (openai or each.kind == VERIFIER)]
         drafters = [each for each in usable if each.kind == DRAFTER]

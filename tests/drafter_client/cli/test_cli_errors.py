@@ -108,9 +108,13 @@ def test_a_bad_flag_is_named_with_what_it_takes(drafter: Command, flags: list[st
     ("flags", "stdin", "complaint"),
     [
         ([], None, "no prompt: give --prompt, or pipe one into standard input"),
-        ([], b"", "the prompt is empty: give at least one character to continue"),
+        ([], b"", "the prompt is empty: give at least one character to continue, with --prompt or in standard input"),
         ([], b"caf\xe9", "standard input is not UTF-8 text"),
-        (["--prompt", ""], None, "the prompt is empty: give at least one character to continue"),
+        (
+            ["--prompt", ""],
+            None,
+            "the prompt is empty: give at least one character to continue, with --prompt or in standard input",
+        ),
         (["--prompt", "\udcff"], None, "the prompt is not valid text in this terminal's encoding: use UTF-8"),
     ],
 )

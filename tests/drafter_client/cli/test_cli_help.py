@@ -129,7 +129,7 @@ def test_unknown_variables_are_reported_except_those_of_kubernetes(
     ran = drafter("solo", "--prompt", "")
     assert ran.err.splitlines() == [
         "drafter: DRAFTER_COLOUR: nothing reads this variable, and it is ignored",
-        "drafter: the prompt is empty: give at least one character to continue",
+        "drafter: the prompt is empty: give at least one character to continue, with --prompt or in standard input",
     ]
 
 

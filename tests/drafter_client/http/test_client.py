@@ -7,7 +7,15 @@ from typing import Any
 import httpx
 import pytest
 
-from drafter_client.errors import BadKey, BadReply, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
+from drafter_client.errors import (
+    BadKey,
+    BadReply,
+    BadUrl,
+    ConnectionLost,
+    DrafterError,
+    VerifierTimeout,
+    VerifierUnreachable,
+)
 from drafter_client.generation.resuming import released
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
@@ -97,6 +105,15 @@ def test_an_unknown_health_response_asks_whether_it_is_a_verifier(
 ) -> None:
     client, _, _ = _client(answer)
     with pytest.raises(kind, match="is this a verifier"):
+        client.wait_until_ready()
+
+
+def test_a_wrong_path_in_the_address_of_a_verifier_is_named() -> None:
+    with (
+        serving(wait=False) as verifier,
+        closing(VerifierClient(f"{verifier.url}/foo/v2")) as client,
+        pytest.raises(BadUrl, match=r"/foo/v2 has no /health: the path /foo/v2 .* is wrong: check --verifier"),
+    ):
         client.wait_until_ready()
 
 

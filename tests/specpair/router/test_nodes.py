@@ -61,7 +61,7 @@ def test_requests_go_by_model_name(nodes: list[StubNode]) -> None:
 
 
 def test_a_drafter_for_a_model_that_no_node_serves_ends_at_once() -> None:
-    with fleet(1) as router, pytest.raises(UnknownModel, match="no node serves 'nope'"):
+    with fleet(1) as router, pytest.raises(UnknownModel, match="no node serves 'nope': toy is served here"):
         Pair(f"{router.http.base_url}/models/nope", patience=300.0)
 
 

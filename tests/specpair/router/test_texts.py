@@ -147,8 +147,8 @@ def test_a_verifier_registers_by_its_settings(router: Router) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"router": "http://r"}, "set advertise, too"),
-        ({"router": "http://r", "advertise": "http://n"}, "set router_key, too"),
+        ({"router": "http://r"}, "set VERIFIER_ADVERTISE, too"),
+        ({"router": "http://r", "advertise": "http://n"}, "set VERIFIER_ROUTER_KEY, too"),
         ({"router": "ftp://r", "advertise": "http://n", "router_key": SecretStr("k")}, "is not the address of a node"),
     ],
 )
