@@ -106,7 +106,7 @@ class Fleet:
         drafters = [each for each in usable if each.kind == DRAFTER]
         if usable:
             return drafters or usable
-        raise self._nobody(of_model, openai)
+        raise self._nobody(of_model or self.nodes, openai)  # of those that were never ready, the models are unknown
 
     def taking(self, nodes: Iterable[Node]) -> list[Node]:
         """Those of `nodes` that take new texts: of these, those that are not overloaded, if there are any."""

@@ -75,6 +75,13 @@ def test_a_drafter_waits_for_a_node_and_says_why_there_is_none() -> None:
     assert all("no node is ready" in each.why for each in told) and told
 
 
+def test_what_keeps_nodes_from_a_model_is_said_also_before_their_models_are_known() -> None:
+    with routing(specs=[NodeSpec("http://127.0.0.1:1")]) as router:
+        router.until_seen("away")
+        told = router.http.get("/models/toy/health").json()
+        assert told["status"] == "verifier_away" and "no node is ready: http://127.0.0.1:1: " in told["reason"]
+
+
 def test_with_one_model_any_name_is_passed_on() -> None:
     with fleet(1) as router:
         assert router.http.post("/v1/completions", json={"model": "gpt"}).status_code == 200
