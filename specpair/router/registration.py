@@ -7,6 +7,7 @@ from contextlib import suppress
 from urllib.parse import quote
 
 from specpair.command_line.errors import SettingsError
+from specpair.command_line.parser import flag
 from specpair.http_service.options.service_options import NodeOptions
 from specpair.protocol.errors import from_body
 from specpair.router.messages import NodeRequest
@@ -87,12 +88,15 @@ def registration_of(given: NodeOptions, key: Callable[[str], str]) -> Registrati
     """
     if given.router is None:
         return None
+    missing = flag if key("router") == flag("router") else key  # who gave the one as a flag gives the other so, too
     if given.advertise is None:
         raise SettingsError(
-            f"{key('router')}: the router has to know where it reaches this service: set {key('advertise')}, too"
+            f"{key('router')}: the router has to know where it reaches this service: set {missing('advertise')}, too"
         )
     if given.router_key is None:
-        raise SettingsError(f"{key('router')}: a router wants its key for registration: set {key('router_key')}, too")
+        raise SettingsError(
+            f"{key('router')}: a router wants its key for registration: set {missing('router_key')}, too"
+        )
     urls = {}
     for name, url in (("router", given.router), ("advertise", given.advertise)):
         try:

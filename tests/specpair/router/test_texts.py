@@ -21,6 +21,7 @@ from tests.drafter_client.support import Verifier, plain, read, serving
 from tests.specpair.openai_api.conftest import served
 from tests.specpair.router.stub_nodes import Router, routing
 from tests.waiting import until
+from verifier_server.flags import from_flags
 from verifier_server.settings import Settings
 
 PROMPT = "def f(x):"
@@ -155,4 +156,10 @@ def test_a_verifier_registers_by_its_settings(router: Router) -> None:
 def test_a_registration_that_lacks_something(given: dict[str, Any], said: str) -> None:
     settings = Settings(backend="scripted", **given)
     with pytest.raises(SettingsError, match=said):
+        registration_of(settings, settings.key)
+
+
+def test_what_a_registration_lacks_is_named_as_its_router_was_given() -> None:
+    settings, _ = from_flags(["--backend", "scripted", "--router", "http://r", "--router-key", "k"], {})
+    with pytest.raises(SettingsError, match=r"^--router: .*: set --advertise, too"):
         registration_of(settings, settings.key)
