@@ -14,7 +14,7 @@ async def characters_for(tokens: int, count: Callable[[int], Awaitable[int]]) ->
     1 where even that is too long, as in a chat whose template is long.
     """
     fits, fails = 0, None  # the longest that is known to fit, the shortest that is known not to
-    at = _CHARACTERS * tokens
+    at, before = _CHARACTERS * tokens, (0, 0)
     for _ in range(_MOST_COUNTS):
         found = await count(at)
         if found > tokens:
@@ -23,7 +23,11 @@ async def characters_for(tokens: int, count: Callable[[int], Awaitable[int]]) ->
             fits = at
         if found == tokens or fails == fits + 1:
             break
-        guess = round(at * tokens / max(1, found))
+        # What a chat's template adds does not grow with the text: the second guess is by the line through two counts.
+        rise = found - before[1]
+        a_token = (at - before[0]) / rise if rise else at / max(1, found)
+        guess = at + round((tokens - found) * a_token)
+        before = at, found
         beyond = fails if fails is not None else max(guess, fits + 1) + 1
         at = guess if fits < guess < beyond else (fits + beyond) // 2
     return max(fits, 1)

@@ -19,6 +19,7 @@ FEWEST = 5  # units; the quantiles of fewer say nothing
 _SEED = 20240607
 _CELLS = 2_000_000  # numbers of a resampled array at once, which bounds the memory
 _ZERO = 1e-12
+_FARTHEST = 100.0  # of a logarithm: an interval of few, uneven units may be wider than any number
 
 Array = NDArray[np.float64]
 
@@ -66,12 +67,14 @@ def paired_ratio(one: Quotients, other: Quotients) -> Interval | None:
         drawn = parts[:, random.integers(0, units, (several, units))]
         with np.errstate(divide="ignore", invalid="ignore"):  # a draw may hold zeros only; it is left out
             found, errors = _log_ratio(drawn)
+            found, errors = found[errors >= _ZERO], errors[errors >= _ZERO]  # nor is one of equal units
             scores.append((found - ratio) / errors)
         left -= several
     drawn_scores = np.concatenate(scores)
     drawn_scores = drawn_scores[np.isfinite(drawn_scores)]
     low, high = np.quantile(drawn_scores, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(float(np.exp(ratio)), float(np.exp(ratio - high * error)), float(np.exp(ratio - low * error)))
+    ends = np.clip([ratio - high * error, ratio - low * error], -_FARTHEST, _FARTHEST)
+    return Interval(float(np.exp(ratio)), *map(float, np.exp(ends)))
 
 
 def _parts(one: Quotients, other: Quotients) -> Array | None:
