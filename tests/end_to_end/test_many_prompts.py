@@ -38,7 +38,7 @@ def test_each_text_of_a_prompt_file_equals_plain_decoding(
         sampling = Sampling(seed=10 + line["index"], temperature=0.8)
         flips = reference.flips(reference.encode(line["prompt"]), line["token_ids"], sampling)
         count_flips(len(line["token_ids"]), flips)
-        assert all(margin < EPSILON for margin in flips)
+        assert all(margin < EPSILON for margin in flips), (line["index"], flips)
 
 
 def test_concurrent_long_texts_have_a_context_each(verifier: Verifier, reference: Reference, tmp_path: Path) -> None:
