@@ -6,10 +6,12 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import httpx
 import pytest
@@ -104,7 +106,9 @@ FILES = {"nginx": nginx_files, "envoy": envoy_files, OURS: our_command}
 def routing(command: list[str], port: int) -> Iterator[str]:
     """Run a router. Yields its URL once it passes requests on."""
     url = f"http://127.0.0.1:{port}"
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    # A file takes any number of lines; a pipe that nobody reads is full after some 500, and the router waits for ever.
+    log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it is closed below
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=log)
     try:
         pause = threading.Event()
         with httpx.Client(timeout=5, trust_env=False) as http:
@@ -113,7 +117,7 @@ def routing(command: list[str], port: int) -> Iterator[str]:
                     if http.get(f"{url}/health").status_code == 200:
                         break
                 except httpx.TransportError:
-                    assert process.poll() is None, process.stderr and process.stderr.read()
+                    assert process.poll() is None, _read(log)
                 pause.wait(0.05)
             else:
                 raise AssertionError("the router does not pass requests on")
@@ -121,7 +125,13 @@ def routing(command: list[str], port: int) -> Iterator[str]:
     finally:
         process.terminate()
         try:
-            process.communicate(timeout=10)
+            process.wait(timeout=10)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.communicate()
+            process.wait()
+        log.close()
+
+
+def _read(log: IO[str]) -> str:
+    log.seek(0)
+    return log.read()
