@@ -11,11 +11,11 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import httpx
 import pytest
 
+from specpair.child_processes.children import child
 from tests.paths import ROOT
 
 _MAIN = """worker_processes 2;
@@ -106,32 +106,22 @@ FILES = {"nginx": nginx_files, "envoy": envoy_files, OURS: our_command}
 def routing(command: list[str], port: int) -> Iterator[str]:
     """Run a router. Yields its URL once it passes requests on."""
     url = f"http://127.0.0.1:{port}"
+    pause = threading.Event()
     # A file takes any number of lines; a pipe that nobody reads is full after some 500, and the router waits for ever.
-    log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it is closed below
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=log)
-    try:
-        pause = threading.Event()
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        child("-x", *command, stdout=subprocess.DEVNULL, stderr=log.fileno()) as process,
+    ):
         with httpx.Client(timeout=5, trust_env=False) as http:
             for _ in range(600):
                 try:
                     if http.get(f"{url}/health").status_code == 200:
                         break
                 except httpx.TransportError:
-                    assert process.poll() is None, _read(log)
+                    if process.poll() is not None:
+                        log.seek(0)
+                        raise AssertionError(log.read()) from None
                 pause.wait(0.05)
             else:
                 raise AssertionError("the router does not pass requests on")
         yield url
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        log.close()
-
-
-def _read(log: IO[str]) -> str:
-    log.seek(0)
-    return log.read()
