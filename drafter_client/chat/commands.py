@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from drafter_client.errors import DrafterError
-from specpair.command_line.suggestion import nearest
+from specpair.command_line.suggestion import advice
 from specpair.protocol.terminal_text import one_line
 
 SIGN = "/"
@@ -64,12 +64,9 @@ def read(line: str) -> Called | str:
     name, _, argument = line[len(SIGN) :].strip().partition(" ")
     command, argument = COMMANDS.get(name), argument.strip()
     if command is None:
-        close = nearest(name, COMMANDS)
-        meant = "" if close is None else f" (did you mean {SIGN}{close}?)"
-        names = " ".join(SIGN + each for each in COMMANDS)
-        shown = SIGN + one_line(name)[:80]
         raise UnknownCommand(
-            f"there is no command {shown}{meant}. There are {names}; begin with a space what is no command"
+            f"no command {SIGN}{one_line(name)[:80]} (for text, put a space before it)"
+            f"{advice(name, COMMANDS, shown=SIGN.__add__)}"
         )
     if command.needs and not argument:
         raise UnknownCommand(f"{command.usage}: the {command.takes} is missing")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from specpair.command_line.errors import SettingsError
 from specpair.command_line.given_values import home
-from specpair.command_line.suggestion import nearest
+from specpair.command_line.suggestion import advice
 
 FILE = "specpair.toml"
 VARIABLE = "SPECPAIR_CONFIG"
@@ -68,22 +68,22 @@ def read(
 def _check_table(path: Path, name: str, value: Any) -> None:
     if name in TABLES and isinstance(value, dict):
         return
-    *others, last = (f"[{table}]" for table in TABLES)
-    tables = f"{', '.join(others)} or {last}"
+    *others, last = map(_bracketed, TABLES)
     if name in TABLES or not isinstance(value, dict):
-        raise SettingsError(f"{path}: {name}: a setting belongs in a table, {tables}")
-    meant = nearest(name, TABLES)
-    hint = f"the tables are {tables}" if meant is None else f"did you mean [{meant}]?"
-    raise SettingsError(f"{path} [{name}]: no such table; {hint}")
+        raise SettingsError(f"{path}: {name}: a setting belongs in a table, {', '.join(others)} or {last}")
+    raise SettingsError(f"{path} [{name}]: no such table{advice(name, TABLES, shown=_bracketed)}")
+
+
+def _bracketed(table: str) -> str:
+    return f"[{table}]"
 
 
 def _text(path: Path, table: str, key: str, value: Any, keys: Collection[str]) -> str:
     """The value of a key, as a variable of the environment would have it."""
     where = f"{path} [{table}] {key}"
     if key not in keys:
-        meant = nearest(key, keys)
-        hint = f"'{PROGRAMS[table]} --help' lists them" if meant is None else f"did you mean {meant}?"
-        raise SettingsError(f"{where}: no such setting; {hint}")
+        hint = advice(key, keys, listed=False) or f"; '{PROGRAMS[table]} --help' lists them"
+        raise SettingsError(f"{where}: no such setting{hint}")
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

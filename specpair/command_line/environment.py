@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from specpair.command_line.errors import SettingsError
-from specpair.command_line.suggestion import nearest
+from specpair.command_line.suggestion import advice
 
 # For a service called "verifier", Kubernetes gives every container of its namespace VERIFIER_SERVICE_HOST,
 # VERIFIER_PORT=tcp://10.0.0.1:8000, VERIFIER_PORT_8000_TCP_ADDR and more; for one called "verifier-big",
@@ -39,8 +39,7 @@ def variables(prefix: str, known: Collection[str], environment: Mapping[str, str
         if name in known:
             found.values[name] = value
             continue
-        meant = nearest(name, known)
-        if meant is not None:
-            raise SettingsError(f"{variable}: no such variable; did you mean {prefix}{meant}?")
+        if meant := advice(name, known, shown=prefix.__add__, listed=False):
+            raise SettingsError(f"{variable}: no such variable{meant}")
         found.unknown.append(variable)
     return found

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from specpair.command_line.suggestion import nearest
+from specpair.command_line.suggestion import advice
 
 
 class KnownKeys(BaseModel):
@@ -18,7 +18,5 @@ class KnownKeys(BaseModel):
         if isinstance(given, dict):
             for key in given:
                 if key not in cls.model_fields:
-                    meant = nearest(str(key), cls.model_fields)
-                    hint = f"did you mean {meant}?" if meant else f"the keys are {', '.join(cls.model_fields)}"
-                    raise ValueError(f"no key {key!r}; {hint}")
+                    raise ValueError(f"no key {key!r}{advice(str(key), cls.model_fields)}")
         return given

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from specpair.command_line import version
 from specpair.command_line.config_file import FILE, VARIABLE
 from specpair.command_line.given_values import home
-from specpair.command_line.suggestion import nearest
+from specpair.command_line.suggestion import advice
 
 KEY = "KEY"  # the placeholder of a secret's value; errors never show the value of such a flag
 _EXAMPLES = "examples:"
@@ -111,11 +111,12 @@ class Parser(argparse.ArgumentParser):
                 return  # these flags are answered whatever follows them
             is_flag = name.startswith("-") and name != "-" and " " not in argument and not _NUMBER.match(argument)
             if is_flag and name not in known:
-                if takes_value is not None and nearest(name, flags) is None:
+                meant = advice(name, flags, listed=False)
+                if takes_value is not None and not meant:
                     if known[takes_value].metavar == KEY:
                         self.error(f"{takes_value} wants a value; write {takes_value}={KEY} if it begins with a dash")
                     self.error(f"{takes_value} wants a value; write {takes_value}={argument} if it is {argument}")
-                self.error(f"no flag {name}{_meant(name, flags)}")
+                self.error(f"no flag {name}{meant}")
             action = known.get(argument)
             takes_value = argument if action is not None and action.nargs is None else None
 
@@ -126,9 +127,8 @@ class Parser(argparse.ArgumentParser):
         if isinstance(self._option_string_actions.get(before), Switch):
             self.error(f"{before}: {word!r} is neither yes nor no{self._of_prompts}")
         if self._commands and word == given[0]:
-            meant = nearest(word, self._commands) if " " not in word else None
-            if meant is not None:
-                self.error(f"no command {word}; did you mean {meant}?")
+            if " " not in word and (meant := advice(word, self._commands, listed=False)):
+                self.error(f"no command {word}{meant}")
             self.error(f"no command {word!r}; the commands are {', '.join(self._commands)}{self._of_prompts}")
         self.error(f"{word!r} belongs to no flag; a value with spaces needs quotes")
 
@@ -163,13 +163,7 @@ def unknown_choice(value: object, known: Iterable[Any]) -> str | None:
     choices = [str(choice) for choice in known]
     if isinstance(known, OneOf):
         choices += [choice for choice in known.further() if choice not in choices]
-    listed = "" if nearest(str(value), choices) else f"; choose one of {', '.join(choices)}"
-    return f"no {value!r}{_meant(str(value), choices)}{listed}"
-
-
-def _meant(name: str, known: Sequence[str]) -> str:
-    meant = nearest(name, known)
-    return "" if meant is None else f"; did you mean {meant}?"
+    return f"no {value!r}{advice(str(value), choices)}"
 
 
 class Switch(argparse.Action):

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, mod
 
 from drafter_client.bench.records import Slo
 from specpair.command_line.known_keys import KnownKeys
-from specpair.command_line.suggestion import nearest
+from specpair.command_line.suggestion import advice
 
 Json = dict[str, Any]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -72,9 +72,7 @@ def _has_a_form(given: Any) -> Any:
     form = _form(given)
     if form in _FORMS and (form == "closed") == isinstance(given, str):
         return given
-    meant = nearest(form, _FORMS)
-    hint = f"did you mean {_FORMS[meant]}? The" if meant else "the"
-    raise ValueError(f"no form {form!r}; {hint} forms are {', '.join(_FORMS.values())}")
+    raise ValueError(f"no form {form!r}{advice(form, _FORMS, shown=_FORMS.__getitem__)}")
 
 
 Arrival = Annotated[

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from drafter_client.bench.cases.arrivals import Due, parse_trace
 from drafter_client.bench.cases.case import Case, Prompt, Traced
 from drafter_client.errors import BadCase
-from specpair.command_line.suggestion import nearest
+from specpair.command_line.suggestion import advice
 
 _PROMPT = TypeAdapter(Prompt)
 
@@ -79,9 +79,8 @@ def chosen_cases(names: Sequence[str], own: Iterable[Path]) -> list[LoadedCase]:
     for name in names or ["*"]:
         found = fnmatch.filter(known, name)
         if not found:
-            meant = nearest(name, known)
-            advice = f"; did you mean {meant}?" if meant else f"; choose of {', '.join(sorted(known))}"
-            raise BadCase(f"no case {name!r}{advice}" + ("" if mine else " (files of your own: --cases)"))
+            own_files = "" if mine else " (files of your own: --cases)"
+            raise BadCase(f"no case {name!r}{own_files}{advice(name, sorted(known))}")
         chosen |= {each: known[each] for each in found}
     return list(chosen.values())
 

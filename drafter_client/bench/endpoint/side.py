@@ -12,7 +12,7 @@ import httpx
 from drafter_client.bench.records import SideRecord
 from drafter_client.errors import BadSide
 from drafter_client.http.addresses import with_scheme
-from specpair.command_line.suggestion import nearest
+from specpair.command_line.suggestion import advice
 
 Json = dict[str, Any]
 _NAME = re.compile(r"[\w.-]+")
@@ -134,11 +134,7 @@ def _by_side(flag: str, given: Sequence[str], names: Sequence[str]) -> dict[str,
         if equals and name in names:
             by_name[name] = value
         elif equals and _NAME.fullmatch(name):
-            meant = nearest(name, names)
-            raise BadSide(
-                f"{flag}: no side is called {name!r}"
-                + (f"; did you mean {meant}?" if meant else f": {', '.join(names)}")
-            )
+            raise BadSide(f"{flag}: no side is called {name!r}{advice(name, names)}")
         else:
             all_sides = dict.fromkeys(names, each)
     return {**all_sides, **by_name}

@@ -15,6 +15,7 @@ from drafter_client.bench.statistics.texts import (
     score,
 )
 from drafter_client.errors import BadSide
+from specpair.command_line.suggestion import advice
 
 FORMAT = "specpair-bench-report-1"
 
@@ -56,7 +57,7 @@ def analyse(results: Results, baseline: str | None = None) -> Analysis:
     if baseline is None:
         baseline = names[0]
     elif baseline not in names:
-        raise BadSide(f"--baseline: the run has no side {baseline!r}, its sides are {', '.join(names)}")
+        raise BadSide(f"--baseline: no side is called {baseline!r}{advice(baseline, names)}")
     samples = {(case.name, side): _sample(results, case.name, side) for case in run.cases for side in names}
     others = [(case, side) for case in run.cases for side in names if side != baseline]
     pairs = [(case, samples[case.name, side], samples[case.name, baseline]) for case, side in others]

@@ -12,7 +12,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from specpair.command_line.suggestion import nearest
+from specpair.command_line.suggestion import advice
 
 PREFIX = "sp-"  # of the keys made here, so that people and secret scanners recognise them
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
@@ -94,9 +94,7 @@ def key_of(name: str, entry: Any) -> StoredKey:
         raise BadKeyEntry(f'{name} is no table: write [{name}], and below it hash = "sha256:…"')
     for each in entry:
         if each not in _FIELDS:
-            meant = nearest(each, _FIELDS)
-            hint = f"they are {', '.join(_FIELDS)}" if meant is None else f"did you mean {meant}?"
-            raise BadKeyEntry(f"[{name}] has a field that no key has; {hint}")
+            raise BadKeyEntry(f"[{name}] has a field that no key has{advice(each, _FIELDS)}")
     given = entry.get("hash")
     found = _HASH.fullmatch(given) if isinstance(given, str) else None
     if found is None:

@@ -199,7 +199,7 @@ def test_failures_of_single_requests_are_records_and_asked_again(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--side", "a=h", "--case", "cod"], "no case 'cod'; did you mean code?"),
+        (["--side", "a=h", "--case", "cod"], "no case 'cod' (files of your own: --cases); did you mean code?"),
         ([], "no side is named"),
         (["--side", "a=127.0.0.1:9", "--case", "code"], "no endpoint answers for a at http://127.0.0.1:9/v1"),
         (["--resume", "gone"], "gone is no folder of 'drafter bench'"),

@@ -38,7 +38,7 @@ def test_what_cannot_be_reported_is_said(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["bench", "report", str(tmp_path)]) == 1
     assert "is no folder of 'drafter bench'" in capsys.readouterr().err
     assert main(["bench", "report", str(folder), "--baseline", "x"]) == 1
-    assert "has no side 'x'" in capsys.readouterr().err
+    assert "no side is called 'x'" in capsys.readouterr().err
     assert main(["bench", "report", str(folder), "--no-png", "--pushgateway", "here"]) == 1
     assert "'here' is no address" in capsys.readouterr().err
 

@@ -209,5 +209,5 @@ def test_another_side_can_be_the_baseline() -> None:
     found = analyse(pair_and_target(), "pair")
     slow = found.comparison("counting", "target", "tokens_per_second")
     assert slow is not None and slow.winner == "pair" and slow.ratio == pytest.approx(0.5, abs=0.02)
-    with pytest.raises(BadSide, match="has no side 'x', its sides are target, pair"):
+    with pytest.raises(BadSide, match="--baseline: no side is called 'x'; choose one of target, pair"):
         analyse(pair_and_target(), "x")

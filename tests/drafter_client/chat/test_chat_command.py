@@ -74,7 +74,7 @@ def test_the_first_error_ends_a_chat_without_a_terminal(chat: Chatting, tmp_path
         ("/mode quick", "/mode quick: there is no such mode, choose one of auto, remote, target"),
         (f"/save {other}", f"{other} is not JSON"),
         (f"/load {other}", f"{other} is not JSON"),
-        ("/sav", "there is no command /sav (did you mean /save?)"),
+        ("/sav", "no command /sav (for text, put a space before it); did you mean /save?"),
     ]:
         ran = chat(line, "never")
         assert (ran.status, ran.out) == (1, "") and error in ran.err

@@ -19,8 +19,8 @@ def test_commands_are_read_with_what_stands_behind_them() -> None:
 @pytest.mark.parametrize(
     ("line", "error"),
     [
-        ("/staats", "no command /staats (did you mean /stats?). There are /stats /save /load "),
-        ("/", "no command /. There are "),
+        ("/staats", "no command /staats (for text, put a space before it); did you mean /stats?"),
+        ("/", "no command / (for text, put a space before it); choose one of /stats, /save, /load, "),
         ("/\x1b[2J", r"no command /\x1b[2J"),
         ("/save", "/save FILE: the FILE is missing"),
         ("/quit now", "/quit takes nothing behind it, got 'now'"),

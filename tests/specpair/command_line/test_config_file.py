@@ -91,7 +91,7 @@ def test_relative_path_is_relative_to_the_file(write: Write, tmp_path: Path, mon
         ("verifier = 3", ": verifier: a setting belongs in a table, [verifier], [drafter] or [router]"),
         ("[[verifier]]\nrows = 3", ": verifier: a setting belongs in a table, [verifier], [drafter] or [router]"),
         ("[verifer]\nrows = 3", " [verifer]: no such table; did you mean [verifier]?"),
-        ("[server]\nrows = 3", " [server]: no such table; the tables are [verifier], [drafter] or [router]"),
+        ("[server]\nrows = 3", " [server]: no such table; choose one of [verifier], [drafter], [router]"),
         ("[verifier]\nrowz = 3", " [verifier] rowz: no such setting; did you mean rows?"),
         ("[verifier]\nkey = 3", " [verifier] key: no such setting; did you mean api_key?"),
         ("[verifier]\nzebra = 3", " [verifier] zebra: no such setting; 'verifier --help' lists them"),

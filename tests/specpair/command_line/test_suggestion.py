@@ -1,11 +1,11 @@
-"""`nearest` finds the known name that a misspelt name means."""
+"""The known name that a misspelt name means is found, and what an error advises."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from drafter_client.cli.commands import drafter_parser
-from specpair.command_line.suggestion import nearest
+from specpair.command_line.suggestion import advice, nearest
 from verifier_server.settings import Settings
 
 FLAGS = [flag for action in drafter_parser().actions() for flag in action.option_strings if flag.startswith("--")]
@@ -52,3 +52,10 @@ def test_nearest_of_no_names_is_none() -> None:
 
 def test_of_names_that_hold_the_word_the_shortest_is_meant() -> None:
     assert nearest("KEY", ["OTHER_API_KEY", "API_KEY"]) == "API_KEY"
+
+
+def test_an_error_advises_the_nearest_name_or_lists_all() -> None:
+    assert advice("key", ["keys", "name"]) == "; did you mean keys?"
+    assert advice("key", ["keys", "name"], shown="--{}".format) == "; did you mean --keys?"
+    assert advice("zebra", ["keys", "name"], shown="[{}]".format) == "; choose one of [keys], [name]"
+    assert advice("zebra", ["keys", "name"], listed=False) == ""

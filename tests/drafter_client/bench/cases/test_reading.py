@@ -57,9 +57,10 @@ def test_a_case_is_read_with_its_files(tmp_path: Path) -> None:
         (CASE + "prompts: [{txt: b}]\n", "prompts.0: no key 'txt'; did you mean text?"),
         (CASE + "prompts: [a]\narrival: {poisson: -1}\n", "arrival.poisson: Input should be greater than 0"),
         (CASE + "prompts: [a]\nslo: {ttft: 1}\n", "slo: no key 'ttft'; did you mean ttft_ms?"),
-        (CASE + "prompts: [a]\nslo: {x: 1}\n", "slo: no key 'x'; the keys are ttft_ms, itl_ms, latency_ms"),
-        (CASE + "prompts: [a]\narrival: {poissn: 2}\n", "arrival: no form 'poissn'; did you mean {poisson: 2.0}? The"),
-        (CASE + "prompts: [a]\narrival: closd\n", "did you mean closed? The forms are closed, {poisson: 2.0}, {bursts"),
+        (CASE + "prompts: [a]\nslo: {x: 1}\n", "slo: no key 'x'; choose one of ttft_ms, itl_ms, latency_ms"),
+        (CASE + "prompts: [a]\narrival: {poissn: 2}\n", "arrival: no form 'poissn'; did you mean {poisson: 2.0}?"),
+        (CASE + "prompts: [a]\narrival: closd\n", "arrival: no form 'closd'; did you mean closed?"),
+        (CASE + "prompts: [a]\narrival: {x: 2}\n", "no form 'x'; choose one of closed, {poisson: 2.0}, {bursts"),
         (CASE + "prompts: [a]\narrival: poisson\n", "no form 'poisson'; did you mean {poisson: 2.0}?"),
         (
             CASE + "prompts: [a]\narrival: {bursts: {size: 2, evry: 1}}\n",
@@ -85,7 +86,7 @@ def test_cases_are_chosen_by_name_and_pattern(tmp_path: Path) -> None:
     chosen = chosen_cases(["aws-c*", "code"], [own])
     assert [each.name for each in chosen] == ["aws-cat-on-the-mat", "aws-counting", "code"]
     assert chosen[-1].case.description == "d"  # one's own comes before the one that ships
-    with pytest.raises(BadCase, match=r"no case 'cod'; did you mean code\?"):
+    with pytest.raises(BadCase, match=r"no case 'cod' \(files of your own: --cases\); did you mean code\?"):
         chosen_cases(["cod"], [])
     with pytest.raises(BadCase, match="two cases are called code"):
         chosen_cases([], [own, tmp_path])

@@ -130,7 +130,7 @@ def test_file_in_an_unusual_form_is_not_changed(path: Path) -> None:
         ('[one]\nhash = "SECRET"', r"\[one\] hash: must be sha256: and 64"),
         ("[one]\nhash = 7", r"\[one\] hash: must be"),
         (f'[one]\nhash = "{HASH}"\nsesions = 1', r"\[one\] has a field that no key has; did you mean sessions\?"),
-        (f'[one]\nhash = "{HASH}"\nSECRET = 1', r"\[one\] has a field that no key has; they are hash, sessions"),
+        (f'[one]\nhash = "{HASH}"\nSECRET = 1', r"\[one\] has a field that no key has; choose one of hash, sessions"),
         (f'[one]\nhash = "{HASH}"\nsessions = 0', "sessions: must be a whole number, at least 1"),
         (f'[one]\nhash = "{HASH}"\nrequests = true', "requests: must be a whole number"),
         (f'[one]\nhash = "{HASH}"\nrequests = "SECRET"', "requests: must be a whole number"),
