@@ -11,6 +11,7 @@ import pytest
 
 from scripts.eks import OVERLAY, STAGES, main, read_parameters
 from tests.deploy.manifests import APPLIED, FOLDER, Object, applied, containers, pods, rendered
+from tests.deploy.policies import DNS, Place, places, reaches
 from tests.deploy.schemas import NEWEST, OLDEST, Invalid, check, is_core
 from tests.paths import ROOT
 
@@ -148,6 +149,22 @@ def test_every_pod_has_a_policy(root: str) -> None:
     for name, pod in pods(applied(root)):
         labels = pod["metadata"]["labels"]
         assert any(wanted.items() <= labels.items() for wanted in policies), name
+
+
+@every_root
+def test_policies_let_through_whom_they_should(root: str) -> None:
+    objects = applied(root)
+    found = places(objects)
+    verifiers = [place for name, place in found.items() if name.startswith("StatefulSet/")]
+    client = Place({"specpair/verifier-client": "true"})
+    admitted = [client, Place({}, {}, "envoy-gateway-system"), Place({}, {}, "monitoring")]
+    admitted += [place for place in found.values() if client.labels.items() <= place.labels.items()]
+    for verifier in verifiers:
+        assert all(reaches(objects, each, verifier) for each in admitted)
+        for stranger in (Place({}), Place(client.labels, {}, "default"), Place(DNS.labels)):
+            assert not reaches(objects, stranger, verifier)
+    assert verifiers
+    assert {name for name, place in found.items() if not reaches(objects, place, DNS)} <= {"Job/compile"}
 
 
 @every_root
