@@ -31,6 +31,7 @@ SHARED = {
     "model_commands": {"hub", "command_line", "engines", "openai_api", "protocol"},
     "hub": set(),
     "balancing": set(),
+    "request_traces": set(),
     "router": {"balancing", "anthropic_api", "http_service", "protocol", "command_line"},
     "protocol": {"speculation"},
     "speculation": set(),

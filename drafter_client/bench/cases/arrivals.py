@@ -1,18 +1,14 @@
 """When requests are due, as each kind of arrival has it. Pure: the same seed gives the same times."""
 
-import csv
-import io
-import json
 import random
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from drafter_client.bench.cases.case import Arrival, Bursts, Poisson
 from drafter_client.errors import BadCase
-
-_FORMS = "CSV with TIMESTAMP,ContextTokens,GeneratedTokens, or JSON Lines with timestamp, input_length, output_length"
+from specpair.request_traces.reading import requests
+from specpair.request_traces.request import BadTrace
 
 
 class Due(NamedTuple):
@@ -46,29 +42,8 @@ def due_times(arrival: Arrival, count: int, seed: str, trace: Sequence[Due]) -> 
 
 def parse_trace(text: str, name: str) -> list[Due]:
     """The requests of the trace in the file called `name`, by their times. Raises BadCase, which names the line."""
-    of_json = name.endswith(".jsonl")
-    rows: Iterable[Any] = filter(str.strip, text.splitlines()) if of_json else csv.DictReader(io.StringIO(text))
-    read = _of_mooncake if of_json else _of_azure
-    found = []
-    for number, row in enumerate(rows, 1):
-        try:
-            found.append(read(row))
-        except (ValueError, TypeError, KeyError, OverflowError) as error:
-            raise BadCase(f"{name}, request {number}: this is no request of a trace ({_FORMS}): {error!r}") from None
-    if not found:
-        raise BadCase(f"{name} has no requests: {_FORMS}")
-    found.sort(key=lambda due: due.seconds)
-    return [due._replace(seconds=due.seconds - found[0].seconds) for due in found]
-
-
-def _of_mooncake(line: str) -> Due:
-    """`timestamp` in milliseconds, `input_length`, `output_length`."""
-    row = json.loads(line)
-    return Due(float(row["timestamp"]) / 1000, int(row["input_length"]), int(row["output_length"]))
-
-
-def _of_azure(row: Any) -> Due:
-    """`TIMESTAMP` as date and time, with up to seven decimals of a second; `ContextTokens`, `GeneratedTokens`."""
-    whole, _, decimals = row["TIMESTAMP"].partition(".")
-    begun = datetime.fromisoformat(whole.strip()).replace(tzinfo=UTC).timestamp()
-    return Due(begun + float(f"0.{decimals or 0}"), int(row["ContextTokens"]), int(row["GeneratedTokens"]))
+    try:
+        found = sorted(requests(text.splitlines(), name))
+    except BadTrace as error:
+        raise BadCase(str(error)) from None
+    return [Due(each.seconds - found[0].seconds, each.input_tokens, each.output_tokens) for each in found]

@@ -37,7 +37,7 @@ class Bursts(_Keys):
 
 
 class TraceFile(_Keys):
-    """Arrivals of a file: CSV with the columns of Azure's traces, or JSON Lines with those of Mooncake's.
+    """Arrivals of a file, in a form that `specpair.request_traces` reads.
 
     `file`: relative to the case's file.
     `speed`: how many times faster than recorded.
