@@ -4,10 +4,11 @@
     sudo .venv/bin/python -m deploy.docker.check_image
 
 Buildah runs every step of the Dockerfile. The base image is a stand-in, as no registry of images is asked: Debian
-bookworm from debootstrap with Debian's Python in place of Docker's. Then both ends are started from what was built, in
+bookworm from debootstrap with Debian's Python in place of Docker's. Then all three are started from what was built, in
 namespaces of their own (network, processes, mounts): as the image's user without capabilities, with a root file system
-that is read-only, and with the image's entry point as process 1. A text is asked for at both, and SIGTERM is sent while
-one is written. What does not hold ends the program with status 1, and a line that says so.
+that is read-only, and with the image's entry point as process 1. The verifier registers with the router. A text is
+asked for at each, and SIGTERM is sent while one is written. What does not hold ends the program with status 1, and a
+line that says so.
 """
 
 import argparse
@@ -29,10 +30,14 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "deploy/docker/Dockerfile"
-IMAGES = {"verifier": "specpair-verifier:cpu", "drafter": "specpair-drafter"}
+IMAGES = {"verifier": "specpair-verifier:cpu", "drafter": "specpair-drafter", "router": "specpair-router"}
 CERTIFICATES = Path("/etc/ssl/certs")  # those of this machine, for pip in the build
 KEY = "0123456789abcdef0123456789abcdef"
-ADDRESS = {"verifier": "http://127.0.0.1:8000", "drafter": "http://127.0.0.1:8080"}
+ADDRESS = {
+    "verifier": "http://127.0.0.1:8000",
+    "drafter": "http://127.0.0.1:8080",
+    "router": "http://127.0.0.1:8090",
+}
 _HEALTHY_WITHIN = 120.0  # seconds
 # In the namespaces of one container: mounts, and then the entry point as process 1. $1: root, $2: cache, $3: hosts.
 _ENTER = """
@@ -122,7 +127,7 @@ class Container:
         cache, hosts = folder / "cache", folder / "hosts"
         cache.mkdir(parents=True, exist_ok=True)
         os.chown(cache, *map(int, image.user.split(":")))
-        hosts.write_text("127.0.0.1 localhost verifier drafter prometheus\n", encoding="ascii")
+        hosts.write_text("127.0.0.1 localhost verifier drafter router\n", encoding="ascii")
         self._inside = [*image.environment, *(f"{name}={value}" for name, value in settings.items())]
         start = ["env", "--chdir", image.folder, *image.command]
         namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", _ENTER, "sh"]
@@ -205,7 +210,7 @@ def check_end(end: str, container: Container) -> None:
     must(int(status["CapBnd"], 16) == 0 and status["NoNewPrivs"] == "1", f"{end}: no capabilities, no new privileges")
     must(container.root_options()[0] == "ro", f"{end}: the root file system is read-only")
     must(container.run("touch", "/var/cache/specpair/x", "/tmp/x") == 0, f"{end}: the cache and /tmp can be written")
-    path = {"verifier": "/generate", "drafter": "/v1/completions"}[end]
+    path = "/v1/completions" if end == "drafter" else "/generate"
     began = time.monotonic()
     code, body = post(end, path, {"prompt": "def main(", "max_tokens": 1, "temperature": 0})
     took = f"{1000 * (time.monotonic() - began):.0f} ms"
@@ -228,11 +233,18 @@ def check_drain(container: Container) -> None:
 
 
 def serve(builder: Builder, folder: Path) -> None:
-    """Start both ends from their images, and check them. This process has a network of its own."""
+    """Start all three from their images, and check them. This process has a network of its own."""
     check("ip", "link", "set", "lo", "up")
     own = {
-        "verifier": {"VERIFIER_API_KEY": KEY, "VERIFIER_DETERMINISTIC": "yes"},
+        "verifier": {
+            "VERIFIER_API_KEY": KEY,
+            "VERIFIER_DETERMINISTIC": "yes",
+            "VERIFIER_ROUTER": "http://router:8090",
+            "VERIFIER_ROUTER_KEY": KEY,
+            "VERIFIER_ADVERTISE": "http://verifier:8000",
+        },
         "drafter": {"DRAFTER_VERIFIER": "http://verifier:8000", "DRAFTER_API_KEY": KEY, "DRAFTER_SERVE_KEY": KEY},
+        "router": {"ROUTER_API_KEY": KEY, "ROUTER_REGISTER_KEY": KEY},
     }
     with ExitStack() as stack:
         running: dict[str, Container] = {}
@@ -243,7 +255,8 @@ def serve(builder: Builder, folder: Path) -> None:
             check_end(end, running[end])
         brought = running["drafter"].run("python", "-c", "import boto3, matplotlib") == 0
         must(brought, "drafter: what `drafter bench` needs is there")
-        must(running["drafter"].stop() == 0, "drafter: SIGTERM ends it with status 0")
+        for end in ("drafter", "router"):
+            must(running[end].stop() == 0, f"{end}: SIGTERM ends it with status 0")
         check_drain(running["verifier"])
 
 

@@ -19,6 +19,7 @@ APPLIED = {  # what is applied together, by name: folders with a kustomization e
     "base": [FOLDER / "base"],
     "cpu": [FOLDER / "overlays" / "cpu"],
     "cuda": [FOLDER / "overlays" / "cuda"],
+    "router": [FOLDER / "overlays" / "router"],
     OVERLAY.name: [OVERLAY / stage for stage in STAGES],
 }
 Object = dict[str, Any]

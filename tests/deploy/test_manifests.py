@@ -5,23 +5,23 @@ import re
 import pytest
 import yaml
 
-from drafter_client import program_options as drafter
 from drafter_client.bench.cases.reading import chosen_cases
 from drafter_client.cli.bench.command_line import bench_options
 from drafter_client.cli.bench.report import report_parser
+from drafter_client.cli.commands import serve_parser
+from drafter_client.cli.settings import parsed
 from scripts import kubernetes_alerts
 from scripts.eks import CORES, OVERLAY, read_parameters
 from specpair.http_service.pages import EXPOSED
+from specpair.router.settings import from_flags as router_settings
+from tests.deploy.dockerfile import stages
 from tests.deploy.manifests import FILES, FOLDER, documents, values
 from tests.paths import ROOT
+from tests.settings_names import SETTINGS, is_setting
 from verifier_server import options as verifier
 from verifier_server.api.operations import OPERATIONS
 from verifier_server.flags import flags_parser, read_flags
 
-SETTINGS = {
-    *(f"VERIFIER_{name.upper()}" for name in (*verifier.OPTIONS, *verifier.ADDRESS)),
-    *(f"DRAFTER_{name.upper()}" for name in drafter.OPTIONS),
-}
 PATHS = {operation.path for operation in OPERATIONS}
 CONTAINERS = [each for file in FILES for document in documents(file) for each in values(document) if "image" in each]
 ENDS_AFTER = 10  # seconds that a supervisor waits longer than the verifier drains: docs/service.md
@@ -31,21 +31,25 @@ def test_variables_are_settings() -> None:
     named = {
         name
         for file in [*FILES, *FOLDER.rglob("*.env")]
-        for name in re.findall(r"\b(?:VERIFIER|DRAFTER)_[A-Z_]+\b", file.read_text(encoding="utf-8"))
+        for name in re.findall(rf"\b(?:{'|'.join(SETTINGS)})[A-Z_]+\b", file.read_text(encoding="utf-8"))
     }
     assert len(named) > 5
-    assert named - SETTINGS == set()
+    assert {name for name in named if not is_setting(name)} == set()
 
 
 def test_settings_are_accepted() -> None:
     """By the settings' own checks, but for models that are fetched first."""
     found = 0
-    for file in FILES:
-        for generator in (each for document in documents(file) for each in document.get("configMapGenerator", [])):
-            given = dict(literal.split("=", 1) for literal in generator.get("literals", []))
+    for node in (each for file in FILES for document in documents(file) for each in values(document)):
+        given = dict(literal.split("=", 1) for literal in node.get("literals", []))
+        if node.get("kind") == "ConfigMap":  # in a patch
+            given |= node.get("data", {})
+        if given:
             read_flags(flags_parser(verifier.OPTIONS), [], given)
+            parsed(serve_parser(), [], given)
+            router_settings([], {"ROUTER_REGISTER_KEY": "key", **given})
             found += 1
-    assert found >= 3
+    assert found >= 6
 
 
 @pytest.mark.parametrize("drafts", [False, True])
@@ -102,7 +106,7 @@ def test_health_of_the_gateway_is_not_load() -> None:
 def test_pods_may_drain_before_they_are_killed() -> None:
     everything = [each for file in FILES for document in documents(file) for each in values(document)]
     draining = [each for each in everything if "terminationGracePeriodSeconds" in each and "containers" in each]
-    assert draining
+    assert len(draining) == 3
     for pod in draining:
         [container] = pod["containers"]  # jobs have none: they need not drain
         waits = container["lifecycle"]["preStop"]["sleep"]["seconds"]
@@ -111,7 +115,8 @@ def test_pods_may_drain_before_they_are_killed() -> None:
 
 def drain_seconds() -> float:
     """The longest drain that the manifests ask for."""
-    given = re.findall(r"VERIFIER_DRAIN_SECONDS=(\d+)", "".join(path.read_text() for path in FILES))
+    text = "".join(path.read_text(encoding="utf-8") for path in FILES)
+    given = re.findall(r"(?:VERIFIER_DRAIN_SECONDS|(?:DRAFTER|ROUTER)_DRAIN)=(\d+)", text)
     return max(map(float, given))
 
 
@@ -153,4 +158,14 @@ def test_metrics_are_sent_as_the_report_takes_it() -> None:
 
 def test_images_are_those_of_deploy_docker() -> None:
     images = {each["image"].rpartition("/")[2] for each in CONTAINERS}
-    assert images == {"specpair-verifier", "specpair-drafter"}
+    assert images == {f"specpair-{name}" for name in ("verifier", "drafter", "router")}
+
+
+def test_ports_are_those_of_the_images() -> None:
+    checked = set()
+    for container in CONTAINERS:
+        for port in container.get("ports", []):
+            name = container["image"].rpartition("/")[2].removeprefix("specpair-")
+            assert [str(port["containerPort"])] == stages()[name].of("EXPOSE")
+            checked.add(name)
+    assert checked == {"verifier", "drafter", "router"}

@@ -17,7 +17,12 @@ from tests.paths import ROOT
 
 pytestmark = pytest.mark.engine("deploy")
 
-SECRETS = {"verifier-key", "specpair-tls"}  # made by the commands of the documentation, never by a file
+SECRETS = {
+    "verifier-key",
+    "drafter-key",
+    "router-key",
+    "specpair-tls",
+}  # made by the commands of the documentation, never by a file
 OF_THE_CLUSTER = {"Namespace", "GatewayClass", "PersistentVolume", "NodePool", "EC2NodeClass", "ClusterRole"}
 every_root = pytest.mark.parametrize("root", APPLIED)
 
@@ -153,7 +158,11 @@ def test_every_pod_has_a_policy(root: str) -> None:
 
 @every_root
 def test_policies_let_through_whom_they_should(root: str) -> None:
-    objects = applied(root)
+    check_policies(applied(root))
+
+
+def check_policies(objects: list[Object]) -> None:
+    """That clients, the gateway, Prometheus, the router and drafters reach what they ask, and nobody else does."""
     found = places(objects)
     verifiers = [place for name, place in found.items() if name.startswith("StatefulSet/")]
     client = Place({"specpair/verifier-client": "true"})
@@ -161,8 +170,15 @@ def test_policies_let_through_whom_they_should(root: str) -> None:
     admitted += [place for place in found.values() if client.labels.items() <= place.labels.items()]
     for verifier in verifiers:
         assert all(reaches(objects, each, verifier) for each in admitted)
-        for stranger in (Place({}), Place(client.labels, {}, "default"), Place(DNS.labels)):
-            assert not reaches(objects, stranger, verifier)
+        for asked in (verifier, *(place for name, place in found.items() if name.startswith("Deployment/"))):
+            for stranger in (Place({}), Place(client.labels, {}, "default"), Place(DNS.labels)):
+                assert not reaches(objects, stranger, asked)
+        if (router := found.get("Deployment/router")) is not None:
+            assert reaches(objects, verifier, router), "to register"
+            assert all(reaches(objects, each, router) for each in admitted if each is not router)
+    if "Deployment/drafter" in found:
+        assert reaches(objects, Place({"specpair/drafter-client": "true"}), found["Deployment/drafter"])
+        assert not reaches(objects, client, found["Deployment/drafter"])
     assert verifiers
     assert {name for name, place in found.items() if not reaches(objects, place, DNS)} <= {"Job/compile"}
 
@@ -201,6 +217,31 @@ def test_each_component_fits_the_base(component: str, tmp_path: Path) -> None:
     assert objects != applied("base")
     for each in objects:
         check(each)
+
+
+@pytest.mark.parametrize("overlay", ["base", "overlays/cpu", "overlays/cuda", f"overlays/{OVERLAY.name}/4-serving"])
+def test_router_and_drafter_fit_each_overlay(overlay: str, tmp_path: Path) -> None:
+    both = "components: [../../components/router, ../../components/drafter]\n"
+    objects = of_your_own(tmp_path, f"resources: [../../{overlay}]\n{both}")
+    for each in objects:
+        check(each)
+    check_policies(objects)
+    [router] = [each["spec"]["ports"] for each in objects if each["kind"] == "Service" and named(each) == "router"]
+    for name, pod in pods(objects):
+        if name.startswith("StatefulSet/"):
+            [container] = containers(pod)
+            variables = {each["name"]: each.get("value") for each in container["env"]}
+            assert variables["VERIFIER_ROUTER"] == f"http://router:{router[0]['port']}"
+            assert variables["VERIFIER_ADVERTISE"] == f"http://$(POD_IP):{container['ports'][0]['containerPort']}"
+            assert list(variables).index("POD_IP") < list(variables).index("VERIFIER_ADVERTISE"), (
+                "else it stays as it is"
+            )
+    for route in (each for each in objects if each["kind"] == "HTTPRoute"):
+        assert route["spec"]["rules"][0]["backendRefs"] == [{"name": "router", "port": router[0]["port"]}]
+
+
+def named(thing: Object) -> str:
+    return str(thing["metadata"]["name"])
 
 
 def test_overlay_of_the_documentation_is_valid(tmp_path: Path) -> None:
