@@ -4,7 +4,7 @@ Method. A verifier process and a relay with one of `--rtt-ms`. Each of `--texts`
 written in every way, in another order for each: the target alone, fused, remote, `auto` cold (a new pair that remembers
 nothing) and `auto` warm (a new pair that remembers one earlier text in `auto` over this link, and the warm texts
 before). Rates leave the prompt out; what `auto` spends on changing modes is in. `auto` is compared with the mode of the
-greatest rate; the middle half is over texts. Engines are paced (`simulation.paced`): target and draft models take
+greatest rate; the middle half is over texts. Engines are paced (`simulator.paced`): target and draft models take
 `--step-ms` and `--draft-ms` a step. With `--real` they compute, one thread each: a target padded to `--step-ms`, draft
 models as they are.
 
@@ -32,8 +32,8 @@ from drafter_client.draft_sources import Drafting
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import check_vocabulary
 from models import DEFAULT_TARGET
-from simulation.paced import Cost, Paced
-from simulation.padded_target import padded_target
+from simulator.paced.engine import Cost, Paced
+from simulator.paced.padded_target import padded_target
 from specpair.child_processes.serving import Server, verifier
 from specpair.drafters.base import Drafter
 from specpair.drafters.draft_model import model_drafter
@@ -45,7 +45,7 @@ from specpair.speculation.text_options import TextSpec
 COLD, WARM = "auto cold", "auto warm"
 MODES = (Mode.TARGET, Mode.FUSED, Mode.REMOTE)
 WAYS = {**{str(mode): mode for mode in MODES}, COLD: Mode.AUTO, WARM: Mode.AUTO}
-_WIDER, _WIDER_DRAFT = 0.02, 0.15  # of a step: a further token in its pass (`simulation.paced` names the sources)
+_WIDER, _WIDER_DRAFT = 0.02, 0.15  # of a step: a further token in its pass (`simulator.paced` names the sources)
 FLAGS = {
     **{"rtt-ms": [0.4, 20.0, 60.0], "texts": 6, "tokens": 128},
     "temperatures": {"default": [0.0, 0.8], "help": "of the texts, in turn"},
@@ -103,7 +103,7 @@ def _server(options: argparse.Namespace) -> AbstractContextManager[Server]:
         return verifier(model=padded_target(options.step_ms), **settings)
     target = Cost(options.step_ms, _WIDER * options.step_ms, 0.0)
     paced = {"PACED_TARGET": target, "PACED_DRAFT": _draft_cost(options)}
-    return verifier("simulation.paced:app", model=DEFAULT_TARGET, draft_slots=2, **settings, **paced)
+    return verifier("simulator.paced.engine:app", model=DEFAULT_TARGET, draft_slots=2, **settings, **paced)
 
 
 def _write_all(url: str, draft: Loaded, folder: Path, options: argparse.Namespace) -> dict[str, list[Written]]:

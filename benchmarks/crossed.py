@@ -20,7 +20,7 @@ import uvicorn
 
 from benchmarks.harness.report import ROOT, Report, options_of
 from drafter_client import Options, Pair, Tokens
-from simulation.paced import TARGET_25, application
+from simulator.paced.engine import TARGET_25, application
 
 PACKAGES = ("drafter_client", "specpair", "backends", "verifier_server")
 PROMPT = "def main():\n    import argparse\n"

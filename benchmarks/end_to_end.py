@@ -19,7 +19,7 @@ from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Writer, by_turns, connected, table, whole_rate
 from drafter_client.http.remote_vocabulary import check_vocabulary
-from simulation.padded_target import padded_target, step_ms
+from simulator.paced.padded_target import padded_target, step_ms
 from specpair.child_processes.serving import verifier
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 

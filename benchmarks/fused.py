@@ -19,7 +19,7 @@ from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, by_library
 from drafter_client import Mode, Options, Pair
-from simulation.padded_target import padded_target
+from simulator.paced.padded_target import padded_target
 from specpair.child_processes.serving import verifier
 
 MODES = (Mode.TARGET, Mode.FUSED)

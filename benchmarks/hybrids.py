@@ -1,7 +1,7 @@
 """What speculation brings on recurrent and hybrid models, where rejected tokens cost more: on texts that repeat or not.
 
 Method. A tiny random model of each architecture, padded to 40 ms a pass and 2 % of it a further token, is the target;
-tokens that are read again after a rejection take as long as others (`simulation.paced_llama`), so they are paid for.
+tokens that are read again after a rejection take as long as others (`simulator.paced.llama`), so they are paid for.
 Drafts are looked up in the text (`ngram`), on loopback. Each text is written by the target alone and by the pair, in
 turns. With one slot, architectures that keep the states of the last tokens (`n_rs_seq`) may take back tokens by
 themselves; with several, states are copied. Tiny states are copied at once: what copying larger ones takes is not in
@@ -23,7 +23,7 @@ from backends.trial.tiny_architectures import RECURRENT, write_tiny_architecture
 from benchmarks.harness.models import BRANCHES
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, alone, by_turns, connected, paired, rate, table
-from simulation.paced import TARGET_80
+from simulator.paced.engine import TARGET_80
 from specpair.child_processes.serving import verifier
 from specpair.drafters.lookup import NgramDrafter
 
@@ -68,7 +68,7 @@ def main() -> None:
 def _written(model: Path, slots: int, kind: Kind, tokens: int) -> dict[str, list[Written]]:
     paced = {"PACED_TARGET": TARGET_40, "backend": "llama_cpp", "threads": 1}
     with (
-        verifier("simulation.paced:app", model=model, slots=slots, context=512, **paced) as server,
+        verifier("simulator.paced.engine:app", model=model, slots=slots, context=512, **paced) as server,
         connected(server.url) as client,
     ):
         round_trip, info = client.ping(), client.model()

@@ -23,7 +23,7 @@ from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, by_library, by_turns, whole_rate
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair, Tokens
 from models import DEFAULT_TARGET
-from simulation.padded_target import padded_target
+from simulator.paced.padded_target import padded_target
 from specpair.child_processes.children import output
 from specpair.child_processes.serving import verifier
 from specpair.speculation.acceptance.strategies import common_prefix

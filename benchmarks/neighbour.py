@@ -1,6 +1,6 @@
 """A drafter's rate beside one that sends random drafts, over its rate beside one that drafts nothing.
 
-virtual   the real scheduler in virtual time (`simulation.neighbour`), by target: 25 ms a pass and 2 % of it a
+virtual   the real scheduler in virtual time (`simulator.known_outputs`), by target: 25 ms a pass and 2 % of it a
           further token, and one whose further tokens are dear (a third of a pass each)
 real      the real server with the model that ships, or one padded until a step takes `--step-ms`; one thread each.
           The drafter is `Pair` with the small draft model (*drafter*) or without (*target*). Beside it a process
@@ -21,10 +21,10 @@ from benchmarks.harness.texts import Written, by_library, by_turns, connected, w
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair
 from drafter_client.generation.text_session import TextSession
 from models import DEFAULT_TARGET
-from simulation.capacity_clients import Setting
-from simulation.neighbour import BESIDE, DRAFTS, rate
-from simulation.paced import DRAFTER_8, TARGET_25, Cost
-from simulation.padded_target import padded_target
+from simulator.known_outputs.capacity_clients import Setting
+from simulator.known_outputs.neighbour import BESIDE, DRAFTS, rate
+from simulator.paced.engine import DRAFTER_8, TARGET_25, Cost
+from simulator.paced.padded_target import padded_target
 from specpair.child_processes.children import child
 from specpair.child_processes.serving import verifier
 from specpair.speculation.draft import Draft

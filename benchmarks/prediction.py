@@ -18,7 +18,7 @@ from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, by_library, by_turns, table
 from benchmarks.lookup.tasks import frequent_name, renamed
 from drafter_client import DraftModel, Lookup, Mode, Options, Pair
-from simulation.padded_target import padded_target
+from simulator.paced.padded_target import padded_target
 from specpair.child_processes.serving import verifier
 
 FLAGS = {"tokens": 256, "texts": 4, "temperature": 0.8, "step-ms": 40.0}

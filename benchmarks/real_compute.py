@@ -24,7 +24,7 @@ from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_
 from benchmarks.harness.report import Report, options_of, plot
 from benchmarks.harness.texts import Way, Writer, Written, by_turns, connected, rate, table, timed
 from drafter_client.http.remote_vocabulary import check_vocabulary
-from simulation.padded_target import padded_target
+from simulator.paced.padded_target import padded_target
 from specpair.child_processes.serving import verifier
 
 LOOKUPS = (2, 5, 10)  # 10 is the library's default, 2 what it recommends for a CPU

@@ -17,7 +17,7 @@ from statistics import median
 from backends.machine import cores
 from benchmarks.harness.report import Report, options_of
 from models import DEFAULT_TARGET
-from simulation.padded_target import padded_target
+from simulator.paced.padded_target import padded_target
 from specpair.child_processes.children import child, output
 
 WAITING = {
@@ -29,7 +29,7 @@ WAITING = {
 WIDTHS = (1, 4)
 CODE = (
     "import sys; from pathlib import Path; from concurrent.futures import ThreadPoolExecutor; "
-    "from simulation.padded_target import step_ms; "
+    "from simulator.paced.padded_target import step_ms; "
     f"times = lambda: step_ms(Path(sys.argv[1]), widths={WIDTHS}, threads=int(sys.argv[2]), repeats=15).values(); "
     "print(*times(), *ThreadPoolExecutor(1).submit(times).result())"
 )

@@ -18,7 +18,7 @@ from backends.registry import load
 from benchmarks.harness.models import decoded, held_out_prompts
 from benchmarks.harness.report import Report, options_of
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
-from simulation.renumbering import renumbered
+from simulator.paced.renumbering import renumbered
 from specpair.drafters.base import Drafter
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.drafters.translation import TranslatingDrafter

@@ -6,7 +6,7 @@ import sys
 import textwrap
 
 from backends.shipped_models import DEFAULT_TWIN
-from simulation.padded_target import padded_target, step_ms
+from simulator.paced.padded_target import padded_target, step_ms
 from specpair.child_processes.children import child
 from specpair.child_processes.serving import NotUp, verifier
 from specpair.command_line import start

@@ -1,10 +1,10 @@
 """How many clients one verifier carries: 1 to 64 drafters, the target alone, and a verifier that takes one at a time.
 
 Method. Tokens per second of all clients together, and the 50th and 95th percentile of each client's time between
-tokens: shown are the median client's, and the worst client's 95th percentile. Times are `simulation.paced`'s (target 25
-ms, draft 8 ms) with an RTT of 5 ms; texts (agreement 0.8), bounds and gaps are defined in `simulation.capacity_model`.
+tokens: shown are the median client's, and the worst client's 95th percentile. Times are `simulator.paced`'s (target 25
+ms, draft 8 ms) with an RTT of 5 ms; texts (agreement 0.8), bounds and gaps are defined in `simulator.known_outputs`.
 
-    virtual   the real scheduler and the real drafters' decisions in virtual time (`simulation.capacity`)
+    virtual   the real scheduler and the real drafters' decisions in virtual time (`simulator.known_outputs`)
     real      the real server with replayed drafters, all times dilated (`benchmarks.capacity.real`); void runs are
               repeated at most twice, and marked where the last is void, too
     carried   how many clients get the rate that the target alone gives to one, or two thirds of it, on average, over
@@ -24,10 +24,10 @@ from typing import Any
 
 from benchmarks.capacity import real
 from benchmarks.harness.report import Report, options_of, plot
-from simulation import capacity
-from simulation.capacity import FORMS
-from simulation.capacity_clients import Setting
-from simulation.capacity_model import (
+from simulator.known_outputs import capacity
+from simulator.known_outputs.capacity import FORMS
+from simulator.known_outputs.capacity_clients import Setting
+from simulator.known_outputs.capacity_model import (
     KnownOutput,
     Metrics,
     lockstep,
@@ -36,7 +36,7 @@ from simulation.capacity_model import (
     server_drafting,
     tokens_per_round,
 )
-from simulation.paced import DRAFTER_8, TARGET_25
+from simulator.paced.engine import DRAFTER_8, TARGET_25
 
 SETTING = Setting(TARGET_25, DRAFTER_8)
 CHUNK, PROMPT = 128, 2000

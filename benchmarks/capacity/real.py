@@ -24,9 +24,9 @@ from backends.machine import cores
 from benchmarks.harness.texts import connected
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from simulation.capacity_clients import Setting
-from simulation.capacity_model import KnownOutput, Metrics, Target
-from simulation.paced import Cost, Paced
+from simulator.known_outputs.capacity_clients import Setting
+from simulator.known_outputs.capacity_model import KnownOutput, Metrics, Target
+from simulator.paced.engine import Cost, Paced
 from specpair.child_processes.serving import Server, verifier
 from specpair.engines.backend import Entry, Logits
 from specpair.protocol.responses import GenerateTokensEvent

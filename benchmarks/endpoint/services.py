@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.harness.texts import connected
-from simulation.paced import TARGET_25
+from simulator.paced.engine import TARGET_25
 from specpair.child_processes.children import child
 from specpair.child_processes.serving import Server, verifier
 
@@ -17,7 +17,7 @@ from specpair.child_processes.serving import Server, verifier
 def paced(slots: int) -> Iterator[Server]:
     """A verifier of the shipped target, whose passes take as long as those of a target of 25 ms a step."""
     settings = {"slots": slots, "threads": 1, "context": 1024, "insecure": "yes"}
-    with verifier("simulation.paced:app", PACED_TARGET=TARGET_25, **settings) as server:
+    with verifier("simulator.paced.engine:app", PACED_TARGET=TARGET_25, **settings) as server:
         with connected(server.url):
             pass  # it has loaded its model
         yield server

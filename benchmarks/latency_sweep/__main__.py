@@ -1,6 +1,6 @@
 """Tokens per second over every round-trip time, against the target alone, fixed lockstep, a reference and a bound.
 
-Method. A verifier process serves the default target stretched to 80 or 25 ms a step (`simulation.paced`); this process
+Method. A verifier process serves the default target stretched to 80 or 25 ms a step (`simulator.paced`); this process
 drafts with a model stretched to 8 or 4 ms a token; a relay adds the round-trip time. Tokens and agreement are those of
 the real models. A text of 257 tokens at temperature 1 behind a held-out prompt. Rates count from the first token known
 here to the last. Columns, all but the first as multiples of what the target streams:
@@ -11,7 +11,7 @@ here to the last. Columns, all but the first as multiples of what the target str
     -overlap … -adaptive   ours with one mechanism off
     reference    the best static policy in a replay of this text's agreement with the times measured in this cell: a
                  step of the drafter, the verifier's passes, and what an exchange took beyond them in the run of `k=4`
-                 (`simulation.static_policies`: chosen with hindsight, and its decisions take no time)
+                 (`simulator.known_outputs`: chosen with hindsight, and its decisions take no time)
     U            what no chain verification can beat
 
 A run is repeated, at most twice, where the machine lost more than 10 % of the time (2 % in the first two columns); the
@@ -40,8 +40,8 @@ from benchmarks.harness.texts import Written, alone, connected, paired
 from benchmarks.latency_sweep import summary
 from benchmarks.latency_sweep.drafters import NAMES, Loaded, loaded
 from drafter_client.http.client import VerifierClient
-from simulation import paced
-from simulation.static_policies import MeasuredLatencies, Trace, best, pass_times, upper_bound
+from simulator.known_outputs.static_policies import MeasuredLatencies, Trace, best, pass_times, upper_bound
+from simulator.paced import engine as paced
 from specpair.child_processes.serving import verifier
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.sampling import Sampling
@@ -88,7 +88,7 @@ def main() -> None:
             if todo := [place for place in left if (place[0], place[2]) == (target, rtt)]:
                 settings = {"PACED_TARGET": TARGETS[target].dilated(options.dilate), "threads": 1, "context": CONTEXT}
                 with (
-                    verifier("simulation.paced:app", slots=4, **settings) as server,
+                    verifier("simulator.paced.engine:app", slots=4, **settings) as server,
                     relay(server.url, options.dilate * rtt) as url,
                     connected(url) as client,
                 ):

@@ -18,8 +18,8 @@ from gguf import quants
 from benchmarks.harness.models import BRANCHES, DRAFTERS, agreement, load_drafter
 from models import DEFAULT_TARGET
 from models.gguf_file import Tensor, read_gguf, write_gguf
-from simulation.paced import Cost, Paced
-from simulation.padded_target import CACHE
+from simulator.paced.engine import Cost, Paced
+from simulator.paced.padded_target import CACHE
 from specpair.drafters.base import Drafter, Expansion
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.engines.backend import Backend, Entry

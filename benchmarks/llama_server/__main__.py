@@ -41,7 +41,7 @@ from benchmarks.llama_server.server import complete, llama_server
 from benchmarks.llama_server.settings import ALONE, Setting, settings, shared_flags
 from benchmarks.llama_server.summary import Texts, cell, clocks, conclusion, difference, draw, table
 from drafter_client import Mode, Pair
-from simulation.padded_target import padded_draft, padded_target, step_ms
+from simulator.paced.padded_target import padded_draft, padded_target, step_ms
 
 MODES = (Mode.REMOTE, Mode.AUTO)
 TARGET = "our target alone"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from benchmarks.harness.models import agreement
-from simulation.static_policies import MeasuredLatencies, Trace, pass_times, upper_bound
+from simulator.known_outputs.static_policies import MeasuredLatencies, Trace, pass_times, upper_bound
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.drafters.lookup import NgramDrafter
 from specpair.engines.backend import Backend

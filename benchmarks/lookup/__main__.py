@@ -20,7 +20,7 @@ from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, alone, by_turns, connected, paired, table
 from benchmarks.lookup.tasks import Task, tasks
 from models import DEFAULT_DRAFT
-from simulation.paced import DRAFTER_8, TARGET_25, Cost, Paced
+from simulator.paced.engine import DRAFTER_8, TARGET_25, Cost, Paced
 from specpair.child_processes.serving import verifier
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.drafters.lookup import NgramDrafter

@@ -16,7 +16,7 @@ from backends.llama_cpp.vocabulary import read_gguf_vocabulary
 from backends.scripted import ScriptedBackend
 from benchmarks.harness.models import CONTEXT
 from models import DEFAULT_TARGET
-from simulation.paced import Cost, Paced
+from simulator.paced.engine import Cost, Paced
 from specpair.engines.backend import Logits
 from specpair.engines.vocabulary import Vocabulary
 from verifier_server.app import create_app

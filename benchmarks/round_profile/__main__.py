@@ -1,7 +1,7 @@
 """Where the time of a round goes that is neither a pass, nor a draft step, nor the network.
 
 Method. A verifier process whose target takes 25 ms a step, and a drafter in this process that takes 8 ms a token
-(`simulation.paced`), both real models, over loopback without a relay, as users get them. Both processes note moments
+(`simulator.paced`), both real models, over loopback without a relay, as users get them. Both processes note moments
 (`benchmarks.round_profile.stamps`). Printed are the medians and the 90th percentiles of the ways between them, in
 milliseconds.
 
@@ -21,7 +21,7 @@ from benchmarks.harness.report import Report, options_of, plot
 from benchmarks.harness.texts import Writer, connected
 from benchmarks.round_profile.stamps import STAMPS, Stamps, watched
 from drafter_client.http.remote_vocabulary import check_vocabulary
-from simulation.paced import DRAFTER_8, TARGET_25, Paced
+from simulator.paced.engine import DRAFTER_8, TARGET_25, Paced
 from specpair.child_processes.serving import verifier
 from specpair.quantile import quantile
 

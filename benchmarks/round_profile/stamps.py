@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from fastapi import FastAPI
 
-from simulation import paced
+from simulator.paced import engine as paced
 from specpair.drafters.run import executors, reactor
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.scheduler import Scheduler

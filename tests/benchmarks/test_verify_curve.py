@@ -11,7 +11,7 @@ from backends.scripted import Script, ScriptedBackend
 from benchmarks.harness.report import Report
 from benchmarks.verify_curve.__main__ import SHAPES, main, options_from
 from benchmarks.verify_curve.cells import STEP, Cell, Passes, Sample, Timing, grid, measure, table, timings
-from simulation.paced import Cost, Paced
+from simulator.paced.engine import Cost, Paced
 from specpair.engines.backend import Entry, TopLogitsSpec
 from tests.paths import ROOT
 from tests.stand_ins.clock import Time

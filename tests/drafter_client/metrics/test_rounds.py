@@ -12,7 +12,7 @@ from backends.scripted import END, Script, ScriptedBackend
 from drafter_client.errors import ConnectionLost
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
-from simulation.paced import Cost, Paced
+from simulator.paced.engine import Cost, Paced
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.protocol.responses import StreamedTokens, StreamEnd, VerifyResponse
 from specpair.speculation.acceptance.strategies import Strategy

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from simulation.capacity_clients import Setting
-from simulation.neighbour import rate
-from simulation.paced import DRAFTER_8, TARGET_25, Cost
+from simulator.known_outputs.capacity_clients import Setting
+from simulator.known_outputs.neighbour import rate
+from simulator.paced.engine import DRAFTER_8, TARGET_25, Cost
 from specpair.speculation.acceptance.strategies import Strategy
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.virtual import World, fed, opened

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from backends.scripted import Script, ScriptedBackend
-from simulation import virtual_time
+from simulator.virtual import world
 from specpair.protocol.errors import SpecPairError
 from specpair.speculation.acceptance.strategies import Strategy
 from specpair.speculation.draft import Draft
@@ -29,7 +29,7 @@ def fed(plan: BatchPlan) -> dict[str, int]:
     return {part.sequence.session.id: len(entry.tokens) for part, entry in zip(plan.parts, plan.batch, strict=True)}
 
 
-class World(virtual_time.World):
+class World(world.World):
     """A scheduler over a scripted model. Its integrity is checked after each event."""
 
     backend: ScriptedBackend

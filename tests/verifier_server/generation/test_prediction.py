@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backends.scripted import BEGIN, ScriptedBackend
-from simulation.paced import Cost, Paced
+from simulator.paced.engine import Cost, Paced
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from backends.scripted import END, Script
-from simulation.virtual_drafter import VirtualDrafter
-from simulation.virtual_time import Network, World
+from simulator.virtual.drafter import VirtualDrafter
+from simulator.virtual.world import Network, World
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.sampling import Sampling

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from backends.scripted import ORDER, Script, ScriptedBackend
-from simulation.virtual_drafter import VirtualDrafter
-from simulation.virtual_time import Network, World
+from simulator.virtual.drafter import VirtualDrafter
+from simulator.virtual.world import Network, World
 from specpair.drafters.base import Drafter, Expansion
 from specpair.engines.backend import Entry, Logits
 from specpair.speculation.drafts.tree import Proposal

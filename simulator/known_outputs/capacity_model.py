@@ -33,7 +33,7 @@ from functools import cache
 import numpy as np
 
 from backends.scripted import BEGIN, ORDER, Script, ScriptedBackend
-from simulation.paced import Cost
+from simulator.paced.engine import Cost
 from specpair.drafters.base import Expansion
 from specpair.engines.backend import Logits
 from specpair.speculation.drafts.tree import Proposal

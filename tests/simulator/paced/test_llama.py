@@ -7,8 +7,8 @@ import pytest
 
 from backends.recurrent import JOINED
 from backends.trial.tiny_architectures import write_tiny_architecture
-from simulation.paced import Cost, Pace
-from simulation.paced_llama import load_paced_llama
+from simulator.paced.engine import Cost, Pace
+from simulator.paced.llama import load_paced_llama
 from specpair.engines.backend import Backend, Entry
 from specpair.engines.load_options import LoadOptions
 from tests.stand_ins.clock import Time

@@ -1,6 +1,6 @@
 """A client beside another one on one verifier, in virtual time: the scheduler is real, the rest is modelled.
 
-The texts, the link and the costs are those of `simulation.capacity`. The neighbour is a client of one of its forms, and
+The texts, the link and the costs are those of `capacity`. The neighbour is a client of one of its forms, and
 its rate is measured. Beside it is one of
 
     plain       asks for one token after another, each as soon as the last one is known; never sends a draft
@@ -17,10 +17,10 @@ import random
 from collections.abc import Callable
 
 from backends.scripted import END
-from simulation.capacity import FORMS, start_all, virtual_world
-from simulation.capacity_clients import Client, Setting
-from simulation.capacity_model import KnownOutput
-from simulation.virtual_time import World
+from simulator.known_outputs.capacity import FORMS, start_all, virtual_world
+from simulator.known_outputs.capacity_clients import Client, Setting
+from simulator.known_outputs.capacity_model import KnownOutput
+from simulator.virtual.world import World
 from specpair.protocol.errors import SpecPairError
 from specpair.speculation.draft import Draft
 from specpair.speculation.text_options import TextSpec

@@ -4,12 +4,12 @@
 left of that time is slept, which releases the interpreter as llama.cpp does while it computes. `time.sleep` ended 0.11
 to 0.18 ms late in the median and 0.26 ms at p95 on 2 virtual cores, with sleeps of 4 to 80 ms.
 
-llama.cpp's engine is paced where it runs its passes (`paced_llama.py`): it may run more than it is asked for.
+llama.cpp's engine is paced where it runs its passes (`llama.py`): it may run more than it is asked for.
 
 The verifier with a paced target takes the usual VERIFIER_… variables and `PACED_TARGET`, a cost as `str(Cost(…))` gives
 it. With `PACED_DRAFT` the draft model of mode fused is paced, too:
 
-    PACED_TARGET=80,1.6,0.6 .venv/bin/uvicorn simulation.paced:app --port 8000
+    PACED_TARGET=80,1.6,0.6 .venv/bin/uvicorn simulator.paced.engine:app --port 8000
 """
 
 import functools
@@ -179,7 +179,7 @@ class Paced(Backend):
 def load_paced(engine: str, options: LoadOptions, cost: Cost) -> Backend:
     """The engine of this name with its model. Raises ModelLoadError."""
     if engine == "llama_cpp":
-        from simulation.paced_llama import load_paced_llama  # only here, so that other engines need no llama.cpp
+        from simulator.paced.llama import load_paced_llama  # only here, so that other engines need no llama.cpp
 
         return load_paced_llama(options, Pace(cost))
     return Paced(load(engine, options), cost)

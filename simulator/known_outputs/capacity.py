@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from backends.scripted import END
-from simulation.capacity_clients import (
+from simulator.known_outputs.capacity_clients import (
     CONTEXT,
     GREEDY,
     Client,
@@ -25,9 +25,9 @@ from simulation.capacity_clients import (
     TargetAlone,
     known_pass_times,
 )
-from simulation.capacity_model import KnownOutput, Metrics, Target, TextRange, percentile
-from simulation.paced import Cost
-from simulation.virtual_time import World
+from simulator.known_outputs.capacity_model import KnownOutput, Metrics, Target, TextRange, percentile
+from simulator.paced.engine import Cost
+from simulator.virtual.world import World
 from specpair.speculation.draft import Draft
 from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.arrivals import LONGEST

@@ -3,9 +3,9 @@
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from simulation.capacity import FORMS, Form, intrude, measure
-from simulation.capacity_clients import Client, Replayed, Setting
-from simulation.capacity_model import (
+from simulator.known_outputs.capacity import FORMS, Form, intrude, measure
+from simulator.known_outputs.capacity_clients import Client, Replayed, Setting
+from simulator.known_outputs.capacity_model import (
     Gaps,
     KnownOutput,
     Metrics,
@@ -17,8 +17,8 @@ from simulation.capacity_model import (
     server_drafting,
     tokens_per_round,
 )
-from simulation.paced import DRAFTER_8, TARGET_25, Cost
-from simulation.virtual_time import World
+from simulator.paced.engine import DRAFTER_8, TARGET_25, Cost
+from simulator.virtual.world import World
 
 SETTING = Setting(TARGET_25, DRAFTER_8, warm_up=0.5, seconds=1.0)
 COST = Cost(10.0, 1.0, 0.5)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from simulation.virtual_time import Network, World, or_raise
+from simulator.virtual.world import Network, World, or_raise
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Answered, Committed, Completion, Drafted, RunEvent, Streamed
 from specpair.drafters.run.executors import React

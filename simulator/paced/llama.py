@@ -9,7 +9,7 @@ from functools import partial
 
 from backends.llama_cpp.backend import LlamaBackend
 from backends.llama_cpp.load import load
-from simulation.paced import Pace
+from simulator.paced.engine import Pace
 from specpair.engines.backend import Entry, Logits, Progress
 from specpair.engines.load_options import LoadOptions
 

@@ -1,14 +1,14 @@
-"""The clients whose capacity `simulation.capacity` measures, and the setting in which they run."""
+"""The clients whose capacity `simulator.known_outputs.capacity` measures, and the setting in which they run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from backends.scripted import END
-from simulation.capacity_model import Knowing, KnownOutput, pass_time
-from simulation.paced import Cost
-from simulation.virtual_drafter import VirtualDrafter
-from simulation.virtual_time import Network, World, or_raise
+from simulator.known_outputs.capacity_model import Knowing, KnownOutput, pass_time
+from simulator.paced.engine import Cost
+from simulator.virtual.drafter import VirtualDrafter
+from simulator.virtual.world import Network, World, or_raise
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.draft_length import MAX_AUTO
 from specpair.speculation.sampling.sampling import Sampling

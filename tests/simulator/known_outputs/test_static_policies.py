@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulation.static_policies import MeasuredLatencies, Policy, Trace, best, policies, replay, upper_bound
+from simulator.known_outputs.static_policies import (
+    MeasuredLatencies,
+    Policy,
+    Trace,
+    best,
+    policies,
+    replay,
+    upper_bound,
+)
 
 LENGTHS = range(17)
 

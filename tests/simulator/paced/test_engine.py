@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from simulation import paced
-from simulation.paced import DRAFTER_4, DRAFTER_8, TARGET_25, TARGET_80, Cost, Paced
+from simulator.paced import engine as paced
+from simulator.paced.engine import DRAFTER_4, DRAFTER_8, TARGET_25, TARGET_80, Cost, Paced
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.errors import BadEntry, EngineFailure
 from tests.stand_ins.clock import Time

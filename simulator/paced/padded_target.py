@@ -12,7 +12,7 @@ from models.export import pad_layers
 from specpair.engines.backend import Entry
 from specpair.engines.load_options import LoadOptions
 
-CACHE: Final = Path(__file__).resolve().parents[1] / ".cache"
+CACHE: Final = Path(__file__).resolve().parents[2] / ".cache"
 _PAD_LAYERS: Final = 24
 _PROBE_WIDTH: Final = 8  # times
 _MOST_WIDTH: Final = 128  # times; a file of 2.6 GB
