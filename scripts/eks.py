@@ -35,6 +35,7 @@ FORMS = {  # of parameters: an expression that all of it must match, and what it
     "CONTEXT": (r"[1-9]\d*", "a number of tokens"),
     "DRAFT_TOKENS": (r"[1-9]\d*", "a number of tokens"),
     "COMPILE_WIDTHS": (r"\d+(,\d+)*", "ascending numbers of tokens, as 1,8,32"),
+    "PRICE": (r"\d+(\.\d+)?", "what an hour of one verifier costs, as 12.5, or 0"),
 }
 CORES = 32  # logical ones, of the claim half-trn2
 KV_HEADS = {"Qwen3-32B": 8}  # heads of keys and values, of targets that are known here

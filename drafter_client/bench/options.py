@@ -26,7 +26,7 @@ class BenchOptions:
     modes: tuple[str, ...] = _several("a drafter's or verifier's endpoint: each of its modes is a side", "URL")
     model: tuple[str, ...] = _several("model to ask for (default: the first it lists)", "[NAME=]MODEL")
     key: tuple[str, ...] = _several("variable that holds its key", "[NAME=]VARIABLE")
-    price: tuple[str, ...] = _several("what an hour of its machines costs", "[NAME=]PRICE")
+    price: tuple[str, ...] = _several("what an hour of its machines costs; 0: not known", "[NAME=]PRICE")
     extra: tuple[str, ...] = _several("object to add to the body of each request", "[NAME=]JSON")
     repetitions: int = option(3, "times that each case is run", ge=1, le=1000, group="measuring")
     warm_up: int = option(1, "requests before, which are not measured", ge=0, le=1000, group="measuring")

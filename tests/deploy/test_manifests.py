@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from drafter_client.bench.cases.reading import chosen_cases
+from drafter_client.bench.endpoint.side import sides_of
 from drafter_client.cli.bench.command_line import bench_options
 from drafter_client.cli.bench.report import report_parser
 from drafter_client.cli.commands import serve_parser
@@ -138,7 +139,9 @@ def test_job_of_the_scrapes_is_the_one_that_alerts_ask_for() -> None:
 def test_benchmark_measures_what_serves() -> None:
     [bench] = [each for each in CONTAINERS if each.get("name") == "bench"]
     command, *flags = bench["args"]
-    asked = bench_options(flags).bench
+    given = read_parameters(OVERLAY / "parameters" / "parameters.env")
+    asked = bench_options([flag.replace("$(PRICE)", given["PRICE"]) for flag in flags]).bench
+    assert [each.price_per_hour for each in sides_of(asked.side, prices=asked.price)] == [None, None]  # as it ships
     assert command == "bench" and len(chosen_cases(asked.case, asked.cases)) == 8
     names = [side.partition("=")[0] for side in asked.side]
     assert sorted(names) == sorted(

@@ -23,6 +23,7 @@ def test_shipped_parameters_fit_together(capsys: pytest.CaptureFixture[str]) -> 
         ("BUCKET", "Mine", "BUCKET is 'Mine': expected is the bucket's name"),
         ("REGION", "oregon", "REGION is 'oregon': expected is a region, as us-west-2"),
         ("TARGET", "Qwen3-32B", "TENSOR_PARALLEL is 32: Qwen3-32B has 8 heads of keys and values; choose a divisor"),
+        ("PRICE", "$12", "PRICE is '$12': expected is what an hour of one verifier costs, as 12.5, or 0"),
         ("COMPILE_WIDTHS", "8,1", "COMPILE_WIDTHS is 8,1: the numbers must ascend"),
         (
             "DRAFT_TOKENS",

@@ -150,14 +150,15 @@ def _object(text: str) -> Json:
     return given
 
 
-def _price(text: str) -> float:
+def _price(text: str) -> float | None:
+    """The price of an hour. None: it is 0, which stands for one that is not known."""
     try:
         price = float(text)
     except ValueError:
         price = -1
     if not 0 <= price < float("inf"):
         raise BadSide(f"--price: {text!r} is no price of an hour: write a number, as 2.5")
-    return price
+    return price or None
 
 
 def _base(url: str) -> str:

@@ -11,14 +11,14 @@ def test_values_are_of_all_sides_or_of_one() -> None:
         ["a=http://host:1/v1/", "b=host:2"],
         models=["m", "b=n"],
         keys=["b=KEY"],
-        prices=["2.5"],
+        prices=["2.5", "b=0"],
         extras=['{"x": 1}', 'a={"y": "p=q"}'],
         environment={"KEY": "secret"},
     )
     assert (first.url, second.url) == ("http://host:1/v1", "http://host:2/v1")
     assert (first.model, second.model) == ("m", "n")
     assert (first.key, second.key) == (None, "secret")
-    assert (first.price_per_hour, second.price_per_hour) == (2.5, 2.5)
+    assert (first.price_per_hour, second.price_per_hour) == (2.5, None)  # 0 is not known
     assert (first.extra, second.extra) == ({"y": "p=q"}, {"x": 1})
     assert "secret" not in repr(second)
     record = second.as_record("n", {})
