@@ -7,7 +7,7 @@ import ctypes
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _POWERCAP = Path("/sys/class/powercap")
 _NVML = "libnvidia-ml.so.1"
@@ -25,28 +25,36 @@ class Meter(NamedTuple):
 
 
 class EnergyMeters:
-    """Counts the joules of each meter since its making; `update` has to come before a counter begins anew twice."""
+    """Counts the joules of each meter since its making; `update` has to come before a counter begins anew twice.
+
+    If a meter fails, nothing is told from then on: what the others count would be too little.
+    """
 
     def __init__(self, meters: Mapping[str, Meter]) -> None:
-        self._meters = dict(meters)
+        self._meters = meters
         self._last: dict[str, float] = {}
         self._joules: dict[str, float] = {}
         self.update()
 
     def update(self) -> dict[str, float]:
-        """Read all meters. Returns the joules of each since the beginning."""
-        for name, meter in list(self._meters.items()):
+        """Read all meters. Returns the joules of each since the beginning; nothing, if one of them failed."""
+        for name, meter in self._meters.items():
             try:
                 now = meter.read()
             except OSError:
-                del self._meters[name]  # what it counted so far stays
-                continue
+                return self._fail()
             gained = now - self._last.get(name, now)
-            if gained < 0 and meter.range is not None:
+            if gained < 0:
+                if meter.range is None:  # as after a restart of the driver
+                    return self._fail()
                 gained += meter.range
             self._last[name] = now
-            self._joules[name] = self._joules.get(name, 0.0) + max(0.0, gained)
+            self._joules[name] = self._joules.get(name, 0.0) + gained
         return {name: round(joules, 3) for name, joules in self._joules.items()}
+
+    def _fail(self) -> dict[str, float]:
+        self._meters, self._joules = {}, {}
+        return {}
 
 
 def all_meters() -> dict[str, Meter]:
@@ -73,14 +81,18 @@ def rapl_meters(folder: Path = _POWERCAP) -> dict[str, Meter]:
     return found
 
 
-def nvml_meters() -> dict[str, Meter]:
-    """Those of NVIDIA's GPUs: `nvml:0`, … by number."""
+def nvml_meters(load: Callable[[str], Any] = ctypes.CDLL) -> dict[str, Meter]:
+    """Those of NVIDIA's GPUs: `nvml:0`, … by number.
+
+    `load`: gives the library of a name. Raises OSError where there is none.
+    """
     try:
-        library = ctypes.CDLL(_NVML)
+        library = load(_NVML)
         if library.nvmlInit_v2() != 0:
             return {}
         count = ctypes.c_uint()
-        library.nvmlDeviceGetCount_v2(ctypes.byref(count))
+        if library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+            return {}
     except (OSError, AttributeError):
         return {}
     found: dict[str, Meter] = {}
@@ -95,7 +107,7 @@ def nvml_meters() -> dict[str, Meter]:
     return found
 
 
-def _millijoules(library: ctypes.CDLL, device: ctypes.c_void_p) -> int:
+def _millijoules(library: Any, device: ctypes.c_void_p) -> int:
     energy = ctypes.c_ulonglong()
     status = library.nvmlDeviceGetTotalEnergyConsumption(device, ctypes.byref(energy))
     if status != 0:
