@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from drafter_client.bench.report import tables
+from drafter_client.bench.report import sentences, tables
 from drafter_client.bench.statistics import measures
 from drafter_client.bench.statistics.analysis import Analysis
 
@@ -16,7 +16,7 @@ def markdown(analysis: Analysis) -> str:
 
 
 def _lines(analysis: Analysis) -> Iterator[str]:
-    yield f"# drafter bench: {_escaped(tables.title(analysis))}"
+    yield f"# drafter bench: {_escaped(sentences.title(analysis))}"
     if analysis.run.machine:
         yield ""
         yield (
@@ -32,10 +32,10 @@ def _lines(analysis: Analysis) -> Iterator[str]:
         yield ""
         yield f"## {_escaped(case.name)}"
         yield ""
-        yield _escaped(case.description)
+        yield f"{_escaped(case.description)} ({_escaped(sentences.load(case))})"
         yield from _table(tables.sides(analysis, case))
         yield ""
-        yield from (f"- {_escaped(said)}" for said in tables.verdicts(analysis, case))
+        yield from (f"- {_escaped(said)}" for said in sentences.verdicts(analysis, case))
         yield from _table(tables.percentiles(analysis, case))
     yield ""
     yield "## Definitions"

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from drafter_client.bench.report import tables
+from drafter_client.bench.report import sentences
 from drafter_client.bench.statistics import measures
 from drafter_client.bench.statistics.analysis import Analysis
 from drafter_client.errors import NoPicture
@@ -23,7 +23,7 @@ def draw(analysis: Analysis, path: Path) -> None:
     cases = [case for case in analysis.run.cases if analysis.summaries_of(case)]
     rows = len(cases) * (len(analysis.run.sides) + 1)
     figure = Figure(figsize=(13, max(3.0, 1.5 + 0.2 * rows)), layout="constrained")
-    figure.suptitle(tables.title(analysis), fontsize=10, parse_math=False)
+    figure.suptitle(sentences.title(analysis), fontsize=10, parse_math=False)
     for axes, measure in zip(figure.subplots(1, len(_CHARTED), sharey=True), _CHARTED, strict=True):
         _plot(axes, analysis, measure)
     try:

@@ -1,6 +1,6 @@
 """The tables of a report, as cells of text: the same in the terminal, in Markdown and on the page."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from drafter_client.bench.records import CaseRecord
@@ -50,32 +50,21 @@ def percentiles(analysis: Analysis, case: CaseRecord) -> Table:
 
 
 def overview(analysis: Analysis) -> Table:
-    """How many times the baseline's tokens/s each other side has: a row for each case, a column for each side."""
+    """How many times the baseline's tokens/s each other side has, and how many of its texts are the baseline's: a row
+    for each case, two columns for each side."""
     others = [side.name for side in analysis.run.sides if side.name != analysis.baseline]
     rows = tuple(
-        (case.name, case.group, *(_ratio(analysis.comparison(case.name, side, measures.SPEED.key)) for side in others))
+        (
+            case.name,
+            case.group,
+            *(_ratio(analysis.comparison(case.name, side, measures.SPEED.key)) for side in others),
+            *(_equal_texts(analysis, case.name, side) for side in others),
+        )
         for case in analysis.run.cases
         if analysis.summaries_of(case)
     )
-    return Table(("case", "group", *(f"{side} / {analysis.baseline}" for side in others)), rows)
-
-
-def verdicts(analysis: Analysis, case: CaseRecord) -> list[str]:
-    """What the comparisons of a case say, as sentences: tokens/s first, equality of texts and scores last."""
-    compared = [_said(each) for each in analysis.comparisons if each.case == case.name]
-    equal = [f"texts: {each.sentence}" for each in analysis.equalities if each.case == case.name]
-    scores = [
-        f"answers: {each.side} has {each.right} of {each.answers} right, {each.unread} without a number"
-        for each in analysis.scores
-        if each.case == case.name
-    ]
-    splits = [
-        f"answers: {each.only_side} right of {each.side} alone, {each.only_baseline} of {each.baseline} alone "
-        f"(p = {each.p:.2f})"
-        for each in analysis.score_comparisons
-        if each.case == case.name
-    ]
-    return [*compared, *equal, *scores, *splits]
+    ratios, texts = (f"{side} / {analysis.baseline}" for side in others), (f"same text, {side}" for side in others)
+    return Table(("case", "group", *ratios, *texts), rows)
 
 
 def figure(value: float | None) -> str:
@@ -85,14 +74,6 @@ def figure(value: float | None) -> str:
     if value == 0 or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.3g}"
-
-
-def _said(compared: Comparison) -> str:
-    """The verdict, with the measure and the side where it does not name them."""
-    [measure] = [each for each in measures.ALL if each.key == compared.measure]
-    if compared.winner is None:
-        return f"{measure.name}, {compared.side}: {compared.verdict}"
-    return f"{measure.name}: {compared.verdict}" if measure is measures.SPEED else compared.verdict
 
 
 def _ratio(compared: Comparison | None) -> str:
@@ -110,10 +91,10 @@ def _against_baseline(analysis: Analysis, of: Summary) -> str:
     return _ratio(analysis.comparison(of.case, of.side, measures.SPEED.key))
 
 
-def _statistic(measure: Measure, statistic: str) -> Callable[[Analysis, Summary], str]:
+def _statistics(measure: Measure, *names: str) -> Callable[[Analysis, Summary], str]:
     def cell(_: Analysis, of: Summary) -> str:
         found = of.distributions.get(measure.key)
-        return NOTHING if found is None else figure(getattr(found, statistic))
+        return NOTHING if found is None else " / ".join(figure(getattr(found, name)) for name in names)
 
     return cell
 
@@ -134,7 +115,11 @@ def _failed(_: Analysis, of: Summary) -> str:
 
 
 def _same_text(analysis: Analysis, of: Summary) -> str:
-    found = [each for each in analysis.equalities if (each.case, each.side) == (of.case, of.side)]
+    return _equal_texts(analysis, of.case, of.side)
+
+
+def _equal_texts(analysis: Analysis, case: str, side: str) -> str:
+    found = [each for each in analysis.equalities if (each.case, each.side) == (case, side)]
     return f"{found[0].equal}/{found[0].pairs}" if found else NOTHING
 
 
@@ -143,35 +128,13 @@ def _headed(measure: Measure) -> str:
 
 
 _COLUMNS = (
-    _Column("tokens/s", _statistic(measures.SPEED, "mean")),
+    _Column("tokens/s", _statistics(measures.SPEED, "mean")),
     _Column("times baseline", _against_baseline),
     *(
-        _Column(f"{measure.name} {name}, ms", _statistic(measure, name))
+        _Column(f"{measure.name} p50 / p99, ms", _statistics(measure, "p50", "p99"))
         for measure in (measures.TTFT, measures.ITL, measures.LATENCY)
-        for name in ("p50", "p99")
     ),
     *(_Column(_headed(measure), _value(measure)) for measure in measures.SINGLE),
     _Column("same text", _same_text),
     _Column("failed", _failed),
 )
-
-
-def title(analysis: Analysis) -> str:
-    """One line that says what was measured."""
-    run = analysis.run
-    count = len(analysis.run.cases)
-    cases = "1 case" if count == 1 else f"{count} cases"
-    often = "once each" if run.repetitions == 1 else f"{run.repetitions} times each"
-    told = f"{', '.join(side.name for side in run.sides)}: {cases}, {often}, {run.begun[:16]}"
-    return told.replace("T", " ") if analysis.complete else f"{told.replace('T', ' ')}, not finished"
-
-
-def shown_columns(table: Table, widths: Sequence[int], room: int) -> int:
-    """How many of a table's columns fit into `room` characters, with two characters between them; two at least."""
-    used, count = 0, 0
-    for width in widths:
-        used += width + 2
-        if used > room:
-            break
-        count += 1
-    return max(2, min(count, len(table.headings)))

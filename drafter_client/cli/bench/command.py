@@ -18,12 +18,12 @@ from drafter_client.bench.options import BenchOptions
 from drafter_client.bench.record_files import RUN, RecordsWriter, read_results, read_run
 from drafter_client.bench.records import Results, Run
 from drafter_client.bench.report.files import write_reports
+from drafter_client.bench.report.terminal import show
 from drafter_client.bench.run.folder import read_cases, write_folder
 from drafter_client.bench.run.listing import show_cases
 from drafter_client.bench.run.measuring import Measuring
 from drafter_client.bench.run.preparing import ProbedSide, asked_of, described, prepared, probed
 from drafter_client.bench.run.progress import shown
-from drafter_client.bench.run.table import show
 from drafter_client.bench.statistics.analysis import analyse
 from drafter_client.cli.bench.output import standard_output
 from drafter_client.cli.shared_steps import INTERRUPTED
@@ -50,15 +50,16 @@ def run_bench(options: argparse.Namespace) -> int:
         results = asyncio.run(_bench(options, folder, notes, note))
     except KeyboardInterrupt:
         return _interrupted(folder, out, note)
-    show(results, out)
+    analysis = analyse(results)
+    show(analysis, out)
     failed = [each for each in results.requests if each.failure is not None]
     if failed:
         first, made = failed[0], counted(len(results.requests), "request")
         why = first.failure.message if first.failure is not None else ""
         note(f"{len(failed)} of {made} failed, the first of {first.side} in {first.case}: {why}")
         note(f"--resume {folder} asks them again")
-    report, *_ = write_reports(analyse(results), results, folder)
-    note(f"the results are in {folder}, the report is {report}; verdicts: drafter bench report {folder}")
+    report, *_ = write_reports(analysis, results, folder)
+    note(f"the results are in {folder}, the report is {report}; with a picture: drafter bench report {folder}")
     return 1 if failed else 0
 
 
@@ -66,7 +67,7 @@ def _interrupted(folder: Path, out: Console, note: Note) -> int:
     """Show what was measured."""
     if (folder / RUN).is_file():
         results = read_results(folder)
-        show(results, out)
+        show(analyse(results), out)
         wanted = results.requests_wanted
         note(f"interrupted: {len(results.requests)} of {wanted} requests are in {folder}; go on: --resume {folder}")
     else:

@@ -69,7 +69,7 @@ def test_two_sides_are_measured_by_turns(tmp_path: Path, cases: Path, capsys: py
     salts = [body["cache_salt"] for body in stand_in.asked]
     assert len(salts) == len(set(salts)) == 18
     said = capsys.readouterr()
-    assert "mine (code): 4 requests 2 at a time, 2 times" in said.out
+    assert "a, b: 1 case, 2 times each" in said.out and "group code; 4 requests; 2 at once;" in said.out
     assert "mine, repetition 2 of 2: a, 4 requests" in said.err
 
 
@@ -118,7 +118,7 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, cases: Path, capsys: pytest.
         assert 0 < len(before.requests) < 8 and isinstance(before.stretches[-1], Stretch)
         said = capsys.readouterr()
         assert f"{len(before.requests)} of 8 requests are in {tmp_path / 'out'}; go on: --resume" in said.err
-        assert "mine (code)" in said.out
+        assert "not finished" in said.out and "\nmine d\n" in said.out
         asked = len(stand_in.asked)
         assert main(["bench", "--resume", str(tmp_path / "out")]) == 0
         assert results(tmp_path).is_complete

@@ -5,19 +5,22 @@ import io
 import json
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import jsonschema
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from drafter_client.bench.records import RequestFailure, Results, Run
-from drafter_client.bench.report import data_files, llmperf, tables
+from drafter_client.bench.report import data_files, llmperf, sentences, tables
 from drafter_client.bench.report.files import write_reports
 from drafter_client.bench.report.markdown import markdown
 from drafter_client.bench.report.page.page import page
-from drafter_client.bench.report.terminal import show
+from drafter_client.bench.report.terminal import columns_in, show
 from drafter_client.bench.statistics.analysis import Analysis, analyse
 from drafter_client.errors import BadRecords
 from tests.drafter_client.bench.runs import a_case, a_run, a_side, at_pace, pair_and_target
@@ -189,14 +192,36 @@ def test_markdown_has_a_table_of_each_case_and_escapes_names(results: Results) -
 
 
 @pytest.mark.parametrize("width", [40, 80, 1000])
-def test_the_terminal_shows_what_fits(analysis: Analysis, width: int) -> None:
+def test_the_terminal_shows_all_columns_in_as_many_tables_as_fit(analysis: Analysis, width: int) -> None:
     console = Console(file=io.StringIO(), width=width, markup=False, highlight=False)
     show(analysis, console)
     assert isinstance(console.file, io.StringIO)
     shown = console.file.getvalue()
     assert "tokens/s: pair is " in shown.replace("\n", " ")
     assert all(len(line.rstrip()) <= width for line in shown.splitlines() if "│" in line or "─" in line)
-    assert "acceptance" in shown and ("no room for " in shown) == (width < 1000)
+    headings = tables.sides(analysis, analysis.run.cases[0]).headings
+    assert all(heading in shown for heading in headings)
+    assert shown.count("\n side ") == {40: 26, 80: 10, 1000: 2}[width]
+
+
+@given(st.lists(st.integers(1, 30), min_size=2, max_size=20), st.integers(1, 120))
+def test_columns_stand_once_each_behind_the_first(widths: list[int], room: int) -> None:
+    parts = columns_in(widths, room)
+    assert [column for part in parts for column in part[1:]] == [*range(1, len(widths))]
+    assert all(part[0] == 0 for part in parts)
+    assert all(len(part) == 2 or sum(widths[column] + 2 for column in part) <= room for part in parts)
+    for part, following in pairwise(parts):
+        assert sum(widths[column] + 2 for column in (*part, following[1])) > room
+
+
+def test_what_differs_is_said_first_and_what_does_not_in_one_sentence(analysis: Analysis, results: Results) -> None:
+    counting, noise = (sentences.verdicts(analysis, case) for case in results.run.cases)
+    assert counting[0].startswith("tokens/s: pair is 2.00 times target (")
+    assert [each for each in noise if "no difference seen" in each] == [noise[0]]
+    assert noise[0].startswith("pair: no difference seen in tokens/s (0.9")
+    few = Results(results.run, [each for each in results.requests if each.index < 3], results.stretches)
+    said = sentences.verdicts(analyse(few), results.run.cases[0])
+    assert said[0].startswith("pair: too few to tell, 5 requests are needed; times target: tokens/s ")
 
 
 def test_the_columns_of_a_table_are_those_that_somebody_has(analysis: Analysis, results: Results) -> None:

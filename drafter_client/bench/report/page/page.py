@@ -6,7 +6,7 @@ from hashlib import sha256
 from itertools import islice
 
 from drafter_client.bench.records import CaseRecord, MeasuredRequest, Results
-from drafter_client.bench.report import tables
+from drafter_client.bench.report import sentences, tables
 from drafter_client.bench.report.page.charts import Ratio, Spread, legend_mark, ratios, spreads
 from drafter_client.bench.report.page.markup import Markup, joined, tag
 from drafter_client.bench.report.page.style import STYLE
@@ -32,7 +32,7 @@ _POLICY = "default-src 'none'; style-src 'sha256-{}'; base-uri 'none'; form-acti
 def page(analysis: Analysis, results: Results) -> str:
     """The page. `results`: those that the analysis is of, for texts and failures."""
     policy = _POLICY.format(b64encode(sha256(STYLE.encode()).digest()).decode())
-    said = f"drafter bench: {tables.title(analysis)}"
+    said = f"drafter bench: {sentences.title(analysis)}"
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -183,27 +183,14 @@ def _case(analysis: Analysis, results: Results, case: CaseRecord) -> Markup:
         "section",
         tag("h2", case.name),
         tag("p", case.description),
-        tag("p", _load(case), class_="soft"),
+        tag("p", sentences.load(case), class_="soft"),
         _table(table.headings, rows, f"Figures of {case.name}"),
-        tag("ul", *(tag("li", said) for said in tables.verdicts(analysis, case)), class_="said"),
+        tag("ul", *(tag("li", said) for said in sentences.verdicts(analysis, case)), class_="said"),
         _folded("All percentiles", _table(all_of_them.headings, all_of_them.rows, f"Percentiles of {case.name}")),
         *_failures(results, case),
         *_differing(analysis, results, case),
         id=_anchor(case),
     )
-
-
-def _load(case: CaseRecord) -> str:
-    at_once = "as many as arrive" if case.concurrency is None else f"{case.concurrency} at once"
-    told = [f"group {case.group}", counted(case.requests, "request"), at_once]
-    told += [f"{case.input_tokens} tokens in"] if case.input_tokens else []
-    told += [f"{case.output_tokens} tokens out"] if case.output_tokens else []
-    for name, given in (("arrival", case.arrival), ("sampling", case.sampling)):
-        told += [f"{name}: " + ", ".join(f"{key} {value}" for key, value in given.items())] if given else []
-    bounds = {"TTFT": case.slo.ttft_ms, "ITL": case.slo.itl_ms, "latency": case.slo.latency_ms}
-    kept = [f"{name} of {tables.figure(bound)} ms" for name, bound in bounds.items() if bound is not None]
-    told += ["objective: " + ", ".join(kept)] if kept else []
-    return "; ".join(told)
 
 
 def _failures(results: Results, case: CaseRecord) -> Iterator[Markup]:
