@@ -75,7 +75,7 @@ class MeasuredRequest:
         its cache, as the endpoint counts them (`usage`); None: it does not tell.
     `finish`: its finish reason.
     `text`: what was written (a tool call as JSON); None: the run keeps no texts. `text_hash` is of the same.
-    `expected`: the reference answer of a case that has them.
+    `expected`: the reference answer, if its prompt has one (`answer` in the case).
     """
 
     side: str
@@ -217,8 +217,6 @@ class CaseRecord:
     `requests`: in a repetition. `concurrency`: requests under way at most; None: as many as arrive.
     `input_tokens`, `output_tokens`: lengths that were asked for; None: of the prompts, and until the model ends.
     `arrival`, `sampling`: as in the case's file.
-    `quality`: what its answers can be scored by (`gsm8k`, `humaneval`, `equal`: only compared between sides); None: by
-        nothing.
     `prompts_hash`: of all prompts, so that runs can be compared.
     """
 
@@ -232,7 +230,6 @@ class CaseRecord:
     arrival: dict[str, Any]
     sampling: dict[str, Any]
     slo: Slo = Slo()
-    quality: str | None = None
     prompts_hash: str = ""
 
 

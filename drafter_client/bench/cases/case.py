@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from drafter_client.bench.cases.answers import answer_in
 from drafter_client.bench.records import Slo
 from specpair.command_line.known_keys import KnownKeys
 from specpair.command_line.suggestion import advice
@@ -11,6 +12,17 @@ from specpair.command_line.suggestion import advice
 Json = dict[str, Any]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+
+
+def _ends_in_a_number(given: Any) -> Any:
+    """An answer as text. YAML reads a mere number as one."""
+    answer = str(given) if type(given) in (int, float) else given
+    if isinstance(answer, str) and answer_in(answer) is None:
+        raise ValueError(f"{answer!r} has no number, by which answers are compared")
+    return answer
+
+
+Answer = Annotated[str, BeforeValidator(_ends_in_a_number)]
 
 
 class _Keys(KnownKeys):
@@ -117,7 +129,8 @@ class Prompt(_Keys):
     `text`, `messages`, `turns`: one of them. `turns` are what a user says in turn; each is a request, which has the
         answers of the turns before.
     `before`: stands before `text`, and is neither cut nor repeated.
-    `expected`: the reference answer, if there is one.
+    `answer`: the reference answer, if there is one: a text that ends in a number, or the
+        number. It is not sent; a conversation's is that of its last turn.
     `body`: further fields of the request.
     """
 
@@ -126,7 +139,7 @@ class Prompt(_Keys):
     text: Annotated[str, Field(min_length=1)] | None = None
     messages: list[Json] | None = None
     turns: Annotated[list[str], Field(min_length=1)] | None = None
-    expected: str | None = None
+    answer: Answer | None = None
     body: Json = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -167,7 +180,6 @@ class Case(_Keys):
     `output_tokens`: at most. `ignore_eos`: the model does not end a text earlier, where the endpoint can forbid it.
     `cache`: what a request may find of its prompt in the endpoint's cache, where that takes `cache_salt`. `cold`: the
         turns before it, and nothing else; `warm`: also what other requests of the repetition left there.
-    `quality`: what answers can be scored by; `equal`: nothing, they are compared between sides.
     `body`: further fields of each request, such as `tools`.
     """
 
@@ -187,7 +199,6 @@ class Case(_Keys):
     arrival: Arrival = "closed"
     sampling: Sampling = Sampling()
     slo: Objective = Objective()
-    quality: Literal["gsm8k", "humaneval", "equal"] | None = None
     body: Json = Field(default_factory=dict)
 
     @property

@@ -38,7 +38,7 @@ class LoadedCase:
 
     @cached_property
     def prompts_hash(self) -> str:
-        said = [prompt.model_dump(exclude={"expected"}) for prompt in self.case.prompts]
+        said = [prompt.model_dump(exclude={"answer"}) for prompt in self.case.prompts]
         return sha256(json.dumps([self.case.system, said], sort_keys=True).encode()).hexdigest()[:16]
 
     def changed(self, **fields: Any) -> "LoadedCase":
@@ -135,15 +135,17 @@ def _prompts(given: Any) -> Any:
 
 
 def _prompt_file(path: Path) -> list[Prompt]:
-    """Prompts, one a line: objects with the keys of a prompt, or with `prompt` in place of `text`."""
+    """Prompts, one a line: objects with the keys of a prompt, or with `prompt` or `question` in place of `text`, as
+    public sets of prompts have it."""
     found = []
     for number, line in enumerate(_text(path).splitlines(), 1):
         if not line.strip():
             continue
         try:
             given = json.loads(line)
-            if type(given) is dict and "prompt" in given:
-                given["text"] = given.pop("prompt")
+            for name in ("prompt", "question"):
+                if type(given) is dict and name in given:
+                    given["text"] = given.pop(name)
             found.append(_PROMPT.validate_python(given))
         except ValidationError as error:
             raise BadCase(f"{path}, line {number}: {_complaint(error)}") from None

@@ -62,7 +62,8 @@ class Asker:
             exchange = await self.client.ask(prepared.api, body)
             if exchange.failure is not None and exchange.failure.kind == "unreachable":
                 raise BadSide(f"{self.side.name} is gone: {exchange.failure.message}")
-            made = self._record(exchange, index, prompt.name or str(job.prompt), seed, scheduled, prompt.expected)
+            expected = prompt.answer if index == job.indices[-1] else None
+            made = self._record(exchange, index, prompt.name or str(job.prompt), seed, scheduled, expected)
             record(made)
             if made.failure is not None:
                 self._skip(made, job.indices[turn + 1 :], record)

@@ -14,10 +14,8 @@ from specpair.counted import counted
 def title(analysis: Analysis) -> str:
     """One line that says what was measured."""
     run = analysis.run
-    count = len(analysis.run.cases)
-    cases = "1 case" if count == 1 else f"{count} cases"
     often = "once each" if run.repetitions == 1 else f"{run.repetitions} times each"
-    told = f"{', '.join(side.name for side in run.sides)}: {cases}, {often}, {run.begun[:16]}"
+    told = f"{', '.join(side.name for side in run.sides)}: {counted(len(run.cases), 'case')}, {often}, {run.begun[:16]}"
     return told.replace("T", " ") if analysis.complete else f"{told.replace('T', ' ')}, not finished"
 
 
@@ -76,7 +74,6 @@ def _compared(comparisons: Sequence[Comparison]) -> Iterator[str]:
     if unclear:
         yield f"{comparisons[0].side}: no difference seen in {', '.join(unclear)}"
     if few:
-        yield (
-            f"{comparisons[0].side}: too few to tell, {FEWEST} requests are needed; times {comparisons[0].baseline}: "
-            + (", ".join(few))
-        )
+        first = comparisons[0]
+        said = f"{first.side}: too few to tell, {FEWEST} requests are needed"
+        yield f"{said}; times {first.baseline}: {', '.join(few)}"

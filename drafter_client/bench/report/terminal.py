@@ -15,11 +15,11 @@ from specpair.protocol.terminal_text import one_line
 def show(analysis: Analysis, console: Console) -> None:
     """Print a table and verdicts for each case, then which side wins where. Names come from files: control characters
     in them are escaped."""
+    whole = not console.is_terminal  # a file gets each sentence as one line
     console.print(Text(one_line(sentences.title(analysis)), "bold"))
     for case in analysis.run.cases:
         if not analysis.summaries_of(case):
             continue
-        whole = not console.is_terminal  # a file gets each sentence as one line
         console.print(
             Text(f"\n{one_line(case.name)}", "bold"), Text(one_line(case.description), "dim"), soft_wrap=whole
         )
@@ -47,16 +47,17 @@ def _print_grid(table: tables.Table, console: Console) -> None:
 
 
 def columns_in(widths: Sequence[int], room: int) -> list[list[int]]:
-    """Which columns stand beside each other where there are `room` characters, with two of them between columns: as
-    many as fit, and in each part the first column and one other at least.
+    """Which columns stand beside each other where there are `room` characters: as many as fit, and in each part the
+    first column and one other at least.
 
-    `widths`: in characters, of all columns.
+    `widths`: in characters, of all columns. Two stand behind each column, one before the first.
     """
-    parts, used = [[0]], widths[0] + 2
+    first = 1 + widths[0] + 2
+    parts, used = [[0]], first
     for number, width in enumerate(widths[1:], 1):
         if used + width + 2 > room and len(parts[-1]) > 1:
             parts.append([0])
-            used = widths[0] + 2
+            used = first
         parts[-1].append(number)
         used += width + 2
     return parts

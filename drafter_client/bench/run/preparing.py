@@ -153,6 +153,5 @@ def _case_record(loaded: LoadedCase, prepared: PreparedCase) -> CaseRecord:
         arrival=arrival,
         sampling=case.sampling.fields(),
         slo=case.slo.as_slo(),
-        quality=case.quality,
         prompts_hash=loaded.prompts_hash,
     )

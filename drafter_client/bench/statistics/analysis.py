@@ -5,15 +5,9 @@ from dataclasses import dataclass, replace
 
 from drafter_client.bench.records import CaseRecord, Results, Run, Stretch
 from drafter_client.bench.statistics.comparison import Comparison, Sample, compare
+from drafter_client.bench.statistics.scores import Score, ScoreComparison, compare_scores, score
 from drafter_client.bench.statistics.summary import Summary, summarise
-from drafter_client.bench.statistics.texts import (
-    Equality,
-    Score,
-    ScoreComparison,
-    compare_scores,
-    equality,
-    score,
-)
+from drafter_client.bench.statistics.texts import Equality, equality
 from drafter_client.errors import BadSide
 from specpair.command_line.suggestion import advice
 
@@ -80,14 +74,12 @@ def analyse(results: Results, baseline: str | None = None) -> Analysis:
         scores=tuple(
             scored
             for case in run.cases
-            if case.quality == "gsm8k"
             for side in names
-            if (scored := score(case.name, side, case.quality, samples[case.name, side].requests)) is not None
+            if (scored := score(case.name, side, samples[case.name, side].requests)) is not None
         ),
         score_comparisons=tuple(
             split
             for case, one, other in pairs
-            if case.quality == "gsm8k"
             if (split := compare_scores(case.name, one.side, other.side, one.requests, other.requests)) is not None
         ),
     )

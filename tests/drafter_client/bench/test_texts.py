@@ -4,9 +4,11 @@ from decimal import Decimal
 
 import pytest
 
+from drafter_client.bench.cases.answers import answer_in
 from drafter_client.bench.records import RequestFailure
 from drafter_client.bench.statistics.analysis import analyse
-from drafter_client.bench.statistics.texts import answer_in, compare_scores, equality, score, sign_test
+from drafter_client.bench.statistics.scores import compare_scores, score, sign_test
+from drafter_client.bench.statistics.texts import equality
 from tests.drafter_client.bench.runs import a_request, pair_and_target
 
 
@@ -31,10 +33,10 @@ def test_the_answer_of_a_solution_is_found(text: str, number: str | None) -> Non
 def test_equal_amounts_are_equal_however_they_are_written() -> None:
     right = a_request(text="it costs $18.00", expected="#### 18")
     unread = a_request(index=1, text="no idea", expected="#### 18")
-    found = score("c", "s", "gsm8k", [right, unread, a_request(index=2)])
+    found = score("c", "s", [right, unread, a_request(index=2)])
     assert found is not None
     assert (found.answers, found.right, found.unread, found.share) == (2, 1, 1, 0.5)
-    assert score("c", "s", "gsm8k", [a_request(text="1")]) is None
+    assert score("c", "s", [a_request(text="1")]) is None
 
 
 def test_texts_are_compared_by_requests() -> None:
@@ -47,8 +49,37 @@ def test_texts_are_compared_by_requests() -> None:
     found = equality("c", "pair", "target", mine, theirs)
     assert found is not None
     assert (found.pairs, found.equal, found.differing) == (2, 1, ("p1",))
-    assert found.sentence == "1 of 2 texts of pair equal those of target"
+    assert found.sentence == (
+        "1 of 2 texts of pair equal those of target, by prompt and seed; the first that differs: prompt p1, seed 0, "
+        "after 0 characters 'b' in place of 'x'"
+    )
     assert equality("c", "pair", "target", mine, []) is None
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "words"),
+    [
+        ("same, then a\n line", "same, then b", r"after 11 characters 'a\n line' in place of 'b'"),
+        ("same", "same, and more", "after 4 characters its end in place of ', and more'"),
+        ("x" * 100, "", "after 0 characters 'xxxxxxxxxxxxxxxxxxxxxxxx' in place of its end"),
+        (None, None, "seed 7 (the run keeps no texts)"),
+    ],
+)
+def test_the_first_texts_that_differ_are_told(mine: str | None, theirs: str | None, words: str) -> None:
+    """By repetition and request, whatever the order of the records."""
+    ones = [
+        a_request(repetition=1, index=0, text="later"),
+        a_request(index=3, prompt="p3", seed=7, text=mine, text_hash="mine"),
+        a_request(index=1, text="a"),
+    ]
+    others = [
+        a_request(repetition=1, index=0, text="another"),
+        a_request(index=1, text="a"),
+        a_request(index=3, prompt="p3", seed=7, text=theirs, text_hash="theirs"),
+    ]
+    found = equality("c", "pair", "target", ones, others)
+    assert found is not None and (found.equal, found.pairs) == (1, 3)
+    assert "the first that differs: prompt p3, seed 7" in found.sentence and found.sentence.endswith(words)
 
 
 def test_scores_are_compared_by_the_questions_that_only_one_answered() -> None:

@@ -31,14 +31,16 @@ def test_cases_ship_for_each_kind_of_work() -> None:
 
 
 def test_a_case_is_read_with_its_files(tmp_path: Path) -> None:
-    (tmp_path / "more.jsonl").write_text('{"prompt": "b", "expected": "7"}\n\n{"turns": ["c", "d"]}\n')
+    (tmp_path / "more.jsonl").write_text('{"question": "b", "answer": "3 + 4\\n#### 7"}\n\n{"turns": ["c", "d"]}\n')
     (tmp_path / "t.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,9,3\n")
-    text = CASE + "prompts: [a]\nprompt_file: more.jsonl\narrival: {trace: {file: t.csv}}\nbody: {mode: off}\n"
+    text = CASE + "prompts: [{text: a, answer: 12}]\nprompt_file: more.jsonl\nbody: {mode: off}\n"
+    text += "arrival: {trace: {file: t.csv}}\n"
     [loaded] = read_cases(case_file(tmp_path, text))
     case = loaded.case
     assert (case.name, case.body) == ("mine", {"mode": "off"})  # no switch, as in YAML 1.2
+    assert case.prompts[0].answer == "12"
     assert [prompt.text for prompt in case.prompts] == ["a", "b", None]
-    assert case.prompts[1].expected == "7" and case.prompts[2].requests == 2
+    assert case.prompts[1].answer == "3 + 4\n#### 7" and case.prompts[2].requests == 2
     assert (loaded.trace[0].output_tokens, case.jobs, case.most_at_once) == (3, 1, None)
     assert case.needs_chat
 
@@ -54,6 +56,7 @@ def test_a_case_is_read_with_its_files(tmp_path: Path) -> None:
         (CASE + "prompts: [a]\nrequests: 0\n", "requests: Input should be greater than or equal to 1"),
         (CASE + "prompts: [a]\nrequests: '3'\n", "requests: Input should be a valid integer"),
         (CASE + "prompts: [{name: b}]\n", "a prompt has one of text, messages and turns, got none"),
+        (CASE + "prompts: [{text: b, answer: many}]\n", "prompts.0.answer: 'many' has no number, by which answers are"),
         (CASE + "prompts: [{txt: b}]\n", "prompts.0: no key 'txt'; did you mean text?"),
         (CASE + "prompts: [a]\narrival: {poisson: -1}\n", "arrival.poisson: Input should be greater than 0"),
         (CASE + "prompts: [a]\nslo: {ttft: 1}\n", "slo: no key 'ttft'; did you mean ttft_ms?"),
