@@ -1,0 +1,48 @@
+"""What a workload is made of, and its interface."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One request of a conversation.
+
+    `prompt_tokens`: the new ones of this turn, at least 1; the texts before it are in the prompt as well.
+    `output_tokens`: of the answer, at least 1.
+    `think`: seconds that the user waits before it, after the answer before.
+    """
+
+    prompt_tokens: int
+    output_tokens: int
+    think: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A user's requests, one after the other.
+
+    `name`: tells it from all others of the workload.
+    `start`: seconds after the beginning at which the first turn may come; its `think` is added.
+    `turns`: at least one.
+    `prefix`: how many leading tokens of the first prompt all conversations of the tenant have in common; they are
+        counted in its `prompt_tokens`.
+    """
+
+    name: str
+    start: float
+    turns: tuple[Turn, ...]
+    tenant: str = ""
+    prefix: int = 0
+
+
+class Workload(Protocol):
+    """A workload."""
+
+    def conversations(self, rng: random.Random) -> Iterator[Conversation]:
+        """The conversations in the order of their starts, made as they are asked for; endless unless it is recorded.
+
+        `rng`: all the chance; the same state gives the same conversations.
+        """

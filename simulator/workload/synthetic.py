@@ -1,0 +1,42 @@
+"""Workloads that are drawn: open ones, in which conversations begin by themselves, and the closed loop of a number of
+users."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+
+from simulator.workload.arrivals import Arrivals
+from simulator.workload.conversation import Conversation
+from simulator.workload.distributions import ZERO, Distribution
+from simulator.workload.streams import streams
+from simulator.workload.tenants import Tenant, deal
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Conversations begin as `arrivals` has it. `tenants`: at least one, with different names."""
+
+    arrivals: Arrivals
+    tenants: Sequence[Tenant]
+
+    def conversations(self, rng: random.Random) -> Iterator[Conversation]:
+        stream = streams(rng)
+        return deal(self.tenants, self.arrivals.times(stream("arrivals")), stream("conversations"))
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """`users` have one conversation after the other.
+
+    All conversations may start at 0: who runs them begins `users` of them, and another as one ends.
+
+    `pause`: seconds before the first turn of each, after the end of the user's conversation before.
+    """
+
+    users: int
+    tenants: Sequence[Tenant]
+    pause: Distribution = ZERO
+
+    def conversations(self, rng: random.Random) -> Iterator[Conversation]:
+        return deal(self.tenants, repeat(0.0), streams(rng)("conversations"), self.pause)
