@@ -32,7 +32,8 @@ from drafter_client.draft_sources import Drafting
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import check_vocabulary
 from models import DEFAULT_TARGET
-from simulator.paced.engine import Cost, Paced
+from simulator.costs.linear import LinearCost
+from simulator.paced.engine import Paced
 from simulator.paced.padded_target import padded_target
 from specpair.child_processes.serving import Server, verifier
 from specpair.drafters.base import Drafter
@@ -92,8 +93,8 @@ def main() -> None:
     report.save()
 
 
-def _draft_cost(options: argparse.Namespace) -> Cost:
-    return Cost(options.draft_ms, _WIDER_DRAFT * options.draft_ms, 0.0)
+def _draft_cost(options: argparse.Namespace) -> LinearCost:
+    return LinearCost(options.draft_ms, _WIDER_DRAFT * options.draft_ms, 0.0)
 
 
 def _server(options: argparse.Namespace) -> AbstractContextManager[Server]:
@@ -101,7 +102,7 @@ def _server(options: argparse.Namespace) -> AbstractContextManager[Server]:
     settings: dict[str, Any] = {"threads": 1, "slots": 4, "context": CONTEXT, **drafts}
     if options.real:
         return verifier(model=padded_target(options.step_ms), **settings)
-    target = Cost(options.step_ms, _WIDER * options.step_ms, 0.0)
+    target = LinearCost(options.step_ms, _WIDER * options.step_ms, 0.0)
     paced = {"PACED_TARGET": target, "PACED_DRAFT": _draft_cost(options)}
     return verifier("simulator.paced.engine:app", model=DEFAULT_TARGET, draft_slots=2, **settings, **paced)
 

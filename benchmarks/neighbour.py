@@ -21,15 +21,16 @@ from benchmarks.harness.texts import Written, by_library, by_turns, connected, w
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair
 from drafter_client.generation.text_session import TextSession
 from models import DEFAULT_TARGET
+from simulator.costs.linear import LinearCost
 from simulator.known_outputs.capacity_clients import Setting
 from simulator.known_outputs.neighbour import BESIDE, DRAFTS, rate
-from simulator.paced.engine import DRAFTER_8, TARGET_25, Cost
+from simulator.paced.engine import DRAFTER_8, TARGET_25
 from simulator.paced.padded_target import padded_target
 from specpair.child_processes.children import child
 from specpair.child_processes.serving import verifier
 from specpair.speculation.draft import Draft
 
-TARGETS = {"25 ms": TARGET_25, "25 ms, dear drafts": Cost(25.0, 8.0, 2.0)}
+TARGETS = {"25 ms": TARGET_25, "25 ms, dear drafts": LinearCost(25.0, 8.0, 2.0)}
 KINDS = {"plain": 0, "junk": DRAFTS}  # random drafts in a request
 _TEXT = 400  # tokens of each text of the one beside
 _BESIDE = "import sys; from benchmarks.neighbour import send; send(sys.argv[1], *map(int, sys.argv[2:]))"

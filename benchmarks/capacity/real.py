@@ -24,9 +24,10 @@ from backends.machine import cores
 from benchmarks.harness.texts import connected
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
+from simulator.costs.linear import LinearCost
 from simulator.known_outputs.capacity_clients import Setting
 from simulator.known_outputs.capacity_model import KnownOutput, Metrics, Target
-from simulator.paced.engine import Cost, Paced
+from simulator.paced.engine import Paced
 from specpair.child_processes.serving import Server, verifier
 from specpair.engines.backend import Entry, Logits
 from specpair.protocol.responses import GenerateTokensEvent
@@ -128,7 +129,7 @@ def _cpu_seconds(server: Server) -> float:
 class Dilated(Paced):
     """The toy target at `dilation` times its cost, from the moment the engine first asks for the time."""
 
-    def __init__(self, cost: Cost, dilation: float, file: str) -> None:
+    def __init__(self, cost: LinearCost, dilation: float, file: str) -> None:
         super().__init__(Target(slots=SLOTS, context_length=CONTEXT), cost)
         self._slow, self._dilation = cost.dilated(dilation), dilation
         self._notes = open(file, "w", encoding="ascii", buffering=1)  # noqa: SIM115 for as long as the process lives
@@ -149,5 +150,5 @@ class Dilated(Paced):
 def application() -> FastAPI:
     """A verifier by PACED_TARGET, CAPACITY_DILATION and CAPACITY_PASSES."""
     cost, dilation, file = (os.environ[name] for name in ("PACED_TARGET", "CAPACITY_DILATION", "CAPACITY_PASSES"))
-    backend = Dilated(Cost.parse(cost), float(dilation), file)
+    backend = Dilated(LinearCost.parse(cost), float(dilation), file)
     return create_app(from_environment(), backend, clock=backend.clock)

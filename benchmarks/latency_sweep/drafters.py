@@ -18,7 +18,8 @@ from gguf import quants
 from benchmarks.harness.models import BRANCHES, DRAFTERS, agreement, load_drafter
 from models import DEFAULT_TARGET
 from models.gguf_file import Tensor, read_gguf, write_gguf
-from simulator.paced.engine import Cost, Paced
+from simulator.costs.linear import LinearCost
+from simulator.paced.engine import Paced
 from simulator.paced.padded_target import CACHE
 from specpair.drafters.base import Drafter, Expansion
 from specpair.drafters.draft_model import ModelDrafter
@@ -54,7 +55,7 @@ class Junk:
 
     width = BRANCHES
 
-    def __init__(self, cost: Cost) -> None:
+    def __init__(self, cost: LinearCost) -> None:
         self._cost = cost
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
@@ -76,11 +77,11 @@ class Loaded:
         """The prompt's ids, which are the same for all."""
         return next(iter(self._models.values())).vocabulary.encode(prompt)
 
-    def drafter(self, name: str, cost: Cost, sampling: Sampling) -> Drafter:
+    def drafter(self, name: str, cost: LinearCost, sampling: Sampling) -> Drafter:
         """A new drafter."""
         return Junk(cost) if name == "junk" else ModelDrafter(Paced(self._models[name], cost), sampling)
 
-    def step_time(self, name: str, cost: Cost, sampling: Sampling) -> float:
+    def step_time(self, name: str, cost: LinearCost, sampling: Sampling) -> float:
         """Median seconds to draft one token further, in a text of some length."""
         drafter = self.drafter(name, cost, sampling)
         taken = []
@@ -92,7 +93,7 @@ class Loaded:
 
     def agrees(self, name: str, text: Sequence[int], prompt_len: int, sampling: Sampling) -> list[bool]:
         """For each generated token of `text`, whether the drafter, knowing all before it, chooses it too."""
-        drafter = Junk(Cost(0, 0, 0)) if name == "junk" else ModelDrafter(self._models[name], sampling)
+        drafter = Junk(LinearCost(0, 0, 0)) if name == "junk" else ModelDrafter(self._models[name], sampling)
         return agreement(drafter, text, prompt_len)
 
 

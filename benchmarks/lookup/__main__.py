@@ -20,14 +20,15 @@ from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, alone, by_turns, connected, paired, table
 from benchmarks.lookup.tasks import Task, tasks
 from models import DEFAULT_DRAFT
-from simulator.paced.engine import DRAFTER_8, TARGET_25, Cost, Paced
+from simulator.costs.linear import LinearCost
+from simulator.paced.engine import DRAFTER_8, TARGET_25, Paced
 from specpair.child_processes.serving import verifier
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.drafters.lookup import NgramDrafter
 from specpair.speculation.sampling.sampling import Sampling
 
 SLOW = DRAFTER_8.dilated(25.0 / 8.0)
-WAYS: dict[str, tuple[Cost | None, bool]] = {  # the draft model's cost, and whether drafts are looked up
+WAYS: dict[str, tuple[LinearCost | None, bool]] = {  # the draft model's cost, and whether drafts are looked up
     "ngram": (None, False),
     "small, 8 ms, --no-lookup": (DRAFTER_8, False),
     "small, 8 ms": (DRAFTER_8, True),
@@ -58,7 +59,7 @@ def main() -> None:
             def target(task: Task, _seed: int) -> Written:
                 return alone(client, task.prompt, _request(task))
 
-            def pair(cost: Cost | None, lookup: bool, task: Task, _seed: int) -> Written:
+            def pair(cost: LinearCost | None, lookup: bool, task: Task, _seed: int) -> Written:
                 model.release(0)
                 drafter = ModelDrafter(Paced(model, cost), Sampling()) if cost else NgramDrafter(BRANCHES)
                 how = {"round_trip": round_trip, "lookup": lookup}

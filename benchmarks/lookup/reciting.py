@@ -16,7 +16,8 @@ from backends.llama_cpp.vocabulary import read_gguf_vocabulary
 from backends.scripted import ScriptedBackend
 from benchmarks.harness.models import CONTEXT
 from models import DEFAULT_TARGET
-from simulator.paced.engine import Cost, Paced
+from simulator.costs.linear import LinearCost
+from simulator.paced.engine import Paced
 from specpair.engines.backend import Logits
 from specpair.engines.vocabulary import Vocabulary
 from verifier_server.app import create_app
@@ -49,4 +50,4 @@ def application() -> FastAPI:
     vocabulary, _ = read_gguf_vocabulary(DEFAULT_TARGET)
     options = settings.load_options()
     backend = Reciting(texts, vocabulary, options.slots or 2, options.context_length or CONTEXT)
-    return create_app(settings, Paced(backend, Cost.parse(os.environ["PACED_TARGET"])))
+    return create_app(settings, Paced(backend, LinearCost.parse(os.environ["PACED_TARGET"])))

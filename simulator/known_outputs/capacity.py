@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from backends.scripted import END
+from simulator.costs.linear import LinearCost
 from simulator.known_outputs.capacity_clients import (
     CONTEXT,
     GREEDY,
@@ -26,7 +27,6 @@ from simulator.known_outputs.capacity_clients import (
     known_pass_times,
 )
 from simulator.known_outputs.capacity_model import KnownOutput, Metrics, Target, TextRange, percentile
-from simulator.paced.engine import Cost
 from simulator.virtual.world import World
 from specpair.speculation.draft import Draft
 from specpair.speculation.text_options import TextSpec
@@ -42,7 +42,7 @@ _WITHIN = 0.2  # seconds in which the clients start
 class Meter:
     """The time of each verifier pass by `cost`, for a `World`; keeps a list of the passes."""
 
-    def __init__(self, cost: Cost) -> None:
+    def __init__(self, cost: LinearCost) -> None:
         self.passes: list[tuple[int, float]] = []  # of each pass, its sessions and its seconds
         self._cost = cost
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from backends.scripted import END
+from simulator.costs.linear import LinearCost
 from simulator.known_outputs.capacity_model import Knowing, KnownOutput, pass_time
-from simulator.paced.engine import Cost
 from simulator.virtual.drafter import VirtualDrafter
 from simulator.virtual.world import Network, World, or_raise
 from specpair.speculation.draft import Draft
@@ -25,8 +25,8 @@ GREEDY = Sampling()
 class Setting:
     """Costs of both models, the link, the draft length of lockstep clients, and how long is measured."""
 
-    target: Cost
-    drafter: Cost
+    target: LinearCost
+    drafter: LinearCost
     rtt: float = 0.005  # seconds
     k: int = 4  # draft tokens of a client in lockstep
     warm_up: float = 2.0  # seconds before the measurement
@@ -133,7 +133,7 @@ class Ours(VirtualDrafter):
         return self.course.times
 
 
-def known_pass_times(target: Cost) -> list[float]:
+def known_pass_times(target: LinearCost) -> list[float]:
     """Seconds of a verifier pass over 1, 2, … tokens, as the verifier reports them."""
     return [pass_time(target, 1, tokens) for tokens in range(1, MAX_AUTO + 2)]
 

@@ -33,7 +33,7 @@ from functools import cache
 import numpy as np
 
 from backends.scripted import BEGIN, ORDER, Script, ScriptedBackend
-from simulator.paced.engine import Cost
+from simulator.costs.linear import LinearCost
 from specpair.drafters.base import Expansion
 from specpair.engines.backend import Logits
 from specpair.speculation.drafts.tree import Proposal
@@ -142,18 +142,20 @@ class Bound:
     k: int
 
 
-def pass_time(cost: Cost, sequences: float, tokens: int) -> float:
+def pass_time(cost: LinearCost, sequences: float, tokens: int) -> float:
     """Seconds of a pass over `tokens` tokens of each of `sequences` sequences, which can be a mean."""
     more_tokens, more_sequences = sequences * tokens - 1, sequences - 1
     return (cost.decode_ms + cost.per_token_ms * more_tokens + cost.per_sequence_ms * more_sequences) / 1e3
 
 
-def saturated(cost: Cost, clients: int, gain: Callable[[int], float], ks: Iterable[int] = range(MAX_AUTO + 1)) -> Bound:
+def saturated(
+    cost: LinearCost, clients: int, gain: Callable[[int], float], ks: Iterable[int] = range(MAX_AUTO + 1)
+) -> Bound:
     """The bound for any scheduling, over the draft lengths `ks`. `gain(k)`: E(k)."""
     return max((Bound(clients * gain(k) / pass_time(cost, clients, k + 1), k) for k in ks), key=lambda b: b.rate)
 
 
-def lockstep(cost: Cost, clients: int, tokens: float, k: int, thinking: float) -> float:
+def lockstep(cost: LinearCost, clients: int, tokens: float, k: int, thinking: float) -> float:
     """Upper bound of the tokens per second of all clients together in lockstep. `tokens`: E(k)."""
     fixed = (cost.decode_ms - cost.per_token_ms - cost.per_sequence_ms) / 1e3
     shared = pass_time(cost, clients, k + 1) + min(fixed, thinking)
@@ -161,7 +163,7 @@ def lockstep(cost: Cost, clients: int, tokens: float, k: int, thinking: float) -
     return clients * tokens / max(shared, alone)
 
 
-def server_drafting(target: Cost, drafter: Cost, clients: int, tokens: float, k: int) -> float:
+def server_drafting(target: LinearCost, drafter: LinearCost, clients: int, tokens: float, k: int) -> float:
     """Tokens per second of each of `clients` clients with server-side drafting.
 
     `tokens`: E(k).

@@ -6,8 +6,8 @@ to 0.18 ms late in the median and 0.26 ms at p95 on 2 virtual cores, with sleeps
 
 llama.cpp's engine is paced where it runs its passes (`llama.py`): it may run more than it is asked for.
 
-The verifier with a paced target takes the usual VERIFIER_… variables and `PACED_TARGET`, a cost as `str(Cost(…))` gives
-it. With `PACED_DRAFT` the draft model of mode fused is paced, too:
+The verifier with a paced target takes the usual VERIFIER_… variables and `PACED_TARGET`, a cost as
+`str(LinearCost(…))` gives it. With `PACED_DRAFT` the draft model of mode fused is paced, too:
 
     PACED_TARGET=80,1.6,0.6 .venv/bin/uvicorn simulator.paced.engine:app --port 8000
 """
@@ -17,12 +17,12 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
 from backends.registry import load
+from simulator.costs.linear import LinearCost
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.load_options import LoadOptions
 from verifier_server.app import create_app
@@ -32,37 +32,6 @@ if TYPE_CHECKING:
     app: FastAPI
 
 _log = logging.getLogger("specpair.paced")
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Time of a forward pass, linear in tokens and sequences, as measured up to about 16 tokens. It is written in
-    milliseconds, as the variables `PACED_TARGET` and `PACED_DRAFT` have it."""
-
-    decode_ms: float  # a pass over one token of one sequence
-    per_token_ms: float  # added by each further token, of whichever sequence
-    per_sequence_ms: float  # added by each further sequence, beside its tokens
-
-    @classmethod
-    def parse(cls, text: str) -> "Cost":
-        """Read "decode_ms,per_token_ms,per_sequence_ms". Raises ValueError for a text of another form."""
-        parts = [float(part) for part in text.split(",")]
-        if len(parts) != 3 or min(parts) < 0:
-            raise ValueError(f"a cost is three numbers, none of them negative, got {text!r}")
-        return cls(*parts)
-
-    def dilated(self, factor: float) -> "Cost":
-        """This cost with all times multiplied by `factor`."""
-        return Cost(*(factor * part for part in astuple(self)))
-
-    def __str__(self) -> str:
-        return ",".join(f"{part:g}" for part in astuple(self))
-
-    def of(self, batch: Sequence[Entry]) -> float:
-        """Seconds of a pass over `batch`."""
-        tokens = sum(len(entry.tokens) for entry in batch)
-        more_tokens, more_sequences = tokens - 1, len(batch) - 1
-        return (self.decode_ms + self.per_token_ms * more_tokens + self.per_sequence_ms * more_sequences) / 1e3
 
 
 # Targets. Decoding reads all weights once a token: 7.54 GiB of Qwen2.5 7B Q8_0 take 29.7 ms at the 273 GB/s of a DGX
@@ -79,8 +48,8 @@ class Cost:
 #   [3] https://github.com/XiongjieDai/GPU-Benchmarks-on-LLM-Inference
 #   [4] https://github.com/nabe2030/dense-27b-31b-dgx-spark
 #   [5] https://github.com/ggml-org/llama.cpp/pull/26705
-TARGET_80 = Cost(80.0, 1.6, 0.6)
-TARGET_25 = Cost(25.0, 0.5, 0.2)
+TARGET_80 = LinearCost(80.0, 1.6, 0.6)
+TARGET_25 = LinearCost(25.0, 0.5, 0.2)
 
 # Drafters, 1B models in 4 bits.
 #   8 ms: Llama 1B Q4_0 on an M1 Pro, 140 tokens/s = 7.1 ms [6].
@@ -95,8 +64,8 @@ TARGET_25 = Cost(25.0, 0.5, 0.2)
 #   [8] https://github.com/ggml-org/llama.cpp/pull/15916
 #   [9] https://gist.github.com/andrewginns/cf95867c2d79458bd894c07b9e7d5cbd
 #   [10] https://github.com/antirez/ds4/pull/706
-DRAFTER_8 = Cost(8.0, 1.2, 0.1)
-DRAFTER_4 = Cost(4.0, 0.6, 0.02)
+DRAFTER_8 = LinearCost(8.0, 1.2, 0.1)
+DRAFTER_4 = LinearCost(4.0, 0.6, 0.02)
 
 
 class Pace:
@@ -104,7 +73,7 @@ class Pace:
 
     def __init__(
         self,
-        cost: Cost,
+        cost: LinearCost,
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -146,7 +115,7 @@ class Paced(Backend):
     def __init__(
         self,
         backend: Backend,
-        cost: Cost,
+        cost: LinearCost,
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -176,7 +145,7 @@ class Paced(Backend):
         self._backend.release(slot)
 
 
-def load_paced(engine: str, options: LoadOptions, cost: Cost) -> Backend:
+def load_paced(engine: str, options: LoadOptions, cost: LinearCost) -> Backend:
     """The engine of this name with its model. Raises ModelLoadError."""
     if engine == "llama_cpp":
         from simulator.paced.llama import load_paced_llama  # only here, so that other engines need no llama.cpp
@@ -189,11 +158,11 @@ def load_paced(engine: str, options: LoadOptions, cost: Cost) -> Backend:
 def application() -> FastAPI:
     """A verifier with the settings of the environment, its target paced to `PACED_TARGET`."""
     settings = from_environment()
-    target = load_paced(settings.backend, settings.load_options(), Cost.parse(os.environ["PACED_TARGET"]))
+    target = load_paced(settings.backend, settings.load_options(), LinearCost.parse(os.environ["PACED_TARGET"]))
     draft: Backend | None = None
     if "PACED_DRAFT" in os.environ:
         options = settings.draft_options(target.slots, target.context_length)
-        draft = load_paced(settings.draft_engine, options, Cost.parse(os.environ["PACED_DRAFT"]))
+        draft = load_paced(settings.draft_engine, options, LinearCost.parse(os.environ["PACED_DRAFT"]))
     return create_app(settings, target, draft=draft)
 
 

@@ -11,12 +11,13 @@ from backends.scripted import Script, ScriptedBackend
 from benchmarks.harness.report import Report
 from benchmarks.verify_curve.__main__ import SHAPES, main, options_from
 from benchmarks.verify_curve.cells import STEP, Cell, Passes, Sample, Timing, grid, measure, table, timings
-from simulator.paced.engine import Cost, Paced
+from simulator.costs.linear import LinearCost
+from simulator.paced.engine import Paced
 from specpair.engines.backend import Entry, TopLogitsSpec
 from tests.paths import ROOT
 from tests.stand_ins.clock import Time
 
-COST = Cost(10.0, 0.5, 2.0)
+COST = LinearCost(10.0, 0.5, 2.0)
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from backends.scripted import END, Script, ScriptedBackend
 from drafter_client.errors import ConnectionLost
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
-from simulator.paced.engine import Cost, Paced
+from simulator.costs.linear import LinearCost
+from simulator.paced.engine import Paced
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.protocol.responses import StreamedTokens, StreamEnd, VerifyResponse
 from specpair.speculation.acceptance.strategies import Strategy
@@ -80,7 +81,9 @@ def check(stats: Stats, ends_with_a_draft: bool = False) -> None:
     assert stats.rounds <= stats.drafts_sent
 
 
-@pytest.fixture(scope="module", params=[Cost(0.0, 0.0, 0.0), Cost(1.5, 0.05, 0.0)], ids=["instant", "paced"])
+@pytest.fixture(
+    scope="module", params=[LinearCost(0.0, 0.0, 0.0), LinearCost(1.5, 0.05, 0.0)], ids=["instant", "paced"]
+)
 def target(request: pytest.FixtureRequest) -> Iterator[VerifierClient]:
     """A verifier that answers before a further draft can arrive, and one at which drafts queue up."""
     backend = Paced(ScriptedBackend(Script(seed=1)), request.param)

@@ -3,6 +3,7 @@
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
+from simulator.costs.linear import LinearCost
 from simulator.known_outputs.capacity import FORMS, Form, intrude, measure
 from simulator.known_outputs.capacity_clients import Client, Replayed, Setting
 from simulator.known_outputs.capacity_model import (
@@ -17,11 +18,11 @@ from simulator.known_outputs.capacity_model import (
     server_drafting,
     tokens_per_round,
 )
-from simulator.paced.engine import DRAFTER_8, TARGET_25, Cost
+from simulator.paced.engine import DRAFTER_8, TARGET_25
 from simulator.virtual.world import World
 
 SETTING = Setting(TARGET_25, DRAFTER_8, warm_up=0.5, seconds=1.0)
-COST = Cost(10.0, 1.0, 0.5)
+COST = LinearCost(10.0, 1.0, 0.5)
 
 
 def test_a_draft_is_wrong_from_the_first_place_where_the_drafter_disagrees() -> None:
@@ -147,6 +148,6 @@ def test_a_long_prompt_lengthens_the_rounds_of_others() -> None:
 
 def test_many_drafters_do_not_slow_each_other_where_drafts_are_dear() -> None:
     """Each alone would send so many that together they were slower than the target by itself."""
-    dear = Setting(Cost(25.0, 1.0, 0.2), DRAFTER_8, warm_up=1.0, seconds=1.5)
+    dear = Setting(LinearCost(25.0, 1.0, 0.2), DRAFTER_8, warm_up=1.0, seconds=1.5)
     ours, target = (measure(FORMS[name], 24, dear).metrics.rate for name in ("ours", "target"))
     assert ours > target

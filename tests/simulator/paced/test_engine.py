@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
+from simulator.costs.linear import LinearCost
 from simulator.paced import engine as paced
-from simulator.paced.engine import DRAFTER_4, DRAFTER_8, TARGET_25, TARGET_80, Cost, Paced
+from simulator.paced.engine import DRAFTER_4, DRAFTER_8, TARGET_25, TARGET_80, Paced
 from specpair.engines.backend import Backend, Entry, Logits
 from specpair.engines.errors import BadEntry, EngineFailure
 from tests.stand_ins.clock import Time
 
-COST = Cost(10.0, 0.5, 2.0)
+COST = LinearCost(10.0, 0.5, 2.0)
 BATCH = [Entry(0, 0, [1, 2, 3], 1), Entry(2, 0, [4, 5], 0)]
 
 
@@ -129,21 +130,21 @@ def test_passes_that_take_longer_are_counted_and_reported_once(
 
 
 def test_a_real_clock_is_not_shortened() -> None:
-    backend = Paced(ScriptedBackend(Script()), Cost(3.0, 0.0, 0.0))
+    backend = Paced(ScriptedBackend(Script()), LinearCost(3.0, 0.0, 0.0))
     began = perf_counter()
     backend.extend([Entry(0, 0, [1], 0)])
     assert perf_counter() - began >= 0.003
 
 
 @pytest.mark.parametrize("cost", [TARGET_80, TARGET_25, DRAFTER_8, DRAFTER_4, COST])
-def test_costs_are_read_as_they_are_written(cost: Cost) -> None:
-    assert Cost.parse(str(cost)) == cost
+def test_costs_are_read_as_they_are_written(cost: LinearCost) -> None:
+    assert LinearCost.parse(str(cost)) == cost
 
 
 @pytest.mark.parametrize("text", ["", "80", "80,1.6", "80,1.6,0.6,1", "80,-1,0", "80,x,0"])
 def test_other_texts_are_no_costs(text: str) -> None:
     with pytest.raises(ValueError, match=r"cost|float"):
-        Cost.parse(text)
+        LinearCost.parse(text)
 
 
 def test_the_application_is_made_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

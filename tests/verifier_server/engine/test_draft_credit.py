@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
+from simulator.costs.linear import LinearCost
 from simulator.known_outputs.capacity_clients import Setting
 from simulator.known_outputs.neighbour import rate
-from simulator.paced.engine import DRAFTER_8, TARGET_25, Cost
+from simulator.paced.engine import DRAFTER_8, TARGET_25
 from specpair.speculation.acceptance.strategies import Strategy
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.virtual import World, fed, opened
@@ -18,7 +19,7 @@ from verifier_server.sessions import Session
 SCRIPT = Script(seed=3)
 PASS_TIMES = [0.025 + 0.0005 * drafts for drafts in range(17)]
 SETTING = Setting(TARGET_25, DRAFTER_8, warm_up=1.0, seconds=4.0)
-EXPENSIVE = Setting(Cost(25.0, 8.0, 2.0), DRAFTER_8, warm_up=1.0, seconds=8.0)
+EXPENSIVE = Setting(LinearCost(25.0, 8.0, 2.0), DRAFTER_8, warm_up=1.0, seconds=8.0)
 
 
 def make_world(**options: Any) -> World:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from backends.scripted import BEGIN, ScriptedBackend
-from simulator.paced.engine import Cost, Paced
+from simulator.costs.linear import LinearCost
+from simulator.paced.engine import Paced
 from specpair.speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
@@ -21,7 +22,9 @@ SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["
 @pytest.fixture(scope="module", params=["no draft model", "draft model", "n-gram lookup"])
 def live(request: pytest.FixtureRequest) -> Iterator[LiveServer]:
     # A pass takes time, in which something can be drafted.
-    backend = Paced(ScriptedBackend(SCRIPT, slots=2, context_length=512, max_batch_tokens=128), Cost(4.0, 0.02, 0.0))
+    backend = Paced(
+        ScriptedBackend(SCRIPT, slots=2, context_length=512, max_batch_tokens=128), LinearCost(4.0, 0.02, 0.0)
+    )
     how: dict[str, Any] = {"draft_backend": "ngram"} if request.param == "n-gram lookup" else {}
     started = LiveServer(settings(**how), backend, draft=half_right() if request.param == "draft model" else None)
     started.wait_until_ready()
