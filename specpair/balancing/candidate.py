@@ -1,7 +1,21 @@
 """What a choice between nodes looks at."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class NewText:
+    """A text that begins, as far as is known."""
+
+    key: str = ""  # tells it from the others
+    prefixes: tuple[
+        str, ...
+    ] = ()  # keys of what its prompt begins with, the longest first; equal ones share a KV cache
+    tokens: float = 1.0  # that it is expected to get; 1 where that is not known, so that texts are counted
+    deadline: float = math.inf  # seconds in which each of its drafts should be judged
 
 
 class Candidate(Protocol):
@@ -22,6 +36,14 @@ class Candidate(Protocol):
     @property
     def queue_time(self) -> float:
         """Until a draft of one more text would be judged there: see `queue_time`."""
+
+    @property
+    def work(self) -> float:
+        """Tokens that its texts are still expected to get, each as `NewText.tokens` counts it."""
+
+    @property
+    def deadline(self) -> float:
+        """The shortest of its texts' deadlines; infinite where none is known."""
 
 
 def queue_time(link: float, pass_times: Sequence[float], slots: int, texts: int, waiting: int) -> float:

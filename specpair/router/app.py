@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from specpair.anthropic_api.errors import form_of
-from specpair.balancing.policies import POLICIES
+from specpair.balancing.named import policy_of
 from specpair.http_service.connections.app import App
 from specpair.http_service.head_requests import HeadRequests
 from specpair.http_service.hosts import Hosts, read_hosts
@@ -69,7 +69,7 @@ def create_app(settings: Settings, nodes: Sequence[NodeSpec] = ()) -> FastAPI:
         fleet,
         watch,
         SessionTable(settings.max_sessions),
-        POLICIES[settings.policy](),
+        policy_of(settings.policy)(),
         None if settings.node_key is None else settings.node_key.get_secret_value(),
         body_limit=settings.max_body_bytes,
         body_patience=settings.body_timeout,

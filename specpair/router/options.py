@@ -5,13 +5,21 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from specpair.balancing.named import check_policy
 from specpair.balancing.policies import POLICIES
-from specpair.command_line.parser import KEY
+from specpair.command_line.parser import KEY, OneOf
 from specpair.http_service.options.service_options import ACCESS, SERVICE, BodyOptions, ServiceOptions
 from specpair.options.option import like, option, options_of, settings_of
 from specpair.router.upstream.pool import node_url
 
 NODES = "nodes"  # group in the command's help
+
+
+class _OrOwn(OneOf):
+    """The names of policies. One of the user's own, as `module:Class`, is looked at by `check_policy`."""
+
+    def __contains__(self, value: object) -> bool:
+        return super().__contains__(value) or (isinstance(value, str) and ":" in value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +41,13 @@ class RouterOptions(ServiceOptions):
         group=NODES,
         placeholder="FILE",
     )
-    policy: str = option("wjsq2", "which node a new text goes to", choices=tuple(POLICIES), group=NODES)
+    policy: str = option(
+        "wjsq2",
+        "which node a new text goes to; one of your own: module:Class",
+        choices=_OrOwn(tuple(POLICIES)),
+        check=check_policy,
+        group=NODES,
+    )
     look_every: float = option(
         1.0, "how often each node is asked for its health", gt=0, le=60, group=NODES, placeholder="SECONDS"
     )

@@ -1,5 +1,6 @@
 """What the router knows of one node. Times are seconds of one clock."""
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
@@ -92,6 +93,16 @@ class Node:
             return queue_time(self.link, self.info.pass_times, max(1, self.info.rows), self.texts, self.waiting)
         known = [self.latency(0.5)] if self.latencies else []
         return queue_time(self.link, known, 1, self.texts, self.waiting)
+
+    @property
+    def work(self) -> float:
+        """See `Candidate`. How long texts will be is not known: they are counted."""
+        return float(self.texts)
+
+    @property
+    def deadline(self) -> float:
+        """See `Candidate`. No request says one."""
+        return math.inf
 
     @property
     def reachable(self) -> bool:

@@ -1,12 +1,16 @@
 """What a request asks for, as far as the choice of a node depends on it: pure."""
 
+from hashlib import blake2b
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import unquote
 
 from pydantic import BaseModel, BeforeValidator, ValidationError
+from pydantic_core import from_json, to_json
 
 _MODELS = "/models/"  # before the path of a request for one of several models
 _BEGIN = ("/prefill", "/generate")  # of a verifier's paths: these begin a text
+_PROMPT = ("system", "instructions", "prompt", "prompt_ids", "messages", "input")  # where requests have their prompts
+_SHORTEST, _LONGEST = 256, 65_536  # bytes of a prompt's JSON that are a prefix
 _IN_SESSION = ("/prefill", "/verify", "/generate")  # these may name the session in the body alone
 
 
@@ -17,6 +21,7 @@ class Asked(NamedTuple):
     model: str | None  # that it names; None: none, so far
     session: str  # its id; empty: none, so far
     openai: bool  # whether it is for OpenAI's interface or Anthropic's
+    prefixes: tuple[str, ...] = ()  # of its prompt, as `NewText` has them, where the policy looks at them
 
     @property
     def begins(self) -> bool:
@@ -60,3 +65,24 @@ def look(body: bytes) -> Looked:
         return Looked.model_validate_json(body)
     except ValidationError:  # also what is no JSON: the node says so
         return Looked()
+
+
+def prefixes(body: bytes) -> tuple[str, ...]:
+    """Keys of the first 256, 512, 1,024, … bytes of the prompt in a body in JSON, as far as it goes, the longest first.
+
+    Texts with a key in common have prompts that begin alike. A chat's next turn has all keys of the last one.
+    """
+    try:
+        content = from_json(body)
+    except ValueError:
+        return ()
+    if not isinstance(content, dict):
+        return ()
+    prompt = to_json([content.get(name) for name in _PROMPT])
+    found, read, hashed = [], 0, blake2b(digest_size=8)
+    length = _SHORTEST
+    while length <= min(len(prompt), _LONGEST):
+        hashed.update(prompt[read:length])
+        found.append(hashed.copy().hexdigest())
+        read, length = length, 2 * length
+    return tuple(reversed(found))

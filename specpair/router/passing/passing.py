@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.types import Scope, Send
 
 from specpair.anthropic_api.errors import form_of
+from specpair.balancing.candidate import NewText
 from specpair.balancing.policies import Policy
 from specpair.balancing.rendezvous import ordered
 from specpair.http_service.draining import Draining
@@ -21,7 +22,7 @@ from specpair.router.nodes.fleet import Fleet
 from specpair.router.nodes.node import Node
 from specpair.router.nodes.sessions import SessionTable
 from specpair.router.nodes.watch import Watch
-from specpair.router.passing.asked import Asked, look
+from specpair.router.passing.asked import Asked, look, prefixes
 from specpair.router.passing.headers import SESSION, to_node, value_of
 from specpair.router.passing.sending import Sending
 from specpair.router.upstream.connection import Connection, Headers, NodeLost, ReplyHead
@@ -80,9 +81,13 @@ class Forwarding:
     async def known(self, request: Request, what: Asked, body: bytes) -> Asked:
         """`what`, with what only the body says of it. Raises ImplicitSessionRefused."""
         needs_model = what.openai and what.model is None and len(self.fleet.models) > 1 and bool(body)
-        if not (what.needs_session or needs_model):
+        needs_prompt = self._policy.reads_prompts and what.begins and bool(body)
+        if not (what.needs_session or needs_model or needs_prompt):
             return what
         plain = await self.plain(request, body)
+        if needs_prompt:
+            begins_with = await asyncio.to_thread(prefixes, plain) if len(plain) > LONG else prefixes(plain)
+            what = what._replace(prefixes=begins_with)
         found = await asyncio.to_thread(look, plain) if len(plain) > LONG else look(plain)
         if what.path == "/verify" and not found.session_id and not what.session:
             raise ImplicitSessionRefused(
@@ -106,10 +111,11 @@ class Forwarding:
         first = self.sessions.node(what.session) if what.session else None
         if first in having:
             yield first  # nearly always all that is asked for
-        order = ordered(what.session or secrets.token_hex(8), [each for each in having if each is not first])
+        key = what.session or secrets.token_hex(8)
+        order = ordered(key, [each for each in having if each is not first])
         taking = self.fleet.taking(order) if what.begins else []
         if taking:
-            chosen = self._policy.choose(taking)
+            chosen = self._policy.choose(taking, NewText(key, what.prefixes))
             yield chosen
             order = [each for each in (*taking, *order) if each is not chosen]
         yield from dict.fromkeys(order)

@@ -18,7 +18,7 @@ from specpair.router.nodes.fleet import Fleet
 from specpair.router.nodes.node import NodeSpec
 from specpair.router.nodes.pace import Pace
 from specpair.router.nodes.sessions import SessionTable
-from specpair.router.passing.asked import asked, look
+from specpair.router.passing.asked import Asked, asked, look, prefixes
 from specpair.router.passing.headers import to_node
 from specpair.router.upstream.pool import NodeAddress, Pool
 from tests.drafter_client.http.bodies import model_info
@@ -339,13 +339,33 @@ def test_the_table_forgets_the_oldest_session() -> None:
 
 
 def test_what_a_request_asks_for() -> None:
-    assert asked("/verify/", "s") == ("/verify", None, "s", False)
+    assert asked("/verify/", "s") == Asked("/verify", None, "s", openai=False)
     assert asked("/sessions/abc/stream", "").session == "abc"
     assert asked("/models/a%2Fb/v1/completions", "")[:2] == ("/v1/completions", "a/b")
     assert asked("/v1/models/toy", "").model == "toy"
     assert asked("/v1/completions", "").begins and asked("/prefill", "").begins and not asked("/verify", "s").begins
     assert look(b'{"model": 5, "session_id": "x"}').session_id == "x"
     assert look(b"no json").model is None and look(b"[]").model is None
+
+
+def test_prefixes_of_prompts() -> None:
+    def of(**body: Any) -> tuple[str, ...]:
+        return prefixes(json.dumps(body).encode())
+
+    turn = [{"role": "system", "content": "s" * 600}, {"role": "user", "content": "first"}]
+    first = of(messages=turn, session_id="a")
+    second = of(session_id="b", messages=[*turn, {"role": "assistant", "content": "t" * 900}])
+    assert len(first) == 2 and len(second) == 3
+    assert second[-2:] == first, "the longest stands first"
+    assert not {*first} & {*of(messages=[{"role": "system", "content": "s" * 99 + "t" * 600}])}
+    assert of(prompt="short") == () == prefixes(b"no json") == prefixes(b"[]")
+
+
+def test_a_prompt_that_begins_alike_goes_to_the_same_node() -> None:
+    with fleet(3, policy="prefix_aware", look_every=60) as router:
+        for path, prompt in (("/v1/completions", "p" * 300), ("/prefill", "q" * 300), ("/generate", "r" * 300)):
+            asked = [router.http.post(path, json={"prompt": prompt + end}) for end in ("", " and more")]
+            assert len({each.json()["node"] for each in asked}) == 1, path
 
 
 def test_headers_of_a_request() -> None:

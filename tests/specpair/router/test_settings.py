@@ -38,7 +38,9 @@ def test_variables_and_the_file_of_settings(tmp_path: Path) -> None:
         (["--node", "a:1", "--look-every", "0"], "--look-every: must be in (0, 60], got 0"),
         (["--node", "a:1", "--api-key", "k", "--insecure"], "insecure: it means no key is needed"),
         (["--node", "a:1", "--node-key", "a b"], "--node-key: a header can carry"),
-        (["--node", "a:1", "--policy", "jsq"], "did you mean jsq2?"),
+        (["--node", "a:1", "--policy", "wjsq"], "did you mean wjsq2?"),
+        (["--node", "a:1", "--policy", "slo_aware"], "no 'slo_aware'"),
+        (["--node", "a:1", "--policy", "nowhere:Mine"], "--policy: nowhere of the policy nowhere:Mine cannot be"),
         (["--nodes-file", "/none.toml"], "/none.toml cannot be read"),
     ],
 )
