@@ -3,10 +3,11 @@
     apt-get install prometheus iproute2
     sudo .venv/bin/python -m deploy.docker.check_dashboard --picture dashboard.png
 
-Verifier and drafter run from this checkout, Prometheus is Debian's: with the variables, names, ports and files of
-deploy/docker, in a network of their own. A router stands beside them, for its row. They write texts, and the verifier
-is killed and started again once. Each expression of the dashboard must then have given data; a panel without any ends
-the program with status 1. Grafana is not needed: the picture is drawn from what Prometheus replied.
+Verifiers, drafter and router run from this checkout, Prometheus is Debian's: with the variables, names, ports and files
+of deploy/docker, in a network of their own. Prometheus begins without the profile `router`, and finds its services when
+they are there. They write texts, and a verifier and the router are killed and started again once each. Each expression
+of the dashboard must then have given data; a panel without any ends the program with status 1. Grafana is not needed:
+the picture is drawn from what Prometheus replied.
 """
 
 import argparse
@@ -31,25 +32,41 @@ from urllib.request import ProxyHandler, build_opener
 import yaml
 
 from deploy.docker.check_image import ADDRESS, KEY, ROOT, Failed, check, must, post
+from deploy.docker.names import name_server
 
 FOLDER = ROOT / "deploy/docker"
 DASHBOARD = ROOT / "docs/monitoring/grafana-dashboard.json"
-PROMETHEUS, ROUTER = "http://127.0.0.1:9090", "http://127.0.0.1:8090"
-PROGRAMS = {
-    "verifier": ["verifier_server", "--host", "0.0.0.0"],
-    "drafter": ["drafter_client", "serve", "--host", "0.0.0.0"],
+PROMETHEUS = "http://127.0.0.1:9090"
+# Where each service is: those of one port need addresses of their own.
+PLACES = {
+    **dict.fromkeys(("verifier", "drafter", "router", "prometheus"), "127.0.0.1"),
+    **{"verifier-2": "127.0.0.2", "verifier-3": "127.0.0.3"},
 }
+PROFILE = ("verifier-2", "verifier-3", "router")
+WITH_PROFILE = {"DRAFTER_VERIFIER": "http://router:8090"}  # as in .env.example
+PROGRAMS = {"verifier": ["verifier_server"], "drafter": ["drafter_client", "serve"], "router": ["specpair", "router"]}
 PROMPTS = ("def main(", "import os\n", "class Stack:\n", "for i in range(")
 _START = 60.0  # seconds that a service may take to start
+_AWAY = 6.0  # seconds that one is away
 _RATE = "20s"  # what Grafana takes for $__rate_interval at this scrape interval
 _STEP = 5  # seconds between points
 _MOST_NAMED = 5  # curves of a panel that the picture names
 
 
-def variables(service: str) -> dict[str, str]:
-    """The environment of a service of the compose file. All keys are `KEY`."""
-    given = yaml.safe_load((FOLDER / "compose.yaml").read_text(encoding="utf-8"))["services"][service]["environment"]
-    return {name: re.sub(r"\$\{[^}]*\}", KEY, str(value)) for name, value in given.items() if value is not None}
+def as_process(name: str, given: Mapping[str, str] = {}) -> tuple[list[str], dict[str, str]]:
+    """Command and environment of a service of the compose file. `given`: variables of .env. All keys are `KEY`."""
+    found = yaml.safe_load((FOLDER / "compose.yaml").read_text(encoding="utf-8"))["services"][name]
+
+    def value(variable: re.Match[str]) -> str:
+        return given.get(variable[1], variable[2] or KEY)
+
+    environment = {
+        each: re.sub(r"\$\{(\w+)(?::-([^}]*))?[^}]*\}", value, str(text))
+        for each, text in found["environment"].items()
+        if text is not None
+    }
+    program = PROGRAMS[name.partition("-")[0]]
+    return [sys.executable, "-m", *program, "--host", PLACES[name], *found.get("command", [])], environment
 
 
 @contextmanager
@@ -120,47 +137,70 @@ def by_the_router(number: int) -> object:
     return post("router", "/generate", {"prompt": PROMPTS[number % 4], "max_tokens": 60})
 
 
+def targets() -> dict[str, str]:
+    """What Prometheus scrapes, and how that goes."""
+    found = get(f"{PROMETHEUS}/api/v1/targets?state=active")["data"]["activeTargets"]
+    return {each["labels"]["instance"]: each["health"] for each in found}
+
+
+def wait_for_targets(*names: str) -> None:
+    """Wait until Prometheus scrapes these and no others. Raises Failed."""
+    until = time.monotonic() + _START
+    while (found := targets()) != dict.fromkeys(names, "up"):
+        if time.monotonic() > until:
+            raise Failed(f"Prometheus does not scrape {names}, but {found}")
+        time.sleep(0.5)
+    must(True, f"Prometheus scrapes {', '.join(sorted(names))}")
+
+
 def serve(folder: Path, seconds: float, picture: Path | None) -> None:
     """Start the services, have texts written, and check each expression. This process has a network of its own."""
     check("ip", "link", "set", "lo", "up")
-    hosts = folder / "hosts"
-    hosts.write_text("127.0.0.1 localhost verifier drafter prometheus router\n", encoding="ascii")
-    check("mount", "--bind", str(hosts), "/etc/hosts")
-    ADDRESS["router"] = ROUTER
+    for file, text in {
+        "hosts": "".join(f"{address} {name}\n" for name, address in PLACES.items()),
+        "resolv.conf": "nameserver 127.0.0.1\n",
+    }.items():
+        (folder / file).write_text(text, encoding="ascii")
+        check("mount", "--bind", str(folder / file), f"/etc/{file}")
+    resolved: dict[str, str] = {}
     with ExitStack() as stack:
+        stack.enter_context(name_server(resolved))
 
-        def start(module: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-            return stack.enter_context(process([sys.executable, "-m", *module], folder, environment))
+        def start(name: str) -> subprocess.Popen[bytes]:
+            command, environment = as_process(name, WITH_PROFILE)
+            return stack.enter_context(process(command, folder, environment))
 
-        verifier = start(PROGRAMS["verifier"], variables("verifier"))
-        wait_for(f"{ADDRESS['verifier']}/health")
-        start(PROGRAMS["drafter"], variables("drafter"))
-        node = ["specpair", "router", "--node", "http://verifier:8000", "--host", "0.0.0.0"]
-        start(node, {"ROUTER_API_KEY": KEY, "ROUTER_METRICS_OPEN": "yes"})
-        config = yaml.safe_load((FOLDER / "prometheus.yaml").read_text(encoding="utf-8"))
-        config["scrape_configs"][0]["static_configs"][0]["targets"].append("router:8090")
-        (folder / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
+        verifier = start("verifier")
+        shutil.copy(FOLDER / "prometheus.yaml", folder / "prometheus.yml")
         shutil.copy(ROOT / "docs/monitoring/alerts.yml", folder)
         given = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
         stack.enter_context(process(["prometheus", *given], folder, {}))
-        for url in (f"{ADDRESS['drafter']}/health", f"{ROUTER}/health", f"{PROMETHEUS}/-/ready"):
-            wait_for(url)
-        must(True, "verifier, drafter, router and Prometheus run")
+        command, environment = as_process("drafter")
+        with process(command, folder, environment):
+            for url in (f"{PROMETHEUS}/-/ready", f"{ADDRESS['drafter']}/health"):
+                wait_for(url)
+            wait_for_targets("verifier:8000", "drafter:8080")
+        running = {name: start(name) for name in PROFILE} | {"verifier": verifier}
+        resolved |= {name: PLACES[name] for name in PROFILE}
+        wait_for(f"{ADDRESS['router']}/health")
+        start("drafter")
+        wait_for(f"{ADDRESS['drafter']}/health")
+        everything = ("verifier:8000", "verifier-2:8000", "verifier-3:8000", "router:8090", "drafter:8080")
+        wait_for_targets(*everything)
         begin, stop = time.time(), Event()
         asking = (at_the_drafter, at_the_drafter, by_the_router)
         threads = [Thread(target=write_texts, args=(stop, ask)) for ask in asking]
         for thread in threads:
             thread.start()
         stack.callback(stop.set)
-        time.sleep(seconds / 2)
-        verifier.kill()
-        time.sleep(6.0)
-        start(PROGRAMS["verifier"], variables("verifier"))
-        time.sleep(seconds / 2)
+        for name in ("verifier", "router"):  # the first is the router's to notice, the second the drafter's
+            time.sleep(seconds / 3)
+            running[name].kill()
+            time.sleep(_AWAY)
+            start(name)
+        time.sleep(seconds / 3)
         end = time.time()
-        targets = get(f"{PROMETHEUS}/api/v1/targets?state=active")["data"]["activeTargets"]
-        states = {each["labels"]["instance"]: each["health"] for each in targets}
-        must(set(states.values()) == {"up"}, f"Prometheus scrapes all: {states}")
+        wait_for_targets(*everything)
         rules = get(f"{PROMETHEUS}/api/v1/rules")["data"]["groups"][0]["rules"]
         must(all(each["health"] == "ok" for each in rules), f"Prometheus evaluates {len(rules)} alert rules")
         found = [(title, legend, curves(asked, begin, end)) for title, asked, legend in expressions()]

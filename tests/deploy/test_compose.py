@@ -1,6 +1,7 @@
 """The compose file: ports, paths, variables and waits fit the images, the settings and the files that it mounts."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,12 +10,16 @@ from typing import Any
 import pytest
 import yaml
 
+from deploy.docker.check_dashboard import WITH_PROFILE, as_process
+from deploy.docker.names import name_server, reply
+from specpair.router.settings import from_flags as router_settings
 from tests.deploy.dockerfile import FOLDER, stages
 from tests.paths import ROOT
 from tests.settings_names import SETTINGS, is_setting
 
 COMPOSE = FOLDER / "compose.yaml"
-OURS = ("verifier", "drafter")
+OURS = ("verifier", "drafter", "router")
+PROFILE = ("verifier-2", "verifier-3", "router")
 KEYS = {"VERIFIER_API_KEY": "v", "DRAFTER_SERVE_KEY": "d", "GRAFANA_PASSWORD": "g"}
 
 
@@ -31,12 +36,12 @@ def seconds(text: str) -> float:
     return float(text.removesuffix("s"))
 
 
-@pytest.mark.parametrize("name", [*OURS, "prometheus", "grafana"])
+@pytest.mark.parametrize("name", [*OURS, *PROFILE[:2], "prometheus", "grafana"])
 def test_a_service_can_write_to_its_volumes_only(name: str) -> None:
     service = services()[name]
     assert service["read_only"] and service["cap_drop"] == ["ALL"] and service["tmpfs"] == ["/tmp"]
     assert service["security_opt"] == ["no-new-privileges:true"] and "privileged" not in service
-    for volume in service["volumes"]:
+    for volume in service.get("volumes", []):
         source = volume.split(":")[0]
         assert volume.endswith(":ro") or source in read(COMPOSE)["volumes"], volume
 
@@ -50,11 +55,14 @@ def test_our_services_are_what_the_dockerfile_makes(name: str) -> None:
     assert [port.rpartition(":")[2] for port in service["ports"]] == stage.of("EXPOSE")
     variables = [each for each in service["environment"] if not is_setting(each)]
     assert variables == [] and stage.of("HEALTHCHECK")
-    mounted = [volume.split(":")[-2 if volume.endswith(":ro") else -1] for volume in service["volumes"]]
-    assert mounted == stages()["service"].exec_form("VOLUME")
+    mounted = [volume.split(":")[-2 if volume.endswith(":ro") else -1] for volume in service.get("volumes", [])]
+    assert mounted == (stages()["service"].exec_form("VOLUME") if name != "router" else [])
 
 
-@pytest.mark.parametrize(("name", "setting"), [("verifier", "VERIFIER_DRAIN_SECONDS"), ("drafter", "DRAFTER_DRAIN")])
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [("verifier", "VERIFIER_DRAIN_SECONDS"), ("drafter", "DRAFTER_DRAIN"), ("router", "ROUTER_DRAIN")],
+)
 def test_a_service_is_given_the_time_to_drain(name: str, setting: str) -> None:
     service = services()[name]
     assert seconds(service["stop_grace_period"]) >= service["environment"][setting] + 10
@@ -62,7 +70,7 @@ def test_a_service_is_given_the_time_to_drain(name: str, setting: str) -> None:
 
 def test_files_that_are_mounted_exist() -> None:
     for service in services().values():
-        for volume in service["volumes"]:
+        for volume in service.get("volumes", []):
             if volume.startswith("."):
                 assert (FOLDER / volume.split(":")[0]).exists(), volume
 
@@ -70,12 +78,31 @@ def test_files_that_are_mounted_exist() -> None:
 def test_prometheus_scrapes_our_services_under_the_name_of_the_alerts() -> None:
     [job] = read(FOLDER / "prometheus.yaml")["scrape_configs"]
     targets = [target for each in job["static_configs"] for target in each["targets"]]
-    assert targets == [f"{name}:{stages()[name].of('EXPOSE')[0]}" for name in OURS]
+    assert targets == [f"{name}:{port(name)}" for name in ("verifier", "drafter")]
+    looked_up = {name: each["port"] for each in job["dns_sd_configs"] for name in each["names"]}
+    assert looked_up == {name: int(port(name)) for name in PROFILE}
     assert all(services()[name]["environment"][f"{name.upper()}_METRICS_OPEN"] == "yes" for name in OURS)
     assert f'job="{job["job_name"]}"' in (ROOT / "docs/monitoring/alerts.yml").read_text(encoding="utf-8")
     files = [volume.split(":")[1] for volume in services()["prometheus"]["volumes"]]
     assert {"/etc/prometheus/prometheus.yml", "/etc/prometheus/alerts.yml"} <= set(files)
     assert read(FOLDER / "prometheus.yaml")["rule_files"] == ["alerts.yml"]
+
+
+def port(name: str) -> str:
+    return stages()[name.partition("-")[0]].of("EXPOSE")[0]
+
+
+def test_the_profile_is_a_router_in_front_of_all_verifiers() -> None:
+    assert {name for name, service in services().items() if service.get("profiles") == ["router"]} == {*PROFILE}
+    verifiers = [name for name in services() if name.startswith("verifier")]
+    [*nodes] = router_settings(services()["router"]["command"], {})[1]
+    assert [node.url for node in nodes] == [f"http://{name}:{port(name)}" for name in verifiers]
+    for name in verifiers[1:]:
+        assert {**services()[name], "profiles": 0, "ports": 0} == {**services()["verifier"], "profiles": 0, "ports": 0}
+        assert services()[name]["ports"] == []
+    assert f"DRAFTER_VERIFIER={WITH_PROFILE['DRAFTER_VERIFIER']}" in (FOLDER / ".env.example").read_text("utf-8")
+    assert as_process("drafter", WITH_PROFILE)[1]["DRAFTER_VERIFIER"] == f"http://router:{port('router')}"
+    assert as_process("drafter")[1]["DRAFTER_VERIFIER"] == f"http://verifier:{port('verifier')}"
 
 
 def test_grafana_is_provisioned_with_the_dashboard() -> None:
@@ -89,16 +116,26 @@ def test_grafana_is_provisioned_with_the_dashboard() -> None:
 
 def test_services_wait_for_those_that_they_ask() -> None:
     waits = {name: [*service.get("depends_on", {})] for name, service in services().items()}
-    assert waits == {"verifier": [], "drafter": ["verifier"], "prometheus": [*OURS], "grafana": ["prometheus"]}
-    awaited = [each for service in services().values() for each in service.get("depends_on", {}).values()]
-    assert {each["condition"] for each in awaited} == {"service_healthy"}
+    assert waits == {
+        "verifier": [],
+        "verifier-2": [],
+        "verifier-3": [],
+        "router": ["verifier", *PROFILE[:2]],
+        "drafter": ["verifier", "router"],
+        "prometheus": ["verifier", "drafter"],
+        "grafana": ["prometheus"],
+    }
+    for name, service in services().items():
+        for awaited, how in service.get("depends_on", {}).items():
+            assert how["condition"] == "service_healthy"
+            assert how.get("required", True) is (awaited not in PROFILE or name in PROFILE), "only with the profile"
 
 
 def test_the_example_of_the_variables_names_what_is_asked_for() -> None:
     lines = (FOLDER / ".env.example").read_text(encoding="utf-8").splitlines()
     names = {line.lstrip("#").split("=")[0] for line in lines if "=" in line and " " not in line}
     text = COMPOSE.read_text(encoding="utf-8")
-    assert {*KEYS} <= names and {name for name in names if name not in text} == set()
+    assert {*KEYS, "COMPOSE_PROFILES"} <= names and {name for name in names if name not in text} == set()
     assert all(is_setting(name) for name in names if name.startswith((*SETTINGS,)))
 
 
@@ -115,5 +152,25 @@ def test_docker_compose_reads_the_file() -> None:
     ]
     ran = subprocess.run(command, env=os.environ | KEYS, capture_output=True, text=True)
     assert ran.returncode == 0 and not ran.stderr, ran.stderr
+    asked = [*command[:-2], "--profile", "router", "config", "--services"]
+    chosen = subprocess.run(asked, env=os.environ | KEYS, capture_output=True, text=True)
+    assert set(chosen.stdout.split()) == {*services()}, chosen.stderr
     without = subprocess.run(command, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True)
     assert without.returncode == 1 and "VERIFIER_API_KEY is missing a value: see .env.example" in without.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "expected"), [("a.b", 1, b"\x7f\x00\x00\x02"), ("a.b", 28, b""), ("c", 1, None)]
+)
+def test_the_name_server_of_the_check(name: str, kind: int, expected: bytes | None) -> None:
+    """An address; none of that kind; no such name."""
+    labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))
+    query = b"\x12\x34\x01\x00\x00\x01" + bytes(6) + labels + b"\x00" + bytes([0, kind, 0, 1])
+    answer = reply(query, {"a.b": "127.0.0.2"})
+    assert answer[:2] == query[:2] and query[12:] in answer
+    assert (answer[3] & 15, answer[7]) == ((3, 0) if expected is None else (0, int(expected != b"")))
+    assert answer.endswith(expected or query[12:])
+    with name_server({"a.b": "127.0.0.2"}, 0) as port, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        asking.settimeout(10)
+        asking.sendto(query, ("127.0.0.1", port))
+        assert asking.recv(512) == answer

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+import trustme
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Mode, Options, Pair, Tokens
-from tests.deploy.routers import FILES, OURS, free_port, needed, routing
+from drafter_client.errors import BadKey, VerifierUnreachable
+from tests.deploy.routers import FILES, OURS, free_port, needed, routing, with_tls
 from tests.drafter_client.support import plain
 from tests.forking import Process
 from tests.verifier_server.processes import ready
@@ -193,3 +195,33 @@ def test_a_verifier_that_loads_is_left_out(name: str, tmp_path: Path) -> None:
         url = stack.enter_context(routing(command, port))
         with httpx.Client(base_url=url, trust_env=False) as http:
             assert {http.get("/health").status_code for _ in range(30)} == {200}
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name != OURS])  # which serves plain HTTP
+def test_a_laptop_drafts_through_a_load_balancer_with_tls(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TLS ends there, as at the gateway of docs/kubernetes.md and docs/eks.md: a key is wanted, and texts are whole."""
+    needed(name)
+    authority = trustme.CA()
+    made = authority.issue_cert("localhost")
+    files = {"ca.pem": authority.cert_pem, "chain.pem": made.cert_chain_pems[0], "key.pem": made.private_key_pem}
+    for file, content in files.items():
+        content.write_to_path(str(tmp_path / file))
+    port, draft = free_port(), DraftModel(Path("1"), "scripted")
+    with ExitStack() as stack, ThreadPoolExecutor(3) as threads:
+        starting = [
+            ready([sys.executable, "-m", "verifier_server"], VERIFIER_API_KEY="s3cret", **SETTINGS) for _ in range(3)
+        ]
+        replicas = [*threads.map(stack.enter_context, starting)]
+        command = FILES[name](tmp_path, port, [http.base_url.port for _, http in replicas])
+        with_tls(tmp_path, tmp_path / "chain.pem", tmp_path / "key.pem")
+        url = stack.enter_context(routing(command, port, tmp_path / "ca.pem"))
+        with pytest.raises(VerifierUnreachable, match="certificate"):
+            Pair(url, draft, api_key="s3cret")
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        with pytest.raises(BadKey):
+            Pair(url, draft, api_key="other")
+        with Pair(url, draft, api_key="s3cret", texts=TEXTS) as pair:
+            for number in range(TEXTS):
+                assert written(pair, number, lambda: None) == (expected(number), [])

@@ -1,0 +1,103 @@
+"""The manifests for EKS, as rendered, have every part of AWS's sample (docs/eks.md lists them): `make test-deploy`."""
+
+import pytest
+
+from scripts.eks import OVERLAY, read_parameters
+from tests.deploy.manifests import Object, applied, containers
+
+pytestmark = pytest.mark.engine("deploy")
+
+GIVEN = read_parameters(OVERLAY / "parameters" / "parameters.env")
+BASE, SPECULATIVE = "verifier-base", "verifier-speculative"
+
+
+def there(kind: str, name: str) -> Object:
+    [found] = [each for each in applied(OVERLAY.name) if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def container(kind: str, name: str) -> Object:
+    return containers(there(kind, name)["spec"]["template"])[0]
+
+
+def variables(kind: str, name: str) -> dict[str, str]:
+    """The variables of a container, with the parameters that they name."""
+    found = {}
+    for each in container(kind, name)["env"]:
+        source = each.get("valueFrom", {}).get("configMapKeyRef")
+        found[each["name"]] = each.get("value", "") if source is None else GIVEN[source["key"]]
+    return {
+        key: text.replace("$(TARGET)", GIVEN["TARGET"]).replace("$(DRAFT)", GIVEN["DRAFT"])
+        for key, text in found.items()
+    }
+
+
+def test_machines() -> None:
+    pool, machine = there("NodePool", "trainium2")["spec"], there("EC2NodeClass", "trainium2")["spec"]
+    types = [each["values"] for each in pool["template"]["spec"]["requirements"] if "instance-type" in each["key"]]
+    assert types == [["trn2.48xlarge"]] and pool["template"]["spec"]["nodeClassRef"]["name"] == "trainium2"
+    assert machine["role"].endswith(GIVEN["CLUSTER"]) and machine["amiSelectorTerms"] == [{"alias": GIVEN["AMI"]}]
+
+
+@pytest.mark.parametrize(("name", "devices", "together"), [("half-trn2", 8, True), ("whole-trn2", 16, False)])
+def test_claims(name: str, devices: int, together: bool) -> None:
+    wanted = there("ResourceClaimTemplate", name)["spec"]["spec"]["devices"]
+    assert wanted["requests"][0]["exactly"]["count"] == devices
+    groups = [each["matchAttribute"] for each in wanted.get("constraints", [])]
+    assert groups == (["resource.aws.com/devicegroup8_id"] if together else [])
+
+
+def test_bucket() -> None:
+    volume, claim = (
+        there("PersistentVolume", "specpair-models")["spec"],
+        there("PersistentVolumeClaim", "models")["spec"],
+    )
+    assert (
+        volume["csi"]["driver"] == "s3.csi.aws.com"
+        and volume["csi"]["volumeAttributes"]["bucketName"] == GIVEN["BUCKET"]
+    )
+    assert claim["volumeName"] == "specpair-models" and "allow-overwrite" not in volume["mountOptions"]
+    for name in ("models-read", "models-write", "bench"):
+        role = there("ServiceAccount", name)["metadata"]["annotations"]["eks.amazonaws.com/role-arn"]
+        assert role == f"arn:aws:iam::{GIVEN['ACCOUNT']}:role/specpair-{name}"
+
+
+def test_compile_job() -> None:
+    job = container("Job", "compile")
+    assert job["args"] == ["compile"] and job["resources"]["requests"]["cpu"] == "190"
+    assert there("Job", "compile")["spec"]["template"]["spec"]["serviceAccountName"] == "models-write"
+    assert variables("Job", "compile")["VERIFIER_COMPILE_STORE"].startswith("/models/programs/")
+    assert not variables("Job", "compile")["VERIFIER_COMPILE_CACHE"].startswith("/models"), "compilers rename"
+
+
+def test_both_verifiers_take_what_was_compiled() -> None:
+    """With the same settings, but for the draft model: programs are compiled for these."""
+    compiled, base = variables("Job", "compile"), variables("StatefulSet", BASE)
+    speculative = variables("StatefulSet", SPECULATIVE)
+    assert compiled["VERIFIER_DRAFT_MODEL"] == speculative.pop("VERIFIER_DRAFT_MODEL") == f"/models/{GIVEN['DRAFT']}"
+    assert speculative == base and base["VERIFIER_MODEL"] == f"/models/{GIVEN['TARGET']}"
+    names = [name for name in base if name.startswith("VERIFIER_") and name != "VERIFIER_API_KEY"]
+    assert {name: base[name] for name in names} == {name: compiled[name] for name in names}
+    of_the_sample = {"TENSOR_PARALLEL": "32", "SLOTS": "4", "CONTEXT": "1024"}
+    assert {name: base[f"VERIFIER_{name}"] for name in of_the_sample} == of_the_sample
+    for name in (BASE, SPECULATIVE):
+        claims = there("StatefulSet", name)["spec"]["template"]["spec"]["resourceClaims"]
+        assert [each["resourceClaimTemplateName"] for each in claims] == ["half-trn2"]
+        assert there("Service", name)["spec"]["selector"]["specpair/variant"] == name.removeprefix("verifier-")
+
+
+def test_laptops_reach_the_target_through_a_load_balancer_with_tls() -> None:
+    gateway = there("Gateway", "specpair")["spec"]
+    [listener] = gateway["listeners"]
+    assert (listener["protocol"], listener["port"], listener["hostname"]) == ("HTTPS", 443, GIVEN["HOST"])
+    assert listener["tls"] == {"mode": "Terminate", "certificateRefs": [{"name": "specpair-tls"}]}
+    kind = gateway["infrastructure"]["annotations"]["service.beta.kubernetes.io/aws-load-balancer-type"]
+    assert kind == "external", "a network load balancer, which passes TLS on"
+    assert there("HTTPRoute", "verifier")["spec"]["rules"][0]["backendRefs"] == [{"name": BASE, "port": 8000}]
+
+
+def test_benchmark_job() -> None:
+    bench, keep, metrics = containers(there("Job", "bench")["spec"]["template"])
+    assert {f"--side=base=http://{BASE}:8000", f"--side=speculative=http://{SPECULATIVE}:8000"} <= set(bench["args"])
+    assert "--case=aws-*" in bench["args"] and "/bucket/bench" in keep["args"][0]
+    assert any(each.startswith("--cloudwatch=") for each in metrics["args"])
