@@ -48,9 +48,9 @@ from specpair.engines.load_options import LoadOptions
 from tests.deploy.routers import free_port
 
 SERVERS_CORE = 0
-_VLLM = "vllm.entrypoints.openai.api_server"
+VLLM = "vllm.entrypoints.openai.api_server"
 _PATIENCE = 900.0  # seconds until a server is ready, and until it goes on with a text
-_NGRAM = '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}'  # as in vLLM's documentation
+NGRAM = '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}'  # as in vLLM's documentation
 _ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": str(SERVERS_CORE)}
 FLAGS = {
     "python": {"default": ".venv-vllm/bin/python", "help": "of the environment of requirements/vllm.txt"},
@@ -60,7 +60,7 @@ FLAGS = {
     "tokens": {"default": 64, "help": "of each text (default: %(default)s)"},
     "kinds": {"default": [EDIT, CODE, STORY], "choices": (EDIT, CODE, STORY)},
     "temperatures": [0.0, 0.8],
-    **{"dtype": "bfloat16", "context": 2048, "ngram": _NGRAM, "two-servers": False},
+    **{"dtype": "bfloat16", "context": 2048, "ngram": NGRAM, "two-servers": False, "port": 0},
 }
 
 
@@ -71,8 +71,8 @@ def main() -> None:
         flags = {"target": {}, "vLLM, n-gram": {"--speculative-config": options.ngram}}
         if options.two_servers:
             del flags["target"]
-        ours = stack.enter_context(_server(options, "verifier_server", None))
-        urls = {name: stack.enter_context(_server(options, _VLLM, given)) for name, given in flags.items()}
+        ours = stack.enter_context(server(options, "verifier_server", None))
+        urls = {name: stack.enter_context(server(options, VLLM, given)) for name, given in flags.items()}
         engine = LoadOptions(threads=1, context_length=options.context)
         pair = stack.enter_context(Pair(ours, DraftModel(options.draft, engine=engine)))
         lookup = stack.enter_context(Pair(ours, Lookup()))
@@ -106,11 +106,11 @@ def main() -> None:
 
 
 @contextmanager
-def _server(options: Namespace, module: str, flags: dict[str, str] | None) -> Iterator[str]:
-    """Run a server of vLLM with these flags more, or the verifier, while the block lasts. Yields its URL when it is
-    ready. Raises RuntimeError if it ends before.
+def server(options: Namespace, module: str, flags: dict[str, str] | None) -> Iterator[str]:
+    """Run a server of vLLM with these flags more (a switch has no value), or the verifier, while the block lasts.
+    Yields its URL when it is ready. Raises RuntimeError if it ends before.
     """
-    port, environment = free_port(), {**os.environ, **_ENVIRONMENT}
+    port, environment = options.port or free_port(), {**os.environ, **_ENVIRONMENT}
     arguments = ["--port", str(port)]
     if flags is None:
         environment |= {
@@ -125,20 +125,20 @@ def _server(options: Namespace, module: str, flags: dict[str, str] | None) -> It
     else:
         given = {"--model": options.model, "--max-model-len": str(options.context), "--max-num-seqs": "2"}
         given |= {"--dtype": options.dtype, "--served-model-name": "target", **flags}
-        arguments += [*(each for item in given.items() for each in item), "--enforce-eager"]
+        arguments += [*(each for item in given.items() for each in item if each), "--enforce-eager"]
     command = ("-x", "taskset", "-c", str(SERVERS_CORE), os.path.abspath(options.python), "-m", module, *arguments)
     with (
         tempfile.TemporaryFile("w+") as log,
         child(*command, environment=environment, stdout=log.fileno(), stderr=subprocess.STDOUT) as process,
     ):
         url = f"http://127.0.0.1:{port}"
-        if not _ready(f"{url}/{'ready' if flags is None else 'health'}", process):
+        if not ready(f"{url}/{'ready' if flags is None else 'health'}", process):
             log.seek(0)
             raise RuntimeError(f"{module} is not ready; its log ends with\n{log.read()[-3000:]}")
         yield url
 
 
-def _ready(url: str, process: "subprocess.Popen[str]") -> bool:
+def ready(url: str, process: "subprocess.Popen[str]") -> bool:
     until = time.monotonic() + _PATIENCE
     while process.poll() is None and time.monotonic() < until:
         try:
@@ -201,7 +201,7 @@ def _by_vllm(client: httpx.Client, tokens: int, temperature: float, prompt: list
 def _told(options: Namespace) -> dict[str, Any]:
     """The options, files by their names alone."""
     files = {name: Path(getattr(options, name)).name for name in ("model", "draft")}
-    return vars(options) | files | {"python": None, "ngram": None if options.ngram == _NGRAM else options.ngram}
+    return vars(options) | files | {"python": None, "ngram": None if options.ngram == NGRAM else options.ngram}
 
 
 if __name__ == "__main__":
