@@ -13,15 +13,14 @@ A prompt is a pass of one row with many tokens: measure it with a great `--draft
 """
 
 import json
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from simulator.costs.cost import BadCost, CostUnknown, SequencePass
+from simulator.costs.curve import Curve, Plane
 
 REACH = 4.0  # times the largest pass that was measured
 
@@ -35,45 +34,27 @@ class MeasuredPass(NamedTuple):
     context: int | None = None  # tokens that each sequence held before; None: it was not written down
 
 
-class _Curve:
-    """Times over one axis."""
-
-    def __init__(self, points: Iterable[tuple[float, float]]) -> None:
-        ordered = sorted(points)
-        self._at = [place for place, _ in ordered]
-        self._values = list(accumulate((value for _, value in ordered), max))
-
-    def at(self, place: float) -> float:
-        at, values = self._at, self._values
-        if place <= at[0] or len(at) == 1:
-            return values[0]
-        right = min(bisect_right(at, place), len(at) - 1)
-        slope = (values[right] - values[right - 1]) / (at[right] - at[right - 1])
-        return values[right - 1] + slope * (place - at[right - 1])
-
-
 class Table:
     """What passes take on an engine whose passes were measured."""
 
     def __init__(self, cells: Iterable[MeasuredPass]) -> None:
         """Raises BadCost for no cells, for a cell that comes twice, and for contexts of which some are not known."""
-        by_place = sorted(cells, key=lambda each: (each.context or 0, each.rows, each.tokens))
-        if not by_place:
+        measured = list(cells)
+        if not measured:
             raise BadCost("a table of costs needs at least one measured pass")
-        contexts = {each.context for each in by_place}
+        contexts = {each.context for each in measured}
         if None in contexts and len(contexts) > 1:
             raise BadCost("some cells say at which context they were measured, and others do not: measure those again")
-        places = [each[:2] + each[3:] for each in by_place]
-        for one, other in pairwise(places):
-            if one == other:
-                raise BadCost(f"{one[0]} rows of {one[1]} tokens were measured twice at context {one[2]}")
-        self._planes = [
-            (context, [(rows, _Curve((each.tokens, each.seconds) for each in row)) for rows, row in _by_rows(plane)])
-            for context, plane in groupby(by_place, key=lambda each: each.context or 0)
-        ]
-        self._tokens = max(each.rows * each.tokens for each in by_place)
-        self._rows = max(each.rows for each in by_place)
-        self._context = max(each.context or 0 for each in by_place) if len(contexts) > 1 else None
+        by_context: dict[int, dict[tuple[float, float], float]] = {}
+        for each in measured:
+            points = by_context.setdefault(each.context or 0, {})
+            if (each.rows, each.tokens) in points:
+                raise BadCost(f"{each.rows} rows of {each.tokens} tokens were measured twice at context {each.context}")
+            points[each.rows, each.tokens] = each.seconds
+        self._planes = {context: Plane(points) for context, points in by_context.items()}
+        self._tokens = max(each.rows * each.tokens for each in measured)
+        self._rows = max(each.rows for each in measured)
+        self._context = max(each.context or 0 for each in measured) if len(contexts) > 1 else None
 
     def seconds(self, sequences: Sequence[SequencePass]) -> float:
         tokens = sum(new for new, _ in sequences)
@@ -85,10 +66,7 @@ class Table:
         self._refuse_beyond("rows", rows, self._rows)
         if self._context is not None:
             self._refuse_beyond("tokens of context", context, self._context)
-        width = tokens / rows
-        return _Curve(
-            (held, _Curve((count, curve.at(width)) for count, curve in plane).at(rows)) for held, plane in self._planes
-        ).at(context)
+        return Curve({held: plane.at(rows, tokens / rows) for held, plane in self._planes.items()}).at(context)
 
     def _refuse_beyond(self, what: str, asked: float, measured: int) -> None:
         if asked > REACH * measured:
@@ -96,10 +74,6 @@ class Table:
                 f"a pass over {asked:g} {what} is beyond {REACH:g} times the {measured} that were measured: "
                 "measure larger ones with benchmarks.verify_curve, --rows, --drafts and --context-held"
             )
-
-
-def _by_rows(cells: Iterable[MeasuredPass]) -> Iterable[tuple[int, Iterable[MeasuredPass]]]:
-    return groupby(cells, key=lambda each: each.rows)
 
 
 class _Cell(BaseModel):
