@@ -1,4 +1,4 @@
-"""vLLM's scheduler, which says how long each step took, as the verifier's does."""
+"""vLLM's scheduler, which says how long the step of a text's first token took, as the verifier's does of each."""
 
 import time
 from typing import Any
@@ -21,5 +21,7 @@ class TimedScheduler(Scheduler):  # type: ignore[misc]
         step = Step([], 0, time.perf_counter() - self._began, len(scheduler_output.num_scheduled_tokens), 0)
         for client in outputs.values():
             for each in client.outputs:
+                if each.prefill_stats is None:
+                    continue
                 each.kv_transfer_params = {KEY: list(step)}
         return outputs

@@ -180,7 +180,7 @@ class CoreEngine:
         self._tell(sequence, now)
 
     def _tell(self, sequence: SequenceState, now: float) -> None:
-        """Tell the core what is wished for a text, if that has changed."""
+        """Tell the core what is wished for a text, if that changes what the core does."""
         session, text = sequence.session, self._texts.get(sequence.session)
         if session.finish_reason is not None or session.gone or (text is None and not sequence.requests):
             return
@@ -189,7 +189,7 @@ class CoreEngine:
             text = self._texts[session] = _Text(f"{session.id}:{next(self._numbers)}", wish)
             self._sessions[text.name] = session
             self._outgoing.put_nowait(partial(self.core.begin, text.name, session, self._salt(session), wish))
-        elif text.wish != wish:
+        elif text.wish != wish and (_wants_step(session, text.wish) or _wants_step(session, wish)):
             text.wish = wish
             self._outgoing.put_nowait(partial(self.core.wish, text.name, wish))
         if text.timer is not None:
@@ -337,6 +337,10 @@ class CoreEngine:
             prefilled = sum(max(0, step.fed - 1 - len(step.draft)) for step in steps)
             self._observer.passed(len(steps), fed, prefilled, steps[0].seconds)
             self._pass_time.learn(fed, steps[0].seconds)
+
+
+def _wants_step(session: Session, wish: Wish) -> bool:
+    return wish.wants_step(session.tokens, len(session.tokens))
 
 
 def _asked_for(sequence: SequenceState, judged: Sequence[int]) -> Request | None:

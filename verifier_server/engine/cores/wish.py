@@ -20,6 +20,10 @@ class Wish(NamedTuple):
         """What of the draft is to be judged behind `total` tokens."""
         return [] if self.draft is None else self._tail(tokens, total) or []
 
+    def decodes(self, total: int) -> bool:
+        """Whether the next step for a text of `total` tokens is one without a draft, whatever the tokens are."""
+        return self.draft is None and not self.proposes and total < self.free
+
     def _tail(self, tokens: Any, total: int) -> list[int] | None:
         """The rest of the draft; None: the tokens answer it, since they contradict it, or hold one token more."""
         draft = self.draft or []

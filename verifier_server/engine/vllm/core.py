@@ -13,6 +13,7 @@ from verifier_server.engine.vllm.plugins import KEY, NO_TOKEN
 from verifier_server.sessions import Session
 
 NO_STEP = Step([], 0, 0.0, 0)
+_USUAL = {name: getattr(Sampling(), name) for name in options_of(Sampling)}
 
 
 class VllmCore:
@@ -121,6 +122,5 @@ def _logprobs(told: Any) -> list[TokenLogprobs | None]:
 
 def _told(sampling: Sampling) -> dict[str, Any]:
     """The settings that differ from the usual ones, as plain values."""
-    usual = Sampling()
-    given = {name: getattr(sampling, name) for name in options_of(Sampling)}
-    return {name: value for name, value in given.items() if value != getattr(usual, name)}
+    given = {name: getattr(sampling, name) for name in _USUAL}
+    return {name: value for name, value in given.items() if value != _USUAL[name]}

@@ -23,7 +23,7 @@ _CALLED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "vllm.v1.executor.multiproc_executor.MultiprocExecutor": {"take_draft_token_ids": ()},
     "vllm.v1.worker.gpu_model_runner.GPUModelRunner": {
-        "_calc_spec_decode_metadata": ("num_draft_tokens", "cu_num_scheduled_tokens"),
+        "execute_model": ("scheduler_output",),
     },
     "vllm.v1.engine.core_client.AsyncMPClient": {
         "add_request_async": ("request",),

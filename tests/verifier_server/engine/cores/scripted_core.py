@@ -31,6 +31,7 @@ class ScriptedCore:
     steps: int = 0
     judged: int = 0
     begun: int = 0
+    wished: int = 0  # how often a wish was sent
     salts: list[str] = field(default_factory=list)
     lost: bool = False
     away: bool = False
@@ -47,6 +48,7 @@ class ScriptedCore:
         self.changed.set()
 
     async def wish(self, name: str, wish: Wish) -> None:
+        self.wished += 1
         if name in self.texts:
             self.texts[name].wish = wish
             self.changed.set()

@@ -98,6 +98,16 @@ def test_self_continuation_runs_ahead_a_bounded_way_and_takes_late_drafts(live: 
     assert session.tokens[START:] == TEXT[: len(session.tokens) - START]
 
 
+def test_core_is_told_once_for_a_draft_that_it_answers(in_this_process: Live) -> None:
+    text: list[int] = in_this_process.post("/prefill", {"prompt_ids": PROMPT_IDS})["tokens"]
+    in_this_process.verify(text, TEXT[1:5])
+    in_this_process.verify(text, [TEXT[6] ^ 1])
+    assert text == TEXT[:7]
+    watched = in_this_process.core
+    assert isinstance(watched, InProcess)
+    assert (watched.core.begun, watched.core.wished) == (1, 2)
+
+
 def test_forgotten_text_is_begun_anew_by_its_next_request(live: Live) -> None:
     with live.client(headers={"X-Session-Id": "session-one"}) as http:
         body = {"prompt_ids": PROMPT_IDS, "seed": 1, "max_tokens": 50}

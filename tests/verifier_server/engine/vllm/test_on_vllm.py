@@ -174,6 +174,8 @@ def test_text_that_cannot_go_on_is_told_and_others_are_intact(reference: Referen
     logits = torch.zeros(2, reference.vocabulary.size)
     logits[0, 7], logits[1] = 1.0, float("nan")
     assert Judging(runner, reference.vocabulary).sampled(None, logits).sampled_token_ids.tolist() == [[7, -1], [-1, -1]]
+    logits[1] = 0.0  # of equal ones, the first
+    assert Judging(runner, reference.vocabulary).sampled(None, logits).sampled_token_ids.tolist() == [[7], [0]]
 
 
 def test_32_sessions_at_once_of_all_kinds(verifier_on_vllm: LiveServer, reference: Reference) -> None:

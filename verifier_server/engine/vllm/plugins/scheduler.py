@@ -23,6 +23,7 @@ from verifier_server.engine.cores.wish import Step, Wish
 from verifier_server.engine.vllm.plugins import KEY
 
 _HELD = 1 << 60  # a step that never comes
+_NO_DRAFT: list[int] = []
 
 
 class DraftScheduler(Scheduler):  # type: ignore[misc]
@@ -48,10 +49,14 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
     def schedule(self, *arguments: Any, **named: Any) -> SchedulerOutput:
         self._began = time.perf_counter()
         for request in self.running:
-            request.spec_token_ids = self._drafts(request)
-            request.next_decode_eligible_step = 0 if self._runs(request) else _HELD
+            if self._decodes(request):
+                request.spec_token_ids, request.next_decode_eligible_step = [], 0
+            else:
+                request.spec_token_ids = self._drafts(request)
+                request.next_decode_eligible_step = 0 if self._runs(request) else _HELD
         preempted = [each for each in self.waiting if not self._runs(each)]
-        self.waiting.remove_requests(preempted)
+        if preempted:
+            self.waiting.remove_requests(preempted)
         planned = super().schedule(*arguments, **named)
         for request in reversed(preempted):
             self.waiting.prepend_request(request)
@@ -62,23 +67,17 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
-        for name, index in model_runner_output.req_id_to_index.items():
-            request = self.requests.get(name)
-            if (
-                request is not None
-                and not request.is_prefill_chunk
-                and not model_runner_output.sampled_token_ids[index]
-            ):
-                self.grammar_compile_error_reqs.add(name)  # the worker could not judge: vLLM ends it with an error
+        if not all(model_runner_output.sampled_token_ids):
+            self._end_unjudged(model_runner_output)
         outputs: dict[int, EngineCoreOutputs] = super().update_from_output(scheduler_output, model_runner_output)
         fed, judged = scheduler_output.num_scheduled_tokens, scheduler_output.scheduled_spec_decode_tokens
-        seconds = time.perf_counter() - self._began
+        seconds, texts = time.perf_counter() - self._began, len(fed)
         for client in outputs.values():
             for each in client.outputs:
                 name = each.request_id
-                preempted, self._preempted = self._preempted, 0
-                step = Step(list(judged.get(name, ())), fed.get(name, 0), seconds, len(fed), preempted)
-                each.kv_transfer_params = (each.kv_transfer_params or {}) | {KEY: list(step)}
+                step = Step(judged.get(name, _NO_DRAFT), fed.get(name, 0), seconds, texts, self._preempted)
+                self._preempted = 0
+                each.kv_transfer_params = (each.kv_transfer_params or {}) | {KEY: step}
         return outputs
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
@@ -90,11 +89,15 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
             super().update_draft_token_ids(DraftTokenIds(list(names), list(drafts)))
 
     def has_requests(self) -> bool:
-        """Whether there is a step to run; else the engine core sleeps until something arrives."""
+        """Whether there is a step to run; else the engine core sleeps until something arrives.
+
+        That a text has ended is no reason: vLLM would run an empty step to tell its workers, which the next text would
+        have to wait for. They are told with the next step.
+        """
         if self.connector is not None or self.ec_connector is not None:
             return bool(super().has_requests())
-        return bool(self.finished_req_ids or self.kv_holding_waiting) or any(
-            self._runs(each) for queue in (self.running, self.waiting) for each in queue
+        return bool(self.kv_holding_waiting) or any(
+            self._decodes(each) or self._runs(each) for queue in (self.running, self.waiting) for each in queue
         )
 
     def _preempt_request(self, *arguments: Any, **named: Any) -> None:
@@ -104,6 +107,22 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
     def _free_request(self, request: Request, *arguments: Any, **named: Any) -> Any:
         self._wishes.pop(request.request_id, None)
         return super()._free_request(request, *arguments, **named)
+
+    def _end_unjudged(self, given: ModelRunnerOutput) -> None:
+        """Have vLLM end, with an error, the texts that the workers could not judge."""
+        for name, index in given.req_id_to_index.items():
+            request = self.requests.get(name)
+            if request is not None and not request.is_prefill_chunk and not given.sampled_token_ids[index]:
+                self.grammar_compile_error_reqs.add(name)
+
+    def _decodes(self, request: Request) -> bool:
+        """Whether the next step of a request is a plain one, which is seen faster than what else it may be."""
+        return (
+            not request.num_in_flight_tokens
+            and not request.is_prefill_chunk
+            and (wish := self._wishes.get(request.request_id)) is not None
+            and wish.decodes(request.num_tokens)
+        )
 
     def _runs(self, request: Request) -> bool:
         """Whether a step may run for a request; one that reads its prompt is not interrupted."""

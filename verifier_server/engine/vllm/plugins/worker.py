@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.outputs import LogprobsTensors, SamplerOutput
-from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
 from backends.hugging_face.vocabulary import read_vocabulary
 from backends.torch.top_logits import select_top_logits
@@ -47,7 +47,17 @@ class JudgingWorker:
         runner.sampler.forward = partial(judging.sampled, runner.sampler.forward)
         if hasattr(runner, "rejection_sampler"):  # the last stage of a pipeline has it
             runner.rejection_sampler.forward = judging.judged
-        runner._calc_spec_decode_metadata = partial(judging.metadata, runner._calc_spec_decode_metadata)
+        if runner.speculative_config.method == "custom_class" and not runner.model_config.has_inner_state:
+            runner.execute_model = partial(_executed, runner, runner.speculative_config, runner.execute_model)
+
+
+def _executed(runner: Any, speculation: Any, usual: Any, planned: SchedulerOutput, *more: Any, **named: Any) -> Any:
+    """A step; one without drafts as vLLM runs it without speculation, which takes less.
+
+    Not for models with a state beside the KV cache: vLLM counts the tokens in it with speculation only.
+    """
+    runner.speculative_config = speculation if planned.scheduled_spec_decode_tokens else None
+    return usual(planned, *more, **named)
 
 
 class _Text(NamedTuple):
@@ -56,6 +66,7 @@ class _Text(NamedTuple):
     rule: Rule
     processors: ProcessorChain | None  # what changes its rows before
     likeliest: int | None  # of how many tokens the log probabilities are told; None: of none
+    plain: bool  # whether without a draft, its next token is the one with the greatest logit, and nothing else is told
 
 
 class Judging:
@@ -65,21 +76,13 @@ class Judging:
         self._runner, self._vocabulary, self._size = runner, vocabulary, vocabulary.size
         self._texts: dict[str, _Text] = {}  # by request
 
-    def metadata(self, usual: Any, drafts: NDArray[np.int32], ends: NDArray[np.int32]) -> SpecDecodeMetadata:
-        """Where in a step the rows to be judged are. `usual`: vLLM's own, which takes longer where nothing is drafted.
-
-        `drafts`: of each text, how many draft tokens it has. `ends`: where its tokens end in the step, (texts,).
-        """
-        if drafts.any():
-            return usual(drafts, ends)
-        rows = torch.from_numpy(ends - 1).to(self._runner.device)
-        return SpecDecodeMetadata(rows[:0], [0] * len(drafts), *[rows[:0]] * 4, logits_indices=rows)
-
     def sampled(self, usual: Any, logits: torch.Tensor, *arguments: Any, **named: Any) -> SamplerOutput:
         """A token for each text. `usual`: vLLM's own, for the dry runs that it makes without a request."""
         texts = self._runner.input_batch.num_reqs
         if not texts:
             return usual(logits, *arguments, **named)
+        if (likeliest := self._likeliest(logits, texts)) is not None:
+            return SamplerOutput(likeliest, logprobs_tensors=None)
         return self._output(logits, [[]] * texts)
 
     def judged(self, metadata: Any, _probs: Any, logits: torch.Tensor, *_: Any, **__: Any) -> SamplerOutput:
@@ -87,8 +90,18 @@ class Judging:
         ids, ends = metadata.draft_token_ids.tolist(), accumulate(metadata.num_draft_tokens, initial=0)
         return self._output(logits, [ids[begin:end] for begin, end in pairwise(ends)])
 
+    def _likeliest(self, logits: torch.Tensor, texts: int) -> torch.Tensor | None:
+        """What `_output` would give for texts without drafts, for all of them at once; None: not in this step."""
+        if logits.device.type != "cpu" or not all(self._text(name).plain for name in self._names(texts)):
+            return None
+        rows = self._numbers(logits)
+        ids = rows.argmax(axis=1)[:, None]
+        if not np.isfinite(np.take_along_axis(rows, ids, axis=1)).all():
+            return None  # which text it is will be told
+        return torch.from_numpy(ids.astype(np.int32))
+
     def _output(self, logits: torch.Tensor, drafts: Sequence[Sequence[int]]) -> SamplerOutput:
-        texts = [self._text(name) for name in self._runner.input_batch.req_ids[: len(drafts)]]
+        texts = [self._text(name) for name in self._names(len(drafts))]
         tokens: list[list[int]] = []
         told: list[list[TokenLogprobs]] = [[]] * len(texts)
         for at, (text, draft, rows) in enumerate(zip(texts, drafts, self._rows(logits, texts, drafts), strict=True)):
@@ -123,7 +136,7 @@ class Judging:
         """The rows of logits of each text, one more than it has draft tokens."""
         firsts = list(accumulate((1 + len(draft) for draft in drafts), initial=0))
         if logits.device.type == "cpu":
-            whole = logits[:, : self._size].to(torch.float32).numpy()
+            whole = self._numbers(logits)
             return [whole[first:end] for first, end in pairwise(firsts)]
         # Texts with fewer draft tokens are padded with rows of others, which nobody looks at.
         at = torch.tensor(firsts[:-1])[:, None] + torch.arange(1 + max(map(len, drafts)))[None, :]
@@ -136,6 +149,16 @@ class Judging:
         ]
         return select_top_logits(blocks, wanted, [(text, slice(0, 1 + len(each))) for text, each in enumerate(drafts)])
 
+    def _numbers(self, logits: torch.Tensor) -> NDArray[np.float32]:
+        """The logits of tokens of the vocabulary, where the device is the CPU."""
+        numbers: NDArray[np.float32] = logits[:, : self._size].to(torch.float32).numpy()
+        return numbers
+
+    def _names(self, texts: int) -> list[str]:
+        """The requests of a step."""
+        names: list[str] = self._runner.input_batch.req_ids[:texts]
+        return names
+
     def _text(self, name: str) -> _Text:
         """The text of a request."""
         if name not in self._texts:
@@ -146,7 +169,8 @@ class Judging:
             strategy, sampling, threshold, prompt_len = params.extra_args[KEY]["rule"]
             rule = Rule(Strategy(strategy), Sampling(**sampling), threshold)
             processors = processors_of(rule.sampling, self._vocabulary, prompt_len)
-            self._texts[name] = _Text(rule, processors, params.logprobs)
+            plain = rule.sampling.greedy and processors is None and params.logprobs is None
+            self._texts[name] = _Text(rule, processors, params.logprobs, plain)
         return self._texts[name]
 
 
