@@ -203,19 +203,19 @@ class VirtualDrafter:
 
     def _react(self, event: Completion) -> None:
         assert self._reactor is not None
-        self._reactor.react(event)
-        self._decide(acted=True)
+        if self._reactor.react(event):
+            self._decide(acted=True)
 
     def _decide(self, *, acted: bool) -> None:
-        """Have the reactor decide, and set a timer for the next time."""
+        """Have the reactor decide, and set a timer for the next time, in place of the last one."""
         assert self._reactor is not None
         wake = self._reactor.run_due(acted=acted)
         if wake is not None and wake != self._wake:
-            self._wake = wake
-            self._world.at(wake, self._awake)
+            self._world.at(wake, partial(self._awake, wake))
+        self._wake = wake
 
-    def _awake(self) -> None:
-        if not self.finished:
+    def _awake(self, timer: float) -> None:
+        if timer == self._wake and not self.finished:  # else another time has been set since
             self._wake = None
             self._decide(acted=False)
 

@@ -35,9 +35,12 @@ class CommittedText:
         self._acceptance_model = AcceptanceModel() if acceptance is None else acceptance
         self.lookups = Lookups() if lookups is None else lookups
         self.lookups.follow(self.known)
+        # A cache of `expandable_nodes` by its arguments, until tree or acceptance model change.
+        self._expandable: dict[tuple[int, int], Sequence[tuple[float, TreeNode]]] = {}
 
     def commit(self, tokens: Sequence[int]) -> None:
         """Append committed tokens, and take in which of them had been drafted."""
+        self._expandable.clear()
         mispredicted = [token for token in tokens if self._advance(token)]
         self.lookups.follow(self.known)
         if mispredicted:
@@ -51,6 +54,7 @@ class CommittedText:
 
         If the lookup has another token, which is likelier to be accepted, that one becomes the first choice.
         """
+        self._expandable.clear()
         looked_up, tail = node.children, self.tree.tail(node)
         # To choose by its value whether to keep a drawn token would be a bias.
         if tail is not None and not proposal.probs and not self.lookups.allows(proposal.token, tail):
@@ -75,6 +79,7 @@ class CommittedText:
 
     def learn(self) -> None:
         """Refit the acceptance model to the compared draft tokens. This takes longer than all other methods."""
+        self._expandable.clear()
         self._acceptance_model.fit()
 
     def tip(self, main: Sequence[TreeNode]) -> TreeNode:
@@ -90,9 +95,12 @@ class CommittedText:
         """Chance that the draft model's next token is accepted, where its confidence is not known yet."""
         return self._acceptance_model.model.typical
 
-    def expandable_nodes(self, deepest: int, beyond_fork: int) -> list[tuple[float, TreeNode]]:
+    def expandable_nodes(self, deepest: int, beyond_fork: int) -> Sequence[tuple[float, TreeNode]]:
         """Open nodes with their chances, as `node_selection.expandable_nodes` returns them."""
-        return expandable_nodes(self.tree, self._acceptance_model, deepest, beyond_fork)
+        limits = deepest, beyond_fork
+        if limits not in self._expandable:
+            self._expandable[limits] = expandable_nodes(self.tree, self._acceptance_model, *limits)
+        return self._expandable[limits]
 
     def look_up(
         self, deepest: int, asked: Sequence[TreeNode], *, guess: bool = True, always: bool, worth: float = 0.0
@@ -118,6 +126,7 @@ class CommittedText:
             chance = self.chances([*path, node])[-1]
             if chance < FLOOR or self._acceptance_model.chance(node, self._acceptance_model.recent) < least:
                 break
+            self._expandable.clear()
             tip.children, tip, grew = [node], node, True
             path.append(node)
         return grew

@@ -488,7 +488,7 @@ class SpeculationController:
             patience = max(patience, _SHADOW * draft / (0.16 * verify))
         return self.text.untested >= patience
 
-    def _ranked(self, deepest: int) -> list[tuple[float, TreeNode]]:
+    def _ranked(self, deepest: int) -> Sequence[tuple[float, TreeNode]]:
         """Open nodes less than `deepest` tokens deep, each with the chance that the text passes through it."""
         beyond_fork = self._length.cap if self.mechanisms.after_recovered else 0
         return self.text.expandable_nodes(deepest, beyond_fork)

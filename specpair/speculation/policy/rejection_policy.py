@@ -60,7 +60,7 @@ def best_rejection_policy(
         return found
     if latencies.is_shared:  # the passes of other sessions go on in any case
         best, found = -inf, RejectionPolicy(True, NOT_SOON)
-    self_continued = 0.0
+    self_continued, margin = 0.0, latencies.margin
     for steps in range(0 if latencies.is_shared else 1, most + 1):
         over = steps * step
         if steps:
@@ -68,7 +68,7 @@ def best_rejection_policy(
             if self_continued > best:
                 best, found = self_continued, RejectionPolicy(True, NOT_SOON)
         for k in range(steps + 1, most + 1):
-            wait = 0.0 if arrives[k] + latencies.margin <= over else max(_INSTANT, arrives[k] - over)
+            wait = 0.0 if arrives[k] + margin <= over else max(_INSTANT, arrives[k] - over)
             if wait > _LONGEST * step:
                 break
             value = self_continued - rate * wait + tokens[k + 1] - tokens[steps] - chances[steps] * costs[k - steps]

@@ -25,6 +25,7 @@ class LatencyModel:
         self._measured = False
         self._error = Mean(0.9)
         self._passes: list[float] = []  # cache by number of draft tokens, until the next pass
+        self._costs: dict[int, float] = {}  # cache by number of draft tokens, until the next pass
         self._begin()
 
     def _begin(self) -> None:
@@ -35,7 +36,7 @@ class LatencyModel:
         self._draft, self._wider, self._reading = Mean(0.9), Mean(0.9), Mean(0.8)
         self._links: deque[float] = deque(maxlen=_LINK_WINDOW)
         self._queue = Mean(0.8)
-        self._sessions, self._judged = Mean(0.8), Mean(0.9)
+        self._sessions, self._judged, self._costs = Mean(0.8), Mean(0.9), {}
         self.link = 0.0  # the round trip, without the verifier's own times; 0.0 before the first exchange
 
     def for_another_text(self) -> "LatencyModel":
@@ -98,9 +99,14 @@ class LatencyModel:
         Where sessions share passes, each draft token delays all of them. If every drafter counted only its own delay,
         all would send too many draft tokens, and each would be slower.
         """
-        sessions, usual = self._sessions.value, self._judged.value
         if not self.is_shared:
             return self.verify(drafts)
+        if drafts not in self._costs:
+            self._costs[drafts] = self._shared_cost(drafts)
+        return self._costs[drafts]
+
+    def _shared_cost(self, drafts: int) -> float:
+        sessions, usual = self._sessions.value, self._judged.value
         # From the reported times, because the passes measured here include the other sessions' draft tokens.
         few = int(usual)
         reported = self._reported.at(few) + (usual - few) * (self._reported.at(few + 1) - self._reported.at(few))
@@ -126,13 +132,14 @@ class LatencyModel:
         """Take in a verifier pass of `forward` seconds that judged `judged` draft tokens."""
         self._error.learn(abs(forward - self.verify(judged)) if self._measured else 0.0)
         self._verify.learn(judged, forward)
-        self._passes, self._measured = [], True
+        self._passes, self._costs, self._measured = [], {}, True
 
     def shared(self, judged: int, sessions: int | None = None) -> None:
         """Take in how many draft tokens of this session a verifier pass judged, and how many sessions shared it.
 
         `sessions` None: not known.
         """
+        self._costs = {}
         self._judged.learn(judged)
         if sessions is not None:
             self._sessions.learn(sessions)

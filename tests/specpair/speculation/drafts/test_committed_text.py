@@ -3,9 +3,13 @@
 from weakref import ref
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from specpair.speculation.drafts.acceptance_model import AcceptanceModel
 from specpair.speculation.drafts.committed_text import CommittedText
 from specpair.speculation.drafts.lookups import Lookups
+from specpair.speculation.drafts.node_selection import expandable_nodes
 from specpair.speculation.drafts.tree import Proposal, TreeNode
 
 REPEATED = [*range(10, 30)] * 3  # 10 comes next, by lookup
@@ -92,3 +96,22 @@ def test_outcomes_teach_how_far_to_trust_the_second_opinion() -> None:
         [node] = [child for child in children if child.token == token]
         taught[token] = text.chances([node])[1]
     assert taught[upcoming] > 0.8 > 0.3 > taught[77]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["grow", "commit", "learn", "look up"]), st.integers(0, 5)), max_size=30))
+def test_remembered_nodes_are_those_of_the_present_tree_and_model(events: list[tuple[str, int]]) -> None:
+    acceptance = AcceptanceModel()
+    text = CommittedText(list(REPEATED), frozenset(), Lookups(in_text=True), acceptance)
+    for event, value in events:
+        nodes = text.expandable_nodes(8, 3)
+        match event:
+            case "grow" if nodes:
+                text.grow(nodes[value % len(nodes)][1], Proposal(10 + value, 0.3 + value / 10, 11 + value))
+            case "commit":
+                text.commit([10 + value])
+            case "learn":
+                text.learn()
+            case "look up":
+                text.look_up(value, (), always=True)
+        for limits in ((8, 3), (4, 0), (8, 3)):
+            assert text.expandable_nodes(*limits) == expandable_nodes(text.tree, acceptance, *limits)

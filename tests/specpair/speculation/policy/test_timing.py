@@ -144,3 +144,16 @@ def test_draft_token_costs_its_delay_of_all_sessions_in_the_pass(sessions: int) 
     assert times.cost(3) == pytest.approx(took, rel=0.02)
     assert times.cost(8) - times.cost(3) == pytest.approx(2.5 * sessions, rel=0.3)
     assert times.cost(0) == pytest.approx(30.0, rel=0.15)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 8), st.floats(0.01, 1.0), st.integers(1, 9)), max_size=12))
+def test_costs_do_not_depend_on_whether_they_were_asked_for_before(passes: list[tuple[bool, int, float, int]]) -> None:
+    asked, other = LatencyModel([0.1, 0.11, 0.13]), LatencyModel([0.1, 0.11, 0.13])
+    for measured, judged, seconds, sessions in passes:
+        for times in (asked, other):
+            if measured:
+                times.verified(judged, seconds)
+            times.shared(judged, sessions)
+        costs = [asked.cost(drafts) for drafts in range(9)]
+    if passes:
+        assert costs == [other.cost(drafts) for drafts in range(9)]
