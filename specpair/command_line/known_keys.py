@@ -3,8 +3,11 @@
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic_core import PydanticCustomError
 
 from specpair.command_line.suggestion import advice
+
+UNKNOWN_KEY = "unknown_key"  # the type of the error, whose context has the `key`
 
 
 class KnownKeys(BaseModel):
@@ -18,5 +21,6 @@ class KnownKeys(BaseModel):
         if isinstance(given, dict):
             for key in given:
                 if key not in cls.model_fields:
-                    raise ValueError(f"no key {key!r}{advice(str(key), cls.model_fields)}")
+                    found = {"key": key, "shown": repr(key), "advice": advice(str(key), cls.model_fields)}
+                    raise PydanticCustomError(UNKNOWN_KEY, "no key {shown}{advice}", found)
         return given

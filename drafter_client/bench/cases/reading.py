@@ -18,6 +18,7 @@ from drafter_client.bench.cases.arrivals import Due, parse_trace
 from drafter_client.bench.cases.case import Case, Prompt, Traced
 from drafter_client.errors import BadCase
 from specpair.command_line.suggestion import advice
+from specpair.strict_yaml import Loader
 
 _PROMPT = TypeAdapter(Prompt)
 
@@ -87,7 +88,7 @@ def chosen_cases(names: Sequence[str], own: Iterable[Path]) -> list[LoadedCase]:
 
 def _read(path: Path) -> LoadedCase:
     try:
-        given = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506
+        given = yaml.load(path.read_text(encoding="utf-8"), Loader)  # noqa: S506
     except OSError as error:
         raise BadCase(f"the case {path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
@@ -168,20 +169,3 @@ def _complaint(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part, before in pairwise((*first["loc"], None)) if part != before)
     return (f"{where}: " if where else "") + first["msg"].removeprefix("Value error, ")
-
-
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """As in YAML 1.2, only true and false are switches, and `mode: off` is a text. No key may be given twice."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        keys = [key.value for key, _ in node.value if isinstance(key.value, str)]
-        twice = next((key for at, key in enumerate(keys) if key in keys[:at]), None)
-        if twice is not None:
-            raise yaml.constructor.ConstructorError(None, None, f"the key {twice!r} is given twice", node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:bool" or first in "tTfF"]
-    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}

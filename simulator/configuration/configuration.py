@@ -1,0 +1,88 @@
+"""The whole file."""
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from simulator.configuration.connections import ALL, Connection
+from simulator.configuration.devices import Devices
+from simulator.configuration.keys import Count, Keys, NonNegative, Positive
+from simulator.configuration.operation import Autoscaling, Failure, Prices, Slo
+from simulator.configuration.workload import WorkloadKeys
+from specpair.balancing.named import KNOWN, check_policy
+from specpair.command_line.suggestion import advice
+
+
+def _known_router(router: str) -> str:
+    check_policy(router)
+    return router
+
+
+def _length(given: object) -> object:
+    if type(given) is int or given == "auto":
+        return given
+    raise ValueError(f"must be a whole number or auto, got {given!r}")
+
+
+class Configuration(Keys):
+    """A simulation. Paths of files are relative to the folder of the file that names them."""
+
+    sim_time_ms: Positive
+    """simulated time, burn-in included"""
+    burn_in_ms: NonNegative = 0.0
+    """time at the beginning that the results leave out"""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """all the chance: the same seed gives the same results"""
+    replications: Count = 1
+    """runs with other chance, whose spread gives the confidence intervals"""
+    mode: Literal["target", "fused", "lockstep", "remote", "auto"] = "remote"
+    """`target`: no drafts; `fused`: the verifier drafts; `lockstep`: drafters wait for each reply; `remote`: they draft
+    on meanwhile, as shipped; `auto`: the fastest of these, as measured"""
+    gamma: Annotated[Annotated[int, Field(ge=1, le=64)] | Literal["auto"], BeforeValidator(_length)] = "auto"
+    """draft tokens of a round; `auto`: as the drafter's controller decides"""
+    router: Annotated[str, AfterValidator(_known_router), Field(examples=[*KNOWN])] = "least_queue_time"
+    """which verifier a text goes to: a policy of `specpair router`, `semi_clairvoyant`, `slo_aware`, `module:Class`"""
+    batching_window: NonNegative = 0.1
+    """how long a pass may wait for further requests, as a multiple of the time that it takes"""
+    devices: Devices
+    """the machines"""
+    connections: list[Connection] = Field(default_factory=list)
+    """how far drafters are from verifiers; the last that fits counts, and without one they are at the same site"""
+    workload: WorkloadKeys
+    """what users ask for, and when"""
+    slo: Slo = Slo()
+    """what users are promised"""
+    failures: list[Failure] = Field(default_factory=list)
+    """what fails"""
+    autoscaling: list[Autoscaling] = Field(default_factory=list)
+    """how the fleet grows and shrinks"""
+    prices: Prices = Prices()
+    """what the fleet costs"""
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> "Configuration":
+        for complaint in self._complaints():
+            raise ValueError(complaint)
+        return self
+
+    def _complaints(self) -> Iterator[str]:
+        """What is wrong between keys."""
+        if self.burn_in_ms >= self.sim_time_ms:
+            yield f"burn_in_ms, {self.burn_in_ms:g}, leaves nothing of sim_time_ms, {self.sim_time_ms:g}"
+        if not self.devices.drafters and self.mode not in ("target", "fused"):
+            yield f"the mode {self.mode} needs devices.drafters; without drafters, choose target or fused"
+        verifiers, drafters = (
+            [kind.name for kind in kinds] for kinds in (self.devices.verifiers, self.devices.drafters)
+        )
+        for each in self.connections:
+            yield from _unknown("connections: drafters", [each.drafters], [ALL, *drafters])
+            yield from _unknown("connections: verifiers", [each.verifiers], [ALL, *verifiers])
+        yield from _unknown("failures: devices", [each.devices for each in self.failures], verifiers)
+        yield from _unknown("autoscaling: devices", [each.devices for each in self.autoscaling], verifiers)
+        yield from _unknown("prices: per_hour", self.prices.per_hour, [*verifiers, *drafters])
+        yield from _unknown("prices: watts", self.prices.watts, [*verifiers, *drafters])
+
+
+def _unknown(where: str, given: Iterable[str], known: list[str]) -> Iterator[str]:
+    return (f"{where}: no kind {name!r}{advice(name, known)}" for name in given if name not in known)

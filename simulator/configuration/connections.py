@@ -1,0 +1,78 @@
+"""The keys of `connections`: how far drafters are from verifiers."""
+
+from typing import Annotated, NamedTuple
+
+from pydantic import AfterValidator, Field, model_validator
+
+from simulator.configuration.keys import File, Keys, NonNegative, Positive
+from specpair.command_line.suggestion import advice
+
+ALL = "*"
+
+
+class Link(NamedTuple):
+    """A link, the same both ways.
+
+    `rtt_ms`: of a short message and its answer, without jitter.
+    `jitter_ms`: mean of the random delay that is added to each message.
+    `loss`: share of messages, 0 to 1, that are lost and sent again.
+    `bandwidth_mbps`: million bits a second.
+    """
+
+    rtt_ms: float
+    jitter_ms: float
+    loss: float
+    bandwidth_mbps: float
+
+
+# Round values, assumed and not measured: what a link of each kind is about like.
+LINKS = {
+    "same_node": Link(0.1, 0.02, 0.0, 20_000.0),  # two processes of one machine, over loopback
+    "same_site": Link(0.5, 0.1, 0.0, 1_000.0),  # wired, over a few switches of one building
+    "metro": Link(10.0, 2.0, 0.001, 100.0),  # from a home or office to a data centre of the same city
+    "wan": Link(80.0, 8.0, 0.002, 50.0),  # across a continent or an ocean
+}
+
+
+def _known(link: str) -> str:
+    if link not in LINKS:
+        raise ValueError(f"no link {link!r}{advice(link, LINKS)}")
+    return link
+
+
+class Connection(Keys):
+    """The link between each drafter of a kind and each verifier of a kind."""
+
+    drafters: str = ALL
+    """a kind of drafters, or `*` for all"""
+    verifiers: str = ALL
+    """a kind of verifiers, or `*` for all"""
+    link: Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": [*LINKS]})] = "same_site"
+    """a link by name; the keys below replace single values of it"""
+    rtt_ms: NonNegative | None = None
+    """of a short message and its answer, without jitter"""
+    jitter_ms: NonNegative | None = None
+    """mean of the random delay that is added to each message"""
+    loss: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """share of messages that are lost and sent again"""
+    bandwidth_mbps: Positive | None = None
+    """million bits a second"""
+    delays_path: File | None = None
+    """recorded delays of messages, one a line, in ms; in place of `rtt_ms` and `jitter_ms`"""
+
+    @model_validator(mode="after")
+    def _is_one(self) -> "Connection":
+        if self.delays_path is not None and (self.rtt_ms is not None or self.jitter_ms is not None):
+            raise ValueError("recorded delays leave no place for rtt_ms and jitter_ms")
+        return self
+
+    def built(self) -> Link:
+        """The link by name, with the values that replace its own."""
+        given = {name: getattr(self, name) for name in Link._fields}
+        return LINKS[self.link]._replace(**{name: value for name, value in given.items() if value is not None})
+
+
+def between(connections: list[Connection], drafters: str, verifiers: str) -> Connection:
+    """The last of the connections that is for these two kinds; without one, a link within a site."""
+    fitting = [each for each in connections if each.drafters in (ALL, drafters) and each.verifiers in (ALL, verifiers)]
+    return fitting[-1] if fitting else Connection()

@@ -1,0 +1,102 @@
+"""Reads the file. An error names the file, the line, the key and what to do."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from simulator.configuration.configuration import Configuration
+from simulator.configuration.keys import FOLDER
+from specpair.command_line import known_keys
+from specpair.command_line.suggestion import advice
+from specpair.strict_yaml import Loader
+
+
+class BadConfiguration(ValueError):
+    """A file is no configuration of a simulation. The message names the file, the line and the key."""
+
+
+def read(path: Path) -> Configuration:
+    """The configuration in a file. Raises BadConfiguration."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise BadConfiguration(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise BadConfiguration(f"{path} is not UTF-8 text") from None
+    return parse(text, str(path), path.parent)
+
+
+def parse(text: str, name: str, folder: Path) -> Configuration:
+    """The configuration in the text of a file.
+
+    `name`: of the file, for errors.
+    `folder`: where files lie that relative paths name.
+
+    Raises BadConfiguration.
+    """
+    loader = Loader(text)
+    try:
+        node = loader.get_single_node()
+        given = None if node is None else loader.construct_document(node)
+    except yaml.YAMLError as error:
+        raise BadConfiguration(f"{name} is not YAML: {' '.join(str(error).split())}") from None
+    finally:
+        loader.dispose()
+    if not isinstance(given, dict):
+        raise BadConfiguration(f"{name} has no keys: 'python -m simulator init' writes an example")
+    try:
+        return Configuration.model_validate(given, context={FOLDER: folder})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path, line = _place(node, first["loc"])
+        if first["type"] == known_keys.UNKNOWN_KEY:
+            line = _place(node, [*first["loc"], first["ctx"]["key"]])[1]
+        where = f"{name}, line {line}: " + (f"{path}: " if path else "")
+        raise BadConfiguration(where + _complaint(first)) from None
+
+
+def _place(node: Any, location: Sequence[str | int]) -> tuple[str, int]:
+    """The path of a mistake in the file, and its line. Parts of `location` that name a form of a value have no place
+    there."""
+    path, line = "", node.start_mark.line + 1
+    for part in location:
+        if isinstance(node, yaml.MappingNode):
+            found = next(((key, value) for key, value in node.value if key.value == part), None)
+            if found is not None:
+                path, line, node = f"{path}.{part}".lstrip("."), found[0].start_mark.line + 1, found[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            path, line = f"{path}[{part}]", node.start_mark.line + 1
+    return path, line
+
+
+def _complaint(error: ErrorDetails) -> str:
+    """What is wrong with a value, and what to do."""
+    context: Mapping[str, Any] = error.get("ctx", {})
+    match error["type"]:
+        case "value_error":
+            return str(context["error"])
+        case "missing":
+            return f"the key {error['loc'][-1]} is missing"
+        case "union_tag_not_found":
+            return f"the key {_bare(context['discriminator'])} is missing, which says the form"
+        case "union_tag_invalid":
+            known = [_bare(each) for each in context["expected_tags"].split(",")]
+            return f"no {_bare(context['discriminator'])} {context['tag']!r}{advice(context['tag'], known)}"
+        case "literal_error":
+            known = [_bare(each) for each in context["expected"].replace(" or ", ",").split(",")]
+            return f"no {error['input']!r}{advice(str(error['input']), known)}"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return f"must have keys, got {error['input']!r}"
+        case known_keys.UNKNOWN_KEY:
+            return error["msg"]
+        case _:
+            return f"{error['msg'][0].lower()}{error['msg'][1:]}, got {error['input']!r}"
+
+
+def _bare(quoted: str) -> str:
+    return quoted.strip(" '")
