@@ -6,7 +6,8 @@ GPU's work is over when the call returns. Each timed pass follows an untimed one
 another order each time, each between two decode steps (one row, k = 0), and is compared with their mean. Rounds go on
 for `--seconds`, three at least, after one that does not count. Printed are medians over the rounds. With as many
 accepted drafts a row and round as "times the same rows without drafts" says, less one, verifying is worth what plain
-decoding is.
+decoding is. The milliseconds are also written as JSON, from which the simulator reads what passes take: a prompt is one
+row with many drafts (`--rows 1 --drafts 0 63 255 511`), and a file knows the one context at which it was measured.
 
 The model is `--shape`, a Llama with random weights made on the device (needs torch and transformers, no network and
 nothing else of requirements.txt), or `--model`, a folder or file that the engine reads. With `--compile` every shape of
@@ -18,6 +19,7 @@ a pass is compiled first, which takes minutes for a large model; few `--rows` an
 """
 
 import argparse
+import json
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -90,9 +92,13 @@ def _measure(backend: Backend, options: argparse.Namespace) -> None:
     report = Report("verify_curve", given, name, options.out)
     for key, value in (facts | {"rounds": str(len(samples[cells[0]]))}).items():
         report.line(f"# {key}: {value}")
+    found = timings(samples)
     for title, show in TABLES.items():
-        report.line(*table(title, timings(samples), show))
+        report.line(*table(title, found, show))
     report.save()
+    cells = [{"rows": each.cell.rows, "drafts": each.cell.drafts, "ms": round(each.ms, 4)} for each in found.values()]
+    told = facts | {"context": options.context_held, "cells": cells}
+    report.beside(".json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 
 def _of_torch(options: argparse.Namespace) -> dict[str, str]:

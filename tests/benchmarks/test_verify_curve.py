@@ -12,6 +12,7 @@ from benchmarks.harness.report import Report
 from benchmarks.verify_curve.__main__ import SHAPES, main, options_from
 from benchmarks.verify_curve.cells import STEP, Cell, Passes, Sample, Timing, grid, measure, table, timings
 from simulator.costs.linear import LinearCost
+from simulator.costs.tables import read_table
 from simulator.paced.engine import Paced
 from specpair.engines.backend import Entry, TopLogitsSpec
 from tests.paths import ROOT
@@ -174,6 +175,8 @@ def test_a_run_with_nothing_installed_but_torch_and_transformers(tmp_path: Path)
     command = [sys.executable, "-c", program, *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    (cells,) = tmp_path.glob("*_tiny_torch_float32.json")
+    assert read_table(cells).seconds([(3, 16)]) > 0, "the simulator reads what a pass takes from it"
     (text,) = tmp_path.glob("*_tiny_torch_float32.txt")
     assert text.read_text() == done.stdout
     assert str(tmp_path) not in done.stdout

@@ -6,6 +6,7 @@ import pytest
 
 from simulator.costs.catalogue import hardware, model, names, roofline
 from simulator.costs.cost import BadCost
+from tests.paths import ROOT
 
 PUBLISHED = {  # billions of weights, as the model cards have them; of a mixture also those that are active
     "qwen2.5-0.5b": (0.49, 0.49),
@@ -50,6 +51,46 @@ def test_a_model_weighs_what_its_maker_says(name: str) -> None:
     embeddings = 0 if sizes.tied_embeddings else sizes.head_weights
     assert sizes.weights / 1e9 == pytest.approx(PUBLISHED[name][0], rel=0.015)
     assert (sizes.active_weights + embeddings) / 1e9 == pytest.approx(PUBLISHED[name][1], rel=0.025)
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "weights", "sequences", "ms", "near"),
+    [
+        ("qwen2.5-7b", "dgx-spark", "q8_0", [(1, 512)], 34.1, 0.05),
+        ("qwen2.5-7b", "dgx-spark", "q8_0", [(1, 512)] * 8, 40.9, 0.15),
+        ("llama-3.1-70b", "m2-ultra", "q4_k_m", [(1, 256)], 80.0, 0.1),
+    ],
+)
+def test_steps_take_about_what_was_measured(
+    name: str, device: str, weights: str, sequences: list[tuple[int, int]], ms: float, near: float
+) -> None:
+    """The sources of `simulator.paced.engine`; `benchmarks.roofline` has many more."""
+    assert 1e3 * roofline(name, device, weights=weights).seconds(sequences) == pytest.approx(ms, rel=near)
+
+
+@pytest.mark.parametrize("name", names("devices"))
+def test_the_page_lists_a_device_with_its_kinds(name: str) -> None:
+    page = (ROOT / "docs" / "simulator-costs.md").read_text(encoding="utf-8")
+    found = hardware(name)
+    if found.count > 1:
+        assert f"`{name}`" in page
+        return
+    device, kinds = found.device, found.provenance
+    numbers = "fp32" if "fp32" in device.flops else "bf16"
+
+    def kind(key: str) -> str:
+        return kinds[key].kind if key in kinds else "default"
+
+    row = [
+        f"`{name}`",
+        f"{device.memory / 1e9:.0f}",
+        f"{device.bandwidth / 1e9:,.0f}, {kind('bandwidth')}",
+        f"{device.flops[numbers] / 1e12:,.3g}, {kind(f'flops.{numbers}')}",
+        f"{device.bandwidth_efficiency:g}, {kind('bandwidth_efficiency')}",
+        f"{device.flops_efficiency:g}, {kind('flops_efficiency')}",
+        f"{1e6 * device.layer_overhead:.0f}, {kind('layer_overhead')}",
+    ]
+    assert f"| {' | '.join(row)} |" in page
 
 
 @pytest.mark.parametrize("name", names("devices"))
