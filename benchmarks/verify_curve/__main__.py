@@ -96,8 +96,8 @@ def _measure(backend: Backend, options: argparse.Namespace) -> None:
     for title, show in TABLES.items():
         report.line(*table(title, found, show))
     report.save()
-    cells = [{"rows": each.cell.rows, "drafts": each.cell.drafts, "ms": round(each.ms, 4)} for each in found.values()]
-    told = facts | {"context": options.context_held, "cells": cells}
+    times = [{"rows": each.cell.rows, "drafts": each.cell.drafts, "ms": round(each.ms, 4)} for each in found.values()]
+    told = facts | {"context": options.context_held, "cells": times}
     report.beside(".json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 
