@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from simulator.virtual.world import Network, World, or_raise
+from simulator.virtual.world import Network, Place, or_raise
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Answered, Committed, Completion, Drafted, RunEvent, Streamed
 from specpair.drafters.run.executors import React
@@ -53,7 +53,7 @@ class VirtualDrafter:
 
     def __init__(
         self,
-        world: World,
+        world: Place,
         prompt: Sequence[int],
         sampling: Sampling,
         drafter: Drafter,

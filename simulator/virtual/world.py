@@ -1,8 +1,8 @@
-"""A verifier in virtual time: its decisions are the real ones; time, network and costs are modelled.
+"""Verifiers in virtual time: their decisions are the real ones; time, network and costs are modelled.
 
-The scheduler, the sessions and the acceptance of drafts are the verifier's own. A pass takes the time of a cost model,
-messages take the time of a modelled link, and the clock jumps from event to event. The time that the programs
-themselves take is left out.
+The scheduler, the sessions and the acceptance of drafts are those of the verifier that ships. A pass takes the time of
+a cost model, messages take the time of a modelled link, and the clock jumps from event to event. The time that the
+programs themselves take is left out.
 """
 
 import heapq
@@ -10,12 +10,13 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError
 from specpair.protocol.errors import SpecPairError
 from verifier_server.engine.composer import BatchPlan
-from verifier_server.engine.requests import Answer, OnAnswer
+from verifier_server.engine.requests import Answer, OnAnswer, Request
 from verifier_server.engine.scheduler import Scheduler
 
 
@@ -35,24 +36,13 @@ class Network:
         return self.rtt / 2 + (rng.expovariate(1.0 / self.jitter) if self.jitter else 0.0)
 
 
-class World:
-    """A verifier and the clock of all parties. Times in seconds."""
+class EventLoop:
+    """The clock of all parties: it jumps from event to event. Times in seconds."""
 
-    def __init__(
-        self, backend: Backend, cost: Callable[[BatchPlan], float], *, check: bool = False, **options: object
-    ) -> None:
-        """`cost`: seconds of a verifier pass by its plan.
-        `check`: whether to check the scheduler after every event.
-        `options`: further arguments of the `Scheduler`.
-        """
-        self.backend = backend
-        self.scheduler = Scheduler(backend, **options)  # type: ignore[arg-type]
+    def __init__(self) -> None:
         self.now = 0.0
-        self.plans: list[tuple[float, BatchPlan]] = []  # of each verifier pass, when it began and its plan
-        self._cost, self._check = cost, check
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
-        self._busy = False
 
     def at(self, when: float, do: Callable[[], object]) -> None:
         """Call `do` at time `when`, or now if that is past."""
@@ -66,32 +56,109 @@ class World:
             self.look()
 
     def look(self) -> None:
+        """Called after each event."""
+
+
+class Verifier:
+    """A verifier on an event loop. Who submits a request, or forgets a session, calls `look` afterwards."""
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        backend: Backend,
+        cost: Callable[[BatchPlan], float],
+        *,
+        check: bool = False,
+        on_pass: Callable[[float, BatchPlan], object] = lambda began, plan: None,
+        **options: object,
+    ) -> None:
+        """`cost`, `check`, `options`: as for `World`.
+        `on_pass`: called as a pass begins, with the time and its plan.
+        """
+        self.backend = backend
+        self.scheduler = Scheduler(backend, **options)  # type: ignore[arg-type]
+        self.stopped = False  # whether it is lost: it computes nothing any more
+        self._loop, self._cost, self._check, self._on_pass = loop, cost, check, on_pass
+        self._busy = False
+
+    def look(self) -> None:
         """Begin the next verifier pass if one is due, as the engine thread does after every event."""
+        if self.stopped:
+            return
         if self._check:
             self.scheduler.check_integrity()
         if self._busy:
             return
-        plan = self.scheduler.plan(self.now)
+        began = self._loop.now
+        plan = self.scheduler.plan(began)
         if plan is None:
             if self.scheduler.wake_at is not None:
-                assert self.scheduler.wake_at > self.now, "it would never sleep"
-                self.at(self.scheduler.wake_at, lambda: None)
+                assert self.scheduler.wake_at > began, "it would never sleep"
+                self._loop.at(self.scheduler.wake_at, self.look)
             return
-        began = self.now
-        self.plans.append((began, plan))
+        self._on_pass(began, plan)
         try:
             logits = self.backend.extend(plan.batch)
         except BackendError as error:
             self.scheduler.failed(plan, error)
-            self.at(self.now, lambda: None)
+            self._loop.at(began, self.look)
             return
         self._busy = True
 
         def over() -> None:
-            self._busy = False
-            self.scheduler.conclude(plan, logits, began, self.now)
+            if not self.stopped:
+                self._busy = False
+                self.scheduler.conclude(plan, logits, began, self._loop.now)
+                self.look()
 
-        self.at(began + self._cost(plan), over)
+        self._loop.at(began + self._cost(plan), over)
+
+
+class World(EventLoop):
+    """A verifier and the clock of all parties. The verifier looks after every event."""
+
+    def __init__(
+        self, backend: Backend, cost: Callable[[BatchPlan], float], *, check: bool = False, **options: object
+    ) -> None:
+        """`cost`: seconds of a verifier pass by its plan.
+        `check`: whether to check the scheduler after every event.
+        `options`: further arguments of the `Scheduler`.
+        """
+        super().__init__()
+        self.plans: list[tuple[float, BatchPlan]] = []  # of each verifier pass, when it began and its plan
+        self.backend = backend
+        self._verifier = Verifier(
+            self, backend, cost, check=check, on_pass=lambda began, plan: self.plans.append((began, plan)), **options
+        )
+        self.scheduler = self._verifier.scheduler
+
+    def look(self) -> None:
+        """Have the verifier look."""
+        self._verifier.look()
+
+
+class Submits(Protocol):
+    """What a drafter needs of a scheduler."""
+
+    @property
+    def max_drafts(self) -> int: ...
+
+    def submit(self, request: Request, now: float) -> None: ...
+
+
+class Place(Protocol):
+    """Where a drafter is: at a clock, and at a verifier that it reaches. A `World` is one."""
+
+    @property
+    def now(self) -> float: ...
+
+    @property
+    def backend(self) -> Backend: ...
+
+    @property
+    def scheduler(self) -> Submits: ...
+
+    def at(self, when: float, do: Callable[[], object]) -> None: ...
 
 
 def or_raise(then: Callable[[Answer], None]) -> OnAnswer:

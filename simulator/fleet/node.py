@@ -1,0 +1,155 @@
+"""A verifier as the router knows it, with the verifier behind it. Times in seconds."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from simulator.fleet.settings import VerifierKind
+from simulator.fleet.text import RuleTarget
+from simulator.virtual.world import EventLoop, Submits, Verifier
+from specpair.balancing.candidate import queue_time
+from specpair.engines.backend import Backend
+from specpair.protocol.errors import Overloaded, SpecPairError
+from specpair.speculation.policy.draft_length import MAX_AUTO
+from verifier_server.engine.composer import BatchPlan
+from verifier_server.engine.requests import Answer, Request
+
+if TYPE_CHECKING:
+    from simulator.fleet.run import TextRun
+
+_QUEUE = 1_000_000  # requests that may wait: clients are not sent away
+_CONTEXT = 512  # tokens of the text for which the times of passes are told
+
+
+class Node:
+    """A verifier of a fleet: a `Candidate` of the policies."""
+
+    def __init__(self, loop: EventLoop, name: str, kind: VerifierKind) -> None:
+        self.name, self.kind = name, kind
+        self.up = True  # whether it is there
+        self.draining = False  # whether it takes no new texts
+        self.runs: dict[TextRun, None] = {}  # texts under way there, in the order of their beginning
+        self.passes, self.busy = 0, 0.0  # forward passes, and the seconds that they took
+        self.pass_times = [kind.cost.seconds([(new, _CONTEXT)]) for new in range(1, MAX_AUTO + 2)]
+        self._loop, self._drafts_until = loop, 0.0
+        self._texts, self._waiting, self._begun = 0, 0, 0  # as it told, and texts begun since then
+        self.verifier = self._start()
+
+    def _start(self) -> Verifier:
+        kind = self.kind
+        backend = RuleTarget(slots=kind.slots, context_length=kind.context)
+        return Verifier(
+            self._loop,
+            backend,
+            self._takes,
+            pass_times=self.pass_times,
+            prefill_chunk=kind.prefill_chunk,
+            batching_window=kind.batching_window,
+            max_queue=_QUEUE,
+        )
+
+    def _takes(self, plan: BatchPlan) -> float:
+        seconds = self.kind.cost.seconds([(len(entry.tokens), entry.start) for entry in plan.batch])
+        self.passes += 1
+        self.busy += seconds
+        return seconds
+
+    def fail(self) -> list["TextRun"]:
+        """Lose it, with all that it holds. Returns the texts that were under way there."""
+        lost, self.runs, self.up = [*self.runs], {}, False
+        self.verifier.stopped = True
+        return lost
+
+    def recover(self) -> None:
+        """Begin anew, with nothing in the slots."""
+        self.verifier, self.up, self._drafts_until = self._start(), True, self._loop.now
+        self.look()
+
+    def drafted_in(self, branches: int) -> float:
+        """Seconds until a draft step of its own draft model is over. The steps of all texts run one after the other."""
+        assert self.kind.draft_cost is not None
+        begins = max(self._loop.now, self._drafts_until)
+        self._drafts_until = begins + self.kind.draft_cost.seconds([(1, _CONTEXT)] * branches)
+        return self._drafts_until - self._loop.now
+
+    # What the router knows.
+
+    def look(self) -> None:
+        """Note what it tells of its load."""
+        state = self.verifier.scheduler.state
+        self._texts, self._waiting, self._begun = len(self.runs), state.waiting, 0
+
+    def began(self) -> None:
+        """Note that a text has gone there."""
+        self._begun += 1
+
+    @property
+    def weight(self) -> float:
+        return self.kind.weight
+
+    @property
+    def queue(self) -> int:
+        return self._texts + self._begun + self._waiting
+
+    @property
+    def queue_time(self) -> float:
+        return queue_time(0.0, self.pass_times, self.kind.slots, self._texts + self._begun, self._waiting)
+
+    @property
+    def work(self) -> float:
+        return float(sum(each.tokens_left for each in self.runs))
+
+    @property
+    def deadline(self) -> float:
+        return min((each.deadline for each in self.runs), default=float("inf"))
+
+
+class Connection:
+    """What one text sees of a node: a `Place`. When it is closed, nothing more happens for that text."""
+
+    def __init__(self, loop: EventLoop, node: Node, after: Callable[[], None]) -> None:
+        """`after`: called after each event of the text."""
+        self.node, self.closed = node, False
+        self._loop, self._verifier, self._after = loop, node.verifier, after
+
+    @property
+    def now(self) -> float:
+        return self._loop.now
+
+    @property
+    def backend(self) -> Backend:
+        return self._verifier.backend
+
+    @property
+    def scheduler(self) -> Submits:
+        return self
+
+    @property
+    def max_drafts(self) -> int:
+        return self._verifier.scheduler.max_drafts
+
+    def at(self, when: float, do: Callable[[], object]) -> None:
+        """Call `do` at time `when`, unless it is closed by then."""
+
+        def event() -> None:
+            if not self.closed:
+                do()
+                self._after()
+
+        self._loop.at(when, event)
+
+    def submit(self, request: Request, now: float) -> None:
+        """Submit a request to the verifier, again and again while that is overloaded."""
+        done = request.done
+
+        def unless_closed(result: Answer | SpecPairError) -> None:
+            if not self.closed:
+                done(result)
+
+        request.done = unless_closed
+        try:
+            self._verifier.scheduler.submit(request, now)
+        except Overloaded as overloaded:
+            request.done = done
+            self.at(now + overloaded.details["retry_after"], lambda: self.submit(request, self.now))
+            return
+        self._verifier.look()

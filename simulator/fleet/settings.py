@@ -1,0 +1,83 @@
+"""What a fleet is made of. Times in seconds."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from simulator.costs.cost import PassCost
+from simulator.virtual.world import Network
+from specpair.balancing.policies import Policy, Wjsq2
+from verifier_server.engine.arrivals import LONGEST
+
+_NO_DELAY = Network()
+
+
+class Mode(StrEnum):
+    """How texts are written."""
+
+    TARGET = "target"  # the target alone
+    FUSED = "fused"  # the server drafts
+    LOCKSTEP = "lockstep"  # the device drafts a fixed number of tokens, sends and waits
+    REMOTE = "remote"  # the device drafts with all mechanisms on, as it ships
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierKind:
+    """Verifiers of one kind."""
+
+    cost: PassCost
+    slots: int = 32
+    weight: float = 1.0
+    context: int = 32_768  # tokens of a text, prompt included
+    prefill_chunk: int = 128  # prompt tokens in a pass, at most, while other texts are active
+    batching_window: float = LONGEST  # the longest one, as a multiple of the time of the pass
+    draft_cost: PassCost | None = None  # of its own draft model, which mode fused needs
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where users are: each conversation is at a device of its own."""
+
+    network: Network = _NO_DELAY
+    mode: Mode = Mode.REMOTE
+    cost: PassCost | None = None  # of its draft model, where that drafts
+    length: int = 4  # draft tokens in mode lockstep
+    share: float = 1.0  # of the conversations, in relation to other devices
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A verifier is lost with all that it holds."""
+
+    node: str
+    at: float
+    back: float = math.inf  # when it takes texts again, with nothing in its slots
+
+
+@dataclass(frozen=True, slots=True)
+class Autoscaling:
+    """Verifiers of a kind start and stop by the mean queue time of those that take texts."""
+
+    kind: VerifierKind
+    above: float  # queue time with which one more is started
+    below: float  # queue time with which one takes no more texts, and stops when it has none
+    start_delay: float  # from the decision until it takes texts
+    most: int  # verifiers of all kinds
+    least: int = 1
+    every: float = 5.0  # how often it is decided
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSetting:
+    """A fleet, and what happens to it."""
+
+    verifiers: dict[str, VerifierKind]  # by name
+    devices: tuple[Device, ...]
+    policy: Callable[[], Policy] = Wjsq2
+    look_every: float = 1.0  # how old what the router knows of a verifier may be; 0: it knows all at once
+    agreement: Callable[[int], float] = lambda position: 0.8  # see `text.Agreement`
+    deadline: float = math.inf  # of each draft, for policies that heed it
+    failures: tuple[Failure, ...] = ()
+    autoscaling: Autoscaling | None = None
+    seed: int = 0

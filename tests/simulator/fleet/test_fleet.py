@@ -1,0 +1,128 @@
+"""Fleets in virtual time: every request is answered once and rightly, the same seed gives the same records, and what is
+known of policies, failures and autoscaling is seen."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+
+import pytest
+
+from simulator.costs.linear import LinearCost
+from simulator.fleet.fleet import Fleet
+from simulator.fleet.record import Record
+from simulator.fleet.settings import Autoscaling, Device, Failure, FleetSetting, Mode, VerifierKind
+from simulator.virtual.world import Network
+from simulator.workload.conversation import Conversation, Turn
+from specpair.balancing.named import KNOWN
+from specpair.balancing.policies import Jsq2, Policy, Random
+
+KIND = VerifierKind(LinearCost(25.0, 0.5, 0.2), slots=32, draft_cost=LinearCost(8.0, 1.2, 0.1))
+DEVICE = Device(Network(0.02, 0.002, 0.01), Mode.TARGET, LinearCost(8.0, 1.2, 0.1))
+TWO = FleetSetting({"a": KIND, "b": KIND}, (DEVICE,))
+
+
+def conversations(count: int, gap: float, turns: int = 2, output: int = 24) -> Iterator[Conversation]:
+    """One each `gap` seconds. Their first prompts share 10 tokens."""
+    for number in range(count):
+        yield Conversation(
+            f"c{number}", number * gap, tuple(Turn(20, output + number % 5, 0.2) for _ in range(turns)), "t", 10
+        )
+
+
+def run(setting: FleetSetting, coming: Iterator[Conversation]) -> tuple[list[Record], Fleet]:
+    """The records in the order of their conversations and turns. A wrong text is an error of the fleet."""
+    found: list[Record] = []
+    fleet = Fleet(setting, coming, found.append)
+    fleet.run()
+    return sorted(found, key=lambda each: (int(each.conversation[1:]), each.turn)), fleet
+
+
+def check(records: list[Record], conversations: int, turns: int = 2) -> None:
+    """Every request was answered once, to its end, and its times are in order."""
+    expected = [(f"c{number}", turn) for number in range(conversations) for turn in range(turns)]
+    assert [(each.conversation, each.turn) for each in records] == expected
+    for each in records:
+        assert len(each.times) == each.output_tokens
+        assert each.times == sorted(each.times) and each.sent < each.first
+        assert each.accepted <= each.drafted
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_every_request_is_answered_once_although_a_verifier_is_lost(mode: Mode) -> None:
+    setting = replace(TWO, devices=(replace(DEVICE, mode=mode),), failures=(Failure("a", 0.6, 1.5),))
+    records, fleet = run(setting, conversations(8, 0.05))
+    check(records, 8)
+    moved = [each for each in records if len(each.nodes) > 1]
+    assert moved and all(each.nodes == ["a", "b"] for each in moved), "what was under way there goes on at the other"
+    assert (sum(each.drafted for each in records) > 0) is (mode is not Mode.TARGET)
+    assert all(not node.runs for node in fleet.nodes.values())
+    again, _ = run(setting, conversations(8, 0.05))
+    assert [asdict(each) for each in again] == [asdict(each) for each in records], "the same seed, the same records"
+    other, _ = run(replace(setting, seed=1), conversations(8, 0.05))
+    assert [asdict(each) for each in other] != [asdict(each) for each in records]
+
+
+def test_texts_wait_while_no_verifier_is_there() -> None:
+    setting = replace(TWO, failures=(Failure("a", 0.3, 5.0), Failure("b", 0.4, 6.0)))
+    records, _ = run(setting, conversations(4, 0.05))
+    check(records, 4)
+    assert all(each.end > 5.0 for each in records)
+
+
+def test_the_second_turn_holds_the_first_one_and_goes_where_that_was() -> None:
+    setting = replace(TWO, policy=KNOWN["prefix_aware"], look_every=0.0)
+    records, _ = run(setting, conversations(6, 1.5))
+    check(records, 6)
+    for first, second in zip(records[::2], records[1::2], strict=True):
+        assert second.prompt_tokens == first.prompt_tokens + first.output_tokens + 20
+        assert second.nodes == first.nodes
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_each_policy_serves_all(name: str) -> None:
+    records, _ = run(replace(TWO, policy=KNOWN[name], deadline=0.2), conversations(6, 0.05))
+    check(records, 6)
+
+
+def test_two_choices_are_better_than_random_at_high_load() -> None:
+    """Ten verifiers with few slots, at some nine tenths of what they can do."""
+
+    def worst(policy: Callable[[], Policy]) -> float:
+        kind = replace(KIND, slots=2)
+        names = [str(number) for number in range(10)]
+        setting = FleetSetting(dict.fromkeys(names, kind), (DEVICE,), policy, look_every=0.0)
+        records, _ = run(setting, conversations(300, 0.045, turns=1))
+        check(records, 300, turns=1)
+        waits = sorted(each.ttft for each in records)
+        return waits[int(0.95 * len(waits))]
+
+    assert worst(Jsq2) < 0.8 * worst(Random)
+
+
+def test_autoscaling_starts_verifiers_under_load_and_stops_them_after_it() -> None:
+    kind = replace(KIND, slots=2)
+    scaling = Autoscaling(kind, above=0.1, below=0.03, start_delay=1.0, most=4, every=0.5)
+
+    def loaded() -> Iterator[Conversation]:
+        yield from conversations(40, 0.05, turns=1)
+        yield Conversation("c40", 30.0, (Turn(20, 24),))
+
+    records, fleet = run(FleetSetting({"a": kind}, (DEVICE,), autoscaling=scaling), loaded())
+    check(records, 41, turns=1)
+    used = {name for each in records for name in each.nodes}
+    assert used >= {"a", "autoscaled-1"} and len(used) > 2
+    assert len(fleet.stopped) >= 2 and len(fleet.nodes) < 4
+    first = min(each.first for each in records if "autoscaled-1" in each.nodes)
+    assert first > 1.5, "it is decided after half a second, and the start takes one"
+    alone, _ = run(FleetSetting({"a": kind}, (DEVICE,)), loaded())
+    assert sum(each.ttft for each in alone) > 1.2 * sum(each.ttft for each in records)
+
+
+def test_a_fleet_that_cannot_run_is_refused() -> None:
+    bare = replace(KIND, draft_cost=None)
+    for setting, said in (
+        (FleetSetting({"a": bare}, (replace(DEVICE, mode=Mode.FUSED),)), "draft_cost"),
+        (FleetSetting({"a": KIND}, (Device(),)), "a device is in mode remote: give it the cost"),
+        (replace(TWO, failures=(Failure("c", 1.0),)), "'c': there are a, b"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            Fleet(setting, conversations(1, 1.0), print)
