@@ -22,6 +22,7 @@ def _lines(analysis: Analysis) -> Iterator[str]:
         yield (
             "Measured on " + ", ".join(_escaped(f"{key} {value}") for key, value in analysis.run.machine.items()) + "."
         )
+    yield from _table(tables.endpoints(analysis))
     if len(analysis.run.sides) > 1:
         yield ""
         yield f"## tokens/s, times those of {_escaped(analysis.baseline)}"

@@ -51,8 +51,8 @@ def verdicts(analysis: Analysis, case: CaseRecord) -> list[str]:
         if each.case == case.name
     ]
     splits = [
-        f"answers: {each.only_side} right of {each.side} alone, {each.only_baseline} of {each.baseline} alone "
-        f"(p = {each.p:.2f})"
+        f"answers: {each.only_side} of {each.pairs} are right of {each.side} alone, {each.only_baseline} of "
+        f"{each.baseline} alone (p = {each.p:.2f})"
         for each in analysis.score_comparisons
         if each.case == case.name
     ]

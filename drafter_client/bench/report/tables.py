@@ -38,10 +38,25 @@ def sides(analysis: Analysis, case: CaseRecord) -> Table:
     return Table(headings, tuple(rows))
 
 
+def endpoints(analysis: Analysis) -> Table:
+    """What each side is: a row for each."""
+    rows = tuple(
+        (
+            side.name + (" (baseline)" if side.name == analysis.baseline else ""),
+            side.model,
+            side.url,
+            ", ".join(f"{key} {value}" for key, value in side.server.items()) or NOTHING,
+            figure(side.price_per_hour),
+        )
+        for side in analysis.run.sides
+    )
+    return Table(("side", "model", "address", "server", "price an hour"), rows)
+
+
 def percentiles(analysis: Analysis, case: CaseRecord) -> Table:
     """A case: a row for each measure that has percentiles, and each side."""
     rows = tuple(
-        (f"{measure.name}, {measure.unit}", each.side, *(figure(getattr(values, name)) for name in STATISTICS))
+        (_headed(measure), each.side, *(figure(getattr(values, name)) for name in STATISTICS))
         for measure in measures.DISTRIBUTED
         for each in analysis.summaries_of(case)
         if (values := each.distributions.get(measure.key)) is not None

@@ -1,5 +1,6 @@
-"""How far a run is: a bar in a terminal, a line for each stretch elsewhere."""
+"""How far a run is: a bar in a terminal, a line for each repetition of a side elsewhere."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -12,6 +13,7 @@ from drafter_client.bench.records import MeasuredRequest, Stretch
 from drafter_client.bench.run.measuring import Watch
 from specpair.counted import counted
 
+_Turn = tuple[str, int, str]  # case, repetition, side
 _REDRAWS = 2.0  # a second: each takes a few milliseconds, in which no chunk's time is taken
 
 
@@ -25,7 +27,7 @@ def shown(
     `chunks`: how many chunks with text came so far.
     """
     if not console.is_terminal:
-        yield _Lines(console, repetitions)
+        yield _Lines(console, stretches, repetitions)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -68,23 +70,31 @@ class _Bar:
 
 
 class _Lines:
-    """A line when a stretch is over: for logs."""
+    """A line when the last stretch of a side's repetition is over: for logs."""
 
-    def __init__(self, console: Console, repetitions: int) -> None:
+    def __init__(self, console: Console, stretches: Sequence[PlannedStretch], repetitions: int) -> None:
         self._console, self._repetitions = console, repetitions
-        self._requests: dict[int, int] = {}
+        self._left = Counter(map(_turn, stretches))
+        self._requests, self._seconds = Counter[_Turn](), defaultdict[_Turn, float](float)
 
     def begin(self, stretches: Sequence[PlannedStretch]) -> None:
         pass
 
     def request(self, request: MeasuredRequest) -> None:
-        self._requests[request.stretch] = self._requests.get(request.stretch, 0) + 1
+        self._requests[_turn(request)] += 1
 
     def stretch(self, stretch: Stretch) -> None:
-        made = counted(self._requests.pop(stretch.number, 0), "request")
-        place = _place(stretch, self._repetitions)
-        seconds = stretch.ended - stretch.begun
-        self._console.print(f"drafter: {place}: {stretch.side}, {made} in {seconds:.1f} s", soft_wrap=True)
+        turn = _turn(stretch)
+        self._left[turn] -= 1
+        self._seconds[turn] += stretch.ended - stretch.begun
+        if self._left[turn] == 0:
+            made, place = counted(self._requests[turn], "request"), _place(stretch, self._repetitions)
+            said = f"drafter: {place}: {stretch.side}, {made} in {self._seconds[turn]:.1f} s"
+            self._console.print(said, soft_wrap=True)
+
+
+def _turn(of: PlannedStretch | Stretch | MeasuredRequest) -> _Turn:
+    return of.case, of.repetition, of.side
 
 
 def _place(stretch: PlannedStretch | Stretch, repetitions: int) -> str:

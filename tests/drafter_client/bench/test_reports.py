@@ -185,7 +185,7 @@ def test_markdown_has_a_table_of_each_case_and_escapes_names(results: Results) -
     assert "a \\| \\`b\\` \\<i\\>" in text
     lines = [line for line in text.splitlines() if line.startswith("|")]
     headings = [number for number, line in enumerate(lines) if line.startswith("| ---")]
-    assert len(headings) == 5
+    assert len(headings) == 6
     for number in headings:
         width = lines[number].count(" | ")
         assert lines[number - 1].count(" | ") == width == lines[number + 1].count(" | ")

@@ -81,14 +81,10 @@ def _contents(analysis: Analysis, cases: Sequence[CaseRecord]) -> Markup:
 
 
 def _sides(analysis: Analysis) -> Markup:
-    rows = []
-    for number, side in enumerate(analysis.run.sides):
-        name = joined(legend_mark(number), side.name, " (baseline)" if side.name == analysis.baseline else "")
-        server = ", ".join(f"{key} {value}" for key, value in side.server.items())
-        price = tables.NOTHING if side.price_per_hour is None else tables.figure(side.price_per_hour)
-        rows.append((name, side.model, side.url, server or tables.NOTHING, price))
-    headings = ("side", "model", "address", "server", "price an hour")
-    return tag("section", tag("h2", "Sides"), tag("div", _table(headings, rows, "Sides"), class_="words"), id="sides")
+    table = tables.endpoints(analysis)
+    rows = [(joined(legend_mark(number), name), *cells) for number, (name, *cells) in enumerate(table.rows)]
+    shown = _table(table.headings, rows, "Sides")
+    return tag("section", tag("h2", "Sides"), tag("div", shown, class_="words"), id="sides")
 
 
 def _where_it_pays(analysis: Analysis) -> Iterator[Markup]:
