@@ -89,7 +89,7 @@ def envoy_files(folder: Path, port: int, verifiers: Sequence[int]) -> list[str]:
 def _placed(text: str, ports: Sequence[int], given: str, placed: str) -> str:
     """`text` with other addresses of verifiers."""
     for host, port in zip(_GIVEN, ports, strict=True):
-        assert text.count(given.format(host)) == 1
+        assert given.format(host) in text
         text = text.replace(given.format(host), placed.format(port))
     assert not re.search(r"10\.0\.0\.\d", text)
     return text

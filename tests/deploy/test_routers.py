@@ -4,8 +4,9 @@ import fcntl
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -165,15 +166,23 @@ def test_sessions_of_clients_without_cookies_stay_where_they_are(routed: tuple[s
 
 
 class _Stub(BaseHTTPRequestHandler):
-    """A verifier that only says whether it is ready."""
+    """A verifier that only says whether it is ready, and which one it is."""
 
     protocol_version = "HTTP/1.1"
     status = 200
 
+    @property
+    def name(self) -> str:
+        return str(self.server.server_address[1])
+
     def do_GET(self) -> None:
         self.send_response(self.status)
         self.send_header("Content-Length", "0")
+        self.send_header("X-Verifier", self.name)
         self.end_headers()
+
+    def do_POST(self) -> None:
+        self.do_GET()
 
     def log_message(self, format: str, *arguments: object) -> None: ...
 
@@ -182,19 +191,97 @@ class _Loading(_Stub):
     status = 503
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name != OURS])  # which wants to hear more of a verifier
-def test_a_verifier_that_loads_is_left_out(name: str, tmp_path: Path) -> None:
-    needed(name)
-    port = free_port()
+@pytest.fixture(params=[name for name in FILES if name != OURS])  # which wants to hear more of a verifier
+def before(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Starts a router before three servers, and returns its address."""
+    needed(request.param)
     with ExitStack() as stack:
-        stubs = [stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), kind)) for kind in (_Loading, _Stub, _Stub)]
-        for stub in stubs:
-            stack.callback(stub.shutdown)
-            threading.Thread(target=stub.serve_forever, args=(0.01,), daemon=True).start()
-        command = FILES[name](tmp_path, port, [stub.server_port for stub in stubs])
-        url = stack.enter_context(routing(command, port))
-        with httpx.Client(base_url=url, trust_env=False) as http:
-            assert {http.get("/health").status_code for _ in range(30)} == {200}
+
+        def started(*servers: ThreadingHTTPServer) -> str:
+            port = free_port()
+            for each in servers:
+                stack.enter_context(each)
+                stack.callback(each.shutdown)
+                threading.Thread(target=each.serve_forever, args=(0.01,), daemon=True).start()
+            command = FILES[request.param](tmp_path, port, [each.server_port for each in servers])
+            return stack.enter_context(routing(command, port))
+
+        yield started
+
+
+def serving(verifier: type[_Stub]) -> ThreadingHTTPServer:
+    return ThreadingHTTPServer(("127.0.0.1", 0), verifier)
+
+
+def test_a_verifier_that_loads_is_left_out(before: Callable[..., str]) -> None:
+    with httpx.Client(base_url=before(serving(_Loading), serving(_Stub), serving(_Stub)), trust_env=False) as http:
+        assert {http.get("/health").status_code for _ in range(30)} == {200}
+
+
+def test_a_session_begins_where_the_load_is_least_and_its_cookie_keeps_it_there(before: Callable[..., str]) -> None:
+    begun: list[str] = []
+    free, lost = threading.Event(), set[str]()  # the names of those that have ended
+
+    class Verifier(_Stub):
+        def do_GET(self) -> None:
+            if self.name in lost:
+                self.close_connection = True
+            else:
+                super().do_GET()
+
+        def do_POST(self) -> None:
+            if self.name not in lost:
+                begun.append(self.name)
+                assert free.wait(60)
+            self.do_GET()
+
+    def verifier_of(session: httpx.Client) -> str:
+        answer = session.post("/verify")
+        assert answer.status_code == 200
+        return answer.headers["X-Verifier"]
+
+    def asking(session: httpx.Client) -> Future[str]:
+        """The session's request, which a verifier has now."""
+        due = len(begun) + 1
+        asked = threads.submit(verifier_of, session)
+        until(lambda: len(begun) == due or asked.done(), "a request does not reach a verifier")
+        return asked
+
+    servers = {str(each.server_port): each for each in map(serving, [Verifier] * 3)}
+    url = before(*servers.values())
+    with ExitStack() as stack:
+        sessions = []  # each has its own cookies
+        for number in range(6):
+            headers = {"X-Session-Affinity": "cookie", "X-Session-Id": f"{number:032x}"}
+            sessions.append(stack.enter_context(httpx.Client(base_url=url, headers=headers, trust_env=False)))
+        threads = stack.enter_context(ThreadPoolExecutor(6))
+        stack.callback(free.set)
+        asked = [asking(session) for session in sessions]
+        free.set()
+        first = [each.result() for each in asked]
+        assert sorted(Counter(first).values()) == [2, 2, 2]
+        assert [verifier_of(session) for session in sessions] == first
+        free.clear()
+        busy = [asking(session) for session, verifier in zip(sessions, first, strict=True) if verifier != first[0]]
+        lost.add(first[0])  # it has the least load
+        servers[first[0]].shutdown()
+        servers[first[0]].server_close()
+        moving = asking(sessions[0])
+        free.set()
+        moved = moving.result()
+        assert moved != first[0] and {each.result() for each in busy} == {*first} - {first[0]}
+        assert [verifier_of(sessions[0]) for _ in range(3)] == [moved] * 3
+
+
+def test_a_client_that_does_not_keep_cookies_by_session_gets_none(before: Callable[..., str]) -> None:
+    """Its one cookie would lead all its sessions to one verifier."""
+    with httpx.Client(base_url=before(*map(serving, [_Stub] * 3)), trust_env=False) as http:
+        by_load = {http.post("/v1/completions").headers["X-Verifier"] for _ in range(40)}
+        by_session = {
+            http.post("/prefill", headers={"X-Session-Id": f"{number:032x}"}).headers["X-Verifier"]
+            for number in range(40)
+        }
+        assert len(by_load) == len(by_session) == 3 and not http.cookies
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name != OURS])  # which serves plain HTTP
