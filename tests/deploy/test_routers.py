@@ -170,10 +170,11 @@ class _Stub(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     status = 200
+    server: ThreadingHTTPServer
 
     @property
     def name(self) -> str:
-        return str(self.server.server_address[1])
+        return str(self.server.server_port)
 
     def do_GET(self) -> None:
         self.send_response(self.status)
