@@ -139,7 +139,9 @@ class Pair:
                 try:
                     client.wait_until_ready(on_wait=on_wait)
                 except BadGateway:  # its verifier may be restarting; one that was never there is not waited for
-                    self._outages.retry_through_outage(lambda: client.wait_until_ready(on_wait=on_wait), client.health)
+                    self._outages.retry_through_outage(
+                        lambda: client.wait_until_ready(on_wait=on_wait), lambda: client.health(started=False)
+                    )
             drafting = stack.enter_context((draft or Undrafted()).open(client, branches, texts))
             # Not `client` itself, which may encode prompts while texts are generated.
             others = [stack.enter_context(closing(client.another())) for _ in drafting.drafters]

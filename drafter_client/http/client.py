@@ -172,9 +172,9 @@ class VerifierClient:
         """Return when the verifier has loaded its model: see `health.wait_until_ready`."""
         wait_until_ready(self, patience, on_wait, self._sleep, self._clock)
 
-    def health(self) -> Health:
+    def health(self, *, started: bool = True) -> Health:
         """The verifier's health, asked once: see `health.check_health`."""
-        return check_health(self)
+        return check_health(self, started=started)
 
     def model(self, below: int | None = None, session_id: str | None = None) -> ModelInfo:
         """Return what the verifier serves, with vocabulary fingerprints over the ids below `below` (None: over all).

@@ -61,8 +61,11 @@ class Connection(Protocol):
         """Return the error that a response with another status than 200 reports."""
 
 
-def check_health(client: Connection) -> Health:
+def check_health(client: Connection, *, started: bool = True) -> Health:
     """Ask for the verifier's health once, and return it. A connection that fails counts as not ready.
+
+    `started`: whether the model was seen. If it was not, and a router's nodes serve only others, its error is raised:
+        else its node may be restarting.
 
     Raises an error for what waiting does not mend: a failed load, and a refusal.
     """
@@ -81,6 +84,8 @@ def check_health(client: Connection) -> Health:
     if told is not None and told.status == "draining":
         return Health(False, "it is being stopped", draining=True)
     if told is not None and told.status == "verifier_away":
+        if not started and (refusal := _refusal_of_model(client)) is not None:
+            raise refusal
         return Health(False, _why_away(told))
     error = client.refusal(response)
     if isinstance(error, ServerError):  # from a verifier that is shutting down, or from a proxy before it
@@ -112,9 +117,8 @@ def wait_until_ready(
             raise DrafterError(f"the verifier at {client.url} could not load its model: {told.reason}")
         if told is not None and told.status == "draining":
             raise ShuttingDown(f"the verifier at {client.url} is being stopped, and takes no new texts")
-        if told is not None and told.status == "verifier_away":  # from a router, whose /model says what no wait mends
-            refusal = client.refusal(client.exchange("GET", "/model"))
-            raise BadGateway(_why_away(told)) if isinstance(refusal, ServerError) else refusal
+        if told is not None and told.status == "verifier_away":
+            raise _refusal_of_model(client) or BadGateway(_why_away(told))
         if told is None or told.status != "loading":
             if response.status_code == 404 and (path := URL(client.url).path.strip("/")):
                 raise BadUrl(f"{client.url} has no /health: {_wrong_path(path)}")
@@ -127,6 +131,16 @@ def wait_until_ready(
         if on_wait is not None:
             on_wait(told.progress)
         sleep(pause)
+
+
+def _refusal_of_model(client: Connection) -> Exception | None:
+    """The error by which a router without a node that is ready says what no wait mends; None: waiting may."""
+    try:
+        response = client.exchange_once("GET", "/model")
+    except (ConnectionLost, VerifierUnreachable, VerifierTimeout, BadReply):
+        return None
+    refusal = None if response.status_code == 200 else client.refusal(response)  # 200: a node has just come
+    return None if isinstance(refusal, ServerError) else refusal
 
 
 def _wrong_path(path: str) -> str:

@@ -52,6 +52,7 @@ from specpair.protocol.errors import (
 from specpair.protocol.messages import TokenizeRequest
 from specpair.protocol.prompt_progress import PromptProgress
 from specpair.protocol.response_fields import STOP_STRING
+from specpair.protocol.terminal_text import one_line
 from specpair.speculation.acceptance.round_counts import RoundCounts
 
 _log = logging.getLogger("specpair.drafter")
@@ -172,7 +173,8 @@ class _PairEvents:
         self._came: asyncio.Queue[Piece | End | SpecPairError] = asyncio.Queue()
         self._lock = threading.Lock()
         self._generation: Generation | None = None
-        self._closed = self._stopped = self._failed = self._logged = False
+        self._closed = self._stopped = self._logged = False
+        self._failure: SpecPairError | None = None  # that ended the text
         self._work: asyncio.Future[None] | None = None  # the thread; None: it has not begun
 
     @property
@@ -216,16 +218,25 @@ class _PairEvents:
             self._log(generation.stats)
 
     def _log(self, stats: Stats) -> None:
-        ended_by = STOP_STRING if self._stopped else stats.ended_by or ("error" if self._failed else INTERRUPT)
-        counts = stats.drafted, stats.accepted
-        LogLine(stats.prompt_tokens, stats.generated_tokens, stats.total_time, *counts, stats.mode, ended_by).log()
+        failure = None if self._stopped else self._failure
+        ended_by = STOP_STRING if self._stopped else stats.ended_by or ("error" if failure else INTERRUPT)
+        LogLine(
+            stats.prompt_tokens,
+            stats.generated_tokens,
+            stats.total_time,
+            stats.drafted,
+            stats.accepted,
+            stats.mode,
+            ended_by,
+            reason=one_line(failure.message) if failure else "",
+        ).log()
 
     async def _events(self) -> AsyncIterator[Piece | End]:
         self.begin()
         while True:
             event = await self._came.get()
             if isinstance(event, SpecPairError):
-                self._failed = True
+                self._failure = event
                 raise event
             if isinstance(event, Piece):
                 self._counted.came(len(event.tokens))

@@ -18,6 +18,7 @@ class LogLine:
 
     `seconds`: from its request to its last token.
     `mode`: which machine drafted.
+    `reason`: the error that ended it; empty: none did.
     """
 
     prompt_tokens: int
@@ -27,6 +28,7 @@ class LogLine:
     accepted: int
     mode: str
     ended_by: str
+    reason: str = ""
 
     def log(self, session_id: str = "") -> None:
         """Write the line. `session_id`: of the text, where no request is current."""
@@ -41,12 +43,14 @@ class LogLine:
             "mode": self.mode,
             "ended_by": self.ended_by,
         }
+        if self.reason:
+            extra[FIELDS]["reason"] = self.reason
         _log.info(
             "%s, %s tokens/s, acceptance rate %s, mode %s, ended by %s",
             counted(self.generated_tokens, "token"),
             "-" if rate is None else f"{rate:.1f}",
             "-" if share is None else f"{share:.1%}",
             self.mode,
-            self.ended_by,
+            f"{self.ended_by}: {self.reason}" if self.reason else self.ended_by,
             extra=extra,
         )

@@ -15,7 +15,7 @@ from drafter_client.http.outages import Outage
 from drafter_client.serve.app import create_app
 from specpair.http_service.observability.logs import JsonFormatter
 from tests.drafter_client.cli.command_line import Terminal
-from tests.drafter_client.support import Verifier, plain
+from tests.drafter_client.support import Verifier, plain, serving
 from tests.specpair.openai_api.conftest import served
 from tests.terminal.screen import Screen
 
@@ -38,6 +38,20 @@ def test_each_text_has_one_line(verifier: Verifier, caplog: pytest.LogCaptureFix
     assert told == [("remote", "max_tokens", 10)] * 2 + [("remote", "stop_string", 10)]
     assert [line["generated_tokens"] for line in ours if line["ended_by"] == "max_tokens"] == [24, 24]
     assert all(line["tokens_per_second"] > 0 and 0 <= (line["acceptance_rate"] or 0) <= 1 for line in ours)
+
+
+def test_the_line_of_a_failed_text_has_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with serving() as verifier:
+        pair = Pair(verifier.url, DraftModel(Path("1"), "scripted"), patience=0.0)
+    with served(create_app(pair, Options(mode=Mode.TARGET), 1, 2)) as url:
+        reply = httpx.post(f"{url}/v1/completions", json={"prompt": PROMPT}, trust_env=False, timeout=20)
+    assert reply.status_code == 503
+    reason = reply.json()["error"]["message"]
+    (record,) = (each for each in caplog.records if each.name == "specpair.texts")
+    line = json.loads(JsonFormatter().format(record))
+    assert (line["ended_by"], line["reason"]) == ("error", reason) and verifier.url in reason
+    assert record.getMessage().endswith(f"ended by error: {reason}")
 
 
 def test_waits_are_logged_and_not_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from drafter_client import Pair
+from drafter_client.errors import VerifierUnreachable
 from drafter_client.http.outages import Outage
 from specpair.protocol.errors import BadGateway, ModelLoading, SpecPairError, UnknownModel
 from specpair.protocol.service_responses import HealthResponse
@@ -73,6 +74,29 @@ def test_a_drafter_waits_for_a_node_and_says_why_there_is_none() -> None:
         with pytest.raises(BadGateway, match=r"waited 0 s for the verifier.*no node is ready"):
             Pair(str(router.http.base_url), patience=0.3, on_outage=told.append)
     assert all("no node is ready" in each.why for each in told) and told
+
+
+def test_a_drafter_ends_its_wait_when_only_other_models_come() -> None:
+    other = StubNode("other", "b-1")
+    other.status = "loading"
+    with routing(other) as router, ThreadPoolExecutor(1) as threads:
+        waits = threading.Event()
+        url = f"{router.http.base_url}/models/toy"
+        pair = threads.submit(Pair, url, patience=30.0, on_outage=lambda outage: waits.set())
+        assert waits.wait(20)
+        other.status = "ready"
+        with pytest.raises(UnknownModel, match="no node serves 'toy': other is served here"):
+            pair.result(20)
+    other.close()
+
+
+def test_a_drafter_of_several_routers_says_why_none_has_its_model() -> None:
+    with fleet(1) as one, fleet(1) as two:
+        urls = [f"{router.http.base_url}/models/nope" for router in (one, two)]
+        with pytest.raises(VerifierUnreachable) as caught:
+            Pair(",".join(urls))
+    why = "no node serves 'nope': toy is served here"
+    assert str(caught.value) == f"no verifier is ready: {urls[0]}: {why}; {urls[1]}: {why}"
 
 
 def test_what_keeps_nodes_from_a_model_is_said_also_before_their_models_are_known() -> None:
