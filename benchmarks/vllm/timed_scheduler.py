@@ -5,8 +5,7 @@ from typing import Any
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from verifier_server.engine.cores.wish import Step
-from verifier_server.engine.vllm.plugins import KEY
+from verifier_server.engine.vllm.plugins import KEY, Told
 
 
 class TimedScheduler(Scheduler):  # type: ignore[misc]
@@ -18,10 +17,9 @@ class TimedScheduler(Scheduler):  # type: ignore[misc]
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         outputs = super().update_from_output(scheduler_output, model_runner_output)
-        step = Step([], 0, time.perf_counter() - self._began, len(scheduler_output.num_scheduled_tokens), 0)
+        told = Told(time.perf_counter() - self._began, len(scheduler_output.num_scheduled_tokens), 0, {})
         for client in outputs.values():
-            for each in client.outputs:
-                if each.prefill_stats is None:
-                    continue
-                each.kv_transfer_params = {KEY: list(step)}
+            for first in client.outputs[:1]:
+                if first.prefill_stats is not None:
+                    first.kv_transfer_params = {KEY: told}
         return outputs

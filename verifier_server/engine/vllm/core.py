@@ -9,7 +9,7 @@ from specpair.speculation.sampling.logprobs import DIGITS, TokenLogprobs
 from specpair.speculation.sampling.sampling import Sampling
 from verifier_server.engine.cores.core import CoreLost, Output
 from verifier_server.engine.cores.wish import Step, Wish
-from verifier_server.engine.vllm.plugins import KEY, NO_TOKEN
+from verifier_server.engine.vllm.plugins import KEY, NO_TOKEN, Told
 from verifier_server.sessions import Session
 
 NO_STEP = Step([], 0, 0.0, 0)
@@ -57,12 +57,12 @@ class VllmCore:
             Output(
                 each.request_id,
                 each.new_token_ids,
-                Step(*(each.kv_transfer_params or {}).get(KEY, NO_STEP)),
+                step,
                 None if each.prefill_stats is None else each.prefill_stats.num_cached_tokens,
                 each.finish_reason is not None,
                 None if each.new_logprobs is None else _logprobs(each.new_logprobs),
             )
-            for each in brought.outputs
+            for each, step in zip(brought.outputs, _steps(brought.outputs), strict=True)
         ]
 
     async def close(self) -> None:
@@ -108,6 +108,18 @@ class VllmCore:
 
 def _lost() -> CoreLost:
     return CoreLost("vLLM's engine core has ended: see the verifier's log, and restart it")
+
+
+def _steps(outputs: Sequence[Any]) -> list[Step]:
+    """What the step that gave these outputs did for each of them."""
+    if not outputs or KEY not in (params := outputs[0].kv_transfer_params or {}):
+        return [NO_STEP] * len(outputs)
+    told = Told(*params[KEY])
+    read = [told.others.get(each.request_id, ([], 1)) for each in outputs]
+    return [
+        Step(draft, tokens, told.seconds, told.texts, 0 if at else told.preempted)
+        for at, (draft, tokens) in enumerate(read)
+    ]
 
 
 def _logprobs(told: Any) -> list[TokenLogprobs | None]:

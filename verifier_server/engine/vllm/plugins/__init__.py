@@ -1,4 +1,15 @@
 """Classes that vLLM loads by name into its own processes: a scheduler, a proposer, and an extension of workers."""
 
+from typing import NamedTuple
+
 NO_TOKEN = -1  # stands in vLLM's tables behind the tokens of a text, and behind the likeliest ones of a token
 KEY = "specpair"  # under it, in the `extra_args` of a request and in the `kv_transfer_params` of an output
+
+
+class Told(NamedTuple):
+    """What a step did, told once with the first of its outputs. Plain values, since it is sent between processes."""
+
+    seconds: float
+    texts: int  # how many texts shared it
+    preempted: int  # as in `Step`
+    others: dict[str, tuple[list[int], int]]  # draft and number of tokens read, of requests that did not read one token

@@ -19,11 +19,10 @@ from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
-from verifier_server.engine.cores.wish import Step, Wish
-from verifier_server.engine.vllm.plugins import KEY
+from verifier_server.engine.cores.wish import Wish
+from verifier_server.engine.vllm.plugins import KEY, Told
 
 _HELD = 1 << 60  # a step that never comes
-_NO_DRAFT: list[int] = []
 
 
 class DraftScheduler(Scheduler):  # type: ignore[misc]
@@ -71,13 +70,14 @@ class DraftScheduler(Scheduler):  # type: ignore[misc]
             self._end_unjudged(model_runner_output)
         outputs: dict[int, EngineCoreOutputs] = super().update_from_output(scheduler_output, model_runner_output)
         fed, judged = scheduler_output.num_scheduled_tokens, scheduler_output.scheduled_spec_decode_tokens
-        seconds, texts = time.perf_counter() - self._began, len(fed)
+        seconds = time.perf_counter() - self._began
         for client in outputs.values():
-            for each in client.outputs:
-                name = each.request_id
-                step = Step(judged.get(name, _NO_DRAFT), fed.get(name, 0), seconds, texts, self._preempted)
+            read = [(each.request_id, fed.get(each.request_id, 0)) for each in client.outputs]
+            others = {name: (judged.get(name, []), tokens) for name, tokens in read if tokens != 1}
+            for first in client.outputs[:1]:
+                told = Told(seconds, len(fed), self._preempted, others)
+                first.kv_transfer_params = (first.kv_transfer_params or {}) | {KEY: told}
                 self._preempted = 0
-                each.kv_transfer_params = (each.kv_transfer_params or {}) | {KEY: step}
         return outputs
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:

@@ -95,10 +95,10 @@ class Judging:
         if logits.device.type != "cpu" or not all(self._text(name).plain for name in self._names(texts)):
             return None
         rows = self._numbers(logits)
-        ids = rows.argmax(axis=1)[:, None]
-        if not np.isfinite(np.take_along_axis(rows, ids, axis=1)).all():
+        ids = rows.argmax(axis=1)
+        if not np.isfinite(rows[np.arange(texts), ids]).all():
             return None  # which text it is will be told
-        return torch.from_numpy(ids.astype(np.int32))
+        return torch.from_numpy(ids.astype(np.int32)[:, None])
 
     def _output(self, logits: torch.Tensor, drafts: Sequence[Sequence[int]]) -> SamplerOutput:
         texts = [self._text(name) for name in self._names(len(drafts))]
