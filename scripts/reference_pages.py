@@ -12,6 +12,7 @@ from drafter_client.cli.bench.command_line import bench_parser
 from drafter_client.cli.without_text.models import models_parser
 from drafter_client.options import Options
 from drafter_client.serve import operations as drafter
+from simulator.configuration import example
 from specpair.anthropic_api.fields import TABLE as MESSAGES
 from specpair.command_line.parser import Parser, Switch, flag
 from specpair.http_service.keys import key_command
@@ -182,6 +183,19 @@ def openai_fields() -> str:
     return "\n".join(text) + "\n"
 
 
+def simulator() -> str:
+    """Every key of a simulation's file, by the object that has it."""
+    whole = example.schema()
+    objects = {"Configuration": whole, **whole["$defs"]}
+    text = [
+        "# The file of a simulation\n\n[The simulator](../simulator.md) explains the file. The file itself is a "
+        "`Configuration`. `python -m simulator schema` prints these objects as JSON Schema.\n"
+    ]
+    for name, each in objects.items():
+        text += [f"## {name}\n", *_schema(each), ""]
+    return "\n".join(text)
+
+
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
@@ -197,6 +211,7 @@ PAGES = {
     "reference/openai-fields.md": openai_fields,
     "reference/settings.md": settings,
     "reference/command-line.md": command_line,
+    "reference/simulator.md": simulator,
 }
 
 
@@ -296,8 +311,8 @@ def _type(schema: Json) -> str:
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
-    if "anyOf" in schema:
-        return " or ".join(_type(each) for each in schema["anyOf"])
+    if forms := schema.get("anyOf") or schema.get("oneOf"):
+        return " or ".join(_type(each) for each in forms)
     if "allOf" in schema:
         return _type(schema["allOf"][0])
     if "enum" in schema:

@@ -51,13 +51,13 @@ class Configuration(Keys):
     """how far drafters are from verifiers; the last that fits counts, and without one they are at the same site"""
     workload: WorkloadKeys
     """what users ask for, and when"""
-    slo: Slo = Slo()
+    slo: Slo = Field(default_factory=Slo)
     """what users are promised"""
     failures: list[Failure] = Field(default_factory=list)
     """what fails"""
     autoscaling: list[Autoscaling] = Field(default_factory=list)
     """how the fleet grows and shrinks"""
-    prices: Prices = Prices()
+    prices: Prices = Field(default_factory=Prices)
     """what the fleet costs"""
 
     @model_validator(mode="after")

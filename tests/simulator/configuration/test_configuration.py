@@ -254,3 +254,15 @@ def test_check_without_a_file_is_refused(capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit):
         command_line.main(["check"])
     assert "check wants a FILE" in capsys.readouterr().err
+
+
+def test_the_page_has_the_links_and_every_arrival() -> None:
+    page = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")
+    for name, link in LINKS.items():
+        values = " | ".join(f"{value:.5g}" for value in link)
+        assert re.search(rf"^\| `{name}` \| .+ \| {re.escape(values)} \|$", page, re.MULTILINE)
+    arrivals = [
+        each["properties"]["arrival"] for each in schema()["$defs"].values() if "arrival" in each.get("properties", {})
+    ]
+    assert [each["const"] for each in arrivals if f"| `{each['const']}` |" not in page] == []
+    assert len(arrivals) == 7
