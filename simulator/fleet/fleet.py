@@ -35,7 +35,7 @@ class Fleet:
         self._setting, self._tell, self._conversations = setting, tell, conversations
         self._policy = setting.policy()
         self._homeless: list[TextRun] = []  # texts for which no node is there
-        self._starting = 0  # nodes that autoscaling has started and that take no texts yet
+        self._starting = 0  # nodes that are on their way: lost ones that come back, and those that autoscaling starts
         self._started = 0  # nodes that it has started so far
         self._all_come = False
         for failure in setting.failures:
@@ -50,7 +50,7 @@ class Fleet:
     def run(self, until: float = float("inf")) -> None:
         """Let time pass until all conversations are over, at most up to `until`.
 
-        Raises RuntimeError for a text that is not the target's.
+        Raises RuntimeError for a text that is not the target's, and if no verifier is left for one.
         """
         self.loop.run(until, lambda: self._all_come and not self.under_way)
 
@@ -112,9 +112,14 @@ class Fleet:
     # Nodes.
 
     def route(self, run: TextRun) -> None:
-        """Begin a text, or go on with it, at the node that the policy chooses; without nodes, when there is one."""
+        """Begin a text, or go on with it, at the node that the policy chooses; without nodes, when there is one.
+
+        Raises RuntimeError if there will be none.
+        """
         taking = [each for each in self.nodes.values() if each.up and not each.draining]
         if not taking:
+            if not self._starting and self._setting.autoscaling is None:
+                raise RuntimeError(f"at {self.loop.now:g} s no verifier is left, and none will come back")
             self._homeless.append(run)
             return
         if not self._setting.look_every:
@@ -129,13 +134,17 @@ class Fleet:
         self.loop.at(self.loop.now + self._setting.look_every, self._look)
 
     def _fail(self, failure: Failure) -> None:
-        node = self.nodes[failure.node]
+        node = self.nodes.get(failure.node)
+        if node is None:
+            return  # autoscaling has stopped it before
+        if failure.back < float("inf"):
+            self._starting += 1
+            self.loop.at(failure.back, lambda: self._back(node))
         for run in node.fail():
             run.lose()
-        if failure.back < float("inf"):
-            self.loop.at(failure.back, lambda: self._back(node))
 
     def _back(self, node: Node) -> None:
+        self._starting -= 1
         node.recover()
         self._settle()
 
@@ -150,7 +159,8 @@ class Fleet:
             self.stopped.append(self.nodes.pop(name))
         taking = [each for each in self.nodes.values() if each.up and not each.draining]
         mean = sum(each.queue_time for each in taking) / len(taking) if taking else float("inf")
-        if mean > scaling.above and len(self.nodes) + self._starting < scaling.most:
+        lost = sum(not each.up for each in self.nodes.values())
+        if mean > scaling.above and len(self.nodes) - lost + self._starting < scaling.most:
             self._starting += 1
             self.loop.at(self.loop.now + scaling.start_delay, lambda: self._join(scaling))
         elif mean < scaling.below and len(taking) > scaling.least:

@@ -68,6 +68,11 @@ def test_texts_wait_while_no_verifier_is_there() -> None:
     assert all(each.end > 5.0 for each in records)
 
 
+def test_a_fleet_whose_verifiers_are_all_lost_says_so() -> None:
+    with pytest.raises(RuntimeError, match="no verifier is left"):
+        run(replace(TWO, failures=(Failure("a", 0.3), Failure("b", 0.4))), conversations(4, 0.05))
+
+
 def test_the_second_turn_holds_the_first_one_and_goes_where_that_was() -> None:
     setting = replace(TWO, policy=KNOWN["prefix_aware"], look_every=0.0)
     records, _ = run(setting, conversations(6, 1.5))
