@@ -114,7 +114,8 @@ def _where_it_pays(analysis: Analysis) -> Iterator[Markup]:
         "section",
         tag("h2", "Who wins"),
         tag("p", f"{wins}. In the other cases the difference may be noise."),
-        tag("div", chart, _table(table.headings, table.rows, "tokens/s, times the baseline's"), class_="charts"),
+        tag("div", chart, class_="charts"),
+        _table(table.headings, table.rows, "tokens/s, times the baseline's"),
         tag(
             "p",
             "Each interval leaves out the truth in one of twenty cases: of many verdicts, a few are noise.",

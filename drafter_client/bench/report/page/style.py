@@ -34,7 +34,6 @@ thead th {{ background: var(--panel); border-top: 0; white-space: normal; vertic
 th:first-child, td:first-child {{ text-align: left; }}
 tbody th {{ font-weight: 600; }}
 .words th, .words td {{ text-align: left; white-space: nowrap; }}
-.charts > .scroll {{ margin: 0; align-self: start; }}
 .charts {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 1rem; }}
 figure {{ margin: 0; padding: .75rem; background: var(--panel); border: 1px solid var(--line); border-radius: .4rem; }}
 figcaption {{ font-weight: 600; }}
