@@ -10,10 +10,13 @@ from simulator.costs.linear import LinearCost
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.record import Record
 from simulator.fleet.settings import Autoscaling, Device, Failure, FleetSetting, Mode, VerifierKind
-from simulator.virtual.world import Network
+from simulator.fleet.text import Agreeing, RuleTarget, Text
+from simulator.virtual.drafter import VirtualDrafter
+from simulator.virtual.world import Network, World
 from simulator.workload.conversation import Conversation, Turn
 from specpair.balancing.named import KNOWN
 from specpair.balancing.policies import Jsq2, Policy, Random
+from specpair.speculation.sampling.sampling import Sampling
 
 KIND = VerifierKind(LinearCost(25.0, 0.5, 0.2), slots=32, draft_cost=LinearCost(8.0, 1.2, 0.1))
 DEVICE = Device(Network(0.02, 0.002, 0.01), Mode.TARGET, LinearCost(8.0, 1.2, 0.1))
@@ -59,6 +62,35 @@ def test_every_request_is_answered_once_although_a_verifier_is_lost(mode: Mode) 
     assert [asdict(each) for each in again] == [asdict(each) for each in records], "the same seed, the same records"
     other, _ = run(replace(setting, seed=1), conversations(8, 0.05))
     assert [asdict(each) for each in other] != [asdict(each) for each in records]
+
+
+def test_a_fleet_of_one_is_a_drafter_and_a_verifier_in_a_world() -> None:
+    """The router and the connection add nothing: the times are those of the same pair without them."""
+    device = replace(DEVICE, network=Network(0.03), mode=Mode.REMOTE)
+    ((record,), fleet) = run(FleetSetting({"a": KIND}, (device,)), conversations(1, 0.0, turns=1, output=40))
+    node, cost = fleet.nodes["a"], device.cost
+    assert cost is not None
+    text = Text([*range(record.prompt_tokens)], lambda position: 0.8, fleet.stream("c0/0/agreement"))
+    world = World(
+        RuleTarget(slots=32, context_length=KIND.context),
+        lambda plan: KIND.cost.seconds([(len(entry.tokens), entry.start) for entry in plan.batch]),
+        pass_times=node.pass_times,
+    )
+    pair = VirtualDrafter(
+        world,
+        text.tokens(0, text.prompt_len),
+        Sampling(),
+        Agreeing(text),
+        lambda branches: cost.seconds([(1, 1)] * branches),
+        max_tokens=record.output_tokens,
+        network=device.network,
+        pass_times=node.pass_times,
+    )
+    pair.start()
+    world.run(done=lambda: pair.finished)
+    alone = [pair.course.opened, *pair.course.times]
+    assert [each - record.sent for each in record.times] == pytest.approx(alone)
+    assert (record.drafted, record.accepted) == (pair.course.judged, pair.course.accepted)
 
 
 def test_texts_wait_while_no_verifier_is_there() -> None:
