@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from simulator.configuration.keys import Count, File, Keys, Name, NonNegative, Number, Positive, Share
+from simulator.costs.catalogue import roofline
 from simulator.costs.cost import PassCost
 from simulator.costs.linear import LinearCost
 from simulator.costs.tables import read_table
@@ -53,11 +54,11 @@ class Kind(Keys):
     model: str | None = None
     """the model's name in the catalogue"""
     device: str | None = None
-    """the device's name in the catalogue"""
-    tensor_parallel: Count = 1
-    """devices that hold the model together"""
-    number_type: str = "bf16"
-    """of the model's weights"""
+    """the name in the catalogue of the device, or of a group of devices that hold the model together"""
+    weights: str = "bf16"
+    """number type of the model's weights, with `model` and `device`"""
+    cache: str = "bf16"
+    """number type of the KV cache, with `model` and `device`"""
     cost: Cost | None = None
     """what a pass takes, in place of `model` and `device`"""
 
@@ -67,7 +68,16 @@ class Kind(Keys):
         if len(named) != (2 if self.cost is None else 0):
             has = " and ".join([*named, *(["cost"] if self.cost is not None else [])]) or "neither"
             raise ValueError(f"{self.name}: has {has}: give model and device, or cost")
+        if self.cost is None:
+            self.pass_cost()  # raises BadCost, a ValueError, for names that are in no catalogue
         return self
+
+    def pass_cost(self) -> PassCost:
+        """What a pass of one of these devices takes. Raises BadCost for a file that is no table."""
+        if self.cost is not None:
+            return self.cost.built()
+        assert self.model is not None and self.device is not None, "checked when the file was read"
+        return roofline(self.model, self.device, weights=self.weights, cache=self.cache)
 
 
 class Verifiers(Kind):

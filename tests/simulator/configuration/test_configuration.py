@@ -18,6 +18,7 @@ from simulator.configuration.connections import LINKS, between
 from simulator.configuration.example import example, schema
 from simulator.configuration.keys import Keys
 from simulator.configuration.reading import BadConfiguration, parse, read
+from simulator.costs.catalogue import roofline
 from simulator.workload.conversation import Conversation
 from simulator.workload.synthetic import Closed
 from specpair.balancing.named import KNOWN
@@ -226,12 +227,22 @@ def test_the_last_connection_that_fits_counts() -> None:
 
 def test_devices_have_their_costs_and_are_there_as_the_file_says() -> None:
     kinds = parse(example(), "f", ROOT).devices
-    cost = kinds.verifiers[0].cost
-    assert cost is not None and cost.built().seconds([(1, 100)]) == pytest.approx(0.025)
+    assert kinds.verifiers[0].pass_cost().seconds([(1, 100)]) == pytest.approx(0.025)
     laptop, phone = (next(kind.periods().periods(random.Random(3))) for kind in kinds.drafters)
     assert laptop == (0.0, float("inf"))
     assert phone[1] < float("inf")
     assert kinds.drafters[1].agreement.by_position == [0.7]  # type: ignore[union-attr]
+
+
+NAMED = "model: llama-3.1-70b, device: h100-sxm-x4, weights: fp8"
+
+
+def test_a_device_by_name_has_the_cost_of_the_catalogue() -> None:
+    text = SMALL.replace("cost: {law: linear, decode_ms: 25}", NAMED) + "  arrival: poisson\n  rate_rps: 1\n" + DRAWN
+    seconds = parse(text, "f.yaml", ROOT).devices.verifiers[0].pass_cost().seconds([(1, 100)])
+    assert seconds == roofline("llama-3.1-70b", "h100-sxm-x4", weights="fp8").seconds([(1, 100)])
+    with pytest.raises(BadConfiguration, match=r"line 5: devices\.verifiers\[0\]: .*h100-sxm"):
+        parse(text.replace("h100-sxm-x4", "h100-sx"), "f.yaml", ROOT)
 
 
 def test_init_writes_the_example_once_and_check_names_a_mistake(
