@@ -41,6 +41,7 @@ class EventLoop:
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.events = 0  # how many have happened
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
 
@@ -52,6 +53,7 @@ class EventLoop:
         """Run the events in order, until there are none, up to time `until`, or until `done()` is true."""
         while self._events and self._events[0][0] <= until and not done():
             self.now, _, do = heapq.heappop(self._events)
+            self.events += 1
             do()
             self.look()
 
