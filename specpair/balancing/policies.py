@@ -71,6 +71,13 @@ class Jsq2(Policy):
         return min(order[:2], key=lambda each: each.queue)
 
 
+class Wjsq(Policy):
+    """Of all nodes, the one whose queue with this text is shortest for its weight."""
+
+    def choose(self, order: Sequence[C], text: NewText) -> C:
+        return min(order, key=_load)
+
+
 class Wjsq2(Policy):
     """Of two nodes, the one whose queue with this text is shorter for its weight."""
 
@@ -158,6 +165,7 @@ POLICIES: Mapping[str, Callable[[], Policy]] = {
     "round_robin": RoundRobin,
     "jsq": Jsq,
     "jsq2": Jsq2,
+    "wjsq": Wjsq,
     "wjsq2": Wjsq2,
     "jiq": Jiq,
     "least_queue_time": LeastQueueTime,

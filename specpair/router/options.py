@@ -42,7 +42,7 @@ class RouterOptions(ServiceOptions):
         placeholder="FILE",
     )
     policy: str = option(
-        "wjsq2",
+        "wjsq",
         "which node a new text goes to; one of your own: module:Class",
         choices=_OrOwn(tuple(POLICIES)),
         check=check_policy,

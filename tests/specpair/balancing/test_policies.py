@@ -122,7 +122,7 @@ def test_two_choices_balance_far_better_than_the_hash_alone() -> None:
     assert spread("random") > 3 * spread("jsq2")
 
 
-@pytest.mark.parametrize("name", ["wjsq2", "least_queue_time", "semi_clairvoyant", "prefix_aware"])
+@pytest.mark.parametrize("name", ["wjsq", "wjsq2", "least_queue_time", "semi_clairvoyant", "prefix_aware"])
 def test_a_heavier_node_gets_more(name: str) -> None:
     light, middle, heavy = loads(name, [1.0, 2.0, 4.0], 700)
     assert abs(light - 100) <= 10 and abs(middle - 200) <= 20 and abs(heavy - 400) <= 20

@@ -18,7 +18,7 @@ def test_the_nodes_of_flags_and_file(tmp_path: Path) -> None:
     file.write_text('[[nodes]]\nurl = "HTTP://A:1/"\nweight = 2\nhourly_price = 1.5\nmodel = "m"\n')
     settings, nodes = from_flags(["--node", "b:8000", "--node=http://a:1", "--nodes-file", str(file)], {})
     assert nodes == [NodeSpec("http://b:8000"), NodeSpec("http://a:1", "m", 2.0, 1.5)], "the file says more of one"
-    assert settings.port == 8090 and settings.policy == "wjsq2"
+    assert settings.port == 8090 and settings.policy == "wjsq"
 
 
 def test_variables_and_the_file_of_settings(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_variables_and_the_file_of_settings(tmp_path: Path) -> None:
         (["--node", "a:1", "--look-every", "0"], "--look-every: must be in (0, 60], got 0"),
         (["--node", "a:1", "--api-key", "k", "--insecure"], "insecure: it means no key is needed"),
         (["--node", "a:1", "--node-key", "a b"], "--node-key: a header can carry"),
-        (["--node", "a:1", "--policy", "wjsq"], "did you mean wjsq2?"),
+        (["--node", "a:1", "--policy", "wjsqs"], "did you mean wjsq?"),
         (["--node", "a:1", "--policy", "slo_aware"], "no 'slo_aware'"),
         (["--node", "a:1", "--policy", "nowhere:Mine"], "--policy: nowhere of the policy nowhere:Mine cannot be"),
         (["--nodes-file", "/none.toml"], "/none.toml cannot be read"),
