@@ -13,21 +13,21 @@ import resource
 import time
 from collections.abc import Sequence
 
-from backends.scripted import END
 from benchmarks.harness.report import Report, options_of
 from simulator.known_outputs.capacity import start_all, virtual_world
-from simulator.known_outputs.capacity_clients import CONTEXT, GREEDY, Setting, known_pass_times
-from simulator.known_outputs.capacity_model import Knowing, KnownOutput, Metrics, pass_time
+from simulator.known_outputs.capacity_clients import Ours, Setting, session_of
+from simulator.known_outputs.capacity_model import KnownOutput, Metrics
 from simulator.paced.engine import DRAFTER_8, TARGET_25
 from simulator.virtual.table_drafter import Recorded, Table, TableDrafter, disagreement, fit
 from simulator.virtual.world import Network, World
-from specpair.speculation.text_options import TextSpec
-from verifier_server.sessions import Session
 
 SETTING = Setting(TARGET_25, DRAFTER_8)
 WARM_UP = 2.0  # seconds before the measurement
-_WIDTH = 6  # most branches of a draft step
 FLAGS = {"clients": [4, 16], "seconds": 8.0, "repeats": 4}
+
+
+class _Recorded(Recorded, Ours):
+    """A drafter with all mechanisms on, which is recorded."""
 
 
 def main() -> None:
@@ -45,7 +45,7 @@ def main() -> None:
 
 def _real(report: Report, clients: int, seconds: float) -> tuple[Table, Metrics]:
     world, _ = virtual_world(SETTING, clients)
-    crowd = [_recorded(world, number) for number in range(clients)]
+    crowd = [_Recorded(world, KnownOutput(number), SETTING, f"session-{number}") for number in range(clients)]
     start_all(world, crowd)
     began = time.process_time()
     table = fit(world, crowd, WARM_UP, seconds)
@@ -65,26 +65,10 @@ def _by_table(report: Report, clients: int, seconds: float, table: Table) -> Met
     return Metrics.of([each.course.times for each in crowd], WARM_UP, end)
 
 
-def _recorded(world: World, number: int) -> Recorded:
-    text = KnownOutput(number)
-    return Recorded(
-        world,
-        text.prompt,
-        GREEDY,
-        Knowing(text, _WIDTH),
-        lambda branches: pass_time(SETTING.drafter, branches, 1),
-        max_tokens=CONTEXT,
-        network=Network(SETTING.rtt),
-        pass_times=known_pass_times(SETTING.target),
-        name=f"session-{number}",
-    )
-
-
 def _table_drafter(world: World, number: int, table: Table) -> TableDrafter:
     text = KnownOutput(number)
     name = f"session-{number}"
-    session = Session(name, list(text.prompt), len(text.prompt), TextSpec.of(GREEDY), CONTEXT, {END})
-    return TableDrafter(world, session, text.draft, table, Network(SETTING.rtt), seed=f"0/{name}")
+    return TableDrafter(world, session_of(name, text), text.draft, table, Network(SETTING.rtt), seed=f"0/{name}")
 
 
 def _tell(report: Report, name: str, world: World, clients: int, cpu: float, peaks: Sequence[float]) -> None:

@@ -9,7 +9,7 @@ from simulator.fleet.record import Record
 from simulator.fleet.settings import Device, Mode
 from simulator.fleet.text import Agreeing, Text
 from simulator.virtual.drafter import VirtualDrafter
-from simulator.virtual.world import Network, or_raise
+from simulator.virtual.world import RETRY, Network, or_raise
 from specpair.balancing.candidate import NewText
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from simulator.fleet.fleet import Fleet
 
 _GREEDY = Sampling()
-_RETRY = 0.1  # seconds after which a lost message is sent again, doubled each time
 
 
 class TextRun:
@@ -121,7 +120,7 @@ class TextRun:
 
     # The network between the device and a server that writes by itself.
 
-    def _carry(self, do: Callable[[], object], retry: float = _RETRY) -> None:
+    def _carry(self, do: Callable[[], object], retry: float = RETRY) -> None:
         """Call `do` when a message sent now has arrived at the server."""
         connection = self._connection
         assert connection is not None
@@ -135,10 +134,7 @@ class TextRun:
         """Send tokens to the device. They keep their order; lost ones are sent again."""
         connection = self._connection
         assert connection is not None
-        sent, retry = connection.now, _RETRY
-        while (takes := self.device.network.takes(sent, self._rng)) is None:
-            sent, retry = sent + retry, 2 * retry
-        self._streamed = max(self._streamed, sent + takes)
+        self._streamed = max(self._streamed, self.device.network.arrival(connection.now, self._rng))
         connection.at(self._streamed, lambda: self._receive(tokens, connection.now))
 
     def _receive(self, tokens: list[int], now: float) -> None:

@@ -63,7 +63,7 @@ class Replayed:
         self.times: list[float] = []
         self.rounds: list[tuple[float, float]] = []  # when each request was sent and its response came, in seconds
         self.text, self._world, self._setting = text, world, setting
-        self.session = _session(name, text)
+        self.session = session_of(name, text)
 
     def start(self) -> None:
         self._submit(len(self.text.prompt), [], self._draft)
@@ -97,7 +97,7 @@ class TargetAlone:
     def __init__(self, world: World, text: KnownOutput, setting: Setting, name: str) -> None:
         self.times: list[float] = []
         self.text, self._world, self._setting = text, world, setting
-        self.session = _session(name, text)
+        self.session = session_of(name, text)
 
     def start(self) -> None:
         request = Request(self.session, Draft(self.session.prompt_len), or_raise(self._answered), until_end=True)
@@ -138,5 +138,6 @@ def known_pass_times(target: LinearCost) -> list[float]:
     return [pass_time(target, 1, tokens) for tokens in range(1, MAX_AUTO + 2)]
 
 
-def _session(name: str, text: KnownOutput) -> Session:
+def session_of(name: str, text: KnownOutput) -> Session:
+    """A greedy session of a text."""
     return Session(name, list(text.prompt), len(text.prompt), TextSpec.of(GREEDY), CONTEXT, {END})

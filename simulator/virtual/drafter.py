@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from simulator.virtual.world import Network, Place, or_raise
+from simulator.virtual.world import RETRY, Network, Place, or_raise
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Answered, Committed, Completion, Drafted, RunEvent, Streamed
 from specpair.drafters.run.executors import React
@@ -25,8 +25,6 @@ from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
-
-_RETRY = 0.1  # seconds after which a lost message is sent again, doubled each time
 
 
 @dataclass(slots=True)
@@ -138,7 +136,7 @@ class VirtualDrafter:
 
     # The network, and the draft model.
 
-    def _carry(self, do: Callable[[], None], retry: float = _RETRY) -> None:
+    def _carry(self, do: Callable[[], None], retry: float = RETRY) -> None:
         """Call `do` when a message sent now has arrived at the other end, however often it must be sent.
 
         `retry`: seconds until it is sent again if it is lost.
@@ -229,10 +227,8 @@ class VirtualDrafter:
 
     def _stream(self, do: Callable[[], None]) -> None:
         """Call `do` when an event put on the stream now has arrived. Events keep their order; a lost one is resent."""
-        now, retry = self._world.now, _RETRY
-        while (takes := self._network.takes(now, self._rng)) is None:
-            now, retry = now + retry, 2 * retry
-        self._streamed = max(self._streamed, now + takes + self._overhead / 2)
+        arrival = self._network.arrival(self._world.now, self._rng)
+        self._streamed = max(self._streamed, arrival + self._overhead / 2)
         self._world.at(self._streamed, do)
 
     def _draft(self, step: DraftStep, tails: list[list[int]]) -> None:

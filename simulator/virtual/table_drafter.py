@@ -29,7 +29,6 @@ from verifier_server.sessions import Session
 
 _MOST = 3  # drafts in flight from which on situations are one
 _REPORT = 0.5  # seconds after which a drafter with nothing under way sends an empty draft, as the real one does
-_RETRY = 0.1  # seconds after which a lost message is sent again
 
 Situation = tuple[str, int]  # "sent", "confirmed", "missed" or "beyond", and the drafts in flight, `_MOST` at most
 
@@ -212,10 +211,7 @@ class TableDrafter:
 
     def _carry(self, do: Callable[[], None]) -> None:
         """Call `do` when a message sent now has arrived, however often it must be sent."""
-        now, retry = self._world.now, _RETRY
-        while (takes := self._network.takes(now, self._rng)) is None:
-            now, retry = now + retry, 2 * retry
-        self._world.at(now + takes, do)
+        self._world.at(self._network.arrival(self._world.now, self._rng), do)
 
 
 class Disagreement(NamedTuple):

@@ -19,6 +19,8 @@ from verifier_server.engine.composer import BatchPlan
 from verifier_server.engine.requests import Answer, OnAnswer, Request
 from verifier_server.engine.scheduler import Scheduler
 
+RETRY = 0.1  # seconds after which a lost message is sent again, doubled each time
+
 
 @dataclass(frozen=True, slots=True)
 class Network:
@@ -34,6 +36,13 @@ class Network:
         if any(start <= now < end for start, end in self.outages) or rng.random() < self.loss:
             return None
         return self.rtt / 2 + (rng.expovariate(1.0 / self.jitter) if self.jitter else 0.0)
+
+    def arrival(self, now: float, rng: random.Random) -> float:
+        """When a message has arrived that is sent at `now`, and again while it is lost."""
+        retry = RETRY
+        while (takes := self.takes(now, rng)) is None:
+            now, retry = now + retry, 2 * retry
+        return now + takes
 
 
 class EventLoop:
