@@ -148,7 +148,8 @@ def test_text_resumes_when_the_verifier_is_back(verifier: Verifier, cable: Cable
         pair.generate(PROMPT, replace(LONG, mode=mode)) as text,
     ):
         tokens = read(text, 40, held(verifier, 40, cable.out.set))
-    assert tokens == _expected() and text.stats.resumed
+    assert tokens == _expected()
+    assert text.stats.resumed or mode is Mode.AUTO  # in mode auto the next stretch may open the session anew
     assert outages[0].why == "nothing answers" and outages[0].patience == 300.0
 
 

@@ -133,7 +133,9 @@ def test_a_text_goes_on_when_its_verifier_is_lost(
         for each in verifiers[1:]:
             then = held(each, 50, then)
         tokens = read(text, 50, then)
-        assert tokens == expected(options) and len(text.stats.resumed) == 1
+        assert tokens == expected(options)
+        # In mode auto the next stretch may open the session at the other one.
+        assert len(text.stats.resumed) == 1 or (mode is Mode.AUTO and not text.stats.resumed)
         first, second = text.stats.verifiers
         assert first != second and not outages
         assert any(f"the verifier at {first} is away" in each for each in notices)
