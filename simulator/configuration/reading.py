@@ -12,7 +12,7 @@ from simulator.configuration.configuration import Configuration
 from simulator.configuration.keys import FOLDER
 from specpair.command_line import known_keys
 from specpair.command_line.suggestion import advice
-from specpair.strict_yaml import Loader
+from specpair.strict_yaml import Loader, complaint
 
 
 class BadConfiguration(ValueError):
@@ -43,7 +43,7 @@ def parse(text: str, name: str, folder: Path) -> Configuration:
         node = loader.get_single_node()
         given = None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
-        raise BadConfiguration(f"{name} is not YAML: {' '.join(str(error).split())}") from None
+        raise BadConfiguration(f"{name} is not YAML: {complaint(error)}") from None
     finally:
         loader.dispose()
     if not isinstance(given, dict):

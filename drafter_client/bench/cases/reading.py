@@ -18,7 +18,7 @@ from drafter_client.bench.cases.arrivals import Due, parse_trace
 from drafter_client.bench.cases.case import Case, Prompt, Traced
 from drafter_client.errors import BadCase
 from specpair.command_line.suggestion import advice
-from specpair.strict_yaml import Loader
+from specpair.strict_yaml import Loader, complaint
 
 _PROMPT = TypeAdapter(Prompt)
 
@@ -94,7 +94,7 @@ def _read(path: Path) -> LoadedCase:
     except UnicodeDecodeError:
         raise BadCase(f"the case {path} is not UTF-8 text") from None
     except yaml.YAMLError as error:
-        raise BadCase(f"the case {path} is not YAML: {' '.join(str(error).split())}") from None
+        raise BadCase(f"the case {path} is not YAML: {complaint(error)}") from None
     return parse_case(given, path)
 
 

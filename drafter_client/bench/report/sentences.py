@@ -1,6 +1,7 @@
 """What a report says in words: the same in the terminal, in Markdown and on the page."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from drafter_client.bench.records import CaseRecord
 from drafter_client.bench.report.tables import figure
@@ -27,11 +28,18 @@ def load(case: CaseRecord) -> str:
     told += [f"{case.output_tokens} tokens out"] if case.output_tokens else []
     arrival = {name: given for name, given in case.arrival.items() if name != "closed"}
     for name, fields in (("arrival", arrival), ("sampling", case.sampling)):
-        told += [f"{name}: " + ", ".join(f"{key} {value}" for key, value in fields.items())] if fields else []
+        told += [f"{name}: {_listed(fields)}"] if fields else []
     bounds = {"TTFT": case.slo.ttft_ms, "ITL": case.slo.itl_ms, "latency": case.slo.latency_ms}
     kept = [f"{name} of {figure(bound)} ms" for name, bound in bounds.items() if bound is not None]
     told += ["objective: " + ", ".join(kept)] if kept else []
     return "; ".join(told)
+
+
+def _listed(fields: Mapping[str, Any]) -> str:
+    """Fields with their values, also those of a field that has fields of its own."""
+    return ", ".join(
+        f"{key} {_listed(value) if isinstance(value, Mapping) else value}" for key, value in fields.items()
+    )
 
 
 def verdicts(analysis: Analysis, case: CaseRecord) -> list[str]:

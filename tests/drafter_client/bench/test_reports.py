@@ -214,6 +214,11 @@ def test_columns_stand_once_each_behind_the_first(widths: list[int], room: int) 
         assert 1 + sum(widths[column] + 2 for column in (*part, following[1])) > room
 
 
+def test_the_arrival_of_a_case_is_told_in_words(results: Results) -> None:
+    case = replace(results.run.cases[0], arrival={"bursts": {"size": 4, "every": 10.0}})
+    assert "; arrival: bursts size 4, every 10.0" in sentences.load(case)
+
+
 def test_what_differs_is_said_first_and_what_does_not_in_one_sentence(analysis: Analysis, results: Results) -> None:
     counting, noise = (sentences.verdicts(analysis, case) for case in results.run.cases)
     assert counting[0].startswith("tokens/s: pair is 2.00 times target (")

@@ -48,7 +48,7 @@ def test_a_case_is_read_with_its_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[", "mine.yaml is not YAML"),
+        ("[", "mine.yaml is not YAML: line 1, column 2: expected the node content"),
         ("a", "mine.yaml has no keys: write at least group, description and prompts"),
         (CASE + "prompts: [a]\nconcurency: 4\n", "mine.yaml: no key 'concurency'; did you mean concurrency?"),
         (CASE + "prompts: [a]\ngroup: b\n", "the key 'group' is given twice"),
