@@ -1,11 +1,12 @@
 """A fleet on one clock: conversations come, a router chooses nodes, nodes fail, start and stop. Times in seconds."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import accumulate
 
 from backends.scripted import BEGIN
 from simulator.fleet.node import Node
+from simulator.fleet.observer import Observer
 from simulator.fleet.record import Record
 from simulator.fleet.run import TextRun
 from simulator.fleet.settings import Autoscaling, Device, Failure, FleetSetting
@@ -19,11 +20,8 @@ from specpair.balancing.rendezvous import ordered
 class Fleet:
     """A fleet at work."""
 
-    def __init__(
-        self, setting: FleetSetting, conversations: Iterator[Conversation], tell: Callable[[Record], object]
-    ) -> None:
+    def __init__(self, setting: FleetSetting, conversations: Iterator[Conversation], observer: Observer) -> None:
         """`conversations`: in the order of their starts.
-        `tell`: called with the record of each request when it is over.
 
         Raises ValueError for a device whose mode lacks a draft model.
         """
@@ -32,7 +30,7 @@ class Fleet:
         self.nodes = {name: Node(self.loop, name, kind) for name, kind in setting.verifiers.items()}
         self.stopped: list[Node] = []  # those that autoscaling has stopped
         self.under_way = 0  # conversations
-        self._setting, self._tell, self._conversations = setting, tell, conversations
+        self._setting, self._observer, self._conversations = setting, observer, conversations
         self._policy = setting.policy()
         self._homeless: list[TextRun] = []  # texts for which no node is there
         self._starting = 0  # nodes that are on their way: lost ones that come back, and those that autoscaling starts
@@ -45,6 +43,8 @@ class Fleet:
             self.loop.at(scaling.every, lambda: self._scale(scaling))
         if setting.look_every:
             self.loop.at(setting.look_every, self._look)
+        if setting.sample_every:
+            self.loop.at(setting.sample_every, self._sample)
         self._next()
 
     def run(self, until: float = float("inf")) -> None:
@@ -100,7 +100,7 @@ class Fleet:
             self.route(TextRun(self, record, text, new_text, device, self.stream(f"{name}/link"), over))
 
         def over(run: TextRun) -> None:
-            self._tell(run.record)
+            self._observer.record(run.record)
             if number + 1 < len(conversation.turns):
                 whole = text.tokens(0, len(prompt) + turn.output_tokens)
                 self._turn(conversation, number + 1, whole, device)
@@ -132,6 +132,10 @@ class Fleet:
             if each.up:
                 each.look()
         self.loop.at(self.loop.now + self._setting.look_every, self._look)
+
+    def _sample(self) -> None:
+        self._observer.sample([each.sample() for each in self.nodes.values()])
+        self.loop.at(self.loop.now + self._setting.sample_every, self._sample)
 
     def _fail(self, failure: Failure) -> None:
         node = self.nodes.get(failure.node)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from simulator.fleet.observer import Sample
 from simulator.fleet.settings import VerifierKind
 from simulator.fleet.text import RuleTarget
 from simulator.virtual.world import EventLoop, Submits, Verifier
@@ -29,6 +30,7 @@ class Node:
         self.draining = False  # whether it takes no new texts
         self.runs: dict[TextRun, None] = {}  # texts under way there, in the order of their beginning
         self.passes, self.busy = 0, 0.0  # forward passes, and the seconds that they took
+        self.rows, self.tokens = 0, 0  # sequences and tokens of all passes
         self.pass_times = [kind.cost.seconds([(new, _CONTEXT)]) for new in range(1, MAX_AUTO + 2)]
         self._loop, self._drafts_until = loop, 0.0
         self._texts, self._waiting, self._begun = 0, 0, 0  # as it told, and texts begun since then
@@ -51,7 +53,27 @@ class Node:
         seconds = self.kind.cost.seconds([(len(entry.tokens), entry.start) for entry in plan.batch])
         self.passes += 1
         self.busy += seconds
+        self.rows += len(plan.batch)
+        self.tokens += sum(len(entry.tokens) for entry in plan.batch)
         return seconds
+
+    def sample(self) -> Sample:
+        """What it is like now."""
+        state = self.verifier.scheduler.state
+        return Sample(
+            self._loop.now,
+            self.name,
+            self.kind.name,
+            self.up,
+            len(self.runs),
+            state.waiting if self.up else 0,
+            state.slots_in_use if self.up else 0,
+            state.slots,
+            self.passes,
+            self.busy,
+            self.rows,
+            self.tokens,
+        )
 
     def fail(self) -> list["TextRun"]:
         """Lose it, with all that it holds. Returns the texts that were under way there."""

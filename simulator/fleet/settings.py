@@ -33,6 +33,7 @@ class VerifierKind:
     prefill_chunk: int = 128  # prompt tokens in a pass, at most, while other texts are active
     batching_window: float = LONGEST  # the longest one, as a multiple of the time of the pass
     draft_cost: PassCost | None = None  # of its own draft model, which mode fused needs
+    name: str = ""  # tells the kind from the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class FleetSetting:
     devices: tuple[Device, ...]
     policy: Callable[[], Policy] = Wjsq2
     look_every: float = 1.0  # how old what the router knows of a verifier may be; 0: it knows all at once
+    sample_every: float = 0.0  # how often the observer is told of the verifiers; 0: never
     agreement: Callable[[int], float] = lambda position: 0.8  # see `text.Agreement`
     deadline: float = math.inf  # of each draft, for policies that heed it
     failures: tuple[Failure, ...] = ()

@@ -264,7 +264,7 @@ def test_init_writes_the_example_once_and_check_names_a_mistake(
 def test_check_without_a_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         command_line.main(["check"])
-    assert "check wants a FILE" in capsys.readouterr().err
+    assert "required: FILE" in capsys.readouterr().err
 
 
 def test_the_page_has_the_links_and_every_arrival() -> None:

@@ -1,13 +1,14 @@
 """Fleets in virtual time: every request is answered once and rightly, the same seed gives the same records, and what is
 known of policies, failures and autoscaling is seen."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 
 import pytest
 
 from simulator.costs.linear import LinearCost
 from simulator.fleet.fleet import Fleet
+from simulator.fleet.observer import Sample
 from simulator.fleet.record import Record
 from simulator.fleet.settings import Autoscaling, Device, Failure, FleetSetting, Mode, VerifierKind
 from simulator.fleet.text import Agreeing, RuleTarget, Text
@@ -31,12 +32,26 @@ def conversations(count: int, gap: float, turns: int = 2, output: int = 24) -> I
         )
 
 
+class Kept:
+    """All that an observer is told."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.samples: list[Sample] = []
+
+    def record(self, record: Record) -> None:
+        self.records.append(record)
+
+    def sample(self, samples: Sequence[Sample]) -> None:
+        self.samples += samples
+
+
 def run(setting: FleetSetting, coming: Iterator[Conversation]) -> tuple[list[Record], Fleet]:
     """The records in the order of their conversations and turns. A wrong text is an error of the fleet."""
-    found: list[Record] = []
-    fleet = Fleet(setting, coming, found.append)
+    found = Kept()
+    fleet = Fleet(setting, coming, found)
     fleet.run()
-    return sorted(found, key=lambda each: (int(each.conversation[1:]), each.turn)), fleet
+    return sorted(found.records, key=lambda each: (int(each.conversation[1:]), each.turn)), fleet
 
 
 def check(records: list[Record], conversations: int, turns: int = 2) -> None:
@@ -162,4 +177,4 @@ def test_a_fleet_that_cannot_run_is_refused() -> None:
         (replace(TWO, failures=(Failure("c", 1.0),)), "'c': there are a, b"),
     ):
         with pytest.raises(ValueError, match=said):
-            Fleet(setting, conversations(1, 1.0), print)
+            Fleet(setting, conversations(1, 1.0), Kept())

@@ -1,0 +1,33 @@
+"""The command `check`: names the first mistake in a configuration."""
+
+import argparse
+from pathlib import Path
+
+from simulator.commands.command import Command, complain
+from simulator.configuration.reading import BadConfiguration, read
+from simulator.costs.cost import BadCost
+from simulator.running.setting import CannotRun, setting_of
+from specpair.command_line.parser import Parser
+
+
+def _add_arguments(parser: Parser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="a configuration")
+
+
+def _run(options: argparse.Namespace) -> int:
+    try:
+        setting_of(read(options.file), seed=0)
+    except (BadConfiguration, BadCost, CannotRun) as error:
+        return complain(error)
+    print(f"{options.file} is valid")
+    return 0
+
+
+CHECK = Command(
+    "check",
+    "FILE",
+    "Names the first mistake in a configuration, with its line.",
+    _run,
+    _add_arguments,
+    ("python -m simulator check fleet.yaml",),
+)

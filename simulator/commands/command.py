@@ -1,0 +1,38 @@
+"""What a command is."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specpair.command_line.parser import Parser
+from specpair.protocol.terminal_text import one_line
+
+
+def _nothing(parser: Parser) -> None:
+    """Add no arguments."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of `python -m simulator`."""
+
+    name: str
+    usage: str  # its arguments, such as "FILE [FLAGS]"
+    does: str  # one sentence
+    run: Callable[[argparse.Namespace], int]  # returns the exit status: 1 for an error that was told
+    add_arguments: Callable[[Parser], None] = _nothing
+    examples: tuple[str, ...] = ()
+
+    def parser(self) -> Parser:
+        """The parser of its arguments."""
+        examples = self.examples or (f"python -m simulator {self.name}",)
+        made = Parser(f"simulator {self.name}", usage=self.usage, description=self.does, examples=examples)
+        self.add_arguments(made)
+        return made
+
+
+def complain(message: object) -> int:
+    """Tell of an error in one line on standard error. Returns the exit status, 1."""
+    print(f"simulator: {one_line(str(message))}", file=sys.stderr)
+    return 1

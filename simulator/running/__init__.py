@@ -1,0 +1,1 @@
+"""Runs a configuration: the fleet that it describes, in virtual time."""

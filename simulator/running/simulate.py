@@ -1,0 +1,51 @@
+"""One replication of a configuration."""
+
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+
+from simulator.configuration.configuration import Configuration
+from simulator.fleet.fleet import Fleet
+from simulator.fleet.observer import Observer, Sample
+from simulator.fleet.record import Record
+from simulator.running.setting import MS, setting_of
+
+
+def seed_of(configuration: Configuration, replication: int) -> int:
+    """The seed of a replication; the first is 0. Unlike replications have unlike seeds, and so have unlike `seed`s."""
+    digest = hashlib.sha256(f"{configuration.seed}/{replication}".encode()).digest()
+    return int.from_bytes(digest[:6], "big")
+
+
+def simulate(
+    configuration: Configuration,
+    seed: int,
+    observer: Observer,
+    progress: Callable[[float], object] = lambda now: None,
+) -> None:
+    """Run a configuration once, for its simulated time. What is under way then is left unfinished.
+
+    `seed`: all the chance. The workload and the texts are the same for equal seeds, whatever the fleet.
+    `observer`: told of all requests and samples, those of the burn-in included.
+    `progress`: called with the simulated seconds so far, at each sample.
+
+    Raises CannotRun for a configuration that cannot run, BadCost and BadTrace for files that are none of theirs, and
+    CostUnknown for a pass that is too far from what a table has.
+    """
+    conversations = configuration.workload.built().conversations(random.Random(f"{seed}/workload"))
+    fleet = Fleet(setting_of(configuration, seed), conversations, _Watched(observer, progress))
+    fleet.run(until=configuration.sim_time_ms * MS)
+
+
+class _Watched:
+    """An observer, with progress."""
+
+    def __init__(self, observer: Observer, progress: Callable[[float], object]) -> None:
+        self._observer, self._progress = observer, progress
+
+    def record(self, record: Record) -> None:
+        self._observer.record(record)
+
+    def sample(self, samples: Sequence[Sample]) -> None:
+        self._observer.sample(samples)
+        self._progress(samples[0].at)
