@@ -32,6 +32,7 @@ SHARED = {
     "hub": set(),
     "balancing": set(),
     "request_traces": set(),
+    "reports": {"protocol"},
     "router": {"balancing", "anthropic_api", "http_service", "protocol", "command_line"},
     "protocol": {"speculation"},
     "speculation": set(),

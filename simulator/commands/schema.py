@@ -12,4 +12,6 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-SCHEMA = Command("schema", "[FLAGS]", "Prints the JSON Schema of a configuration, for editors and other programs.", _run)
+SCHEMA = Command(
+    "schema", "[FLAGS]", "Prints the JSON Schema of a configuration, for editors and other programs.", _run
+)

@@ -13,6 +13,7 @@ from drafter_client.bench.records import MeasuredRequest
 from drafter_client.bench.statistics import measures
 from drafter_client.bench.statistics.analysis import Analysis
 from drafter_client.bench.statistics.comparison import COMPARED, Comparison
+from specpair.reports.cells import harmless
 
 _STATISTICS = ("mean", "stddev", "min", "max", "p50", "p90", "p99")
 _OF_A_REQUEST = (
@@ -21,7 +22,6 @@ _OF_A_REQUEST = (
     *("drafted", "accepted", "rounds", "text_hash", "failure", "chunks"),
 )
 _COMPARED = ("ratio", "low", "high", "winner")
-_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def summary_csv(analysis: Analysis) -> str:
@@ -105,10 +105,5 @@ def _csv(columns: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> str:
     file = io.StringIO(newline="")
     writer = csv.DictWriter(file, columns)
     writer.writeheader()
-    writer.writerows({name: _harmless(value) for name, value in line.items()} for line in lines)
+    writer.writerows({name: harmless(value) for name, value in line.items()} for line in lines)
     return file.getvalue()
-
-
-def _harmless(value: Any) -> Any:
-    """Text that a spreadsheet would run as a formula begins with an apostrophe."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULAS) else value

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from drafter_client.bench.report import sentences, tables
 from drafter_client.bench.statistics import measures
 from drafter_client.bench.statistics.analysis import Analysis
+from specpair.reports.cells import Table
 
 _OBEYED = re.compile(r"([\\`*_{}\[\]<>|#!~&$])")
 
@@ -44,7 +45,7 @@ def _lines(analysis: Analysis) -> Iterator[str]:
     yield from (f"- **{each.name}**: {_escaped(each.definition)} ({_escaped(each.source)})" for each in measures.ALL)
 
 
-def _table(table: tables.Table) -> Iterator[str]:
+def _table(table: Table) -> Iterator[str]:
     yield ""
     yield _row(table.headings)
     yield _row(("---", *(["---:"] * (len(table.headings) - 1))), escaped=False)

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from drafter_client.bench.records import CaseRecord
-from drafter_client.bench.report.tables import figure
 from drafter_client.bench.statistics import measures
 from drafter_client.bench.statistics.analysis import Analysis
 from drafter_client.bench.statistics.bootstrap import FEWEST
 from drafter_client.bench.statistics.comparison import Comparison, times
 from specpair.counted import counted
+from specpair.reports.cells import figure
 
 
 def title(analysis: Analysis) -> str:

@@ -9,17 +9,9 @@ from drafter_client.bench.statistics.analysis import Analysis
 from drafter_client.bench.statistics.comparison import Comparison, times
 from drafter_client.bench.statistics.measures import Measure
 from drafter_client.bench.statistics.summary import Summary
+from specpair.reports.cells import NOTHING, Table, figure
 
-NOTHING = "-"
 STATISTICS = ("mean", "p50", "p90", "p99")
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Cells of text. The first column is to the left, the others hold figures."""
-
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +72,6 @@ def overview(analysis: Analysis) -> Table:
     )
     ratios, texts = (f"{side} / {analysis.baseline}" for side in others), (f"same text, {side}" for side in others)
     return Table(("case", "group", *ratios, *texts), rows)
-
-
-def figure(value: float | None) -> str:
-    """A figure with three significant digits or more."""
-    if value is None:
-        return NOTHING
-    if value == 0 or abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.3g}"
 
 
 def _ratio(compared: Comparison | None) -> str:

@@ -5,14 +5,11 @@ import io
 import json
 from dataclasses import replace
 from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import jsonschema
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
 from drafter_client.bench.records import RequestFailure, Results, Run
@@ -20,7 +17,7 @@ from drafter_client.bench.report import data_files, llmperf, sentences, tables
 from drafter_client.bench.report.files import write_reports
 from drafter_client.bench.report.markdown import markdown
 from drafter_client.bench.report.page.page import page
-from drafter_client.bench.report.terminal import columns_in, show
+from drafter_client.bench.report.terminal import show
 from drafter_client.bench.statistics.analysis import Analysis, analyse
 from drafter_client.errors import BadRecords
 from tests.drafter_client.bench.runs import a_case, a_run, a_side, at_pace, pair_and_target
@@ -202,16 +199,6 @@ def test_the_terminal_shows_all_columns_in_as_many_tables_as_fit(analysis: Analy
     headings = tables.sides(analysis, analysis.run.cases[0]).headings
     assert all(heading in shown for heading in headings)
     assert (shown.count("\n side ") == len(analysis.run.cases)) == (width == 1000)
-
-
-@given(st.lists(st.integers(1, 30), min_size=2, max_size=20), st.integers(1, 120))
-def test_columns_stand_once_each_behind_the_first(widths: list[int], room: int) -> None:
-    parts = columns_in(widths, room)
-    assert [column for part in parts for column in part[1:]] == [*range(1, len(widths))]
-    assert all(part[0] == 0 for part in parts)
-    assert all(len(part) == 2 or 1 + sum(widths[column] + 2 for column in part) <= room for part in parts)
-    for part, following in pairwise(parts):
-        assert 1 + sum(widths[column] + 2 for column in (*part, following[1])) > room
 
 
 def test_the_arrival_of_a_case_is_told_in_words(results: Results) -> None:

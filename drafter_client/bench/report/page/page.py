@@ -1,20 +1,20 @@
 """The report as one HTML file: no script, nothing from elsewhere, and a policy that forbids both."""
 
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from itertools import islice
 
 from drafter_client.bench.records import CaseRecord, MeasuredRequest, Results
 from drafter_client.bench.report import sentences, tables
-from drafter_client.bench.report.page.charts import Ratio, Spread, legend_mark, ratios, spreads
-from drafter_client.bench.report.page.markup import Markup, joined, tag
-from drafter_client.bench.report.page.style import STYLE
+from drafter_client.bench.report.page.charts import Ratio, Spread, ratios, spreads
 from drafter_client.bench.statistics import measures
 from drafter_client.bench.statistics.analysis import Analysis
 from drafter_client.bench.statistics.comparison import Comparison
 from drafter_client.bench.statistics.distribution import Distribution
 from specpair.counted import counted
+from specpair.reports.document import charted, contents, document, folded, table, terms
+from specpair.reports.markup import Markup, joined, tag
+from specpair.reports.svg import legend, legend_mark
 
 _CHARTED = (measures.SPEED, measures.TTFT, measures.ITL, measures.LATENCY)
 _DRAWN = ("mark: median, stroke: 90 %, end of the line: 99 %", "mark: median, line: the middle half")
@@ -26,37 +26,23 @@ _TURNS = {
 }
 _DIFFERING = 3  # texts that differ, shown of a case and side
 _TEXT = 1500  # characters of a text that are shown
-_POLICY = "default-src 'none'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
 
 
 def page(analysis: Analysis, results: Results) -> str:
     """The page. `results`: those that the analysis is of, for texts and failures."""
-    policy = _POLICY.format(b64encode(sha256(STYLE.encode()).digest()).decode())
-    said = f"drafter bench: {sentences.title(analysis)}"
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="referrer", content="no-referrer"),
-        tag("title", said),
-        tag("style", Markup(STYLE)),
-    )
     cases = [case for case in analysis.run.cases if analysis.summaries_of(case)]
-    body = tag(
-        "body",
-        tag("header", tag("h1", said), *_facts(analysis), _contents(analysis, cases)),
-        tag(
-            "main",
+    return document(
+        f"drafter bench: {sentences.title(analysis)}",
+        (*_facts(analysis), _contents(analysis, cases)),
+        (
             _sides(analysis),
             *_where_it_pays(analysis),
             *_figures(analysis, cases),
             *(_case(analysis, results, case) for case in cases),
             _definitions(),
         ),
-        tag("footer", f"specpair {analysis.run.version}. Made from the records of the run by drafter bench."),
+        f"specpair {analysis.run.version}. Made from the records of the run by drafter bench.",
     )
-    return "<!DOCTYPE html>\n" + tag("html", head, body, lang="en") + "\n"
 
 
 def _facts(analysis: Analysis) -> Iterator[Markup]:
@@ -71,19 +57,17 @@ def _facts(analysis: Analysis) -> Iterator[Markup]:
 
 
 def _contents(analysis: Analysis, cases: Sequence[CaseRecord]) -> Markup:
-    links = [("#sides", "Sides")]
+    links = [("sides", "Sides")]
     if len(analysis.run.sides) > 1:
-        links.append(("#ratios", "Who wins"))
-    links += [("#figures", "Charts"), *((f"#{_anchor(case)}", case.name) for case in cases)]
-    links.append(("#definitions", "Definitions"))
-    items = (tag("li", tag("a", name, href=to)) for to, name in links)
-    return tag("nav", tag("ul", *items), aria_label="Contents")
+        links.append(("ratios", "Who wins"))
+    links += [("figures", "Charts"), *((_anchor(case), case.name) for case in cases)]
+    return contents([*links, ("definitions", "Definitions")])
 
 
 def _sides(analysis: Analysis) -> Markup:
-    table = tables.endpoints(analysis)
-    rows = [(joined(legend_mark(number), name), *cells) for number, (name, *cells) in enumerate(table.rows)]
-    shown = _table(table.headings, rows, "Sides")
+    endpoints = tables.endpoints(analysis)
+    rows = [(joined(legend_mark(number), name), *cells) for number, (name, *cells) in enumerate(endpoints.rows)]
+    shown = table(endpoints.headings, rows, "Sides")
     return tag("section", tag("h2", "Sides"), tag("div", shown, class_="words"), id="sides")
 
 
@@ -94,16 +78,12 @@ def _where_it_pays(analysis: Analysis) -> Iterator[Markup]:
     found = [each for each in analysis.comparisons if each.measure == measures.SPEED.key]
     rows = [Ratio(_labelled(analysis, each), numbers[each.side], each.ratio, each.low, each.high) for each in found]
     told = "tokens/s in each case, times those of " + analysis.baseline
-    chart = tag(
-        "figure",
-        tag(
-            "figcaption",
-            f"tokens/s, times those of {analysis.baseline}",
-            tag("span", "line: interval of 95 %; hollow: 1 lies in it, or there are too few requests for one"),
-        ),
+    chart = charted(
+        f"tokens/s, times those of {analysis.baseline}",
+        "line: interval of 95 %; hollow: 1 lies in it, or there are too few requests for one",
         ratios(rows, told),
     )
-    table = tables.overview(analysis)
+    overview = tables.overview(analysis)
     wins = "; ".join(
         f"{side.name} is faster in {_count(found, side.name, side.name)} and slower in "
         f"{_count(found, side.name, analysis.baseline)}, of {counted(_count(found, side.name), 'case')}"
@@ -115,7 +95,7 @@ def _where_it_pays(analysis: Analysis) -> Iterator[Markup]:
         tag("h2", "Who wins"),
         tag("p", f"{wins}. In the other cases the difference may be noise."),
         tag("div", chart, class_="charts"),
-        _table(table.headings, table.rows, "tokens/s, times the baseline's"),
+        table(overview.headings, overview.rows, "tokens/s, times the baseline's"),
         tag(
             "p",
             "Each interval leaves out the truth in one of twenty cases: of many verdicts, a few are noise.",
@@ -154,12 +134,11 @@ def _figures(analysis: Analysis, cases: Sequence[CaseRecord]) -> Iterator[Markup
             caption = f"{measure.name}, {measure.unit}" if measure.unit != measure.name else measure.name
             spoken = f"{measure.definition}; {better}; {_DRAWN[measure is measures.SPEED]}"
             told = f"{caption} of each side in each case; the tables have the same figures"
-            charts.append(tag("figure", tag("figcaption", caption, tag("span", spoken)), spreads(rows, told)))
-    legend = (tag("li", legend_mark(number), name) for name, number in numbers.items())
+            charts.append(charted(caption, spoken, spreads(rows, told)))
     yield tag(
         "section",
         tag("h2", "Charts"),
-        tag("ul", *legend, class_="legend"),
+        legend([*numbers]),
         tag("div", *charts, class_="charts"),
         id="figures",
     )
@@ -173,17 +152,17 @@ def _spread(measure: measures.Measure, side: int, values: Distribution) -> Sprea
 
 def _case(analysis: Analysis, results: Results, case: CaseRecord) -> Markup:
     numbers = {side.name: number for number, side in enumerate(analysis.run.sides)}
-    table = tables.sides(analysis, case)
-    rows = [(joined(legend_mark(numbers[name]), name), *cells) for name, *cells in table.rows]
+    found = tables.sides(analysis, case)
+    rows = [(joined(legend_mark(numbers[name]), name), *cells) for name, *cells in found.rows]
     all_of_them = tables.percentiles(analysis, case)
     return tag(
         "section",
         tag("h2", case.name),
         tag("p", case.description),
         tag("p", sentences.load(case), class_="soft"),
-        _table(table.headings, rows, f"Figures of {case.name}"),
+        table(found.headings, rows, f"Figures of {case.name}"),
         tag("ul", *(tag("li", said) for said in sentences.verdicts(analysis, case)), class_="said"),
-        _folded("All percentiles", _table(all_of_them.headings, all_of_them.rows, f"Percentiles of {case.name}")),
+        folded("All percentiles", table(all_of_them.headings, all_of_them.rows, f"Percentiles of {case.name}")),
         *_failures(results, case),
         *_differing(analysis, results, case),
         id=_anchor(case),
@@ -197,7 +176,7 @@ def _failures(results: Results, case: CaseRecord) -> Iterator[Markup]:
             {f"{each.side}: {each.failure.kind}: {each.failure.message}" for each in failed if each.failure}
         )
         items = (tag("li", said[:_TEXT]) for said in messages[:20])
-        yield _folded(counted(len(failed), "request") + " failed", tag("ul", *items, class_="said"))
+        yield folded(counted(len(failed), "request") + " failed", tag("ul", *items, class_="said"))
 
 
 def _differing(analysis: Analysis, results: Results, case: CaseRecord) -> Iterator[Markup]:
@@ -214,7 +193,7 @@ def _differing(analysis: Analysis, results: Results, case: CaseRecord) -> Iterat
         )
         shown = [_beside(one, other) for one, other in islice(pairs, _DIFFERING)]
         if shown:
-            yield _folded(f"Texts of {equal.side} that differ from those of {equal.baseline}", *shown)
+            yield folded(f"Texts of {equal.side} that differ from those of {equal.baseline}", *shown)
 
 
 def _beside(one: MeasuredRequest, other: MeasuredRequest) -> Markup:
@@ -226,25 +205,10 @@ def _beside(one: MeasuredRequest, other: MeasuredRequest) -> Markup:
 
 
 def _definitions() -> Markup:
-    terms = (
-        joined(tag("dt", each.name), tag("dd", each.definition, tag("br"), tag("span", each.source, class_="soft")))
-        for each in measures.ALL
+    each = terms(
+        (one.name, (one.definition, tag("br"), tag("span", one.source, class_="soft"))) for one in measures.ALL
     )
-    return tag("section", tag("h2", "Definitions"), tag("dl", *terms), id="definitions")
-
-
-def _folded(title: str, *children: Markup) -> Markup:
-    return tag("details", tag("summary", title), *children)
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], label: str) -> Markup:
-    """A table that scrolls by itself where the screen is narrow, with the keyboard, too."""
-    head = tag("thead", tag("tr", *(tag("th", each, scope="col") for each in headings)))
-    body = tag(
-        "tbody",
-        *(tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in rows),
-    )
-    return tag("div", tag("table", head, body), class_="scroll", role="region", aria_label=label, tabindex="0")
+    return tag("section", tag("h2", "Definitions"), each, id="definitions")
 
 
 def _anchor(case: CaseRecord) -> str:
