@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 from backends.scripted import BEGIN
-from simulator.fleet.node import Node
+from simulator.fleet.nodes import Nodes
 from simulator.fleet.observer import Observer
 from simulator.fleet.record import Record
 from simulator.fleet.run import TextRun
-from simulator.fleet.settings import Autoscaling, Device, Failure, FleetSetting
+from simulator.fleet.settings import Device, FleetSetting
 from simulator.fleet.text import Text
 from simulator.virtual.world import EventLoop
 from simulator.workload.conversation import Conversation
@@ -27,24 +27,12 @@ class Fleet:
         """
         _check(setting)
         self.loop = EventLoop()
-        self.nodes = {name: Node(self.loop, name, kind) for name, kind in setting.verifiers.items()}
-        self.stopped: list[Node] = []  # those that autoscaling has stopped
-        self.under_way = 0  # conversations
         self._setting, self._observer, self._conversations = setting, observer, conversations
-        self._policy = setting.policy()
         self._homeless: list[TextRun] = []  # texts for which no node is there
-        self._starting = 0  # nodes that are on their way: lost ones that come back, and those that autoscaling starts
-        self._started = 0  # nodes that it has started so far
+        self.verifiers = Nodes(self.loop, setting, self.stream, observer, self._settle)
+        self.under_way = 0  # conversations
+        self._policy = setting.policy()
         self._all_come = False
-        for failure in setting.failures:
-            self.loop.at(failure.at, lambda failure=failure: self._fail(failure))  # type: ignore[misc]
-        if setting.autoscaling is not None:
-            scaling = setting.autoscaling
-            self.loop.at(scaling.every, lambda: self._scale(scaling))
-        if setting.look_every:
-            self.loop.at(setting.look_every, self._look)
-        if setting.sample_every:
-            self.loop.at(setting.sample_every, self._sample)
         self._next()
 
     def run(self, until: float = float("inf")) -> None:
@@ -109,16 +97,16 @@ class Fleet:
 
         self.loop.at(self.loop.now + turn.think, ask)
 
-    # Nodes.
+    # Verifiers.
 
     def route(self, run: TextRun) -> None:
         """Begin a text, or go on with it, at the node that the policy chooses; without nodes, when there is one.
 
         Raises RuntimeError if there will be none.
         """
-        taking = [each for each in self.nodes.values() if each.up and not each.draining]
+        taking = self.verifiers.taking()
         if not taking:
-            if not self._starting and self._setting.autoscaling is None:
+            if not self.verifiers.any_to_come:
                 raise RuntimeError(f"at {self.loop.now:g} s no verifier is left, and none will come back")
             self._homeless.append(run)
             return
@@ -127,61 +115,16 @@ class Fleet:
                 each.look()
         run.begin(self._policy.choose(ordered(run.new_text.key, taking), run.new_text))
 
-    def _look(self) -> None:
-        for each in self.nodes.values():
-            if each.up:
-                each.look()
-        self.loop.at(self.loop.now + self._setting.look_every, self._look)
-
-    def _sample(self) -> None:
-        self._observer.sample([each.sample() for each in self.nodes.values()])
-        self.loop.at(self.loop.now + self._setting.sample_every, self._sample)
-
-    def _fail(self, failure: Failure) -> None:
-        node = self.nodes.get(failure.node)
-        if node is None:
-            return  # autoscaling has stopped it before
-        if failure.back < float("inf"):
-            self._starting += 1
-            self.loop.at(failure.back, lambda: self._back(node))
-        for run in node.fail():
-            run.lose()
-
-    def _back(self, node: Node) -> None:
-        self._starting -= 1
-        node.recover()
-        self._settle()
-
     def _settle(self) -> None:
         """Begin the texts for which there was no node."""
         homeless, self._homeless = self._homeless, []
         for run in homeless:
             self.route(run)
 
-    def _scale(self, scaling: Autoscaling) -> None:
-        for name in [name for name, each in self.nodes.items() if each.draining and not each.runs]:
-            self.stopped.append(self.nodes.pop(name))
-        taking = [each for each in self.nodes.values() if each.up and not each.draining]
-        mean = sum(each.queue_time for each in taking) / len(taking) if taking else float("inf")
-        lost = sum(not each.up for each in self.nodes.values())
-        if mean > scaling.above and len(self.nodes) - lost + self._starting < scaling.most:
-            self._starting += 1
-            self.loop.at(self.loop.now + scaling.start_delay, lambda: self._join(scaling))
-        elif mean < scaling.below and len(taking) > scaling.least:
-            min(taking, key=lambda each: len(each.runs)).draining = True
-        self.loop.at(self.loop.now + scaling.every, lambda: self._scale(scaling))
-
-    def _join(self, scaling: Autoscaling) -> None:
-        self._starting -= 1
-        self._started += 1
-        name = f"autoscaled-{self._started}"
-        self.nodes[name] = Node(self.loop, name, scaling.kind)
-        self._settle()
-
 
 def _check(setting: FleetSetting) -> None:
     """Raise ValueError for a setting that cannot run."""
-    kinds = [*setting.verifiers.values(), *([setting.autoscaling.kind] if setting.autoscaling else [])]
+    kinds = [*setting.verifiers.values(), *(each.kind for each in setting.autoscaling)]
     for device in setting.devices:
         if device.mode == "fused" and any(each.draft_cost is None for each in kinds):
             raise ValueError("a device is in mode fused: give each verifier the draft_cost of its draft model")

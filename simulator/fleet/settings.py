@@ -7,7 +7,9 @@ from enum import StrEnum
 
 from simulator.costs.cost import PassCost
 from simulator.virtual.world import Network
-from specpair.balancing.policies import Policy, Wjsq2
+from simulator.workload.distributions import Distribution
+from specpair.balancing.named import DEFAULT, KNOWN, LOOK_EVERY
+from specpair.balancing.policies import Policy
 from verifier_server.engine.arrivals import LONGEST
 
 _NO_DELAY = Network()
@@ -23,6 +25,14 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Breakdowns:
+    """Each verifier of a kind is lost again and again, by itself, with all that it holds."""
+
+    up: Distribution  # how long it runs until then
+    repair: Distribution  # how long until it takes texts again, with nothing in its slots
+
+
+@dataclass(frozen=True, slots=True)
 class VerifierKind:
     """Verifiers of one kind."""
 
@@ -33,6 +43,7 @@ class VerifierKind:
     prefill_chunk: int = 128  # prompt tokens in a pass, at most, while other texts are active
     batching_window: float = LONGEST  # the longest one, as a multiple of the time of the pass
     draft_cost: PassCost | None = None  # of its own draft model, which mode fused needs
+    breakdowns: tuple[Breakdowns, ...] = ()
     name: str = ""  # tells the kind from the others
 
 
@@ -58,13 +69,13 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Autoscaling:
-    """Verifiers of a kind start and stop by the mean queue time of those that take texts."""
+    """Verifiers of a kind start and stop by the mean queue time of those of it that take texts."""
 
     kind: VerifierKind
     above: float  # queue time with which one more is started
     below: float  # queue time with which one takes no more texts, and stops when it has none
     start_delay: float  # from the decision until it takes texts
-    most: int  # verifiers of all kinds
+    most: int  # verifiers of the kind
     least: int = 1
     every: float = 5.0  # how often it is decided
 
@@ -75,11 +86,11 @@ class FleetSetting:
 
     verifiers: dict[str, VerifierKind]  # by name
     devices: tuple[Device, ...]
-    policy: Callable[[], Policy] = Wjsq2
-    look_every: float = 1.0  # how old what the router knows of a verifier may be; 0: it knows all at once
+    policy: Callable[[], Policy] = KNOWN[DEFAULT]
+    look_every: float = LOOK_EVERY  # how old what the router knows of a verifier may be; 0: it knows all at once
     sample_every: float = 0.0  # how often the observer is told of the verifiers; 0: never
     agreement: Callable[[int], float] = lambda position: 0.8  # see `text.Agreement`
     deadline: float = math.inf  # of each draft, for policies that heed it
     failures: tuple[Failure, ...] = ()
-    autoscaling: Autoscaling | None = None
+    autoscaling: tuple[Autoscaling, ...] = ()  # at most one for a kind
     seed: int = 0

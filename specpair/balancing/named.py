@@ -6,6 +6,8 @@ from importlib import import_module
 from specpair.balancing.policies import INFORMED, POLICIES, Policy
 
 KNOWN = {**POLICIES, **INFORMED}
+DEFAULT = "wjsq"  # of a router that is told no policy
+LOOK_EVERY = 1.0  # seconds between two looks of such a router at each node
 
 
 def policy_of(name: str) -> Callable[[], Policy]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from specpair.balancing.named import check_policy
+from specpair.balancing.named import DEFAULT, LOOK_EVERY, check_policy
 from specpair.balancing.policies import POLICIES
 from specpair.command_line.parser import KEY, OneOf
 from specpair.http_service.options.service_options import ACCESS, SERVICE, BodyOptions, ServiceOptions
@@ -42,14 +42,14 @@ class RouterOptions(ServiceOptions):
         placeholder="FILE",
     )
     policy: str = option(
-        "wjsq",
+        DEFAULT,
         "which node a new text goes to; one of your own: module:Class",
         choices=_OrOwn(tuple(POLICIES)),
         check=check_policy,
         group=NODES,
     )
     look_every: float = option(
-        1.0, "how often each node is asked for its health", gt=0, le=60, group=NODES, placeholder="SECONDS"
+        LOOK_EVERY, "how often each node is asked for its health", gt=0, le=60, group=NODES, placeholder="SECONDS"
     )
     node_key: SecretStr | None = option(
         None,

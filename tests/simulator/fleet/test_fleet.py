@@ -10,11 +10,12 @@ from simulator.costs.linear import LinearCost
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.observer import Sample
 from simulator.fleet.record import Record
-from simulator.fleet.settings import Autoscaling, Device, Failure, FleetSetting, Mode, VerifierKind
+from simulator.fleet.settings import Autoscaling, Breakdowns, Device, Failure, FleetSetting, Mode, VerifierKind
 from simulator.fleet.text import Agreeing, RuleTarget, Text
 from simulator.virtual.drafter import VirtualDrafter
 from simulator.virtual.world import Network, World
 from simulator.workload.conversation import Conversation, Turn
+from simulator.workload.distributions import Constant, Exponential
 from specpair.balancing.named import KNOWN
 from specpair.balancing.policies import Jsq2, Policy, Random
 from specpair.speculation.sampling.sampling import Sampling
@@ -72,7 +73,7 @@ def test_every_request_is_answered_once_although_a_verifier_is_lost(mode: Mode) 
     moved = [each for each in records if len(each.nodes) > 1]
     assert moved and all(each.nodes == ["a", "b"] for each in moved), "what was under way there goes on at the other"
     assert (sum(each.drafted for each in records) > 0) is (mode is not Mode.TARGET)
-    assert all(not node.runs for node in fleet.nodes.values())
+    assert all(not node.runs for node in fleet.verifiers.all.values())
     again, _ = run(setting, conversations(8, 0.05))
     assert [asdict(each) for each in again] == [asdict(each) for each in records], "the same seed, the same records"
     other, _ = run(replace(setting, seed=1), conversations(8, 0.05))
@@ -83,7 +84,7 @@ def test_a_fleet_of_one_is_a_drafter_and_a_verifier_in_a_world() -> None:
     """The router and the connection add nothing: the times are those of the same pair without them."""
     device = replace(DEVICE, network=Network(0.03), mode=Mode.REMOTE)
     ((record,), fleet) = run(FleetSetting({"a": KIND}, (device,)), conversations(1, 0.0, turns=1, output=40))
-    node, cost = fleet.nodes["a"], device.cost
+    node, cost = fleet.verifiers.all["a"], device.cost
     assert cost is not None
     text = Text([*range(record.prompt_tokens)], lambda position: 0.8, fleet.stream("c0/0/agreement"))
     world = World(
@@ -158,15 +159,37 @@ def test_autoscaling_starts_verifiers_under_load_and_stops_them_after_it() -> No
         yield from conversations(40, 0.05, turns=1)
         yield Conversation("c40", 30.0, (Turn(20, 24),))
 
-    records, fleet = run(FleetSetting({"a": kind}, (DEVICE,), autoscaling=scaling), loaded())
+    records, fleet = run(FleetSetting({"a": kind}, (DEVICE,), autoscaling=(scaling,)), loaded())
     check(records, 41, turns=1)
     used = {name for each in records for name in each.nodes}
-    assert used >= {"a", "autoscaled-1"} and len(used) > 2
-    assert len(fleet.stopped) >= 2 and len(fleet.nodes) < 4
-    first = min(each.first for each in records if "autoscaled-1" in each.nodes)
+    assert used >= {"a", "verifier-started-1"} and len(used) > 2
+    assert len(fleet.verifiers.stopped) >= 2 and len(fleet.verifiers.all) < 4
+    first = min(each.first for each in records if "verifier-started-1" in each.nodes)
     assert first > 1.5, "it is decided after half a second, and the start takes one"
     alone, _ = run(FleetSetting({"a": kind}, (DEVICE,)), loaded())
     assert sum(each.ttft for each in alone) > 1.2 * sum(each.ttft for each in records)
+
+
+def test_breakdowns_are_drawn_for_each_verifier_and_only_one_kind_has_them() -> None:
+    fragile = replace(KIND, breakdowns=(Breakdowns(Exponential(0.5), Constant(0.4)),), name="fragile")
+    setting = FleetSetting({"a": fragile, "b": fragile, "c": KIND}, (DEVICE,), sample_every=0.1)
+    found = Kept()
+    Fleet(setting, conversations(20, 0.2), found).run()
+    assert len(found.records) == 40
+    down = {node: [each.at for each in found.samples if each.node == node and not each.up] for node in "abc"}
+    assert down["a"] and down["b"] and down["a"] != down["b"] and not down["c"]
+    assert any(len(each.nodes) > 1 for each in found.records)
+
+
+def test_kinds_scale_by_themselves() -> None:
+    small, big = replace(KIND, slots=1, name="small"), replace(KIND, name="big")
+    scaling = tuple(Autoscaling(kind, 0.1, 0.03, 0.5, most=3, every=0.5) for kind in (small, big))
+    _, fleet = run(
+        FleetSetting({"a": small, "b": big}, (DEVICE,), KNOWN["random"], autoscaling=scaling),
+        conversations(20, 0.05, turns=1),
+    )
+    names = {*fleet.verifiers.all, *(each.name for each in fleet.verifiers.stopped)}
+    assert names == {"a", "b", "small-started-1", "small-started-2"}
 
 
 def test_a_fleet_that_cannot_run_is_refused() -> None:
