@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 from backends.scripted import BEGIN
+from simulator.drafting.engine import DraftEngine
+from simulator.drafting.learnt import Learnt
 from simulator.fleet.nodes import Nodes
 from simulator.fleet.observer import Observer
 from simulator.fleet.record import Record
@@ -57,7 +59,9 @@ class Fleet:
 
         def come() -> None:
             self.under_way += 1
-            self._turn(conversation, 0, self._first_prompt(conversation), self._device(conversation))
+            device = self._device(conversation)
+            learnt = Learnt(None if device.cost is None else DraftEngine(self.loop, device.cost))
+            self._turn(conversation, 0, self._first_prompt(conversation), device, learnt)
             self._next()
 
         self.loop.at(conversation.start, come)
@@ -71,7 +75,7 @@ class Fleet:
         shared = self.stream(f"prefix of {conversation.tenant}")
         return [BEGIN, *(shared.randrange(256) for _ in range(conversation.prefix))]
 
-    def _turn(self, conversation: Conversation, number: int, before: list[int], device: Device) -> None:
+    def _turn(self, conversation: Conversation, number: int, before: list[int], device: Device, learnt: Learnt) -> None:
         """Ask the turn `number`, with the text so far in front, after the time to think."""
         turn, name = conversation.turns[number], f"{conversation.name}/{number}"
         new = turn.prompt_tokens - (conversation.prefix if number == 0 else 0)
@@ -85,13 +89,13 @@ class Fleet:
             record = Record(
                 conversation.name, number, conversation.tenant, len(prompt), turn.output_tokens, self.loop.now
             )
-            self.route(TextRun(self, record, text, new_text, device, self.stream(f"{name}/link"), over))
+            self.route(TextRun(self, record, text, new_text, device, learnt, self.stream(f"{name}/link"), over))
 
         def over(run: TextRun) -> None:
             self._observer.record(run.record)
             if number + 1 < len(conversation.turns):
                 whole = text.tokens(0, len(prompt) + turn.output_tokens)
-                self._turn(conversation, number + 1, whole, device)
+                self._turn(conversation, number + 1, whole, device, learnt)
             else:
                 self.under_way -= 1
 

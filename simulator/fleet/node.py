@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from simulator.drafting.engine import DraftEngine
+from simulator.drafting.learnt import Learnt
 from simulator.fleet.observer import Sample
 from simulator.fleet.settings import VerifierKind
 from simulator.fleet.text import RuleTarget
@@ -32,14 +34,16 @@ class Node:
         self.passes, self.busy = 0, 0.0  # forward passes, and the seconds that they took
         self.rows, self.tokens = 0, 0  # sequences and tokens of all passes
         self.pass_times = [kind.cost.seconds([(new, _CONTEXT)]) for new in range(1, MAX_AUTO + 2)]
-        self._loop, self._drafts_until = loop, 0.0
+        self._loop = loop
         self._texts, self._waiting, self._begun = 0, 0, 0  # as it told, and texts begun since then
-        self.verifier = self._start()
+        self.verifier, self.learnt = self._start()
 
-    def _start(self) -> Verifier:
+    def _start(self) -> tuple[Verifier, Learnt]:
+        """A verifier with nothing in its slots, and what server-side drafting has."""
         kind = self.kind
+        drafts = None if kind.draft_cost is None else DraftEngine(self._loop, kind.draft_cost, kind.draft_slots)
         backend = RuleTarget(slots=kind.slots, context_length=kind.context)
-        return Verifier(
+        verifier = Verifier(
             self._loop,
             backend,
             self._takes,
@@ -48,6 +52,7 @@ class Node:
             batching_window=kind.batching_window,
             max_queue=_QUEUE,
         )
+        return verifier, Learnt(drafts)
 
     def _takes(self, plan: BatchPlan) -> float:
         seconds = self.kind.cost.seconds([(len(entry.tokens), entry.start) for entry in plan.batch])
@@ -83,15 +88,8 @@ class Node:
 
     def recover(self) -> None:
         """Begin anew, with nothing in the slots."""
-        self.verifier, self.up, self._drafts_until = self._start(), True, self._loop.now
+        (self.verifier, self.learnt), self.up = self._start(), True
         self.look()
-
-    def drafted_in(self, branches: int) -> float:
-        """Seconds until a draft step of its own draft model is over. The steps of all texts run one after the other."""
-        assert self.kind.draft_cost is not None
-        begins = max(self._loop.now, self._drafts_until)
-        self._drafts_until = begins + self.kind.draft_cost.seconds([(1, _CONTEXT)] * branches)
-        return self._drafts_until - self._loop.now
 
     # What the router knows.
 
@@ -152,12 +150,17 @@ class Connection:
     def at(self, when: float, do: Callable[[], object]) -> None:
         """Call `do` at time `when`, unless it is closed by then."""
 
+        self._loop.at(when, self.guarded(do))
+
+    def guarded(self, do: Callable[[], object]) -> Callable[[], None]:
+        """What calls `do` as an event of the text, unless it is closed by then."""
+
         def event() -> None:
             if not self.closed:
                 do()
                 self._after()
 
-        self._loop.at(when, event)
+        return event
 
     def submit(self, request: Request, now: float) -> None:
         """Submit a request to the verifier, again and again while that is overloaded."""

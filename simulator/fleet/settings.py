@@ -11,6 +11,7 @@ from simulator.workload.distributions import Distribution
 from specpair.balancing.named import DEFAULT, KNOWN, LOOK_EVERY
 from specpair.balancing.policies import Policy
 from verifier_server.engine.arrivals import LONGEST
+from verifier_server.options import MOST_DRAFT_SLOTS
 
 _NO_DELAY = Network()
 
@@ -20,7 +21,7 @@ class Mode(StrEnum):
 
     TARGET = "target"  # the target alone
     FUSED = "fused"  # the server drafts
-    LOCKSTEP = "lockstep"  # the device drafts a fixed number of tokens, sends and waits
+    LOCKSTEP = "lockstep"  # the device drafts, sends and waits
     REMOTE = "remote"  # the device drafts with all mechanisms on, as it ships
 
 
@@ -43,6 +44,7 @@ class VerifierKind:
     prefill_chunk: int = 128  # prompt tokens in a pass, at most, while other texts are active
     batching_window: float = LONGEST  # the longest one, as a multiple of the time of the pass
     draft_cost: PassCost | None = None  # of its own draft model, which mode fused needs
+    draft_slots: int = MOST_DRAFT_SLOTS  # texts that this one drafts for at once
     breakdowns: tuple[Breakdowns, ...] = ()
     name: str = ""  # tells the kind from the others
 
@@ -54,7 +56,7 @@ class Device:
     network: Network = _NO_DELAY
     mode: Mode = Mode.REMOTE
     cost: PassCost | None = None  # of its draft model, where that drafts
-    length: int = 4  # draft tokens in mode lockstep
+    length: int | None = None  # draft tokens of a round; None: as the controller decides
     share: float = 1.0  # of the conversations, in relation to other devices
 
 

@@ -60,7 +60,7 @@ def _verifier(kind: Verifiers, configuration: Configuration) -> VerifierKind:
 def _device(kind: Drafters, configuration: Configuration) -> Device:
     gamma = configuration.gamma
     (link,) = {_network(each) for each in _links(kind, configuration)}
-    length = gamma if isinstance(gamma, int) else 4
+    length = gamma if isinstance(gamma, int) else None
     return Device(link, Mode(configuration.mode), kind.pass_cost(), length, float(kind.count))
 
 

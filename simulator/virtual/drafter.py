@@ -94,6 +94,7 @@ class VirtualDrafter:
         self._lookups = Lookups(len(prompt), in_text=lookup, prediction=prediction)
         self._latencies.exchanged(network.rtt + overhead, 0.0, 0.0)
         self._held_up, self._read_at = held_up, 0.0  # and when the drafter read its clock, in seconds
+        self._before = 0  # tokens that the draft model has read for the step under way, beside one of each branch
         self._heard = 0  # position up to which tokens were put on the stream
         self._streamed = 0.0  # when the last tokens on the stream arrive, in seconds
         self._wake: float | None = None
@@ -233,13 +234,17 @@ class VirtualDrafter:
 
     def _draft(self, step: DraftStep, tails: list[list[int]]) -> None:
         self.course.steps += 1
-        takes = self._draft_time(len(tails))
-        self._world.at(self._world.now + takes, partial(self._drafted, step, tails))
+        self._run_step(step, tails, partial(self._drafted, step, tails))
+
+    def _run_step(self, step: DraftStep, tails: Sequence[list[int]], then: Callable[[], None]) -> None:
+        """Call `then` when the draft step is over."""
+        self._world.at(self._world.now + self._draft_time(len(tails)), then)
 
     def _drafted(self, step: DraftStep, tails: list[list[int]]) -> None:
         assert self.controller is not None
         expansion = self._drafter.expand(self.controller.known[: step.length], tails, step.runners_up)
+        read, self._before = self._before + len(tails), 0
         onward = step.onward(tails[0], expansion.proposals[0].token)
         if onward is not None:
             self._draft(step, [onward])
-        self._react(Drafted(expansion._replace(read=len(tails)), onward is not None))
+        self._react(Drafted(expansion._replace(read=read), onward is not None))

@@ -7,18 +7,18 @@ from dataclasses import asdict, replace
 import pytest
 
 from simulator.costs.linear import LinearCost
+from simulator.drafting.drafter import EngineDrafter
+from simulator.drafting.engine import DraftEngine
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.observer import Sample
 from simulator.fleet.record import Record
 from simulator.fleet.settings import Autoscaling, Breakdowns, Device, Failure, FleetSetting, Mode, VerifierKind
 from simulator.fleet.text import Agreeing, RuleTarget, Text
-from simulator.virtual.drafter import VirtualDrafter
 from simulator.virtual.world import Network, World
 from simulator.workload.conversation import Conversation, Turn
 from simulator.workload.distributions import Constant, Exponential
 from specpair.balancing.named import KNOWN
 from specpair.balancing.policies import Jsq2, Policy, Random
-from specpair.speculation.sampling.sampling import Sampling
 
 KIND = VerifierKind(LinearCost(25.0, 0.5, 0.2), slots=32, draft_cost=LinearCost(8.0, 1.2, 0.1))
 DEVICE = Device(Network(0.02, 0.002, 0.01), Mode.TARGET, LinearCost(8.0, 1.2, 0.1))
@@ -92,12 +92,13 @@ def test_a_fleet_of_one_is_a_drafter_and_a_verifier_in_a_world() -> None:
         lambda plan: KIND.cost.seconds([(len(entry.tokens), entry.start) for entry in plan.batch]),
         pass_times=node.pass_times,
     )
-    pair = VirtualDrafter(
+    pair = EngineDrafter(
         world,
         text.tokens(0, text.prompt_len),
-        Sampling(),
         Agreeing(text),
-        lambda branches: cost.seconds([(1, 1)] * branches),
+        DraftEngine(world, cost),
+        0,
+        lambda committed: None,
         max_tokens=record.output_tokens,
         network=device.network,
         pass_times=node.pass_times,

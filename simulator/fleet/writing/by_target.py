@@ -1,0 +1,32 @@
+"""Mode target: the verifier decodes the text alone and streams it."""
+
+from simulator.fleet.writing.job import Job, Wire
+from simulator.virtual.world import or_raise
+from specpair.drafters.run.events import Committed
+from specpair.speculation.draft import Draft
+from specpair.speculation.sampling.sampling import Sampling
+from specpair.speculation.text_options import TextSpec
+from verifier_server.engine.requests import Answer, Request
+from verifier_server.sessions import Session
+
+
+class TargetWriter:
+    """A `Writer` of mode target."""
+
+    def __init__(self, job: Job) -> None:
+        self._job, self._wire = job, Wire(job)
+        prompt, ends = job.prompt, job.connection.backend.vocabulary.ends
+        limit = len(prompt) + job.output_tokens
+        self.session = Session(job.name, prompt, len(prompt), TextSpec.of(Sampling()), limit, ends)
+        self.session.resume(job.received)
+        self._request = Request(self.session, Draft(len(self.session.tokens)), or_raise(self._passed), until_end=True)
+
+    def begin(self) -> None:
+        connection = self._job.connection
+        self._wire.carry(lambda: connection.submit(self._request, connection.now))
+
+    def stop(self) -> None:
+        self._request.cancelled = True
+
+    def _passed(self, answer: Answer) -> None:
+        self._wire.stream(Committed(answer.position, answer.details.sourced(answer.tokens), answer.details))

@@ -1,0 +1,72 @@
+"""What one verifier and one device write: a text, the rest of one, or a stretch of it. Times in seconds."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from simulator.drafting.learnt import Learnt
+from simulator.fleet.node import Connection
+from simulator.fleet.settings import Device
+from simulator.fleet.text import Text
+from simulator.virtual.world import RETRY, Network
+from specpair.drafters.run.events import Committed
+from verifier_server.sessions import Session
+
+
+@dataclass(slots=True)
+class Job:
+    """A text that is to be written. `tell`: takes the tokens as they arrive at the device."""
+
+    connection: Connection
+    device: Device
+    network: Network
+    learnt: Learnt
+    text: Text
+    name: str  # of its session
+    conversation: str
+    output_tokens: int
+    received: list[int]  # the output so far, as the device has it
+    tell: Callable[[Committed], object]
+    rng: random.Random
+
+    @property
+    def prompt(self) -> list[int]:
+        return self.text.tokens(0, self.text.prompt_len)
+
+
+class Writer(Protocol):
+    """Writes a job."""
+
+    @property
+    def session(self) -> Session | None:
+        """Its session at the verifier; None: there is none yet."""
+
+    def begin(self) -> None:
+        """Begin to write."""
+
+    def stop(self) -> None:
+        """Write no more: the text is whole, its verifier is lost, or another writer goes on with it."""
+
+
+class Wire:
+    """Carries what a device asks of a server that writes by itself, and what that streams back."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._streamed = 0.0  # when the last tokens on the stream arrive
+
+    def carry(self, do: Callable[[], object], retry: float = RETRY) -> None:
+        """Call `do` when a message sent now has arrived at the server."""
+        connection = self._job.connection
+        takes = self._job.network.takes(connection.now, self._job.rng)
+        if takes is None:
+            connection.at(connection.now + retry, lambda: self.carry(do, 2 * retry))
+        else:
+            connection.at(connection.now + takes, do)
+
+    def stream(self, committed: Committed) -> None:
+        """Send tokens to the device. They keep their order; lost ones are sent again."""
+        job = self._job
+        self._streamed = max(self._streamed, job.network.arrival(job.connection.now, job.rng))
+        job.connection.at(self._streamed, lambda: job.tell(committed))
