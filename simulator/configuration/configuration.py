@@ -1,20 +1,26 @@
 """The whole file."""
 
+import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from simulator.configuration.connections import ALL, Connection
 from simulator.configuration.devices import Devices
-from simulator.configuration.keys import Count, Keys, NonNegative, Positive
+from simulator.configuration.keys import FOLDER, Count, Keys, NonNegative, Positive
 from simulator.configuration.operation import Autoscaling, Failure, Prices, Slo
 from simulator.configuration.workload import WorkloadKeys
-from specpair.balancing.named import KNOWN, check_policy
+from specpair.balancing.named import DEFAULT, KNOWN, LOOK_EVERY, check_policy
 from specpair.command_line.suggestion import advice
 
 
-def _known_router(router: str) -> str:
+def _known_router(router: str, info: ValidationInfo) -> str:
+    """Modules of the user's own may lie beside the file: its folder is the last where they are looked for."""
+    folder = str(Path((info.context or {}).get(FOLDER, ".")).resolve())
+    if ":" in router and folder not in sys.path:
+        sys.path.append(folder)
     check_policy(router)
     return router
 
@@ -41,8 +47,10 @@ class Configuration(Keys):
     on meanwhile, as shipped; `auto`: the fastest of these, as measured"""
     gamma: Annotated[Annotated[int, Field(ge=1, le=64)] | Literal["auto"], BeforeValidator(_length)] = "auto"
     """draft tokens of a round; `auto`: as the drafter's controller decides"""
-    router: Annotated[str, AfterValidator(_known_router), Field(examples=[*KNOWN])] = "least_queue_time"
+    router: Annotated[str, AfterValidator(_known_router), Field(examples=[*KNOWN])] = DEFAULT
     """which verifier a text goes to: a policy of `specpair router`, `semi_clairvoyant`, `slo_aware`, `module:Class`"""
+    look_every_ms: NonNegative = LOOK_EVERY * 1e3
+    """how often the router asks each verifier for its load; 0: it knows it at all times"""
     batching_window: NonNegative = 0.1
     """how long a pass may wait for further requests, as a multiple of the time that it takes"""
     devices: Devices
@@ -57,6 +65,11 @@ class Configuration(Keys):
     """what fails"""
     autoscaling: list[Autoscaling] = Field(default_factory=list)
     """how the fleet grows and shrinks"""
+    fidelity: Literal["auto", "controller", "table"] = "auto"
+    """how drafters decide: `controller`, by the code that ships; `table`, by what that did in the same scenario, for
+    thousands of drafters; `auto`: by table from 200 drafters on"""
+    sample_every_ms: Positive = 250.0
+    """how often the verifiers' load is written down"""
     prices: Prices = Field(default_factory=Prices)
     """what the fleet costs"""
 
@@ -70,6 +83,10 @@ class Configuration(Keys):
         """What is wrong between keys."""
         if self.burn_in_ms >= self.sim_time_ms:
             yield f"burn_in_ms, {self.burn_in_ms:g}, leaves nothing of sim_time_ms, {self.sim_time_ms:g}"
+        if self.mode == "fused":
+            lack = next((each.name for each in self.devices.verifiers if each.draft is None), None)
+            if lack is not None:
+                yield f"the mode fused needs the key draft of each kind of verifiers, which {lack} lacks"
         if not self.devices.drafters and self.mode not in ("target", "fused"):
             yield f"the mode {self.mode} needs devices.drafters; without drafters, choose target or fused"
         verifiers, drafters = (

@@ -2,15 +2,15 @@
 
 import math
 
+from simulator.configuration import operation
 from simulator.configuration.configuration import Configuration
 from simulator.configuration.connections import Connection, between
 from simulator.configuration.devices import Agreement, Drafters, StatedAgreement, Verifiers
-from simulator.fleet.settings import Device, FleetSetting, Mode, VerifierKind
+from simulator.fleet.settings import Autoscaling, Breakdowns, Device, FleetSetting, Mode, VerifierKind
 from simulator.virtual.world import Network
 from specpair.balancing.named import policy_of
 
 MS = 1e-3
-_SAMPLE_EVERY = 0.25  # seconds of simulated time
 
 
 class CannotRun(ValueError):
@@ -23,25 +23,28 @@ def setting_of(configuration: Configuration, seed: int) -> FleetSetting:
     Raises CannotRun for a key that it cannot honour, BadCost for a file that is no table of costs.
     """
     _refuse(configuration)
+    kinds = {kind.name: _verifier(kind, configuration) for kind in configuration.devices.verifiers}
     verifiers = {
-        f"{kind.name}-{number}": _verifier(kind, configuration)
+        f"{kind.name}-{number}": kinds[kind.name]
         for kind in configuration.devices.verifiers
         for number in range(1, kind.count + 1)
     }
     drafters = configuration.devices.drafters
     if drafters:
         devices = tuple(_device(kind, configuration) for kind in drafters)
-        agreement = _agreement(drafters[0].agreement)
     else:
-        devices, agreement = (Device(mode=Mode(configuration.mode)),), ()
+        devices = (Device(mode=Mode(configuration.mode)),)
+    agreement = _agreement(configuration)
     deadline = configuration.slo.tpot_ms
     return FleetSetting(
         verifiers,
         devices,
         policy_of(configuration.router),
-        sample_every=_SAMPLE_EVERY,
+        look_every=configuration.look_every_ms * MS,
+        sample_every=configuration.sample_every_ms * MS,
         agreement=lambda position: agreement[min(position, len(agreement) - 1)] if agreement else 0.0,
         deadline=math.inf if deadline is None else deadline * MS,
+        autoscaling=tuple(_autoscaling(each, kinds[each.devices]) for each in configuration.autoscaling),
         seed=seed,
     )
 
@@ -51,10 +54,22 @@ def _verifier(kind: Verifiers, configuration: Configuration) -> VerifierKind:
         kind.pass_cost(),
         kind.slots,
         kind.weight,
+        kind.context,
         prefill_chunk=kind.prefill_chunk,
         batching_window=configuration.batching_window,
+        draft_cost=None if kind.draft is None else kind.draft.pass_cost(),
+        breakdowns=tuple(
+            Breakdowns(each.up_s.built(1.0), each.repair_s.built(1.0))
+            for each in configuration.failures
+            if each.devices == kind.name
+        ),
         name=kind.name,
     )
+
+
+def _autoscaling(given: operation.Autoscaling, kind: VerifierKind) -> Autoscaling:
+    above = given.queue_time_ms * MS
+    return Autoscaling(kind, above, above / 2, given.start_up_s, given.most, given.least, given.every_s)
 
 
 def _device(kind: Drafters, configuration: Configuration) -> Device:
@@ -73,28 +88,37 @@ def _network(connection: Connection) -> Network:
     return Network(link.rtt_ms * MS, link.jitter_ms * MS, link.loss)
 
 
-def _agreement(given: Agreement) -> tuple[float, ...]:
-    assert isinstance(given, StatedAgreement), "refused before"
-    return tuple(given.by_position)
+def _agreement(configuration: Configuration) -> tuple[float, ...]:
+    found = _agreements(configuration)
+    if not found:
+        return ()
+    assert isinstance(found[0], StatedAgreement), "refused before"
+    return tuple(found[0].by_position)
+
+
+def _agreements(configuration: Configuration) -> list[Agreement]:
+    """Of all draft models that write texts."""
+    if configuration.mode == "fused":
+        return [kind.draft.agreement for kind in configuration.devices.verifiers if kind.draft is not None]
+    return [kind.agreement for kind in configuration.devices.drafters]
 
 
 def _refuse(configuration: Configuration) -> None:
     """Raise CannotRun for the first key that no run honours yet."""
     drafters, mode = configuration.devices.drafters, configuration.mode
-    if mode in ("auto", "fused"):
-        raise CannotRun(f"mode: {mode} cannot run yet: choose target, lockstep or remote")
+    if mode == "auto":
+        raise CannotRun("mode: auto cannot run yet: choose target, fused, lockstep or remote")
     if mode == "remote" and configuration.gamma != "auto":
         raise CannotRun("gamma: a number of draft tokens runs with mode lockstep only: leave gamma out")
     if mode == "lockstep" and configuration.gamma == "auto":
         raise CannotRun("gamma: mode lockstep needs a number of draft tokens, such as 4")
     if configuration.workload.arrival == "closed":
         raise CannotRun("workload: arrival: closed cannot run yet: choose poisson")
-    if configuration.failures:
-        raise CannotRun("failures: cannot run yet: leave them out")
-    if configuration.autoscaling:
-        raise CannotRun("autoscaling: cannot run yet: leave it out")
+    if configuration.fidelity == "table":
+        raise CannotRun("fidelity: table cannot run yet: choose controller")
     for kind in drafters:
         if len({_network(each) for each in _links(kind, configuration)}) > 1:
             raise CannotRun(f"connections: {kind.name} must be as far from all verifiers: it cannot run yet otherwise")
-        if not isinstance(kind.agreement, StatedAgreement):
-            raise CannotRun(f"devices: drafters: {kind.name}: agreement: a profile cannot run yet: state shares")
+    for each in _agreements(configuration):
+        if not isinstance(each, StatedAgreement):
+            raise CannotRun("agreement: a profile cannot run yet: state shares")

@@ -63,3 +63,63 @@ def test_the_example_runs_as_it_is_written(tmp_path: Path, capsys: pytest.Captur
     file.write_text(example().replace("sim_time_ms: 60000", "sim_time_ms: 8000"), encoding="utf-8")
     assert command_line.main(["run", str(file)]) == 0
     assert "requests" in capsys.readouterr().out
+
+
+FUSED = """\
+sim_time_ms: 3000
+mode: fused
+devices:
+  verifiers:
+    - name: big
+      count: 2
+      cost: {law: linear, decode_ms: 25}
+      slots: 2
+      draft: {cost: {law: linear, decode_ms: 4}, agreement: [0.9, 0.6]}
+workload: {arrival: poisson, rate_rps: 16, prompt_tokens: 9, output_tokens: 12}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "seed: 7\n"),
+        ("", "router: random\n"),
+        ("", "router: jsq\nlook_every_ms: 0\n"),
+        ("", "batching_window: 1\n"),
+        ("", "sample_every_ms: 100\n"),
+        ("", "failures: [{devices: big, up_s: 1, repair_s: {distribution: exponential, mean: 1}}]\n"),
+        ("", "autoscaling: [{devices: big, most: 4, queue_time_ms: 20, every_s: 0.5, start_up_s: 0.5}]\n"),
+        ("sim_time_ms: 3000", "sim_time_ms: 2000"),
+        ("mode: fused", "mode: target"),
+        ("count: 2", "count: 3"),
+        ("decode_ms: 25", "decode_ms: 25, per_token_ms: 1"),
+        ("decode_ms: 25", "decode_ms: 25, per_sequence_ms: 5"),
+        ("decode_ms: 4", "decode_ms: 6"),
+        ("slots: 2", "slots: 1"),
+        ("slots: 2", "slots: 2\n      prefill_chunk: 2"),
+        ("0.9, 0.6", "0.9"),
+        ("rate_rps: 16", "rate_rps: 17"),
+        ("prompt_tokens: 9", "prompt_tokens: 900"),
+        ("output_tokens: 12", "output_tokens: 11"),
+        ("output_tokens: 12", "output_tokens: 12, turns: 2"),
+        ("output_tokens: 12", "output_tokens: 12, turns: 2, think_ms: 500"),
+    ],
+)
+def test_a_key_makes_a_difference(before: str, after: str) -> None:
+    changed = FUSED.replace(before, after, 1) if before else after + FUSED
+    assert changed != FUSED
+    first, second = ran(configured(FUSED)), ran(configured(changed))
+    assert first.records and second.records
+    assert ([asdict(each) for each in first.records], first.samples) != (
+        [asdict(each) for each in second.records],
+        second.samples,
+    )
+
+
+def test_a_policy_beside_the_file_is_the_router(tmp_path: Path) -> None:
+    (tmp_path / "last_of_all.py").write_text(
+        "from specpair.balancing.policies import Policy\n\n\nclass Last(Policy):\n"
+        "    def choose(self, order, text):\n        return max(order, key=lambda each: each.name)\n"
+    )
+    found = ran(configured("router: last_of_all:Last\n" + SMALL, tmp_path))
+    assert {node for each in found.records for node in each.nodes} == {"big-2"}
