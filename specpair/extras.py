@@ -19,6 +19,7 @@ EXTRAS = {  # the modules that each extra brings; what all parts need is no extr
     "sglang": ("httpx", "tokenizers"),
     "hub": ("huggingface_hub",),
     "plots": ("matplotlib",),
+    "simulator": ("yaml", "matplotlib"),
     "cloudwatch": ("boto3", "botocore"),
 }
 
@@ -28,14 +29,17 @@ class MissingExtra(ModuleNotFoundError):
 
 
 @contextmanager
-def extras_named() -> Iterator[None]:
-    """In this context, the import of a package that an extra would bring raises MissingExtra, if it is missing."""
+def extras_named(first: str = "") -> Iterator[None]:
+    """In this context, the import of a package that an extra would bring raises MissingExtra, if it is missing.
+
+    `first`: the extra that is named if several would bring it.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        for extra, modules in EXTRAS.items():
-            if missing in modules:
+        for extra in sorted(EXTRAS, key=lambda each: each != first):
+            if missing in EXTRAS[extra]:
                 raise MissingExtra(f"{missing} is not installed: {installing(extra)}", name=missing) from error
         raise
 

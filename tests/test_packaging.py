@@ -196,6 +196,7 @@ if "drafter_client" in modules:
             ["verifier_server --print-config", "verifier_server key --help"],
             ["verifier_server.app", "verifier_server.commands.selftest_command"],
         ),
+        ("simulator", ["simulator --help", "simulator init", "simulator check fleet.yaml"], []),
         (
             "client server",
             ["drafter_client serve --help"],
@@ -217,6 +218,7 @@ def test_each_end_gets_by_with_its_own_extra(
         ("server", "-m drafter_client --prompt x", r"drafter: httpx is not installed: .*'\.\[client\]'"),
         ("client", "-m drafter_client serve", r"drafter: \w+ is not installed: .*'\.\[server\]'"),
         ("client", "-m verifier_server", r"verifier: \w+ is not installed: .*'\.\[server\]'"),
+        ("server", "-m simulator init", r"simulator: yaml is not installed: .*'\.\[simulator\]'"),
         (
             "client",
             "-m drafter_client solo --prompt x",

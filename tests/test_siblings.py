@@ -31,7 +31,7 @@ def _ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_all_packages_that_ship_are_known() -> None:
-    assert {ENGINES, "models", "verifier_server", "drafter_client", "specpair"} == set(packages())
+    assert {ENGINES, "models", "verifier_server", "drafter_client", "specpair", "simulator"} == set(packages())
 
 
 @pytest.mark.parametrize(

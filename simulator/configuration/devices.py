@@ -8,6 +8,7 @@ from simulator.configuration.costs import Costly
 from simulator.configuration.keys import Count, File, Keys, Name, Number, Positive, Share
 from simulator.workload.availability import Always, Availability
 from simulator.workload.availability import ComesAndGoes as OnOff
+from verifier_server.options import MOST_DRAFT_SLOTS
 
 
 class Kind(Costly):
@@ -54,6 +55,8 @@ class DraftModel(Costly):
 
     agreement: Agreement
     """how often it chooses the target's token: a share, shares by position, or a profile"""
+    slots: Count = MOST_DRAFT_SLOTS
+    """texts that it drafts for at once; others wait"""
 
 
 class Verifiers(Kind):

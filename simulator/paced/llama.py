@@ -9,7 +9,7 @@ from functools import partial
 
 from backends.llama_cpp.backend import LlamaBackend
 from backends.llama_cpp.load import load
-from simulator.paced.engine import Pace
+from simulator.paced.pace import Pace
 from specpair.engines.backend import Entry, Logits, Progress
 from specpair.engines.load_options import LoadOptions
 

@@ -9,6 +9,7 @@ from simulator.configuration.devices import Agreement, Drafters, StatedAgreement
 from simulator.fleet.settings import Autoscaling, Breakdowns, Device, FleetSetting, Mode, VerifierKind
 from simulator.virtual.world import Network
 from specpair.balancing.named import policy_of
+from verifier_server.options import MOST_DRAFT_SLOTS
 
 MS = 1e-3
 
@@ -33,7 +34,7 @@ def setting_of(configuration: Configuration, seed: int) -> FleetSetting:
     if drafters:
         devices = tuple(_device(kind, configuration) for kind in drafters)
     else:
-        devices = (Device(mode=Mode(configuration.mode)),)
+        devices = (Device(mode=Mode(configuration.mode), length=_length(configuration)),)
     agreement = _agreement(configuration)
     deadline = configuration.slo.tpot_ms
     return FleetSetting(
@@ -58,6 +59,7 @@ def _verifier(kind: Verifiers, configuration: Configuration) -> VerifierKind:
         prefill_chunk=kind.prefill_chunk,
         batching_window=configuration.batching_window,
         draft_cost=None if kind.draft is None else kind.draft.pass_cost(),
+        draft_slots=MOST_DRAFT_SLOTS if kind.draft is None else kind.draft.slots,
         breakdowns=tuple(
             Breakdowns(each.up_s.built(1.0), each.repair_s.built(1.0))
             for each in configuration.failures
@@ -73,10 +75,12 @@ def _autoscaling(given: operation.Autoscaling, kind: VerifierKind) -> Autoscalin
 
 
 def _device(kind: Drafters, configuration: Configuration) -> Device:
-    gamma = configuration.gamma
     (link,) = {_network(each) for each in _links(kind, configuration)}
-    length = gamma if isinstance(gamma, int) else None
-    return Device(link, Mode(configuration.mode), kind.pass_cost(), length, float(kind.count))
+    return Device(link, Mode(configuration.mode), kind.pass_cost(), _length(configuration), float(kind.count))
+
+
+def _length(configuration: Configuration) -> int | None:
+    return configuration.gamma if isinstance(configuration.gamma, int) else None
 
 
 def _links(kind: Drafters, configuration: Configuration) -> list[Connection]:
@@ -108,10 +112,6 @@ def _refuse(configuration: Configuration) -> None:
     drafters, mode = configuration.devices.drafters, configuration.mode
     if mode == "auto":
         raise CannotRun("mode: auto cannot run yet: choose target, fused, lockstep or remote")
-    if mode == "remote" and configuration.gamma != "auto":
-        raise CannotRun("gamma: a number of draft tokens runs with mode lockstep only: leave gamma out")
-    if mode == "lockstep" and configuration.gamma == "auto":
-        raise CannotRun("gamma: mode lockstep needs a number of draft tokens, such as 4")
     if configuration.workload.arrival == "closed":
         raise CannotRun("workload: arrival: closed cannot run yet: choose poisson")
     if configuration.fidelity == "table":

@@ -17,12 +17,12 @@ _default_action = False  # whether `die_by_interrupts` gave SIGINT the system's 
 def run(program: str, name: str) -> int:
     """Import the module `program` and call its `main`. Returns the exit status: 1 if a package of an extra is missing.
 
-    `name`: the program's, to stand before the error. `main` has to call `catch_interrupts` once it is ready for
-    KeyboardInterrupt.
+    `name`: the program's, to stand before the error; also that of its extra, if it has one. `main` has to call
+    `catch_interrupts` once it is ready for KeyboardInterrupt.
     """
     die_by_interrupts()
     try:
-        with extras_named():
+        with extras_named(first=name):
             status: int = import_module(program).main()
     except MissingExtra as error:
         print(f"{name}: {error}", file=sys.stderr)

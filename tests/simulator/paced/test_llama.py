@@ -8,8 +8,8 @@ import pytest
 from backends.recurrent import JOINED
 from backends.trial.tiny_architectures import write_tiny_architecture
 from simulator.costs.linear import LinearCost
-from simulator.paced.engine import Pace
 from simulator.paced.llama import load_paced_llama
+from simulator.paced.pace import Pace
 from specpair.engines.backend import Backend, Entry
 from specpair.engines.load_options import LoadOptions
 from tests.stand_ins.clock import Time

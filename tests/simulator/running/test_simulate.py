@@ -95,6 +95,8 @@ workload: {arrival: poisson, rate_rps: 16, prompt_tokens: 9, output_tokens: 12}
         ("decode_ms: 25", "decode_ms: 25, per_token_ms: 1"),
         ("decode_ms: 25", "decode_ms: 25, per_sequence_ms: 5"),
         ("decode_ms: 4", "decode_ms: 6"),
+        ("0.6]", "0.6], slots: 1"),
+        ("", "gamma: 3\n"),
         ("slots: 2", "slots: 1"),
         ("slots: 2", "slots: 2\n      prefill_chunk: 2"),
         ("0.9, 0.6", "0.9"),
