@@ -20,6 +20,7 @@ EXTRAS = {  # the modules that each extra brings; what all parts need is no extr
     "hub": ("huggingface_hub",),
     "plots": ("matplotlib",),
     "simulator": ("yaml", "matplotlib"),
+    "parquet": ("pyarrow",),
     "cloudwatch": ("boto3", "botocore"),
 }
 

@@ -12,7 +12,12 @@ def quantile(values: Sequence[float], share: float) -> float:
     Fan, "Sample quantiles in statistical packages", 1996).
     """
     ordered = sorted(values)
-    rank = share * (len(ordered) - 1)
-    low = int(rank)
+    low, part = rank(len(ordered), share)
     high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (rank - low) * (ordered[high] - ordered[low])
+    return ordered[low] + part * (ordered[high] - ordered[low])
+
+
+def rank(count: int, share: float) -> tuple[int, float]:
+    """Which of `count` values in order, from 0, a quantile is, and how far on the way to the next one, 0 to 1."""
+    at = share * (count - 1)
+    return int(at), at - int(at)

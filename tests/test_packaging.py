@@ -91,7 +91,7 @@ def test_all_is_what_make_setup_installs() -> None:
     assert _names(["", *Requirement(line).extras]) == {pin.name for pin in _pins("requirements.txt")}
 
 
-@pytest.mark.parametrize("extra", ["torch", "mlx", "plots", "cloudwatch"])
+@pytest.mark.parametrize("extra", ["torch", "mlx", "plots", "parquet", "cloudwatch"])
 def test_a_list_of_its_own_has_what_the_extra_has(extra: str) -> None:
     assert _names([extra]) <= {pin.name for pin in _pins(f"requirements/{extra}.txt")}
 
@@ -124,7 +124,7 @@ def test_modules_of_an_extra_are_those_of_its_packages() -> None:
 
 def test_extras_are_named_by_file_in_a_checkout_and_by_name_beside_a_wheel(tmp_path: Path) -> None:
     for name in EXTRAS:
-        listed = name in ("torch", "mlx", "plots", "cloudwatch", "vllm")
+        listed = name in ("torch", "mlx", "plots", "parquet", "cloudwatch", "vllm")
         here = f"-r requirements/{name}.txt" if listed else f"-e '.[{name}]'"
         assert installing(name) == f"{sys.executable} -m pip install {here}"
         assert installing(name, tmp_path) == f"{sys.executable} -m pip install 'specpair[{name}]'"

@@ -1,22 +1,38 @@
 """What is known of each request when it is over."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """How a request ended."""
+
+    WHOLE = "whole"  # all its tokens came
+    ABORTED = "aborted"  # its device left before
+    UNFINISHED = "unfinished"  # the simulated time was over before
 
 
 @dataclass(slots=True)
 class Record:
-    """A request: one turn of a conversation. Times in seconds, as its user sees them."""
+    """A request: one turn of a conversation. Times in seconds, as its user sees them.
+
+    One that is not whole may have no tokens; then it has no `first`, no `end` and no `ttft`.
+    """
 
     conversation: str
     turn: int
     tenant: str
     prompt_tokens: int  # all, those of the turns before included
     output_tokens: int  # wanted
-    sent: float
+    sent: float  # when the user asked
+    status: Status = Status.WHOLE
+    device: str = ""  # the kind of its device; "": it had none, or the kind has no name
+    waited: float = 0.0  # for a free device
     nodes: list[str] = field(default_factory=list)  # that wrote it, one after the other
     times: list[float] = field(default_factory=list)  # when each output token was known
     drafted: int = 0  # draft tokens that were judged
     accepted: int = 0  # of these
+    last: bool = True  # whether it is the conversation's last one
 
     @property
     def first(self) -> float:
@@ -30,7 +46,7 @@ class Record:
 
     @property
     def ttft(self) -> float:
-        """Time to the first token."""
+        """Time to the first token; the wait for a free device is a part of it."""
         return self.first - self.sent
 
     @property

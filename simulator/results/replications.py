@@ -1,0 +1,133 @@
+"""The replications of a configuration, in as many processes as are asked for: what comes of them is the same."""
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simulator.configuration.configuration import Configuration
+from simulator.results.files import written
+from simulator.results.gathered import Gathered
+from simulator.results.requests import MS
+from simulator.running.simulate import seed_of, simulate
+
+Values = dict[str, float]
+Progress = Callable[[float], object]  # simulated seconds so far, of all replications together
+_REFRESH = 0.2  # seconds between two calls of it, while other processes compute
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """What came of one. A value that is not a number is none."""
+
+    seed: int
+    measures: Values  # by name
+    tenants: dict[str, Values]
+    devices: dict[str, Values]  # requests, by the kind of their drafter
+    nodes: dict[str, Values]
+    series: dict[str, list[float]]  # measures over time: see `Series`
+
+
+def evaluate(configuration: Configuration, seed: int) -> Values:
+    """The measures of one replication by name. Raises what `simulate` raises."""
+    gathered = Gathered(configuration)
+    simulate(configuration, seed, gathered)
+    return gathered.measures()
+
+
+def replicated(
+    configuration: Configuration,
+    *,
+    jobs: int = 1,
+    folder: Path | None = None,
+    progress: Progress = lambda seconds: None,
+) -> list[Replication]:
+    """Run all replications of a configuration.
+
+    `jobs`: processes at once.
+    `folder`: where the files of requests and samples are written; None: nowhere.
+
+    Raises what `simulate` raises, and OSError for a file that cannot be written.
+    """
+    numbers = range(configuration.replications)
+    if jobs == 1 or len(numbers) == 1:
+        seconds = configuration.sim_time_ms * MS
+
+        def one(number: int) -> Replication:
+            return _one(configuration, number, folder, lambda now: progress(number * seconds + now))
+
+        return [one(number) for number in numbers]
+    with _Processes(min(jobs, len(numbers)), len(numbers)).pool() as processes:
+        futures = [processes.submit(configuration, number, folder) for number in numbers]
+        left: set[Future[Replication]] = set(futures)
+        while left:
+            done, left = wait(left, _REFRESH, FIRST_COMPLETED)
+            for each in done:
+                each.result()  # raises its error now, not behind the others
+            progress(processes.seconds())
+        return [each.result() for each in futures]
+
+
+def _one(configuration: Configuration, number: int, folder: Path | None, progress: Progress) -> Replication:
+    seed, gathered = seed_of(configuration, number), Gathered(configuration)
+    with written(gathered, configuration, folder, number) as observer:
+        simulate(configuration, seed, observer, progress)
+    return Replication(
+        seed, gathered.measures(), gathered.tenants(), gathered.devices(), gathered.nodes(), gathered.series()
+    )
+
+
+class _Processes:
+    """Processes that tell how far they are, and stop at their next sample if they are told to."""
+
+    def __init__(self, jobs: int, replications: int) -> None:
+        self._context = multiprocessing.get_context("spawn")  # a copy of this process would have its threads' locks
+        self._jobs = jobs
+        self._seconds: Any = self._context.Array("d", replications, lock=False)
+        self._stop: Any = self._context.Event()
+        self._pool: ProcessPoolExecutor
+
+    @contextmanager
+    def pool(self) -> Iterator["_Processes"]:
+        """The processes in this context; at its end they are told to stop."""
+        with ProcessPoolExecutor(self._jobs, self._context, _begin, (self._seconds, self._stop)) as self._pool:
+            try:
+                yield self
+            finally:
+                self._stop.set()
+                self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def submit(self, configuration: Configuration, number: int, folder: Path | None) -> Future[Replication]:
+        return self._pool.submit(_in_process, configuration, number, folder)
+
+    def seconds(self) -> float:
+        """How far all are, together."""
+        return float(sum(self._seconds))
+
+
+_shared: tuple[Any, Any]  # of a process of the pool: how far each replication is, and whether to stop
+
+
+class _Stopped(Exception):
+    """The program ends before this replication does."""
+
+
+def _begin(seconds: Any, stop: Any) -> None:
+    global _shared
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program's own process is interrupted, and tells the others
+    _shared = seconds, stop
+
+
+def _in_process(configuration: Configuration, number: int, folder: Path | None) -> Replication:
+    seconds, stop = _shared
+
+    def progress(now: float) -> None:
+        if stop.is_set():
+            raise _Stopped
+        seconds[number] = now
+
+    return _one(configuration, number, folder, progress)

@@ -1,0 +1,68 @@
+"""How figures went over simulated time, in a fixed number of equal parts of it."""
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from simulator.fleet.record import Record
+from simulator.results.histogram import Histogram
+from simulator.results.nodes import Node
+from simulator.results.requests import share
+
+PARTS = 60
+
+
+@dataclass(slots=True)
+class _Part:
+    tokens: int = 0
+    ttft: Histogram = field(default_factory=Histogram)  # of the requests that were sent in it
+    tpot: Histogram = field(default_factory=Histogram)  # of the requests that ended in it
+    judged: int = 0
+    kept: int = 0
+    nodes: Node = field(default_factory=lambda: Node(""))
+
+
+class Series:
+    """Figures of each part of the simulated time, the burn-in included."""
+
+    def __init__(self, seconds: float) -> None:
+        self._width = seconds / PARTS
+        self._parts = [_Part() for _ in range(PARTS)]
+
+    def record(self, record: Record, good: bool | None) -> None:
+        """Count a request. `good`: whether it kept its bounds."""
+        times, begin = record.times, 0
+        while begin < len(times):
+            number = self._number(times[begin])
+            end = bisect_left(times, (number + 1) * self._width, begin + 1) if number < PARTS - 1 else len(times)
+            self._parts[number].tokens += end - begin
+            begin = end
+        sent = self._parts[self._number(record.sent)]
+        if times:
+            sent.ttft.add(record.ttft)
+        if len(times) > 1:
+            self._parts[self._number(record.end)].tpot.add(record.tpot)
+        if good is not None:
+            sent.judged += 1
+            sent.kept += good
+
+    def step(self, at: float, step: Node) -> None:
+        """Count what a verifier did until `at`, since the sample before."""
+        self._parts[self._number(at)].nodes.add(step)
+
+    def _number(self, at: float) -> int:
+        return min(int(at / self._width), PARTS - 1)
+
+    def values(self) -> dict[str, list[float]]:
+        """For each of the measures here, a value of each part; not a number, where there is none."""
+        found: dict[str, list[float]] = {}
+        for part in self._parts:
+            values = {
+                "throughput_tps": part.tokens / self._width,
+                "ttft_p95_ms": 1e3 * part.ttft.quantiles(0.95)[0],
+                "tpot_p95_ms": 1e3 * part.tpot.quantiles(0.95)[0],
+                "slo_attainment": share(part.kept, part.judged),
+                **part.nodes.measures(),
+            }
+            for name, value in values.items():
+                found.setdefault(name, []).append(value)
+        return found

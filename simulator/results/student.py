@@ -1,0 +1,86 @@
+"""Means with their intervals, by Student's t. No SciPy: the distribution has a closed form for whole degrees."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import fmean, variance
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean of replications. `half`: half the width of its interval; None: there are too few for one."""
+
+    mean: float
+    half: float | None = None
+
+    @property
+    def low(self) -> float | None:
+        return None if self.half is None else self.mean - self.half
+
+    @property
+    def high(self) -> float | None:
+        return None if self.half is None else self.mean + self.half
+
+    @property
+    def clear(self) -> bool:
+        """Whether it differs from 0 by more than chance: its interval leaves 0 out."""
+        return self.half is not None and abs(self.mean) > self.half
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """The mean of what independent replications gave. Those without a value, not a number, are left out."""
+    found = [value for value in values if not math.isnan(value)]
+    if not found:
+        return Estimate(math.nan)
+    if len(found) == 1:
+        return Estimate(found[0])
+    return Estimate(fmean(found), t_quantile(len(found) - 1) * math.sqrt(variance(found) / len(found)))
+
+
+def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estimate:
+    """How much more the second are, where both have a value in each replication under the same load and chance (common
+    random numbers): what the two have in common drops out."""
+    return estimate([second - first for first, second in zip(before, after, strict=True)])
+
+
+def difference(before: Sequence[float], after: Sequence[float]) -> Estimate:
+    """How much more the second are, where their replications have nothing in common: by Welch's approximation, with the
+    degrees of freedom rounded down."""
+    sides = [[value for value in side if not math.isnan(value)] for side in (before, after)]
+    if not all(sides):
+        return Estimate(math.nan)
+    mean = fmean(sides[1]) - fmean(sides[0])
+    if min(map(len, sides)) < 2:
+        return Estimate(mean)
+    errors = [variance(side) / len(side) for side in sides]
+    if not sum(errors):
+        return Estimate(mean, 0.0)
+    degrees = sum(errors) ** 2 / sum(error**2 / (len(side) - 1) for error, side in zip(errors, sides, strict=True))
+    return Estimate(mean, t_quantile(max(math.floor(degrees), 1)) * math.sqrt(sum(errors)))
+
+
+@cache
+def t_quantile(degrees: int) -> float:
+    """The t that a variable of Student's distribution stays within, on both sides, with the chance `CONFIDENCE`."""
+    low, high = 0.0, 1.0
+    while _within(high, degrees) < CONFIDENCE:
+        low, high = high, 2 * high
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if _within(middle, degrees) < CONFIDENCE else (low, middle)
+    return high
+
+
+def _within(t: float, degrees: int) -> float:
+    """The chance that a variable of Student's distribution lies within -t and t (Abramowitz and Stegun, Handbook of
+    Mathematical Functions, 1964, 26.7.3 and 26.7.4)."""
+    angle = math.atan(t / math.sqrt(degrees))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = degrees % 2
+    term, total = (cosine if odd else 1.0), 0.0
+    for step in range(1 + odd, degrees, 2):
+        total += term
+        term *= cosine**2 * step / (step + 1)
+    return 2 / math.pi * (angle + sine * total) if odd else sine * total
