@@ -83,6 +83,11 @@ class Report:
         self.line(f"# python -m benchmarks.{name} {' '.join(_typed(key, value) for key, value in chosen.items())}")
         self.line(f"# {today}, {processor()}, {cores()} cores, Python {platform.python_version()}")
 
+    @property
+    def head(self) -> str:
+        """When, where and with which options it runs."""
+        return " ".join(line.removeprefix("# ") for line in self._lines[:2])
+
     def line(self, *lines: str) -> None:
         """Print lines and keep them."""
         print(*lines, sep="\n", flush=True)

@@ -1,11 +1,14 @@
 """The keys of `devices`: verifiers and drafters, of kinds."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from simulator.configuration.costs import Costly
 from simulator.configuration.keys import Count, File, Keys, Name, Number, Positive, Share
+from simulator.virtual.agreement import Agreement as Law
+from simulator.virtual.agreement import ByPosition, read_profile, shipped_profile
 from simulator.workload.availability import Always, Availability
 from simulator.workload.availability import ComesAndGoes as OnOff
 from verifier_server.options import MOST_DRAFT_SLOTS
@@ -30,24 +33,45 @@ class StatedAgreement(Keys):
     by_position: Annotated[list[Share], Field(min_length=1)]
     """of the first draft token, the second, …, each given that those before agreed; the last holds for all further"""
 
+    def built(self) -> Law:
+        return ByPosition(self.by_position)
+
 
 class ProfiledAgreement(Keys):
-    """As in a recorded run."""
+    """As in a recorded run, by kind of text."""
 
     law: Literal["profile"]
-    profile_path: File
-    """the profile"""
+    profile: str | None = None
+    """the name of a profile that ships"""
+    profile_path: File | None = None
+    """a profile that `python -m benchmarks.agreement_profile` wrote, in place of `profile`"""
+
+    @model_validator(mode="after")
+    def _is_readable(self) -> "ProfiledAgreement":
+        if (self.profile is None) == (self.profile_path is None):
+            raise ValueError("an agreement of the law profile has one of profile and profile_path")
+        self.built()  # raises BadProfile, a ValueError
+        return self
+
+    def built(self) -> Law:
+        """Raises BadProfile for a file that is none, and for a name that no profile has."""
+        if self.profile_path is not None:
+            return read_profile(Path(self.profile_path))
+        assert self.profile is not None, "checked when the file was read"
+        return read_profile(shipped_profile(self.profile))
 
 
 def _agreement(given: object) -> object:
-    """A share, or shares by position, written in full."""
+    """A share, shares by position, or the name of a profile, written in full."""
     if isinstance(given, int | float) and not isinstance(given, bool):
         given = [given]
+    if isinstance(given, str):
+        return {"law": "profile", "profile": given}
     return {"law": "stated", "by_position": given} if isinstance(given, list) else given
 
 
 _Laws = Annotated[StatedAgreement | ProfiledAgreement, Field(discriminator="law")]
-Agreement = Annotated[_Laws, BeforeValidator(_agreement, json_schema_input_type=Share | list[Share] | _Laws)]
+Agreement = Annotated[_Laws, BeforeValidator(_agreement, json_schema_input_type=Share | list[Share] | str | _Laws)]
 
 
 class DraftModel(Costly):
@@ -92,7 +116,7 @@ class Drafters(Kind):
     """Drafters, each with its draft model and one user at a time."""
 
     agreement: Agreement
-    """how often the draft model chooses the target's token: a share, shares by position, or a profile"""
+    """how often the draft model chooses the target's token: a share, shares by position, or the name of a profile"""
     availability: ComesAndGoes | None = None
     """when a device is there; null: always"""
 

@@ -2,18 +2,35 @@
 
 It is stated (the same everywhere, or by position in the draft), or taken from a profile: outcomes of a real run, by
 kind of text.
+
+A profile's file is JSON: `target`, `draft` and `measured` say in words what ran, and `kinds` has for each kind of text
+two lists by position in the draft, `judged` and `accepted`: how many draft tokens there were that all before them had
+been accepted, and how many of these were accepted, too.
 """
 
+import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, NamedTuple, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from specpair.command_line.suggestion import advice
+
+ANY = ""  # the kind of a text of which nothing is known
+
+
+class BadProfile(ValueError):
+    """A file is no profile, or no profile is called so. The message names it and says what to do."""
 
 
 class Agreement(Protocol):
     """A law of agreement."""
 
-    def chance(self, position: int, kind: str = "") -> float:
+    def chance(self, position: int, kind: str = ANY) -> float:
         """Chance, 0 to 1, of draft token `position` (the first is 0) in a text of `kind`, those before it accepted."""
         ...
 
@@ -29,7 +46,7 @@ class ByPosition:
         if not self.chances or not all(0.0 <= each <= 1.0 for each in self.chances):
             raise ValueError(f"a law of agreement is one or more chances from 0 to 1, got {list(self.chances)}")
 
-    def chance(self, position: int, kind: str = "") -> float:
+    def chance(self, position: int, kind: str = ANY) -> float:
         return self.chances[min(position, len(self.chances) - 1)]
 
 
@@ -46,9 +63,37 @@ class Judged(NamedTuple):
     accepted: bool
 
 
+class Counts(BaseModel):
+    """Outcomes of one kind of text, by position in the draft."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    judged: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
+    accepted: list[Annotated[int, Field(ge=0)]]
+
+    @model_validator(mode="after")
+    def _fit(self) -> "Counts":
+        if len(self.judged) != len(self.accepted):
+            raise ValueError(f"{len(self.judged)} positions are judged and {len(self.accepted)} accepted")
+        if any(accepted > judged for judged, accepted in zip(self.judged, self.accepted, strict=True)):
+            raise ValueError("more draft tokens are accepted than judged")
+        return self
+
+
+class ProfileFile(BaseModel):
+    """A profile as its file has it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    target: str
+    draft: str
+    measured: str
+    kinds: Annotated[dict[str, Counts], Field(min_length=1)]
+
+
 @dataclass(frozen=True)
 class Profile:
-    """The law of a real run: a law by position for each kind of text."""
+    """The law of a real run: a law by position for each kind of text, and one for all of them (`ANY`)."""
 
     kinds: Mapping[str, ByPosition]
 
@@ -58,27 +103,80 @@ class Profile:
 
         Raises ValueError where there are no outcomes.
         """
-        outcomes: dict[str, dict[int, list[bool]]] = defaultdict(lambda: defaultdict(list))
-        for each in judged:
-            outcomes[each.kind][each.position].append(each.accepted)
-        if not outcomes:
-            raise ValueError("a profile needs at least one judged draft token")
-        return cls({kind: ByPosition(_shares(positions, least)) for kind, positions in outcomes.items()})
+        return cls.of_counts(counted(judged), least)
 
-    def chance(self, position: int, kind: str = "") -> float:
+    @classmethod
+    def of_counts(cls, kinds: Mapping[str, Counts], least: int = 30) -> "Profile":
+        """As `of`."""
+        if not kinds:
+            raise ValueError("a profile needs at least one judged draft token")
+        return cls(
+            {kind: _law([counts], least) for kind, counts in kinds.items()} | {ANY: _law([*kinds.values()], least)}
+        )
+
+    def chance(self, position: int, kind: str = ANY) -> float:
         """Raises ValueError for a kind that the run had no texts of."""
         if kind not in self.kinds:
-            raise ValueError(
-                f"the profile has no texts of kind {kind!r}: choose one of {', '.join(sorted(self.kinds))}"
-            )
+            known = [each for each in self.kinds if each != ANY]
+            raise ValueError(f"the profile has no texts of kind {kind!r}{advice(kind, known)}")
         return self.kinds[kind].chance(position)
 
 
-def _shares(outcomes: Mapping[int, Sequence[bool]], least: int) -> list[float]:
+def counted(judged: Iterable[Judged]) -> dict[str, Counts]:
+    """Outcomes by kind and position, up to the first position of a kind that no outcome has."""
+    outcomes: dict[str, dict[int, list[bool]]] = defaultdict(lambda: defaultdict(list))
+    for each in judged:
+        outcomes[each.kind][each.position].append(each.accepted)
+    return {kind: _counts(positions) for kind, positions in outcomes.items()}
+
+
+def shipped_profiles() -> dict[str, Path]:
+    """The profiles that ship, by name."""
+    folder = Path(str(files(__package__) / "profiles"))
+    return {path.stem: path for path in sorted(folder.glob("*.json"))}
+
+
+def shipped_profile(name: str) -> Path:
+    """The file of a profile that ships. Raises BadProfile for another name."""
+    known = shipped_profiles()
+    if name not in known:
+        raise BadProfile(f"no profile {name!r}{advice(name, known)}")
+    return known[name]
+
+
+def read_profile(path: Path) -> Profile:
+    """The profile in a file. Raises BadProfile."""
+    try:
+        return Profile.of_counts(ProfileFile.model_validate(json.loads(path.read_text(encoding="utf-8"))).kinds)
+    except OSError as error:
+        raise BadProfile(f"{path} cannot be read: {error.strerror or error}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise BadProfile(f"{path} is no profile of agreement: {where}: {first['msg']}") from None
+    except ValueError:
+        raise BadProfile(f"{path} is no profile of agreement: it is not JSON") from None
+
+
+def _counts(positions: Mapping[int, Sequence[bool]]) -> Counts:
+    outcomes: list[Sequence[bool]] = []
+    while len(outcomes) in positions:
+        outcomes.append(positions[len(outcomes)])
+    return Counts(judged=[len(each) for each in outcomes], accepted=[sum(each) for each in outcomes])
+
+
+def _law(kinds: Collection[Counts], least: int) -> ByPosition:
     """Share of accepted tokens by position; the last is that of all positions from the first thin one on."""
-    full = 0
-    while len(outcomes.get(full, ())) >= least:
-        full += 1
-    shares = [sum(outcomes[position]) / len(outcomes[position]) for position in range(full)]
-    behind = [accepted for position, each in outcomes.items() if position >= full for accepted in each]
-    return [*shares, sum(behind) / len(behind)] if behind else shares
+    judged, accepted = _summed(each.judged for each in kinds), _summed(each.accepted for each in kinds)
+    full = next((position for position, count in enumerate(judged) if count < least), len(judged))
+    shares = [accepted[position] / judged[position] for position in range(full)]
+    return ByPosition([*shares, sum(accepted[full:]) / sum(judged[full:])] if full < len(judged) else shares)
+
+
+def _summed(lists: Iterable[Sequence[int]]) -> list[int]:
+    """Lists added up, position by position."""
+    total: list[int] = []
+    for each in lists:
+        total += [0] * (len(each) - len(total))
+        total[: len(each)] = [before + more for before, more in zip(total, each, strict=False)]
+    return total

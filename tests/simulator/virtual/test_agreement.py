@@ -1,8 +1,29 @@
 """Laws of agreement: as stated, or the shares of a real run."""
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from simulator.virtual.agreement import ByPosition, Judged, Profile, constant
+from simulator.virtual.agreement import (
+    ANY,
+    BadProfile,
+    ByPosition,
+    Judged,
+    Profile,
+    constant,
+    read_profile,
+    shipped_profile,
+    shipped_profiles,
+)
+
+FILE = {
+    "target": "big",
+    "draft": "small",
+    "measured": "today",
+    "kinds": {"code": {"judged": [40, 30], "accepted": [30, 15]}, "story": {"judged": [60], "accepted": [10]}},
+}
 
 
 def test_a_stated_law_holds_by_position_and_its_last_chance_behind() -> None:
@@ -30,3 +51,42 @@ def test_a_kind_without_texts_and_a_run_without_outcomes_are_refused() -> None:
         Profile.of([Judged("code", 0, True)]).chance(0, "poem")
     with pytest.raises(ValueError, match="at least one"):
         Profile.of([])
+
+
+def test_a_profile_knows_all_kinds_together() -> None:
+    profile = Profile.of([Judged("code", 0, True), Judged("code", 1, True), Judged("story", 0, False)], least=1)
+    assert [profile.chance(position, ANY) for position in (0, 1)] == [0.5, 1.0]
+
+
+def test_a_profile_is_read_from_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(FILE), encoding="utf-8")
+    profile = read_profile(path)
+    assert [profile.chance(position, "code") for position in (0, 1, 9)] == [0.75, 0.5, 0.5]
+    assert [profile.chance(position) for position in (0, 1)] == [0.4, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kinds": {}}, "kinds"),
+        ({"kinds": {"code": {"judged": [3], "accepted": [4]}}}, "more draft tokens are accepted than judged"),
+        ({"kinds": {"code": {"judged": [3], "accepted": []}}}, "1 positions are judged and 0 accepted"),
+        ({"shares": 1}, "shares"),
+    ],
+)
+def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(FILE | change), encoding="utf-8")
+    with pytest.raises(BadProfile, match=message):
+        read_profile(path)
+    path.write_text("{", encoding="utf-8")
+    with pytest.raises(BadProfile, match="it is not JSON"):
+        read_profile(path)
+
+
+def test_profiles_ship_by_name() -> None:
+    for name in shipped_profiles():
+        assert 0.0 < read_profile(shipped_profile(name)).chance(0) < 1.0
+    with pytest.raises(BadProfile, match="no profile 'gpt'"):
+        shipped_profile("gpt")
