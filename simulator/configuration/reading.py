@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 
 from simulator.configuration.configuration import Configuration
 from simulator.configuration.keys import FOLDER
+from simulator.configuration.overrides import SET, OverrideError, override
 from specpair.command_line import known_keys
 from specpair.command_line.suggestion import advice
 from specpair.strict_yaml import Loader, complaint
@@ -19,31 +20,42 @@ class BadConfiguration(ValueError):
     """A file is no configuration of a simulation. The message names the file, the line and the key."""
 
 
-def read(path: Path) -> Configuration:
-    """The configuration in a file. Raises BadConfiguration."""
+def read(path: Path, overrides: Sequence[str] = ()) -> Configuration:
+    """The configuration in a file.
+
+    `overrides`: keys that are replaced, each as KEY=VALUE: see `override`.
+
+    Raises BadConfiguration.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise BadConfiguration(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise BadConfiguration(f"{path} is not UTF-8 text") from None
-    return parse(text, str(path), path.parent)
+    return parse(text, str(path), path.parent, overrides)
 
 
-def parse(text: str, name: str, folder: Path) -> Configuration:
+def parse(text: str, name: str, folder: Path, overrides: Sequence[str] = ()) -> Configuration:
     """The configuration in the text of a file.
 
     `name`: of the file, for errors.
     `folder`: where files lie that relative paths name.
+    `overrides`: keys that are replaced, each as KEY=VALUE: see `override`.
 
     Raises BadConfiguration.
     """
     loader = Loader(text)
     try:
         node = loader.get_single_node()
+        if isinstance(node, yaml.MappingNode):
+            for each in overrides:
+                override(node, each)
         given = None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         raise BadConfiguration(f"{name} is not YAML: {complaint(error)}") from None
+    except OverrideError as error:
+        raise BadConfiguration(str(error)) from None
     finally:
         loader.dispose()
     if not isinstance(given, dict):
@@ -52,26 +64,27 @@ def parse(text: str, name: str, folder: Path) -> Configuration:
         return Configuration.model_validate(given, context={FOLDER: folder})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        path, line = _place(node, first["loc"])
+        path, mark = _place(node, first["loc"])
         if first["type"] == known_keys.UNKNOWN_KEY:
-            line = _place(node, [*first["loc"], first["ctx"]["key"]])[1]
-        where = f"{name}, line {line}: " + (f"{path}: " if path else "")
+            mark = _place(node, [*first["loc"], first["ctx"]["key"]])[1]
+        line = mark.name if mark.name.startswith(SET) else f"{name}, line {mark.line + 1}"
+        where = f"{line}: " + (f"{path}: " if path else "")
         raise BadConfiguration(where + _complaint(first)) from None
 
 
-def _place(node: Any, location: Sequence[str | int]) -> tuple[str, int]:
-    """The path of a mistake in the file, and its line. Parts of `location` that name a form of a value have no place
+def _place(node: Any, location: Sequence[str | int]) -> tuple[str, Any]:
+    """The path of a mistake in the file, and its mark. Parts of `location` that name a form of a value have no place
     there."""
-    path, line = "", node.start_mark.line + 1
+    path, mark = "", node.start_mark
     for part in location:
         if isinstance(node, yaml.MappingNode):
             found = next(((key, value) for key, value in node.value if key.value == part), None)
             if found is not None:
-                path, line, node = f"{path}.{part}".lstrip("."), found[0].start_mark.line + 1, found[1]
+                path, mark, node = f"{path}.{part}".lstrip("."), found[0].start_mark, found[1]
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
             node = node.value[part]
-            path, line = f"{path}[{part}]", node.start_mark.line + 1
-    return path, line
+            path, mark = f"{path}[{part}]", node.start_mark
+    return path, mark
 
 
 def _complaint(error: ErrorDetails) -> str:
