@@ -15,6 +15,7 @@ from specpair.protocol.errors import Overloaded, SpecPairError
 from specpair.speculation.policy.draft_length import MAX_AUTO
 from verifier_server.engine.composer import BatchPlan
 from verifier_server.engine.requests import Answer, Request
+from verifier_server.sessions import Session
 
 if TYPE_CHECKING:
     from simulator.fleet.run import TextRun
@@ -161,6 +162,14 @@ class Connection:
                 self._after()
 
         return event
+
+    def forget(self, session: Session, after: float = 0.0) -> None:
+        """Have the verifier forget a session `after` seconds later, unless it is lost then, with all its sessions."""
+        if after:
+            self._loop.at(self._loop.now + after, lambda: self.forget(session))
+        elif not self._verifier.stopped:
+            self._verifier.scheduler.forget(session)
+            self._verifier.look()
 
     def submit(self, request: Request, now: float) -> None:
         """Submit a request to the verifier, again and again while that is overloaded."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from simulator.drafting.learnt import Learnt
 from simulator.fleet.node import Connection, Node
 from simulator.fleet.record import Record
-from simulator.fleet.settings import Device, Mode
+from simulator.fleet.settings import DeviceKind, Mode
 from simulator.fleet.text import Text
 from simulator.fleet.writing.by_drafter import FusedWriter, RemoteWriter
 from simulator.fleet.writing.by_target import TargetWriter
@@ -35,7 +35,7 @@ class TextRun:
         record: Record,
         text: Text,
         new_text: NewText,
-        device: Device,
+        device: DeviceKind,
         learnt: Learnt,
         rng: random.Random,
         over: Callable[["TextRun"], None],
@@ -49,6 +49,7 @@ class TextRun:
         self._received: list[int] = []  # tokens of the output
         self._connection: Connection | None = None
         self._writer: Writer | None = None
+        self._aborted = False
 
     @property
     def tokens_left(self) -> int:
@@ -82,7 +83,25 @@ class TextRun:
     def lose(self) -> None:
         """Its node is lost: half a round trip later its device asks for another one."""
         self._leave()
-        self._fleet.loop.at(self._fleet.loop.now + self.device.network.rtt / 2, lambda: self._fleet.route(self))
+        self._fleet.loop.at(self._fleet.loop.now + self.device.network.rtt / 2, self._go_on)
+
+    def _go_on(self) -> None:
+        if not self._aborted:
+            self._fleet.route(self)
+
+    def abort(self) -> None:
+        """Its device is gone, without a word.
+
+        A server that writes by itself learns of it by the broken connection, here at once. A session that waits for
+        drafts loses its slot when another text needs one, and is forgotten when it was idle for too long.
+        """
+        self._aborted = True
+        connection = self._connection
+        if connection is None:
+            self._fleet.abandon(self)
+        else:
+            drafts = self.device.mode in (Mode.LOCKSTEP, Mode.REMOTE)
+            self._leave(connection.node.kind.session_ttl if drafts else 0.0)
 
     def _arrived(self, committed: Committed) -> None:
         """Take in tokens that have arrived at the device."""
@@ -96,15 +115,16 @@ class TextRun:
         if len(self._received) == self.record.output_tokens:
             self._end()
 
-    def _leave(self) -> None:
+    def _leave(self, after: float = 0.0) -> None:
+        """Have its node forget it, `after` seconds later."""
         connection, writer = self._connection, self._writer
         assert connection is not None and writer is not None
         connection.closed = True
         connection.node.runs.pop(self, None)
+        session = writer.session
         writer.stop()
-        if connection.node.up and writer.session is not None:
-            connection.node.verifier.scheduler.forget(writer.session)
-            connection.node.verifier.look()
+        if session is not None:
+            connection.forget(session, after)
         self._connection = self._writer = None
 
     def _end(self) -> None:

@@ -7,13 +7,15 @@ from enum import StrEnum
 
 from simulator.costs.cost import PassCost
 from simulator.virtual.world import Network
+from simulator.workload.availability import Always, Availability
 from simulator.workload.distributions import Distribution
 from specpair.balancing.named import DEFAULT, KNOWN, LOOK_EVERY
 from specpair.balancing.policies import Policy
 from verifier_server.engine.arrivals import LONGEST
-from verifier_server.options import MOST_DRAFT_SLOTS
+from verifier_server.options import MOST_DRAFT_SLOTS, VerifierOptions
 
 _NO_DELAY = Network()
+_ALWAYS = Always()
 
 
 class Mode(StrEnum):
@@ -46,18 +48,22 @@ class VerifierKind:
     draft_cost: PassCost | None = None  # of its own draft model, which mode fused needs
     draft_slots: int = MOST_DRAFT_SLOTS  # texts that this one drafts for at once
     breakdowns: tuple[Breakdowns, ...] = ()
+    session_ttl: float = VerifierOptions.session_ttl  # until an idle session is forgotten
     name: str = ""  # tells the kind from the others
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
-    """Where users are: each conversation is at a device of its own."""
+class DeviceKind:
+    """Devices that are alike, each with one user at a time."""
 
     network: Network = _NO_DELAY
     mode: Mode = Mode.REMOTE
     cost: PassCost | None = None  # of its draft model, where that drafts
     length: int | None = None  # draft tokens of a round; None: as the controller decides
-    share: float = 1.0  # of the conversations, in relation to other devices
+    count: int | None = None  # how many there are; None: one for each user
+    share: float = 1.0  # without a count: of the conversations, in relation to other kinds
+    availability: Availability = _ALWAYS
+    name: str = ""  # tells the kind from the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,7 @@ class FleetSetting:
     """A fleet, and what happens to it."""
 
     verifiers: dict[str, VerifierKind]  # by name
-    devices: tuple[Device, ...]
+    devices: tuple[DeviceKind, ...]
     policy: Callable[[], Policy] = KNOWN[DEFAULT]
     look_every: float = LOOK_EVERY  # how old what the router knows of a verifier may be; 0: it knows all at once
     sample_every: float = 0.0  # how often the observer is told of the verifiers; 0: never
@@ -95,4 +101,5 @@ class FleetSetting:
     deadline: float = math.inf  # of each draft, for policies that heed it
     failures: tuple[Failure, ...] = ()
     autoscaling: tuple[Autoscaling, ...] = ()  # at most one for a kind
+    users: int | None = None  # of a closed loop, each with one conversation after the other; None: an open workload
     seed: int = 0

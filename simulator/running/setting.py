@@ -6,7 +6,8 @@ from simulator.configuration import operation
 from simulator.configuration.configuration import Configuration
 from simulator.configuration.connections import Connection, between
 from simulator.configuration.devices import Agreement, Drafters, StatedAgreement, Verifiers
-from simulator.fleet.settings import Autoscaling, Breakdowns, Device, FleetSetting, Mode, VerifierKind
+from simulator.configuration.workload import ClosedArrivals
+from simulator.fleet.settings import Autoscaling, Breakdowns, DeviceKind, FleetSetting, Mode, VerifierKind
 from simulator.virtual.world import Network
 from specpair.balancing.named import policy_of
 from verifier_server.options import MOST_DRAFT_SLOTS
@@ -34,7 +35,7 @@ def setting_of(configuration: Configuration, seed: int) -> FleetSetting:
     if drafters:
         devices = tuple(_device(kind, configuration) for kind in drafters)
     else:
-        devices = (Device(mode=Mode(configuration.mode), length=_length(configuration)),)
+        devices = (DeviceKind(mode=Mode(configuration.mode), length=_length(configuration)),)
     agreement = _agreement(configuration)
     deadline = configuration.slo.tpot_ms
     return FleetSetting(
@@ -46,6 +47,7 @@ def setting_of(configuration: Configuration, seed: int) -> FleetSetting:
         agreement=lambda position: agreement[min(position, len(agreement) - 1)] if agreement else 0.0,
         deadline=math.inf if deadline is None else deadline * MS,
         autoscaling=tuple(_autoscaling(each, kinds[each.devices]) for each in configuration.autoscaling),
+        users=workload.users if isinstance(workload := configuration.workload, ClosedArrivals) else None,
         seed=seed,
     )
 
@@ -74,9 +76,17 @@ def _autoscaling(given: operation.Autoscaling, kind: VerifierKind) -> Autoscalin
     return Autoscaling(kind, above, above / 2, given.start_up_s, given.most, given.least, given.every_s)
 
 
-def _device(kind: Drafters, configuration: Configuration) -> Device:
+def _device(kind: Drafters, configuration: Configuration) -> DeviceKind:
     (link,) = {_network(each) for each in _links(kind, configuration)}
-    return Device(link, Mode(configuration.mode), kind.pass_cost(), _length(configuration), float(kind.count))
+    return DeviceKind(
+        link,
+        Mode(configuration.mode),
+        kind.pass_cost(),
+        _length(configuration),
+        kind.count,
+        availability=kind.periods(),
+        name=kind.name,
+    )
 
 
 def _length(configuration: Configuration) -> int | None:
@@ -112,8 +122,6 @@ def _refuse(configuration: Configuration) -> None:
     drafters, mode = configuration.devices.drafters, configuration.mode
     if mode == "auto":
         raise CannotRun("mode: auto cannot run yet: choose target, fused, lockstep or remote")
-    if configuration.workload.arrival == "closed":
-        raise CannotRun("workload: arrival: closed cannot run yet: choose poisson")
     if configuration.fidelity == "table":
         raise CannotRun("fidelity: table cannot run yet: choose controller")
     for kind in drafters:

@@ -23,7 +23,7 @@ def simulate(
     observer: Observer,
     progress: Callable[[float], object] = lambda now: None,
 ) -> None:
-    """Run a configuration once, for its simulated time. What is under way then is left unfinished.
+    """Run a configuration once, for its simulated time. What is under way then is unfinished.
 
     `seed`: all the chance. The workload and the texts are the same for equal seeds, whatever the fleet.
     `observer`: told of all requests and samples, those of the burn-in included.
@@ -35,6 +35,7 @@ def simulate(
     conversations = configuration.workload.built().conversations(random.Random(f"{seed}/workload"))
     fleet = Fleet(setting_of(configuration, seed), conversations, _Watched(observer, progress))
     fleet.run(until=configuration.sim_time_ms * MS)
+    fleet.interrupt()
 
 
 class _Watched:

@@ -10,7 +10,7 @@ from simulator.costs.cost import SequencePass
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.observer import Sample
 from simulator.fleet.record import Record
-from simulator.fleet.settings import Device, FleetSetting, Mode, VerifierKind
+from simulator.fleet.settings import DeviceKind, FleetSetting, Mode, VerifierKind
 from simulator.workload.conversation import Conversation, Turn
 from specpair.balancing.candidate import NewText
 from specpair.balancing.policies import C, Hash, Policy
@@ -117,7 +117,7 @@ def times(
             yield Conversation(str(number), at, (Turn(prompt - 1, output),))  # the fleet puts a begin token in front
 
     names = [str(number) for number in range(servers)]
-    devices = (Device(mode=Mode.TARGET),)
+    devices = (DeviceKind(mode=Mode.TARGET),)
     setting = FleetSetting(dict.fromkeys(names, kind), devices, policy, look_every=0.0, seed=seed)
     records = ended(setting, coming())
     return [each.end - each.sent for each in sorted(records, key=lambda each: int(each.conversation))]
@@ -134,7 +134,7 @@ def geometric(mean: float, rng: random.Random) -> int:
 
 
 def client_rates(
-    clients: int, kind: VerifierKind, device: Device, *, output: int, agreement: float, seed: int = 0
+    clients: int, kind: VerifierKind, device: DeviceKind, *, output: int, agreement: float, seed: int = 0
 ) -> list[float]:
     """Tokens per second of each of `clients` that write texts of `output` tokens at once, until the first ends."""
     setting = FleetSetting({"server": kind}, (device,), Hash, agreement=lambda position: agreement, seed=seed)

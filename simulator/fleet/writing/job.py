@@ -7,7 +7,7 @@ from typing import Protocol
 
 from simulator.drafting.learnt import Learnt
 from simulator.fleet.node import Connection
-from simulator.fleet.settings import Device
+from simulator.fleet.settings import DeviceKind
 from simulator.fleet.text import Text
 from simulator.virtual.world import RETRY, Network
 from specpair.drafters.run.events import Committed
@@ -19,7 +19,7 @@ class Job:
     """A text that is to be written. `tell`: takes the tokens as they arrive at the device."""
 
     connection: Connection
-    device: Device
+    device: DeviceKind
     network: Network
     learnt: Learnt
     text: Text

@@ -1,58 +1,23 @@
 """Fleets in virtual time: every request is answered once and rightly, the same seed gives the same records, and what is
 known of policies, failures and autoscaling is seen."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 
 import pytest
 
-from simulator.costs.linear import LinearCost
 from simulator.drafting.drafter import EngineDrafter
 from simulator.drafting.engine import DraftEngine
 from simulator.fleet.fleet import Fleet
-from simulator.fleet.observer import Sample
 from simulator.fleet.record import Record
-from simulator.fleet.settings import Autoscaling, Breakdowns, Device, Failure, FleetSetting, Mode, VerifierKind
+from simulator.fleet.settings import Autoscaling, Breakdowns, DeviceKind, Failure, FleetSetting, Mode
 from simulator.fleet.text import Agreeing, RuleTarget, Text
 from simulator.virtual.world import Network, World
 from simulator.workload.conversation import Conversation, Turn
 from simulator.workload.distributions import Constant, Exponential
 from specpair.balancing.named import KNOWN
 from specpair.balancing.policies import Jsq2, Policy, Random
-
-KIND = VerifierKind(LinearCost(25.0, 0.5, 0.2), slots=32, draft_cost=LinearCost(8.0, 1.2, 0.1))
-DEVICE = Device(Network(0.02, 0.002, 0.01), Mode.TARGET, LinearCost(8.0, 1.2, 0.1))
-TWO = FleetSetting({"a": KIND, "b": KIND}, (DEVICE,))
-
-
-def conversations(count: int, gap: float, turns: int = 2, output: int = 24) -> Iterator[Conversation]:
-    """One each `gap` seconds. Their first prompts share 10 tokens."""
-    for number in range(count):
-        yield Conversation(
-            f"c{number}", number * gap, tuple(Turn(20, output + number % 5, 0.2) for _ in range(turns)), "t", 10
-        )
-
-
-class Kept:
-    """All that an observer is told."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.samples: list[Sample] = []
-
-    def record(self, record: Record) -> None:
-        self.records.append(record)
-
-    def sample(self, samples: Sequence[Sample]) -> None:
-        self.samples += samples
-
-
-def run(setting: FleetSetting, coming: Iterator[Conversation]) -> tuple[list[Record], Fleet]:
-    """The records in the order of their conversations and turns. A wrong text is an error of the fleet."""
-    found = Kept()
-    fleet = Fleet(setting, coming, found)
-    fleet.run()
-    return sorted(found.records, key=lambda each: (int(each.conversation[1:]), each.turn)), fleet
+from tests.simulator.fleet.fleets import DEVICE, KIND, TWO, Kept, conversations, run
 
 
 def check(records: list[Record], conversations: int, turns: int = 2) -> None:
@@ -197,7 +162,7 @@ def test_a_fleet_that_cannot_run_is_refused() -> None:
     bare = replace(KIND, draft_cost=None)
     for setting, said in (
         (FleetSetting({"a": bare}, (replace(DEVICE, mode=Mode.FUSED),)), "draft_cost"),
-        (FleetSetting({"a": KIND}, (Device(),)), "a device is in mode remote: give it the cost"),
+        (FleetSetting({"a": KIND}, (DeviceKind(),)), "a device is in mode remote: give it the cost"),
         (replace(TWO, failures=(Failure("c", 1.0),)), "'c': there are a, b"),
     ):
         with pytest.raises(ValueError, match=said):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from simulator.fleet.settings import Device, Mode
+from simulator.fleet.settings import DeviceKind, Mode
 from simulator.theory.intervals import batch_means, of_independent
 from simulator.theory.queues import in_order_of_arrival, m_g_1, m_m_1_quantile, passes_of_slots, supermarket
 from simulator.theory.reduced import (
@@ -88,7 +88,7 @@ def test_two_choices() -> None:
 def test_capacity_of_a_server_that_need_not_draft() -> None:
     """arXiv 2606.25091: with 1 + k t_d / t_v times the clients, each is served at the same rate."""
     length, draft, verify, agreement, clients = 4, 0.002, 0.02, 0.8, 10
-    device = Device(Network(0.01), Mode.LOCKSTEP, Affine(0.01, 0.0), length)
+    device = DeviceKind(Network(0.01), Mode.LOCKSTEP, Affine(0.01, 0.0), length)
     more = round(clients * capacity_gain(length, draft, verify))
     assert more == 14
     for count, takes in ((clients, verify + length * draft), (more, verify)):
