@@ -1,10 +1,16 @@
-"""Backends and drafters of other distributions, which pip installs beside this one and which declare entry points."""
+"""Code of others: backends and drafters of other distributions, which pip installs beside this one and which declare
+entry points, and classes that are named by where they are."""
 
+import re
+from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 BACKENDS = "specpair.backends"  # a function load(options, progress) -> Backend, as the modules of `backends` have it
 DRAFTERS = "specpair.drafters"  # a function make(vocabulary, sampling) -> Drafter, as `drafter_client.Custom` takes it
+
+
+T = TypeVar("T")
 
 
 class BadPlugin(Exception):
@@ -48,6 +54,26 @@ def find(group: str, name: str) -> Plugin | None:
     if not callable(function):
         raise BadPlugin(f"{what}: {found[0].value} is no function")
     return Plugin(what, function)
+
+
+def class_at(name: str, base: type[T]) -> type[T]:
+    """The class at `name`, `module:Class`, which inherits from `base`. Imports its module.
+
+    Raises ValueError, which says what is wrong with the name or with what stands there.
+    """
+    what = re.sub("(?<!^)(?=[A-Z])", " ", base.__name__).lower()
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        raise ValueError(f"no {what} {name!r}: name it as module:Class")
+    try:
+        found = getattr(import_module(module), attribute, None)
+    except Exception as error:  # of any type: it is the code of others
+        raise ValueError(f"{module} of the {what} {name} cannot be imported: {_said(error)}") from error
+    if found is None:
+        raise ValueError(f"{module} has no {attribute}, which the {what} {name} names")
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise ValueError(f"{name} is no {what}: a class that inherits from {base.__module__}.{base.__name__} is needed")
+    return found
 
 
 def _said(error: Exception) -> str:

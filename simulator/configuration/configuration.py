@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from simulator.configuration.connections import ALL, Connection
 from simulator.configuration.devices import Devices
+from simulator.configuration.gamma import AUTO, Gamma
 from simulator.configuration.keys import FOLDER, Count, Keys, NonNegative, Positive
 from simulator.configuration.operation import Autoscaling, Failure, Prices, Slo
 from simulator.configuration.workload import WorkloadKeys
@@ -25,12 +26,6 @@ def _known_router(router: str, info: ValidationInfo) -> str:
     return router
 
 
-def _length(given: object) -> object:
-    if type(given) is int or given == "auto":
-        return given
-    raise ValueError(f"must be a whole number or auto, got {given!r}")
-
-
 class Configuration(Keys):
     """A simulation. Paths of files are relative to the folder of the file that names them."""
 
@@ -45,8 +40,8 @@ class Configuration(Keys):
     mode: Literal["target", "fused", "lockstep", "remote", "auto"] = "remote"
     """`target`: no drafts; `fused`: the verifier drafts; `lockstep`: drafters wait for each reply; `remote`: they draft
     on meanwhile, as shipped; `auto`: the fastest of these, as measured"""
-    gamma: Annotated[Annotated[int, Field(ge=1, le=64)] | Literal["auto"], BeforeValidator(_length)] = "auto"
-    """draft tokens of a round; `auto`: as the drafter's controller decides"""
+    gamma: Gamma = AUTO
+    """draft tokens of a round: a number; `auto`, as the drafter's controller decides; `module:Class`; or a policy"""
     router: Annotated[str, AfterValidator(_known_router), Field(examples=[*KNOWN])] = DEFAULT
     """which verifier a text goes to: a policy of `specpair router`, `semi_clairvoyant`, `slo_aware`, `module:Class`"""
     look_every_ms: NonNegative = LOOK_EVERY * 1e3

@@ -9,12 +9,14 @@ from functools import partial
 from typing import Any
 
 from simulator.drafting.engine import READ_CHUNK, DraftEngine
+from simulator.drafting.lengths import PolicyLength
 from simulator.virtual.drafter import VirtualDrafter
 from simulator.virtual.world import Place
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Committed, RunEvent
 from specpair.speculation.acceptance.strategies import common_prefix
 from specpair.speculation.drafts.node_selection import DraftStep
+from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.sampling.sampling import Sampling
 from verifier_server.engine.requests import Answer
 
@@ -31,16 +33,20 @@ class EngineDrafter(VirtualDrafter):
         held: int,
         tell: Callable[[Committed], object],
         guard: Callable[[Callable[[], object]], Callable[[], object]] = lambda do: do,
+        *,
+        tree: int = 1,
+        length: int | DraftLength | None = None,
         **options: Any,
     ) -> None:
         """`held`: tokens of the text that the engine need not read.
         `tell`: takes the committed tokens, those of the prefill first.
         `guard`: changes what is called when a pass of the engine is over, as where the text may be lost by then.
+        `tree`: branches that a draft step takes for each of its own, as the law of trees has it.
         `options`: further arguments of `VirtualDrafter`.
         """
-        super().__init__(place, prompt, Sampling(), drafter, lambda branches: 0.0, **options)
+        super().__init__(place, prompt, Sampling(), drafter, lambda branches: 0.0, length=length, **options)
         self.held = held  # tokens of the text that the draft model's slot holds, without `_tail`
-        self._engine, self._tell, self._guard = engine, tell, guard
+        self._engine, self._tell, self._guard, self._branches = engine, tell, guard, tree
         self._tail: list[int] = []  # what the slot holds behind the text
         self._reads = False  # whether a chunk of the text is being read
         self._put_off: Callable[[], None] | None = None  # the draft step that waits for that
@@ -92,4 +98,7 @@ class EngineDrafter(VirtualDrafter):
     def _count(self, event: RunEvent, now: float) -> None:
         super()._count(event, now)
         if isinstance(event, Committed):
+            if isinstance(self._length, PolicyLength):
+                for each in event.rounds:
+                    self._length.policy.judged(each.judged, each.accepted)
             self._tell(event)

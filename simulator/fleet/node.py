@@ -34,7 +34,8 @@ class Node:
         self.runs: dict[TextRun, None] = {}  # texts under way there, in the order of their beginning
         self.passes, self.busy = 0, 0.0  # forward passes, and the seconds that they took
         self.rows, self.tokens = 0, 0  # sequences and tokens of all passes
-        self.pass_times = [kind.cost.seconds([(new, _CONTEXT)]) for new in range(1, MAX_AUTO + 2)]
+        self.pass_times = self.times_of(1)
+        self.trees: dict[str, int] = {}  # of sessions whose drafts are trees: nodes on each level
         self._loop = loop
         self._texts, self._waiting, self._begun = 0, 0, 0  # as it told, and texts begun since then
         self.verifier, self.learnt = self._start()
@@ -55,12 +56,22 @@ class Node:
         )
         return verifier, Learnt(drafts)
 
+    def times_of(self, tree: int) -> list[float]:
+        """Seconds of passes over drafts of 0, 1, 2, … levels with `tree` nodes each, for a text that is alone."""
+        return [self.kind.cost.seconds([(1 + levels * tree, _CONTEXT)]) for levels in range(MAX_AUTO + 1)]
+
     def _takes(self, plan: BatchPlan) -> float:
-        seconds = self.kind.cost.seconds([(len(entry.tokens), entry.start) for entry in plan.batch])
+        sequences = [(len(entry.tokens), entry.start) for entry in plan.batch]
+        if self.trees:
+            for at, (entry, part) in enumerate(zip(plan.batch, plan.parts, strict=True)):
+                judged = max(0, len(entry.tokens) - entry.logits_from - 1)
+                further = (self.trees.get(part.sequence.session.id, 1) - 1) * judged
+                sequences[at] = (len(entry.tokens) + further, entry.start)
+        seconds = self.kind.cost.seconds(sequences)
         self.passes += 1
         self.busy += seconds
-        self.rows += len(plan.batch)
-        self.tokens += sum(len(entry.tokens) for entry in plan.batch)
+        self.rows += len(sequences)
+        self.tokens += sum(tokens for tokens, _ in sequences)
         return seconds
 
     def sample(self) -> Sample:
@@ -90,6 +101,7 @@ class Node:
     def recover(self) -> None:
         """Begin anew, with nothing in the slots."""
         (self.verifier, self.learnt), self.up = self._start(), True
+        self.trees.clear()
         self.look()
 
     # What the router knows.

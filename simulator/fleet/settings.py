@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from simulator.costs.cost import PassCost
+from simulator.drafting.lengths import LengthPolicy
 from simulator.virtual.world import Network
 from simulator.workload.availability import Always, Availability
 from simulator.workload.distributions import Distribution
@@ -59,7 +60,8 @@ class DeviceKind:
     network: Network = _NO_DELAY
     mode: Mode = Mode.REMOTE
     cost: PassCost | None = None  # of its draft model, where that drafts
-    length: int | None = None  # draft tokens of a round; None: as the controller decides
+    length: int | Callable[[], LengthPolicy] | None = None  # draft tokens of a round; None: as the controller decides
+    tree: int = 1  # nodes on each level of a draft, by the law of `simulator.drafting.tree`; 1: drafts are chains
     count: int | None = None  # how many there are; None: one for each user
     share: float = 1.0  # without a count: of the conversations, in relation to other kinds
     availability: Availability = _ALWAYS

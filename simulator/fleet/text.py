@@ -17,7 +17,7 @@ Agreement = Callable[[int], float]  # by position in the output, from 0: the cha
 _ROWS = np.eye(258, dtype=np.float32)
 _WRONG = 7  # what a drafter proposes behind a wrong token
 _BRANCHES = 6  # most branches that a drafter expands in one draft step
-_SECOND = 0.4  # the chance that a runner-up is right where the first choice is not
+SECOND = 0.4  # the chance that a runner-up is right where the first choice is not
 
 
 def next_token(before: int, last: int) -> int:
@@ -52,7 +52,7 @@ class Text:
         known, draw = self._tokens, self._rng.random
         while len(known) < end:
             chance = self._agreement(len(known) - self.prompt_len)
-            self._right.append((draw() < chance, draw() < _SECOND))
+            self._right.append((draw() < chance, draw() < SECOND))
             known.append(next_token(known[-2], known[-1]))
         return known[start:end]
 

@@ -35,7 +35,8 @@ def setting_of(configuration: Configuration, seed: int) -> FleetSetting:
     if drafters:
         devices = tuple(_device(kind, configuration) for kind in drafters)
     else:
-        devices = (DeviceKind(mode=Mode(configuration.mode), length=_length(configuration)),)
+        gamma = configuration.gamma
+        devices = (DeviceKind(mode=Mode(configuration.mode), length=gamma.built(), tree=gamma.nodes),)
     agreement = _agreement(configuration)
     deadline = configuration.slo.tpot_ms
     return FleetSetting(
@@ -77,20 +78,18 @@ def _autoscaling(given: operation.Autoscaling, kind: VerifierKind) -> Autoscalin
 
 
 def _device(kind: Drafters, configuration: Configuration) -> DeviceKind:
+    gamma = configuration.gamma
     (link,) = {_network(each) for each in _links(kind, configuration)}
     return DeviceKind(
         link,
         Mode(configuration.mode),
         kind.pass_cost(),
-        _length(configuration),
+        gamma.built(),
+        gamma.nodes,
         kind.count,
         availability=kind.periods(),
         name=kind.name,
     )
-
-
-def _length(configuration: Configuration) -> int | None:
-    return configuration.gamma if isinstance(configuration.gamma, int) else None
 
 
 def _links(kind: Drafters, configuration: Configuration) -> list[Connection]:

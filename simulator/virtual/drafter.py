@@ -17,6 +17,7 @@ from specpair.speculation.draft import Draft
 from specpair.speculation.drafts.lookups import Lookups
 from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.policy.controller import SpeculationController
+from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates
 from specpair.speculation.policy.rejection_policy import RejectionPolicy
 from specpair.speculation.policy.schedule import Mechanisms
@@ -60,7 +61,7 @@ class VirtualDrafter:
         max_tokens: int,
         network: Network = Network(),
         overhead: float = 0.0,
-        length: int | None = None,
+        length: int | DraftLength | None = None,
         mechanisms: Mechanisms = Mechanisms(),
         pass_times: Sequence[float] = (),
         lookup: bool = False,
@@ -73,7 +74,7 @@ class VirtualDrafter:
         """`draft_time`: seconds of a draft step by its number of branches.
         `pass_times`: as for `LatencyModel`.
         `overhead`: seconds that an exchange takes beside the network.
-        `length`: fixed draft length; None: automatic.
+        `length`: fixed draft length; None: automatic; or what decides it.
         `lookup`: whether draft tokens are looked up in the text.
         `estimates`: what earlier texts have taught; None: nothing.
         `prediction`: of the output, as token ids; None: there is none.

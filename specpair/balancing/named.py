@@ -1,9 +1,9 @@
 """Finds a policy by its name, or by where it is: `module:Class`."""
 
 from collections.abc import Callable
-from importlib import import_module
 
 from specpair.balancing.policies import INFORMED, POLICIES, Policy
+from specpair.plugins import class_at
 
 KNOWN = {**POLICIES, **INFORMED}
 DEFAULT = "wjsq"  # of a router that is told no policy
@@ -18,20 +18,9 @@ def policy_of(name: str) -> Callable[[], Policy]:
     known = KNOWN.get(name)
     if known is not None:
         return known
-    module, colon, attribute = name.partition(":")
-    if not (module and colon and attribute):
+    if ":" not in name:
         raise ValueError(f"no policy {name!r}: choose one of {', '.join(KNOWN)}, or your own as module:Class")
-    try:
-        found = getattr(import_module(module), attribute, None)
-    except Exception as error:  # of any type: it is the code of others
-        raise ValueError(
-            f"{module} of the policy {name} cannot be imported: {type(error).__name__}: {error}"
-        ) from error
-    if found is None:
-        raise ValueError(f"{module} has no {attribute}, which the policy {name} names")
-    if not (isinstance(found, type) and issubclass(found, Policy)):
-        raise ValueError(f"{name} is no policy: a class that inherits from {Policy.__module__}.Policy is needed")
-    return found
+    return class_at(name, Policy)  # type: ignore[type-abstract]
 
 
 def check_policy(name: str) -> None:

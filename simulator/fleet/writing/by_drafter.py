@@ -4,9 +4,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from simulator.drafting.drafter import EngineDrafter
+from simulator.drafting.lengths import PolicyLength
+from simulator.drafting.tree import TreeDrafter
 from simulator.fleet.settings import Mode
-from simulator.fleet.text import Agreeing
+from simulator.fleet.text import SECOND, Agreeing
 from simulator.fleet.writing.job import Job, Wire
+from specpair.drafters.base import Drafter
+from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, mechanisms_of
 from specpair.speculation.sampling.sampling import Sampling
 from specpair.speculation.text_options import TextSpec
@@ -15,6 +19,21 @@ from verifier_server.sessions import Session
 # As `verifier_server.generation.server_drafting` has them where the models share no cores.
 _FUSED = replace(mechanisms_of(shares_cores=False, self_continue=True, may_change_mode=True), in_flight=2)
 _SPEC = TextSpec.of(Sampling())
+
+
+def _length(job: Job) -> int | DraftLength | None:
+    length = job.device.length
+    return PolicyLength(length(), job.connection.max_drafts) if callable(length) else length
+
+
+def _choices(job: Job, width: int | None = None) -> Drafter:
+    """What drafts for the text. `width`: branches of a draft step, at most; None: as many as it takes."""
+    if job.device.tree > 1:
+        job.connection.node.trees[job.name] = job.device.tree
+        return TreeDrafter(job.text, job.device.tree, SECOND)
+    drafter = Agreeing(job.text)
+    drafter.width = width or drafter.width
+    return drafter
 
 
 class RemoteWriter:
@@ -26,20 +45,22 @@ class RemoteWriter:
         assert engine is not None
         self._job, self._engine = job, engine
         self._open = ExitStack()
-        lockstep = device.mode is Mode.LOCKSTEP
+        mechanisms = replace(Mechanisms(), after_recovered=device.tree == 1)  # siblings are in the tree already
+        pass_times = node.times_of(device.tree)
         self._drafter = EngineDrafter(
             job.connection,
             job.prompt,
-            Agreeing(job.text),
+            _choices(job),
             engine,
             engine.held(job.conversation),
             job.tell,
             job.connection.guarded,
             max_tokens=job.output_tokens,
             network=job.network,
-            length=device.length,
-            mechanisms=LOCKSTEP if lockstep else Mechanisms(),
-            estimates=self._open.enter_context(job.learnt.experience.text(_SPEC, node.pass_times)),
+            length=_length(job),
+            tree=device.tree,
+            mechanisms=LOCKSTEP if device.mode is Mode.LOCKSTEP else mechanisms,
+            estimates=self._open.enter_context(job.learnt.experience.text(_SPEC, pass_times)),
             seed=job.rng.getrandbits(32),
             name=job.name,
         )
@@ -51,6 +72,7 @@ class RemoteWriter:
 
     def stop(self) -> None:
         self._open.close()
+        self._job.connection.node.trees.pop(self._job.name, None)
         self._engine.keep(self._job.conversation, self._drafter.held)
 
 
@@ -76,20 +98,21 @@ class FusedWriter:
         if self._stopped:
             return False
         job, engine = self._job, self._engine
-        connection, agreeing = job.connection, Agreeing(job.text)
-        agreeing.width = 1
-        estimates = self._open.enter_context(self._learnt.experience.text(_SPEC, connection.node.pass_times))
+        connection, device = job.connection, job.device
+        pass_times = connection.node.times_of(device.tree)
+        estimates = self._open.enter_context(self._learnt.experience.text(_SPEC, pass_times))
         self._drafter = EngineDrafter(
             connection,
             job.prompt,
-            agreeing,
+            _choices(job, width=1),
             engine,
             engine.held(job.conversation),
             lambda committed: self._wire.stream(replace(committed, schedule=None)),  # the stream does not tell it
             connection.guarded,
             max_tokens=job.output_tokens,
-            mechanisms=_FUSED if job.device.length is None else LOCKSTEP,
-            length=job.device.length,
+            mechanisms=_FUSED if device.length is None else LOCKSTEP,
+            length=_length(job),
+            tree=device.tree,
             estimates=estimates,
             seed=job.rng.getrandbits(32),
             name=job.name,
@@ -103,6 +126,7 @@ class FusedWriter:
     def stop(self) -> None:
         self._stopped = True
         self._open.close()
+        self._job.connection.node.trees.pop(self._job.name, None)
         if self._drafter is not None:
             self._engine.keep(self._job.conversation, self._drafter.held)
             self._engine.free()

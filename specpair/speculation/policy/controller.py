@@ -56,7 +56,7 @@ class SpeculationController:
         *,
         max_drafts: int,
         width: int = 1,
-        length: int | None = None,
+        length: int | DraftLength | None = None,
         mechanisms: Mechanisms = Mechanisms(),
         next_in: float = 0.0,
         forced: int = 0,
@@ -72,7 +72,7 @@ class SpeculationController:
         `latencies`: running estimates, which the controller updates.
         `max_drafts`: most draft tokens that the verifier judges in one request.
         `width`: most tree nodes that one draft step can expand.
-        `length`: fixed draft length, None for automatic.
+        `length`: fixed draft length, None for automatic; or what decides it.
         `next_in`: seconds until the first draft, as the prefill request stated.
         `forced`: of the last tokens, those that no pass has read.
         `lookups`: as for `CommittedText`.
@@ -89,7 +89,8 @@ class SpeculationController:
         self.finished = False  # its own, as the server and the simulation have no `TextSession` that knows
         self.mechanisms = mechanisms
         self._always_send = always_send
-        self._limit, self._width, self._length = limit, width, DraftLength(length, max_drafts)
+        self._limit, self._width = limit, width
+        self._length = length if isinstance(length, DraftLength) else DraftLength(length, max_drafts)
         self._latencies, self._balance = latencies, DraftBalance(latencies)
         self._tree = self.text.tree
         self._timeline = VerifierTimeline(latencies, mechanisms.self_continue, len(self.known), next_in, now)

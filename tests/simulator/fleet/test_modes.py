@@ -1,0 +1,78 @@
+"""How texts are written in a fleet: trees, lengths of drafts, and what a server drafts with."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from simulator.costs.linear import LinearCost
+from simulator.drafting.policies import SpecDecPlusPlus
+from simulator.fleet.fleet import Fleet
+from simulator.fleet.node import Node
+from simulator.fleet.observer import Sample
+from simulator.fleet.record import Record
+from simulator.fleet.settings import DeviceKind, FleetSetting, Mode, VerifierKind
+from simulator.virtual.world import Network
+from simulator.workload.conversation import Conversation, Turn
+
+TARGET, DRAFT = LinearCost(25.0, 0.5, 0.2), LinearCost(4.0, 0.3, 0.1)
+
+
+@dataclass
+class Kept:
+    """The records."""
+
+    records: list[Record] = field(default_factory=list)
+
+    def record(self, record: Record) -> None:
+        self.records.append(record)
+
+    def sample(self, samples: Sequence[Sample]) -> None:
+        pass
+
+
+def run(
+    device: DeviceKind, texts: int = 1, output: int = 60, prompt: int = 20, **kind: Any
+) -> tuple[list[Record], Node]:
+    """The records of so many texts that are asked for at once of one verifier, and that verifier."""
+    kept = Kept()
+    conversations = (Conversation(f"c{number}", 0.0, (Turn(prompt, output),)) for number in range(texts))
+    verifier = VerifierKind(TARGET, draft_cost=DRAFT, **kind)
+    fleet = Fleet(FleetSetting({"a": verifier}, (device,)), conversations, kept)
+    fleet.run()
+    assert all(len(each.times) == output for each in kept.records) and len(kept.records) == texts
+    return kept.records, fleet.verifiers.all["a"]
+
+
+@pytest.mark.parametrize("mode", [Mode.LOCKSTEP, Mode.REMOTE, Mode.FUSED])
+@pytest.mark.parametrize("length", [None, 5, SpecDecPlusPlus])
+def test_trees_take_their_nodes_and_more_of_their_levels_are_accepted(
+    mode: Mode, length: int | Callable[[], SpecDecPlusPlus] | None
+) -> None:
+    tokens, accepted = {}, {}
+    for tree in (1, 3):
+        device = DeviceKind(Network(0.1), mode, DRAFT, length, tree)
+        (record,), node = run(device, output=120)
+        tokens[tree], accepted[tree] = node.tokens, record.accepted / record.drafted
+        assert not node.trees
+    assert tokens[3] > 1.3 * tokens[1]
+    assert mode is Mode.REMOTE or accepted[3] > accepted[1]  # there self-continuation commits most tokens
+
+
+def test_a_server_drafts_for_as_many_texts_as_its_draft_model_has_slots() -> None:
+    """The others wait for the first token of theirs; those that run share draft passes."""
+    device = DeviceKind(Network(0.01), Mode.FUSED)
+    records, node = run(device, texts=6, slots=6, draft_slots=4)
+    waited = sorted(each.ttft for each in records)
+    assert waited[3] < 0.3 and waited[4] > min(each.end for each in records)
+    engine = node.learnt.engine
+    assert engine is not None and engine.calls > 1.2 * engine.passes
+
+
+def test_a_server_drafts_a_given_length_in_lockstep() -> None:
+    """As a request with `draft_n` does."""
+    (record,), _ = run(DeviceKind(mode=Mode.FUSED, length=4))
+    assert record.drafted > 50
+    rounds = len({*record.times})
+    assert record.drafted == pytest.approx(4 * (rounds - 1), abs=6)
