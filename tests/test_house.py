@@ -18,7 +18,7 @@ BELOW: dict[str, set[str]] = {
     "drafter_client": {"backends", "specpair"},
     "models": {"backends", "specpair"},
     "backends": {"specpair"},
-    "simulator": {"backends", "models", "specpair", "verifier_server"},
+    "simulator": {"backends", "drafter_client", "models", "specpair", "verifier_server"},
     "specpair": set(),
 }
 # The same for the packages in specpair/. All may import `options`, and the modules of specpair's own level but `core`.

@@ -22,9 +22,8 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ResponseBounds
 from drafter_client.modes.selection import ModeSelection
+from drafter_client.modes.stretch import Stretch
 from drafter_client.options import Mode, Options
-from specpair.speculation.acceptance.token_source import TokenSource
-from specpair.speculation.policy.mode_measurement import WARM_UP
 
 Run = Generator[Committed, None, None]
 Begin = Callable[[VerifierClient, Options], Run]  # begins a stretch of a text in `Options.mode`
@@ -63,39 +62,24 @@ def automatic(
             mode, spare = next_mode, next(clients)
             # While this stretch runs, so that the next one need not wait for it.
             connecting = thread.submit(_connect, spare) if selection.fastest is None else None
-            written, warm = 0, False
             with closing(begin(current, options.in_mode(mode))) as run:
-                asked, outages = clock(), text.outages
+                stretch = Stretch(mode, clock(), text.outages)
                 for committed in run:
                     selection, probe = learnt()
-                    timed = warm and text.outages == outages  # an outage does not count against the mode
-                    seconds = clock() - asked if timed else 0.0
-                    selection.add_measurement(mode, len(committed.tokens), seconds, *_compared(committed))
-                    written += len(committed.tokens)
-                    warm, outages = written >= WARM_UP, text.outages
+                    stretch.add(selection, committed, clock(), text.outages)
                     yield committed
                     probe()
                     # Called once for both uses: measurements of other texts may change the answer at any time.
                     read = len(text.known) if mode is Mode.REMOTE else read
-                    left, unread = bounds().tokens - len(text.known), len(text.known) - read
-                    next_mode = selection.next(left, mode, written, unread)
+                    next_mode = stretch.next(selection, bounds().tokens - len(text.known), len(text.known) - read)
                     if next_mode is not mode and bounds().finish_reason(text.known) is None:
                         break
-                    asked = clock()  # the time that the reader of the text takes does not count
+                    stretch.ask(clock())
             yield from text.news()  # a stretch may have committed more by the time it ended
             text.check_complete(bounds())
             current = spare
             if connecting is not None:
                 connecting.result()
-
-
-def _compared(committed: Committed) -> tuple[int, int]:
-    """How many draft tokens were accepted, and how many compared with the target's choice."""
-    if committed.schedule is not None:  # the drafter on this machine predicts every token, sent or not
-        return len(committed.tokens) - committed.mispredicted, len(committed.tokens)
-    sources = [source for _, source in committed.tokens]
-    accepted = sources.count(TokenSource.ACCEPTED)
-    return accepted, accepted + sources.count(TokenSource.RECOVERED)
 
 
 def _connect(client: VerifierClient) -> None:

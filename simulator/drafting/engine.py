@@ -13,6 +13,8 @@ from simulator.costs.cost import PassCost, SequencePass
 
 READ_CHUNK = 512  # tokens of a text that are read in one call: `specpair.drafters.run.executors` has the same
 
+_READ = 32  # tokens of the pass that shows how long reading takes: `specpair.drafters.pass_times` has the same
+
 
 class Clock(Protocol):
     """The part of an event loop that an engine needs. Times in seconds."""
@@ -42,6 +44,7 @@ class DraftEngine:
         self.passes = self.calls = 0
         self.busy = 0.0  # seconds of all passes
         self.step_time = cost.seconds([(1, 2)])  # seconds of a draft step behind hardly any text, as timed at load
+        self.read_time = cost.seconds([(_READ, 0)]) / _READ  # of a token of a text
         self._clock, self._cost, self._slots, self._batch_tokens = clock, cost, slots, batch_tokens
         self._waiting: deque[_Call] = deque()
         self._runs = False

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from drafter_client.modes.selection import ModeSelection
 from simulator.drafting.engine import DraftEngine
 from specpair.speculation.policy.experience import Experience
 
@@ -12,3 +13,4 @@ class Learnt:
 
     engine: DraftEngine | None = None
     experience: Experience = field(default_factory=Experience)
+    selection: ModeSelection | None = None  # of modes, once a text was written in mode auto

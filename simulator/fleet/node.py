@@ -142,6 +142,7 @@ class Connection:
     def __init__(self, loop: EventLoop, node: Node, after: Callable[[], None]) -> None:
         """`after`: called after each event of the text."""
         self.node, self.closed = node, False
+        self.at_first: Callable[[], object] = lambda: None  # called when its first request has arrived
         self._loop, self._verifier, self._after = loop, node.verifier, after
 
     @property
@@ -162,7 +163,6 @@ class Connection:
 
     def at(self, when: float, do: Callable[[], object]) -> None:
         """Call `do` at time `when`, unless it is closed by then."""
-
         self._loop.at(when, self.guarded(do))
 
     def guarded(self, do: Callable[[], object]) -> Callable[[], None]:
@@ -175,6 +175,14 @@ class Connection:
 
         return event
 
+    def later(self, do: Callable[[], object], seconds: float) -> None:
+        """Call `do` after `seconds`, also if it is closed by then."""
+        self._loop.at(self._loop.now + seconds, do)
+
+    def another(self) -> "Connection":
+        """A second one for the same text."""
+        return Connection(self._loop, self.node, self._after)
+
     def forget(self, session: Session, after: float = 0.0) -> None:
         """Have the verifier forget a session `after` seconds later, unless it is lost then, with all its sessions."""
         if after:
@@ -185,6 +193,8 @@ class Connection:
 
     def submit(self, request: Request, now: float) -> None:
         """Submit a request to the verifier, again and again while that is overloaded."""
+        self.at_first()
+        self.at_first = lambda: None
         done = request.done
 
         def unless_closed(result: Answer | SpecPairError) -> None:

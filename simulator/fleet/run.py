@@ -10,6 +10,7 @@ from simulator.fleet.record import Record
 from simulator.fleet.settings import DeviceKind, Mode
 from simulator.fleet.text import Text
 from simulator.fleet.writing.by_drafter import FusedWriter, RemoteWriter
+from simulator.fleet.writing.by_measure import AutoWriter, Course
 from simulator.fleet.writing.by_target import TargetWriter
 from simulator.fleet.writing.job import Job, Writer
 from specpair.balancing.candidate import NewText
@@ -49,6 +50,7 @@ class TextRun:
         self._received: list[int] = []  # tokens of the output
         self._connection: Connection | None = None
         self._writer: Writer | None = None
+        self._course = Course()  # in mode auto
         self._aborted = False
 
     @property
@@ -77,7 +79,8 @@ class TextRun:
             self._arrived,
             self._rng,
         )
-        self._writer = _WRITERS[self.device.mode](job)
+        auto = self.device.mode is Mode.AUTO
+        self._writer = AutoWriter(job, self._course) if auto else _WRITERS[self.device.mode](job)
         self._writer.begin()
 
     def lose(self) -> None:
@@ -100,8 +103,8 @@ class TextRun:
         if connection is None:
             self._fleet.abandon(self)
         else:
-            drafts = self.device.mode in (Mode.LOCKSTEP, Mode.REMOTE)
-            self._leave(connection.node.kind.session_ttl if drafts else 0.0)
+            told = self._writer is not None and self._writer.server_writes
+            self._leave(0.0 if told else connection.node.kind.session_ttl)
 
     def _arrived(self, committed: Committed) -> None:
         """Take in tokens that have arrived at the device."""

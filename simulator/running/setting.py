@@ -118,9 +118,7 @@ def _agreements(configuration: Configuration) -> list[Agreement]:
 
 def _refuse(configuration: Configuration) -> None:
     """Raise CannotRun for the first key that no run honours yet."""
-    drafters, mode = configuration.devices.drafters, configuration.mode
-    if mode == "auto":
-        raise CannotRun("mode: auto cannot run yet: choose target, fused, lockstep or remote")
+    drafters = configuration.devices.drafters
     if configuration.fidelity == "table":
         raise CannotRun("fidelity: table cannot run yet: choose controller")
     for kind in drafters:

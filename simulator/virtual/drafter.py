@@ -94,15 +94,23 @@ class VirtualDrafter:
         self._latencies, self._acceptance = estimates or Estimates.untaught(pass_times)
         self._lookups = Lookups(len(prompt), in_text=lookup, prediction=prediction)
         self._latencies.exchanged(network.rtt + overhead, 0.0, 0.0)
+        self._known = 0  # tokens of a session that was taken over; 0: all of them
         self._held_up, self._read_at = held_up, 0.0  # and when the drafter read its clock, in seconds
         self._before = 0  # tokens that the draft model has read for the step under way, beside one of each branch
         self._heard = 0  # position up to which tokens were put on the stream
         self._streamed = 0.0  # when the last tokens on the stream arrive, in seconds
         self._wake: float | None = None
 
+    def go_on(self, session: Session, known: int) -> None:
+        """Take over a session of the same text, of which this end knows the first `known` tokens."""
+        self.session, self._known = session, known
+        session.self_continue, session.watchers = self._mechanisms.self_continue, ()
+
     def start(self) -> None:
         """Send the prefill request."""
-        self._request(Draft(len(self.session.tokens)), RejectionPolicy(next_in=self._latencies.link), self._opened)
+        self._request(
+            Draft(self._known or len(self.session.tokens)), RejectionPolicy(next_in=self._latencies.link), self._opened
+        )
 
     @property
     def finished(self) -> bool:

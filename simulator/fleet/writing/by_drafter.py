@@ -36,8 +36,19 @@ def _choices(job: Job, width: int | None = None) -> Drafter:
     return drafter
 
 
+def _continued(drafter: EngineDrafter, job: Job) -> Session:
+    """The session of a drafter, which goes on where the text is."""
+    if job.session is None:
+        drafter.session.resume(job.received)
+    else:
+        drafter.go_on(job.session, job.known)
+    return drafter.session
+
+
 class RemoteWriter:
     """A `Writer` of the modes remote and lockstep."""
+
+    server_writes = False
 
     def __init__(self, job: Job) -> None:
         device, node = job.device, job.connection.node
@@ -64,8 +75,7 @@ class RemoteWriter:
             seed=job.rng.getrandbits(32),
             name=job.name,
         )
-        self.session = self._drafter.session
-        self.session.resume(job.received)
+        self.session = _continued(self._drafter, job)
 
     def begin(self) -> None:
         self._drafter.start()
@@ -81,6 +91,8 @@ class FusedWriter:
 
     What the server drafts with has one slot for each text, so it expands one branch in a draft step.
     """
+
+    server_writes = True
 
     def __init__(self, job: Job) -> None:
         learnt = job.connection.node.learnt
@@ -118,8 +130,7 @@ class FusedWriter:
             name=job.name,
         )
         estimates.latencies.drafted(1, engine.step_time)
-        self.session = self._drafter.session
-        self.session.resume(job.received)
+        self.session = _continued(self._drafter, job)
         self._drafter.start()
         return True
 

@@ -13,20 +13,29 @@ from verifier_server.sessions import Session
 class TargetWriter:
     """A `Writer` of mode target."""
 
+    server_writes = True
+
     def __init__(self, job: Job) -> None:
         self._job, self._wire = job, Wire(job)
-        prompt, ends = job.prompt, job.connection.backend.vocabulary.ends
-        limit = len(prompt) + job.output_tokens
-        self.session = Session(job.name, prompt, len(prompt), TextSpec.of(Sampling()), limit, ends)
-        self.session.resume(job.received)
-        self._request = Request(self.session, Draft(len(self.session.tokens)), or_raise(self._passed), until_end=True)
+        self.session = job.session or _session(job)
+        self._request = Request(self.session, Draft(job.known), or_raise(self._passed), until_end=True)
 
     def begin(self) -> None:
-        connection = self._job.connection
-        self._wire.carry(lambda: connection.submit(self._request, connection.now))
+        self._wire.carry(self._arrive)
+
+    def _arrive(self) -> None:
+        connection, self.session.self_continue, self.session.watchers = self._job.connection, False, ()
+        connection.submit(self._request, connection.now)
 
     def stop(self) -> None:
         self._request.cancelled = True
 
     def _passed(self, answer: Answer) -> None:
         self._wire.stream(Committed(answer.position, answer.details.sourced(answer.tokens), answer.details))
+
+
+def _session(job: Job) -> Session:
+    prompt, ends = job.prompt, job.connection.backend.vocabulary.ends
+    session = Session(job.name, prompt, len(prompt), TextSpec.of(Sampling()), len(prompt) + job.output_tokens, ends)
+    session.resume(job.received)
+    return session

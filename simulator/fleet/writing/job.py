@@ -29,10 +29,16 @@ class Job:
     received: list[int]  # the output so far, as the device has it
     tell: Callable[[Committed], object]
     rng: random.Random
+    session: Session | None = None  # which the stretch before has left at the verifier
 
     @property
     def prompt(self) -> list[int]:
         return self.text.tokens(0, self.text.prompt_len)
+
+    @property
+    def known(self) -> int:
+        """Tokens of prompt and output that the device has."""
+        return self.text.prompt_len + len(self.received)
 
 
 class Writer(Protocol):
@@ -41,6 +47,10 @@ class Writer(Protocol):
     @property
     def session(self) -> Session | None:
         """Its session at the verifier; None: there is none yet."""
+
+    @property
+    def server_writes(self) -> bool:
+        """Whether the server writes by itself: then it learns at once that the device is gone."""
 
     def begin(self) -> None:
         """Begin to write."""
