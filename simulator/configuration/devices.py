@@ -11,7 +11,7 @@ from simulator.virtual.agreement import Agreement as Law
 from simulator.virtual.agreement import ByPosition, read_profile, shipped_profile
 from simulator.workload.availability import Always, Availability
 from simulator.workload.availability import ComesAndGoes as OnOff
-from verifier_server.options import MOST_DRAFT_SLOTS
+from verifier_server.options import MOST_DRAFT_SLOTS, VerifierOptions
 
 
 class Kind(Costly):
@@ -92,6 +92,8 @@ class Verifiers(Kind):
     """texts that it can take in relation to others, for routers that weigh"""
     prefill_chunk: Count = 128
     """tokens of prompts in a pass, at most, while other texts are active"""
+    max_queue: Count = VerifierOptions.max_queue
+    """requests that may wait; a drafter whose request is sent away comes again after as long as it is told"""
     context: Count = 32_768
     """tokens of a text, its prompt included, at most"""
     draft: DraftModel | None = None

@@ -20,7 +20,6 @@ from verifier_server.sessions import Session
 if TYPE_CHECKING:
     from simulator.fleet.run import TextRun
 
-_QUEUE = 1_000_000  # requests that may wait: clients are not sent away
 _CONTEXT = 512  # tokens of the text for which the times of passes are told
 
 
@@ -52,7 +51,7 @@ class Node:
             pass_times=self.pass_times,
             prefill_chunk=kind.prefill_chunk,
             batching_window=kind.batching_window,
-            max_queue=_QUEUE,
+            max_queue=kind.max_queue,
         )
         return verifier, Learnt(drafts)
 
@@ -192,7 +191,7 @@ class Connection:
             self._verifier.look()
 
     def submit(self, request: Request, now: float) -> None:
-        """Submit a request to the verifier, again and again while that is overloaded."""
+        """Submit a request to the verifier. Raises Overloaded."""
         self.at_first()
         self.at_first = lambda: None
         done = request.done
@@ -204,8 +203,7 @@ class Connection:
         request.done = unless_closed
         try:
             self._verifier.scheduler.submit(request, now)
-        except Overloaded as overloaded:
+        except Overloaded:
             request.done = done
-            self.at(now + overloaded.details["retry_after"], lambda: self.submit(request, self.now))
-            return
+            raise
         self._verifier.look()

@@ -50,6 +50,7 @@ class VerifierKind:
     draft_cost: PassCost | None = None  # of its own draft model, which mode fused needs
     draft_slots: int = MOST_DRAFT_SLOTS  # texts that this one drafts for at once
     breakdowns: tuple[Breakdowns, ...] = ()
+    max_queue: int = VerifierOptions.max_queue  # requests that may wait; more are sent away, and come again
     session_ttl: float = VerifierOptions.session_ttl  # until an idle session is forgotten
     name: str = ""  # tells the kind from the others
 

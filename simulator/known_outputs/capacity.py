@@ -185,8 +185,14 @@ def _intruded(clients: int, tokens: int, setting: Setting, chunk: int) -> tuple[
     return [each.rounds for each in crowd], (setting.warm_up, read[0] if read else setting.warm_up)
 
 
-def virtual_world(setting: Setting, clients: int, *, one_by_one: bool = False, chunk: int = 128) -> tuple[World, Meter]:
-    """A verifier with slots for `clients` sessions, and its meter. `chunk`: most prompt tokens in a verifier pass."""
+def virtual_world(
+    setting: Setting, clients: int, *, one_by_one: bool = False, chunk: int = 128, max_queue: int = 256
+) -> tuple[World, Meter]:
+    """A verifier with slots for `clients` sessions, and its meter.
+
+    `chunk`: most prompt tokens in a verifier pass.
+    `max_queue`: requests that may wait.
+    """
     meter, backend = Meter(setting.target), Target(slots=clients, context_length=CONTEXT)
     batching_window = 0.0 if one_by_one else LONGEST
     world = World(
@@ -195,6 +201,7 @@ def virtual_world(setting: Setting, clients: int, *, one_by_one: bool = False, c
         pass_times=known_pass_times(setting.target),
         prefill_chunk=chunk,
         batching_window=batching_window,
+        max_queue=max_queue,
     )
     if one_by_one:
         scheduler = world.scheduler

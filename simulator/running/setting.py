@@ -61,6 +61,7 @@ def _verifier(kind: Verifiers, configuration: Configuration) -> VerifierKind:
         kind.context,
         prefill_chunk=kind.prefill_chunk,
         batching_window=configuration.batching_window,
+        max_queue=kind.max_queue,
         draft_cost=None if kind.draft is None else kind.draft.pass_cost(),
         draft_slots=MOST_DRAFT_SLOTS if kind.draft is None else kind.draft.slots,
         breakdowns=tuple(

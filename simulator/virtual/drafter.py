@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from simulator.virtual.world import RETRY, Network, Place, or_raise
+from simulator.virtual.world import RETRY, Network, Place, or_raise, submit
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Answered, Committed, Completion, Drafted, RunEvent, Streamed
 from specpair.drafters.run.executors import React
@@ -166,10 +166,7 @@ class VirtualDrafter:
         done = or_raise(lambda answer: self._carry(lambda: then(answer)))
         request = Request(self.session, draft, done, policy=policy)
 
-        def arrive() -> None:
-            self._world.scheduler.submit(request, self._world.now)
-
-        self._carry(arrive)
+        self._carry(lambda: submit(self._world, request, self._carry))
 
     def _opened(self, answer: Answer) -> None:
         now = self._world.now

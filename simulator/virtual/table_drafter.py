@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from simulator.known_outputs.capacity_model import Metrics
 from simulator.virtual.drafter import Course, VirtualDrafter
-from simulator.virtual.world import Network, World, or_raise
+from simulator.virtual.world import Network, World, or_raise, submit
 from specpair.drafters.run.events import Committed, RunEvent
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.rejection_policy import RejectionPolicy
@@ -207,7 +207,7 @@ class TableDrafter:
     def _request(self, draft: Draft, policy: RejectionPolicy, then: Callable[[Answer], None]) -> None:
         done = or_raise(lambda answer: self._carry(lambda: then(answer)))
         request = Request(self.session, draft, done, policy=policy)
-        self._carry(lambda: self._world.scheduler.submit(request, self._world.now))
+        self._carry(lambda: submit(self._world, request, self._carry))
 
     def _carry(self, do: Callable[[], None]) -> None:
         """Call `do` when a message sent now has arrived, however often it must be sent."""

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError
-from specpair.protocol.errors import SpecPairError
+from specpair.protocol.errors import Overloaded, SpecPairError
 from verifier_server.engine.composer import BatchPlan
 from verifier_server.engine.requests import Answer, OnAnswer, Request
 from verifier_server.engine.scheduler import Scheduler
@@ -181,3 +181,16 @@ def or_raise(then: Callable[[Answer], None]) -> OnAnswer:
         then(result)
 
     return done
+
+
+def submit(place: Place, request: Request, carry: Callable[[Callable[[], None]], None]) -> None:
+    """Submit a request that has arrived. While the verifier is overloaded, the refusal goes back, and the request is
+    sent again after as long as that asks for, as `drafter_client.http.retries` has it, but without end.
+
+    `carry`: calls what it is given at the other end, when a message sent now has arrived there.
+    """
+    try:
+        place.scheduler.submit(request, place.now)
+    except Overloaded as refused:
+        pause = refused.details["retry_after"]
+        carry(lambda: place.at(place.now + pause, lambda: carry(lambda: submit(place, request, carry))))

@@ -1,7 +1,7 @@
 """Mode target: the verifier decodes the text alone and streams it."""
 
 from simulator.fleet.writing.job import Job, Wire
-from simulator.virtual.world import or_raise
+from simulator.virtual.world import or_raise, submit
 from specpair.drafters.run.events import Committed
 from specpair.speculation.draft import Draft
 from specpair.speculation.sampling.sampling import Sampling
@@ -25,7 +25,7 @@ class TargetWriter:
 
     def _arrive(self) -> None:
         connection, self.session.self_continue, self.session.watchers = self._job.connection, False, ()
-        connection.submit(self._request, connection.now)
+        submit(connection, self._request, self._wire.carry)
 
     def stop(self) -> None:
         self._request.cancelled = True

@@ -67,7 +67,7 @@ class Wire:
         self._streamed = 0.0  # when the last tokens on the stream arrive
 
     def carry(self, do: Callable[[], object], retry: float = RETRY) -> None:
-        """Call `do` when a message sent now has arrived at the server."""
+        """Call `do` when a message sent now has arrived at the other end."""
         connection = self._job.connection
         takes = self._job.network.takes(connection.now, self._job.rng)
         if takes is None:

@@ -101,3 +101,12 @@ def test_a_change_of_the_mode_goes_on_with_the_session() -> None:
     assert record.drafted > 0
     assert node.tokens < 21 + 200 + record.drafted + 20
     assert run(device, output=200, agreement=0.1)[0] == [record]
+
+
+@pytest.mark.parametrize("mode", [mode for mode in Mode if mode is not Mode.FUSED])
+def test_a_request_that_an_overloaded_verifier_sends_away_comes_again(mode: Mode) -> None:
+    """After the second that it is told to wait. A server that drafts has its texts wait for its draft model instead."""
+    device = DeviceKind(Network(0.02, 0.001), mode, DRAFT)
+    records, _ = run(device, texts=6, slots=2, max_queue=2, draft_slots=2)
+    assert max(each.ttft for each in records) > 1.0
+    assert run(device, texts=6, slots=2, max_queue=2, draft_slots=2)[0] == records

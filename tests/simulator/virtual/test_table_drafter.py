@@ -1,5 +1,7 @@
 """Drafters by table write the target's text, about as fast as the real controllers that the table was fitted to."""
 
+from typing import Any
+
 import pytest
 
 from backends.scripted import END
@@ -40,8 +42,8 @@ def _fitted() -> tuple[Table, Metrics]:
     return fit(world, crowd, START, END_AT - START), _metrics(crowd)
 
 
-def _by_table(table: Table, network: Network = NETWORK) -> list[TableDrafter]:
-    world, _ = virtual_world(SETTING, CLIENTS)
+def _by_table(table: Table, network: Network = NETWORK, **options: Any) -> list[TableDrafter]:
+    world, _ = virtual_world(SETTING, CLIENTS, **options)
     crowd = []
     for number in range(CLIENTS):
         text = KnownOutput(number)
@@ -65,6 +67,11 @@ def test_drafters_by_table_are_about_as_fast_as_those_that_it_was_fitted_to() ->
 def test_an_empty_table_leaves_the_text_to_the_verifier() -> None:
     crowd = _by_table(Table(), Network(0.02, loss=0.2))
     assert all(each.course.times and not each.course.judged for each in crowd)
+
+
+def test_a_request_that_is_sent_away_comes_again() -> None:
+    crowd = _by_table(Table(), max_queue=1)
+    assert max(each.course.opened for each in crowd) > 1.0 and all(each.course.times for each in crowd)
 
 
 def test_the_same_figures_do_not_disagree() -> None:
