@@ -1,2 +1,3 @@
-"""Drafters and verifiers in virtual time, with the code that ships: scheduler, controller, router. And engines of a
-stated speed in real time, to compare with."""
+from specpair.siblings import import_siblings
+
+import_siblings()

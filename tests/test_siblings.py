@@ -40,6 +40,7 @@ def test_all_packages_that_ship_are_known() -> None:
         "-m drafter_client solo --backend scripted --model 1 --prompt x --max-tokens 2",
         "-m verifier_server --print-config",
         "-m verifier_server compile --help",
+        "-m simulator schema",
     ],
 )
 def test_python_m_works_beside_modules_of_the_same_names(folder: Path, arguments: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from simulator.commands.command import Command, complain
+from simulator.commands.progress import shown
 from simulator.configuration.reading import BadConfiguration, read
 from simulator.costs.cost import BadCost, CostUnknown
 from simulator.fleet.observer import Sample
@@ -14,6 +15,7 @@ from simulator.running.simulate import seed_of, simulate
 from specpair.command_line.parser import Parser
 from specpair.request_traces.request import BadTrace
 
+INTERRUPTED = 130  # the exit status behind Ctrl-C, as of a shell
 ERRORS = (BadConfiguration, BadCost, BadTrace, CannotRun, CostUnknown)  # each with a message for the user
 
 
@@ -41,11 +43,16 @@ def _run(options: argparse.Namespace) -> int:
     try:
         configuration = read(options.file)
         counted = _Counted(configuration.burn_in_ms * MS)
-        simulate(configuration, seed_of(configuration, 0), counted)
+        asked = configuration.sim_time_ms * MS
+        with shown(asked) as progress:
+            seconds = simulate(configuration, seed_of(configuration, 0), counted, progress)
     except ERRORS as error:
         return complain(error)
-    seconds = (configuration.sim_time_ms - configuration.burn_in_ms) * MS
-    print(f"requests: {counted.requests}\ntokens/s: {counted.tokens / seconds:.1f}")
+    measured = max(seconds - configuration.burn_in_ms * MS, 0.0)
+    print(f"requests: {counted.requests}\ntokens/s: {counted.tokens / measured if measured else 0.0:.1f}")
+    if seconds < asked:
+        complain(f"interrupted: this is what came up to {seconds:g} of {asked:g} simulated seconds")
+        return INTERRUPTED
     return 0
 
 

@@ -63,17 +63,21 @@ class Gathered:
                 self._nodes.add(each.node, step)
         self._samples = {each.node: each for each in samples}
 
+    def ended(self, at: float) -> None:
+        """The replication has ended at `at`, perhaps before its time."""
+        self._end = at
+
     # What came of it.
 
     def measures(self) -> dict[str, float]:
         """All of MEASURES by name; not a number, where there is no value."""
-        seconds = self._end - self._begin
+        seconds = max(self._end - self._begin, 0.0)
         bounds = self._configuration.slo.model_dump(exclude_none=True)
         energy, cost = self._joules(), self._price()
         found = {
-            "throughput_tps": self._tokens / seconds,
-            "requests_rps": self._ended / seconds,
-            "goodput_rps": self._good / seconds if bounds else math.nan,
+            "throughput_tps": share(self._tokens, seconds),
+            "requests_rps": share(self._ended, seconds),
+            "goodput_rps": share(self._good, seconds) if bounds else math.nan,
             "fairness": self._speeds.index(),
             "energy_j_per_token": share(energy, self._tokens) if energy else math.nan,
             "cost_per_million": share(1e6 * cost, self._tokens) if cost else math.nan,
@@ -101,7 +105,7 @@ class Gathered:
     def _device_seconds(self) -> dict[str, float]:
         """How long devices of each kind were there, all together."""
         drafters = self._configuration.devices.drafters
-        return self._nodes.seconds() | {kind.name: kind.count * (self._end - self._begin) for kind in drafters}
+        return self._nodes.seconds() | {kind.name: kind.count * max(self._end - self._begin, 0.0) for kind in drafters}
 
     def _joules(self) -> float:
         watts = self._configuration.prices.watts

@@ -13,7 +13,7 @@ from simulator.configuration.configuration import Configuration
 from simulator.results.files import written
 from simulator.results.gathered import Gathered
 from simulator.results.requests import MS
-from simulator.running.simulate import seed_of, simulate
+from simulator.running.simulate import Stopped, seed_of, simulate
 
 Values = dict[str, float]
 Progress = Callable[[float], object]  # simulated seconds so far, of all replications together
@@ -25,6 +25,7 @@ class Replication:
     """What came of one. A value that is not a number is none."""
 
     seed: int
+    seconds: float  # simulated; fewer than asked for, if it was stopped
     measures: Values  # by name
     tenants: dict[str, Values]
     devices: dict[str, Values]  # requests, by the kind of their drafter
@@ -50,6 +51,7 @@ def replicated(
 
     `jobs`: processes at once.
     `folder`: where the files of requests and samples are written; None: nowhere.
+    `progress`: if it raises Stopped, those under way end there, and those that have not begun are left out.
 
     Raises what `simulate` raises, and OSError for a file that cannot be written.
     """
@@ -60,24 +62,33 @@ def replicated(
         def one(number: int) -> Replication:
             return _one(configuration, number, folder, lambda now: progress(number * seconds + now))
 
-        return [one(number) for number in numbers]
+        found: list[Replication] = []
+        while len(found) < len(numbers) and not (found and found[-1].seconds < seconds):
+            found.append(one(len(found)))
+        return found
     with _Processes(min(jobs, len(numbers)), len(numbers)).pool() as processes:
         futures = [processes.submit(configuration, number, folder) for number in numbers]
         left: set[Future[Replication]] = set(futures)
         while left:
             done, left = wait(left, _REFRESH, FIRST_COMPLETED)
             for each in done:
-                each.result()  # raises its error now, not behind the others
-            progress(processes.seconds())
-        return [each.result() for each in futures]
+                if not each.cancelled():
+                    each.result()  # raises its error now, not behind the others
+            try:
+                progress(processes.seconds())
+            except Stopped:
+                processes.stop()
+                left = {each for each in left if not each.cancel()}
+        return [each.result() for each in futures if not each.cancelled()]
 
 
 def _one(configuration: Configuration, number: int, folder: Path | None, progress: Progress) -> Replication:
     seed, gathered = seed_of(configuration, number), Gathered(configuration)
     with written(gathered, configuration, folder, number) as observer:
-        simulate(configuration, seed, observer, progress)
+        seconds = simulate(configuration, seed, observer, progress)
+    gathered.ended(seconds)
     return Replication(
-        seed, gathered.measures(), gathered.tenants(), gathered.devices(), gathered.nodes(), gathered.series()
+        seed, seconds, gathered.measures(), gathered.tenants(), gathered.devices(), gathered.nodes(), gathered.series()
     )
 
 
@@ -98,8 +109,12 @@ class _Processes:
             try:
                 yield self
             finally:
-                self._stop.set()
-                self._pool.shutdown(wait=False, cancel_futures=True)
+                self.stop()
+
+    def stop(self) -> None:
+        """Have those under way stop, and begin no others."""
+        self._stop.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def submit(self, configuration: Configuration, number: int, folder: Path | None) -> Future[Replication]:
         return self._pool.submit(_in_process, configuration, number, folder)
@@ -110,10 +125,6 @@ class _Processes:
 
 
 _shared: tuple[Any, Any]  # of a process of the pool: how far each replication is, and whether to stop
-
-
-class _Stopped(Exception):
-    """The program ends before this replication does."""
 
 
 def _begin(seconds: Any, stop: Any) -> None:
@@ -127,7 +138,7 @@ def _in_process(configuration: Configuration, number: int, folder: Path | None) 
 
     def progress(now: float) -> None:
         if stop.is_set():
-            raise _Stopped
+            raise Stopped
         seconds[number] = now
 
     return _one(configuration, number, folder, progress)

@@ -17,25 +17,36 @@ def seed_of(configuration: Configuration, replication: int) -> int:
     return int.from_bytes(digest[:6], "big")
 
 
+class Stopped(Exception):
+    """Raised by `progress` to end a replication early."""
+
+
 def simulate(
     configuration: Configuration,
     seed: int,
     observer: Observer,
     progress: Callable[[float], object] = lambda now: None,
-) -> None:
+) -> float:
     """Run a configuration once, for its simulated time. What is under way then is unfinished.
 
     `seed`: all the chance. The workload and the texts are the same for equal seeds, whatever the fleet.
     `observer`: told of all requests and samples, those of the burn-in included.
-    `progress`: called with the simulated seconds so far, at each sample.
+    `progress`: called with the simulated seconds so far, at each sample. If it raises Stopped, the run ends there.
+
+    Returns how many seconds were simulated.
 
     Raises CannotRun for a configuration that cannot run, BadCost and BadTrace for files that are none of theirs, and
     CostUnknown for a pass that is too far from what a table has.
     """
     conversations = configuration.workload.built().conversations(random.Random(f"{seed}/workload"))
     fleet = Fleet(setting_of(configuration, seed), conversations, _Watched(observer, progress))
-    fleet.run(until=configuration.sim_time_ms * MS)
+    seconds = configuration.sim_time_ms * MS
+    try:
+        fleet.run(until=seconds)
+    except Stopped:
+        seconds = fleet.loop.now
     fleet.interrupt()
+    return seconds
 
 
 class _Watched:

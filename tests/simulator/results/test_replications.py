@@ -13,7 +13,7 @@ from simulator.configuration.reading import parse
 from simulator.results import files
 from simulator.results.measures import MEASURES
 from simulator.results.replications import evaluate, replicated
-from simulator.running.simulate import seed_of
+from simulator.running.simulate import Stopped, seed_of
 
 FILE = """
 sim_time_ms: 6000
@@ -88,3 +88,15 @@ def test_without_pyarrow_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(files, "find_spec", lambda name: None)
     said = files.no_parquet()
     assert said is not None and said.startswith("no Parquet files, which need pyarrow: ") and "parquet" in said
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_is_stopped_has_what_came_until_then(configuration: Configuration, jobs: int) -> None:
+    def progress(seconds: float) -> None:
+        if seconds >= 3.0:
+            raise Stopped
+
+    found = replicated(configuration.model_copy(update={"replications": 8}), jobs=jobs, progress=progress)
+    assert len(found) < 8 and all(each.seconds <= 6.0 for each in found)
+    assert jobs == 2 or (len(found) == 1 and found[0].seconds == 3.0)
+    assert found[0].measures["throughput_tps"] > 0
