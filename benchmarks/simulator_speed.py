@@ -1,29 +1,56 @@
 """What a simulated drafter-minute costs, with the real controller and by table, and how far the table is off.
 
-One verifier (`simulator.paced`'s target of 25 ms, draft steps of 8 ms) with `--clients` drafters on a link of 5 ms, the
-same texts for both. The table is fitted to the real controllers in the seconds in which they are measured. Then the
-last number of drafters runs by that table for a minute, `--repeats` times: the same run, but only the first one
-computes the target's texts. CPU seconds are the process's. Memory is the most that it has held so far, after each
-quarter of the simulated time.
+One verifier. Drafters (steps of 8 ms) write long texts at one verifier (passes of 25 ms and more) on links of `--rtts`
+ms, first with the real controller, then by a table that is fitted to them in the same seconds, the same texts for both.
+"off by": their tokens per second all together, and the medians over drafters of their median and 95th percentile of
+times between tokens.
 
-python -m benchmarks.simulator_speed [--clients 4 16] [--seconds 8] [--repeats 4] [--save]
+A fleet. `--fleet` drafters, 64 a verifier on a link of 20 ms, whose users ask for text after text; those by table
+beside probes with the real controller. Then `--large` ones for `--large-seconds`. CPU seconds are the process's, from
+the first event on; memory is the most that it has held so far, after each quarter of the simulated time. The profile
+is that of another run (`cProfile`), and counts own time.
+
+python -m benchmarks.simulator_speed [--rtts 0.4 30 80] [--clients 1 16 64] [--fleet 1000] [--large 10000] [--save]
 """
 
+import cProfile
+import pstats
+import random
 import resource
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from benchmarks.harness.report import Report, options_of
+from benchmarks.harness.report import ROOT, Report, options_of
+from simulator.costs.linear import LinearCost
+from simulator.fleet.fleet import Fleet
+from simulator.fleet.observer import Sample
+from simulator.fleet.record import Record
+from simulator.fleet.settings import DeviceKind, FleetSetting, Mode, VerifierKind
 from simulator.known_outputs.capacity import start_all, virtual_world
 from simulator.known_outputs.capacity_clients import Ours, Setting, session_of
 from simulator.known_outputs.capacity_model import KnownOutput, Metrics
 from simulator.paced.engine import DRAFTER_8, TARGET_25
-from simulator.virtual.table_drafter import Recorded, Table, TableDrafter, disagreement, fit
+from simulator.results.fidelity import Fidelity
+from simulator.virtual.table import Table
+from simulator.virtual.table_drafter import Recorded, TableDrafter, fit
 from simulator.virtual.world import Network, World
+from simulator.workload.conversation import Conversation, Turn
 
-SETTING = Setting(TARGET_25, DRAFTER_8)
-WARM_UP = 2.0  # seconds before the measurement
-FLAGS = {"clients": [4, 16], "seconds": 8.0, "repeats": 4}
+FLAGS = {
+    "rtts": [0.4, 30.0, 80.0],
+    "clients": [1, 16, 64],
+    "fleet": 1000,
+    "seconds": 60.0,
+    "large": 10_000,
+    "large-seconds": 20.0,
+    "probes": 8,
+}
+WARM_UP = 2.0  # seconds before a measurement
+PER_VERIFIER = 64  # drafters
+MEASURED = {1: 24.0, 16: 6.0}  # seconds of a measurement, by drafters
+_SHOWN = 16  # modules of the profile
 
 
 class _Recorded(Recorded, Ours):
@@ -33,56 +60,119 @@ class _Recorded(Recorded, Ours):
 def main() -> None:
     options = options_of(__doc__, FLAGS)
     report = Report("simulator_speed", options)
-    table = Table()
-    for clients in options.clients:
-        table, real = _real(report, clients, options.seconds)
-        off = disagreement(real, _by_table(report, clients, options.seconds, table))
-        report.line(f"    table off by: throughput {off.throughput:+.1%}, p50 {off.p50:+.1%}, p95 {off.p95:+.1%}")
-    for _ in range(options.repeats):
-        _by_table(report, options.clients[-1], 60.0 - WARM_UP, table)
+    for rtt in options.rtts:
+        for clients in options.clients:
+            _one_verifier(report, Setting(TARGET_25, DRAFTER_8, rtt / 1e3), clients)
+    _fleet(report, options.fleet, options.seconds, options.probes)
+    _profile(report, options.fleet, options.seconds / 6, options.probes)
+    _fleet(report, options.large, options.large_seconds, options.probes)
     report.save()
 
 
-def _real(report: Report, clients: int, seconds: float) -> tuple[Table, Metrics]:
-    world, _ = virtual_world(SETTING, clients)
-    crowd = [_Recorded(world, KnownOutput(number), SETTING, f"session-{number}") for number in range(clients)]
-    start_all(world, crowd)
+# One verifier.
+
+
+def _one_verifier(report: Report, setting: Setting, clients: int) -> None:
+    seconds = MEASURED.get(clients, 4.0)
+    world, _ = virtual_world(setting, clients)
+    real = [_Recorded(world, KnownOutput(number), setting, f"session-{number}") for number in range(clients)]
+    start_all(world, real)
     began = time.process_time()
-    table = fit(world, crowd, WARM_UP, seconds)
-    _tell(report, "controller", world, clients, time.process_time() - began, [_peak()])
-    return table, Metrics.of([each.course.times for each in crowd], WARM_UP, WARM_UP + seconds)
-
-
-def _by_table(report: Report, clients: int, seconds: float, table: Table) -> Metrics:
-    world, _ = virtual_world(SETTING, clients)
-    crowd = [_table_drafter(world, number, table) for number in range(clients)]
-    start_all(world, crowd)
-    began, peaks, end = time.process_time(), [], WARM_UP + seconds
-    for quarter in (0.25, 0.5, 0.75, 1.0):
-        world.run(until=quarter * end)
-        peaks.append(_peak())
-    _tell(report, "table", world, clients, time.process_time() - began, peaks)
-    return Metrics.of([each.course.times for each in crowd], WARM_UP, end)
-
-
-def _table_drafter(world: World, number: int, table: Table) -> TableDrafter:
-    text = KnownOutput(number)
-    name = f"session-{number}"
-    return TableDrafter(world, session_of(name, text), text.draft, table, Network(SETTING.rtt), seed=f"0/{name}")
-
-
-def _tell(report: Report, name: str, world: World, clients: int, cpu: float, peaks: Sequence[float]) -> None:
-    minutes = clients * world.now / 60.0
+    table = fit(world, real, WARM_UP, seconds)
+    real_cpu = time.process_time() - began
+    _by_table(setting, clients, table, 0.0)  # computes the target's texts
+    began = time.process_time()
+    found = _by_table(setting, clients, table, seconds)
+    cpu, minutes = time.process_time() - began, clients * (WARM_UP + seconds) / 60
+    metrics = Metrics.of([each.course.times for each in real], WARM_UP, WARM_UP + seconds)
+    off = found.rate / metrics.rate, found.p50 / metrics.p50, found.p95 / metrics.p95
+    rate, p50, p95 = (each - 1.0 for each in off)
     report.line(
-        f"{clients:5} drafters, {name:10}  {world.now:5.1f} s simulated in {cpu:6.2f} CPU s, "
-        f"{cpu / minutes:.3f} a drafter-minute, {world.events / cpu:,.0f} events/s, "
-        f"memory {' '.join(f'{each:.0f}' for each in peaks)} MiB"
+        f"rtt {1e3 * setting.rtt:4.1f} ms, {clients:2} drafters: CPU s a drafter-minute {real_cpu / minutes:.2f} with "
+        f"the controller, {cpu / minutes:.3f} by table; off by: tokens/s {rate:+.1%}, p50 {p50:+.1%}, p95 {p95:+.1%}"
     )
 
 
-def _peak() -> float:
-    """The most memory that this process has held so far, in MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def _by_table(setting: Setting, clients: int, table: Table, seconds: float) -> Metrics:
+    world, _ = virtual_world(setting, clients)
+    crowd = [_table_drafter(world, number, table, setting.rtt) for number in range(clients)]
+    start_all(world, crowd)
+    world.run(until=WARM_UP + seconds)
+    return Metrics.of([each.course.times for each in crowd], WARM_UP if seconds else 0.0, WARM_UP + seconds)
+
+
+def _table_drafter(world: World, number: int, table: Table, rtt: float) -> TableDrafter:
+    text, name = KnownOutput(number), f"session-{number}"
+    return TableDrafter(world, session_of(name, text), text.draft, table, Network(rtt), seed=f"0/{name}")
+
+
+# A fleet.
+
+
+class _Observed:
+    """Gathers the error of the tables, and counts."""
+
+    def __init__(self) -> None:
+        self.fidelity, self.requests, self.tokens = Fidelity(begin=2 * WARM_UP), 0, 0
+
+    def record(self, record: Record) -> None:
+        self.fidelity.add(record)
+        self.requests += 1
+        self.tokens += len(record.times)
+
+    def sample(self, samples: Sequence[Sample]) -> None:
+        pass
+
+
+def _conversations() -> Iterator[Conversation]:
+    """Of one turn each: prompts of 64 to 192 tokens, answers of 50 to 200. The first ones begin within two seconds."""
+    rng, number = random.Random(0), 0
+    while True:
+        number += 1
+        turn = Turn(rng.randrange(64, 193), rng.randrange(50, 201), rng.uniform(0.0, WARM_UP))
+        yield Conversation(str(number), 0.0, (turn,))
+
+
+def _made(drafters: int, probes: int) -> tuple[Fleet, _Observed]:
+    kind = VerifierKind(LinearCost(25.0, 0.5, 0.2), slots=PER_VERIFIER)
+    verifiers = {str(number): kind for number in range(-(-drafters // PER_VERIFIER))}
+    device = DeviceKind(Network(0.02), Mode.REMOTE, LinearCost(8.0, 1.2, 0.1))
+    observed = _Observed()
+    return Fleet(
+        FleetSetting(verifiers, (device,), probes=probes, users=drafters), _conversations(), observed
+    ), observed
+
+
+def _fleet(report: Report, drafters: int, seconds: float, probes: int) -> None:
+    fleet, observed = _made(drafters, probes)
+    began, peaks, spent = time.process_time(), [], []
+    for quarter in (0.25, 0.5, 0.75, 1.0):
+        fleet.loop.run(quarter * seconds)
+        peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        spent.append(time.process_time() - began)
+    cpu, events = spent[-1], fleet.loop.events
+    report.line(
+        f"fleet of {drafters:,} drafters, {seconds:.0f} s simulated in {cpu:.1f} CPU s: "
+        f"{60 * cpu / drafters / seconds:.3f} a drafter-minute, {events:,} events, {events / cpu:,.0f} a second, "
+        f"{1e6 * cpu / events:.0f} us each; {observed.requests:,} requests, {observed.tokens:,} tokens",
+        f"    by quarters: {' '.join(f'{each:.1f}' for each in spent)} CPU s, "
+        f"{' '.join(f'{each:.0f}' for each in peaks)} MiB",
+        f"    {observed.fidelity.line()}",
+    )
+
+
+def _profile(report: Report, drafters: int, seconds: float, probes: int) -> None:
+    fleet, _ = _made(drafters, probes)
+    fleet.loop.run(WARM_UP)
+    profile = cProfile.Profile()
+    profile.runcall(fleet.loop.run, WARM_UP + seconds)
+    own: Counter[str] = Counter()
+    for (file, _line, _name), (_, _, own_time, _, _) in pstats.Stats(profile).stats.items():  # type: ignore[attr-defined]
+        path = Path(file)
+        inside = path.is_relative_to(ROOT) and ".venv" not in path.parts
+        own[str(path.relative_to(ROOT)) if inside else "Python and libraries"] += own_time
+    report.line(f"    profile of {seconds:.0f} s behind the first {WARM_UP:.0f}: share of the time, by module")
+    report.line(*(f"        {each / own.total():6.1%} {module}" for module, each in own.most_common(_SHOWN)))
 
 
 if __name__ == "__main__":

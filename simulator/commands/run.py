@@ -10,6 +10,7 @@ from simulator.configuration.reading import BadConfiguration, read
 from simulator.costs.cost import BadCost, CostUnknown
 from simulator.fleet.observer import Sample
 from simulator.fleet.record import Record
+from simulator.results.fidelity import Fidelity
 from simulator.running.setting import MS, CannotRun
 from simulator.running.simulate import seed_of, simulate
 from specpair.command_line.parser import Parser
@@ -25,8 +26,10 @@ class _Counted:
     def __init__(self, begin: float) -> None:
         """`begin`: seconds of the burn-in."""
         self._begin, self.requests, self.tokens = begin, 0, 0
+        self.fidelity = Fidelity(begin)
 
     def record(self, record: Record) -> None:
+        self.fidelity.add(record)
         if record.sent >= self._begin:
             self.requests += 1
             self.tokens += len(record.times)
@@ -50,6 +53,8 @@ def _run(options: argparse.Namespace) -> int:
         return complain(error)
     measured = max(seconds - configuration.burn_in_ms * MS, 0.0)
     print(f"requests: {counted.requests}\ntokens/s: {counted.tokens / measured if measured else 0.0:.1f}")
+    if line := counted.fidelity.line():
+        print(line)
     if seconds < asked:
         complain(f"interrupted: this is what came up to {seconds:g} of {asked:g} simulated seconds")
         return INTERRUPTED

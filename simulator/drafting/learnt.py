@@ -14,3 +14,4 @@ class Learnt:
     engine: DraftEngine | None = None
     experience: Experience = field(default_factory=Experience)
     selection: ModeSelection | None = None  # of modes, once a text was written in mode auto
+    probe: bool | None = None  # whether its texts have the real controller in a fleet by table; None: not chosen yet

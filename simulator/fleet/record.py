@@ -33,6 +33,7 @@ class Record:
     drafted: int = 0  # draft tokens that were judged
     accepted: int = 0  # of these
     last: bool = True  # whether it is the conversation's last one
+    by_table: bool | None = None  # whether a drafter by table wrote it; False: a probe; None: neither is there
 
     @property
     def first(self) -> float:

@@ -11,6 +11,7 @@ from simulator.fleet.settings import DeviceKind, Mode
 from simulator.fleet.text import Text
 from simulator.fleet.writing.by_drafter import FusedWriter, RemoteWriter
 from simulator.fleet.writing.by_measure import AutoWriter, Course
+from simulator.fleet.writing.by_table import has_table
 from simulator.fleet.writing.by_target import TargetWriter
 from simulator.fleet.writing.job import Job, Writer
 from specpair.balancing.candidate import NewText
@@ -79,9 +80,18 @@ class TextRun:
             self._arrived,
             self._rng,
         )
-        auto = self.device.mode is Mode.AUTO
-        self._writer = AutoWriter(job, self._course) if auto else _WRITERS[self.device.mode](job)
+        self._writer = self._made(job)
         self._writer.begin()
+
+    def _made(self, job: Job) -> Writer:
+        tables = self._fleet.tables
+        if self.device.mode is Mode.AUTO:
+            return AutoWriter(job, self._course)
+        if tables is None or not has_table(self.device):
+            return _WRITERS[self.device.mode](job)
+        writer = tables.writer(job)
+        self.record.by_table = not self._learnt.probe
+        return writer
 
     def lose(self) -> None:
         """Its node is lost: half a round trip later its device asks for another one."""

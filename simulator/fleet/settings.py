@@ -101,6 +101,7 @@ class FleetSetting:
     policy: Callable[[], Policy] = KNOWN[DEFAULT]
     look_every: float = LOOK_EVERY  # how old what the router knows of a verifier may be; 0: it knows all at once
     sample_every: float = 0.0  # how often the observer is told of the verifiers; 0: never
+    probes: int | None = None  # texts at once with the real controller, beside those by table; None: all have it
     agreement: Callable[[int], float] = lambda position: 0.8  # see `text.Agreement`
     deadline: float = math.inf  # of each draft, for policies that heed it
     failures: tuple[Failure, ...] = ()

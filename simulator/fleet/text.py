@@ -64,6 +64,14 @@ class Text:
         choices = (truth, wrong) if first else (wrong, truth if second else other)
         return Proposal(choices[0], self._agreement(at - self.prompt_len), choices[1] if runner_up else None)
 
+    def draft(self, at: int, count: int) -> list[int]:
+        """A draft of the first choices for `count` tokens from position `at` on."""
+        drafted, begins = self.tokens(at, at + count), at - self.prompt_len
+        for index in range(count):
+            if not self._right[begins + index][0]:
+                return [*drafted[:index], (drafted[index] + 1) % 256, *[_WRONG] * (count - index - 1)]
+        return drafted
+
 
 class Agreeing:
     """The drafter of a text. Its confidence is the chance that it is right."""

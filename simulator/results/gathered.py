@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from simulator.configuration.configuration import Configuration
 from simulator.fleet.observer import Sample
 from simulator.fleet.record import Record, Status
+from simulator.results.fidelity import Fidelity
 from simulator.results.measures import MEASURES
 from simulator.results.nodes import Nodes, since
 from simulator.results.requests import MS, Requests, kept, share
@@ -36,11 +37,13 @@ class Gathered:
         self._samples: dict[str, Sample] = {}  # the last ones, by verifier
         self._series = Series(self._end)
         self._speeds = _Fairness()
+        self.fidelity = Fidelity(self._begin)
 
     # The observer.
 
     def record(self, record: Record) -> None:
         good = kept(record, self._configuration.slo)
+        self.fidelity.add(record)
         self._series.record(record, good)
         self._tokens += len(record.times) - bisect_left(record.times, self._begin)
         if record.status is Status.WHOLE and record.end >= self._begin:

@@ -31,6 +31,7 @@ class Replication:
     devices: dict[str, Values]  # requests, by the kind of their drafter
     nodes: dict[str, Values]
     series: dict[str, list[float]]  # measures over time: see `Series`
+    fidelity: str = ""  # how far drafters by table are off, in one line; "": there are none
 
 
 def evaluate(configuration: Configuration, seed: int) -> Values:
@@ -88,7 +89,14 @@ def _one(configuration: Configuration, number: int, folder: Path | None, progres
         seconds = simulate(configuration, seed, observer, progress)
     gathered.ended(seconds)
     return Replication(
-        seed, seconds, gathered.measures(), gathered.tenants(), gathered.devices(), gathered.nodes(), gathered.series()
+        seed,
+        seconds,
+        gathered.measures(),
+        gathered.tenants(),
+        gathered.devices(),
+        gathered.nodes(),
+        gathered.series(),
+        gathered.fidelity.line(),
     )
 
 

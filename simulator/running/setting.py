@@ -13,6 +13,8 @@ from specpair.balancing.named import policy_of
 from verifier_server.options import MOST_DRAFT_SLOTS
 
 MS = 1e-3
+_MANY = 200  # drafters from which on they are by table, unless the file says otherwise
+_PROBES = 8  # texts with the real controller beside them, of each kind of drafters at each kind of verifiers
 
 
 class CannotRun(ValueError):
@@ -49,8 +51,15 @@ def setting_of(configuration: Configuration, seed: int) -> FleetSetting:
         deadline=math.inf if deadline is None else deadline * MS,
         autoscaling=tuple(_autoscaling(each, kinds[each.devices]) for each in configuration.autoscaling),
         users=workload.users if isinstance(workload := configuration.workload, ClosedArrivals) else None,
+        probes=_PROBES if _by_table(configuration) else None,
         seed=seed,
     )
+
+
+def _by_table(configuration: Configuration) -> bool:
+    if configuration.fidelity == "auto":
+        return sum(kind.count for kind in configuration.devices.drafters) >= _MANY
+    return configuration.fidelity == "table"
 
 
 def _verifier(kind: Verifiers, configuration: Configuration) -> VerifierKind:
@@ -120,8 +129,6 @@ def _agreements(configuration: Configuration) -> list[Agreement]:
 def _refuse(configuration: Configuration) -> None:
     """Raise CannotRun for the first key that no run honours yet."""
     drafters = configuration.devices.drafters
-    if configuration.fidelity == "table":
-        raise CannotRun("fidelity: table cannot run yet: choose controller")
     for kind in drafters:
         if len({_network(each) for each in _links(kind, configuration)}) > 1:
             raise CannotRun(f"connections: {kind.name} must be as far from all verifiers: it cannot run yet otherwise")

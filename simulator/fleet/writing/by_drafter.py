@@ -49,6 +49,7 @@ class RemoteWriter:
     """A `Writer` of the modes remote and lockstep."""
 
     server_writes = False
+    drafter: type[EngineDrafter] = EngineDrafter
 
     def __init__(self, job: Job) -> None:
         device, node = job.device, job.connection.node
@@ -58,7 +59,7 @@ class RemoteWriter:
         self._open = ExitStack()
         mechanisms = replace(Mechanisms(), after_recovered=device.tree == 1)  # siblings are in the tree already
         pass_times = node.times_of(device.tree)
-        self._drafter = EngineDrafter(
+        self._drafter = self.drafter(
             job.connection,
             job.prompt,
             _choices(job),

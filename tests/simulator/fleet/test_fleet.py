@@ -3,6 +3,7 @@ known of policies, failures and autoscaling is seen."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from statistics import fmean
 
 import pytest
 
@@ -73,6 +74,25 @@ def test_a_fleet_of_one_is_a_drafter_and_a_verifier_in_a_world() -> None:
     alone = [pair.course.opened, *pair.course.times]
     assert [each - record.sent for each in record.times] == pytest.approx(alone)
     assert (record.drafted, record.accepted) == (pair.course.judged, pair.course.accepted)
+
+
+def test_drafters_by_table_write_the_same_texts_and_take_as_long_as_the_probes_beside_them() -> None:
+    setting = replace(TWO, devices=(replace(DEVICE, mode=Mode.REMOTE),), probes=4)
+    records, _ = run(setting, conversations(40, 0.1, output=40))
+    check(records, 40)
+    by_table = [each for each in records if each.by_table]
+    probes = [each for each in records if each.by_table is False]
+    assert len(by_table) + len(probes) == len(records) and len(by_table) > len(probes) > 8
+    assert all(
+        len({each.by_table for each in records if each.conversation == one.conversation}) == 1 for one in records
+    )
+    late = [[each.tpot for each in kind if each.sent > 1.0] for kind in (by_table, probes)]
+    assert abs(fmean(late[0]) / fmean(late[1]) - 1.0) < 0.25, (
+        "some twenty texts each: the mean itself is off by a tenth"
+    )
+    assert sum(each.drafted for each in by_table) > 0
+    again, _ = run(setting, conversations(40, 0.1, output=40))
+    assert [asdict(each) for each in again] == [asdict(each) for each in records]
 
 
 def test_texts_wait_while_no_verifier_is_there() -> None:

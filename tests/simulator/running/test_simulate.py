@@ -65,6 +65,20 @@ def test_the_example_runs_as_it_is_written(tmp_path: Path, capsys: pytest.Captur
     assert "requests" in capsys.readouterr().out
 
 
+def test_a_run_by_table_tells_how_far_the_table_is_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "fleet.yaml"
+    remote = SMALL.replace("mode: target", "mode: remote\nburn_in_ms: 500\nfidelity: table")
+    drafters = "  drafters:\n    - {name: laptop, count: 40, cost: {law: linear, decode_ms: 8}, agreement: [0.8]}\n"
+    file.write_text(
+        remote.replace("workload:", drafters + "workload:")
+        .replace("rate_rps: 4", "rate_rps: 20")
+        .replace("output_tokens: 5", "output_tokens: 40"),
+        encoding="utf-8",
+    )
+    assert command_line.main(["run", str(file)]) == 0
+    assert "drafters by table beside" in capsys.readouterr().out
+
+
 FUSED = """\
 sim_time_ms: 3000
 mode: fused
