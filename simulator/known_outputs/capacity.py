@@ -55,8 +55,8 @@ class Meter:
 class OneByOne(Composer):
     """Puts a single session into each verifier pass: the one that has waited longest."""
 
-    def compose(self, waiting: list[SequenceState], continuing: list[SequenceState]) -> BatchPlan:
-        return super().compose(waiting[:1], [] if waiting else continuing[:1])
+    def compose(self, waiting: list[SequenceState], continuing: list[SequenceState], now: float) -> BatchPlan:
+        return super().compose(waiting[:1], [] if waiting else continuing[:1], now)
 
 
 @dataclass(frozen=True, slots=True)

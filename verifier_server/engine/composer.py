@@ -22,7 +22,7 @@ from verifier_server.engine.sequence_state import SequenceState
 from verifier_server.engine.slots import Slot, SlotPool
 from verifier_server.sessions import Session
 
-_TURN = 16  # answers that a session gets before a waiting one may take its slot: recomputing the KV cache is slow
+_TURN = 16  # passes that bring a session tokens before a waiting one may take its slot: reading a text again is slow
 _PATIENCE = 8  # passes without prefill after which waiting prompts go first
 
 
@@ -120,14 +120,20 @@ class Composer:
         self._backend, self._slots, self._queue, self._price = backend, slots, queue, price
         self._chunk, self._max_drafts = min(chunk, backend.max_batch_tokens), max_drafts
         self._left_out = 0  # passes in a row that fed none of the waiting prompts
+        # Sessions whose next request is due from then on keep their slots; None: none does.
+        self._expected_from: float | None = None
         self.chunk_over = -inf  # when the last pass ended that prefilled part of a prompt, in seconds
 
-    def compose(self, waiting: list[SequenceState], continuing: list[SequenceState]) -> BatchPlan:
+    def compose(self, waiting: list[SequenceState], continuing: list[SequenceState], now: float) -> BatchPlan:
         """The next pass for the sessions `waiting` (by arrival) and those `continuing`, which may self-continue.
 
+        A session whose next request is expected keeps its slot until its turn is over. Else texts of which there are
+        more than slots would lose them while a message is on its way, and most passes would read them again.
+
         It is never empty if a session waits: each slot belongs to a waiting session, or can be taken from a session
-        that does not wait.
+        that does not wait. So no slot is kept for a session that does not wait unless one that waits has a slot.
         """
+        self._expected_from = now if any(sequence.session in self._slots for sequence in waiting) else None
         plan = BatchPlan(self._backend.max_batch_tokens, self._backend.even_width)
         verifies: list[BatchItem] = []
         prompts: list[BatchItem] = []
@@ -236,11 +242,15 @@ class Composer:
         return sequence.session in self._slots or self._slots.acquire(sequence.session, may_lose=self._is_idle)
 
     def _is_idle(self, owner: Session) -> bool:
-        """Whether no request of this session waits."""
-        return not self._queue[owner].requests
+        """Whether no request of this session waits, and none is expected in its turn."""
+        sequence = self._queue[owner]
+        if sequence.requests or self._expected_from is None or self._slots[owner].passes >= _TURN:
+            return not sequence.requests
+        latest = sequence.arrivals.latest
+        return latest is None or latest < self._expected_from
 
     def _turn_is_over(self, owner: Session) -> bool:
-        return bool(self._queue[owner].requests) and self._slots[owner].answers >= _TURN
+        return bool(self._queue[owner].requests) and self._slots[owner].passes >= _TURN
 
     def _after_turns(self, waiting: list[SequenceState]) -> list[SequenceState]:
         """`waiting`, without one session whose turn is over if another waits for a slot and no other slot can be had.

@@ -121,7 +121,7 @@ class Scheduler:
         if self._waits_for(others, ready, now):
             return None
         self._window_opened = None
-        self._running = plan = self._composer.compose(waiting, continuing)
+        self._running = plan = self._composer.compose(waiting, continuing, now)
         self._passes += 1
         for part in plan.parts:
             part.sequence.served = self._passes
@@ -248,7 +248,7 @@ class Scheduler:
         if part.run is not None:
             sequence.judged_at = ended
             self._queue.judged(sequence, len(part.fresh), sum(accepted), self._composer.price(session))
-            self.slots[session].answers += 1
+        self.slots[session].passes += 1
         self.slots.roll_back(session)
         session.commit_forced()
         if session.finish_reason is not None:

@@ -32,7 +32,7 @@ class Slot:
     number: int
     # How many of the session's tokens it holds, from the first on. `Backend.length` also counts rejected draft tokens.
     held: int = 0
-    answers: int = 0  # answers that passes brought since the session got the slot
+    passes: int = 0  # that have brought the session tokens since it got the slot
 
 
 class SlotPool:

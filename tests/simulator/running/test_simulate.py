@@ -99,7 +99,6 @@ workload: {arrival: poisson, rate_rps: 16, prompt_tokens: 9, output_tokens: 12}
         ("", "seed: 7\n"),
         ("", "router: random\n"),
         ("", "router: jsq\nlook_every_ms: 0\n"),
-        ("", "batching_window: 1\n"),
         ("", "sample_every_ms: 100\n"),
         ("", "failures: [{devices: big, up_s: 1, repair_s: {distribution: exponential, mean: 1}}]\n"),
         ("", "autoscaling: [{devices: big, most: 4, queue_time_ms: 20, every_s: 0.5, start_up_s: 0.5}]\n"),
@@ -124,7 +123,16 @@ workload: {arrival: poisson, rate_rps: 16, prompt_tokens: 9, output_tokens: 12}
 def test_a_key_makes_a_difference(before: str, after: str) -> None:
     changed = FUSED.replace(before, after, 1) if before else after + FUSED
     assert changed != FUSED
-    first, second = ran(configured(FUSED)), ran(configured(changed))
+    differ(FUSED, changed)
+
+
+def test_the_batching_window_makes_a_difference_in_lockstep() -> None:
+    """Where drafts come while others are judged, no pass needs to wait for them."""
+    differ(f"gamma: 3\n{FUSED}", f"gamma: 3\nbatching_window: 1\n{FUSED}")
+
+
+def differ(one: str, other: str) -> None:
+    first, second = ran(configured(one)), ran(configured(other))
     assert first.records and second.records
     assert ([asdict(each) for each in first.records], first.samples) != (
         [asdict(each) for each in second.records],

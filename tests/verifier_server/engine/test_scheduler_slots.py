@@ -49,6 +49,39 @@ def test_waiting_sessions_take_turns_of_16_answers() -> None:
     assert max(moves.values()) > 1, "slots do change hands"
 
 
+def test_a_session_keeps_its_slot_between_its_requests() -> None:
+    """Else three clients that draft for a while would have two slots read a text again in most passes."""
+    world = make_world(2)
+    sessions = [world.open([256, number], max_tokens=64) for number in range(3)]
+
+    def ask(session: Any) -> None:
+        if session.finish_reason is None:
+            world.ask(session, then=lambda answer: world.after(0.01, lambda: ask(session)))
+
+    for session in sessions:
+        ask(session)
+    world.run(40.0)
+    assert all(len(session.tokens) == 66 for session in sessions)
+    moves = sum(len(began(plan)) for _, plan in world.plans)
+    assert moves <= 3 + 2 * 3 * 64 // 16
+
+
+def test_a_slot_is_not_kept_for_a_client_that_does_not_come_back() -> None:
+    world = make_world(2)
+    stays, leaves = opened(world, [256, 1]), opened(world, [256, 2])
+    for session in (stays, leaves):
+        for _ in range(3):
+            world.ask(session)
+            world.run(world.now + 0.03)
+    late = world.open([256, 3])
+    world.ask(late)
+    while len(late.tokens) < 3:
+        world.ask(stays)
+        world.run(world.now + 0.03)
+    assert world.slot(leaves) is None and world.slot(stays) is not None
+    assert world.now < 0.5
+
+
 def began(plan: object) -> list[str]:
     """Sessions whose slot a pass fills from position 0."""
     pairs = zip(plan.parts, plan.batch, strict=True)  # type: ignore[attr-defined]
