@@ -250,7 +250,7 @@ class Composer:
         return latest is None or latest < self._expected_from
 
     def _turn_is_over(self, owner: Session) -> bool:
-        return bool(self._queue[owner].requests) and self._slots[owner].passes >= _TURN
+        return bool(self._queue[owner].requests) and self._slots[owner].answers >= _TURN
 
     def _after_turns(self, waiting: list[SequenceState]) -> list[SequenceState]:
         """`waiting`, without one session whose turn is over if another waits for a slot and no other slot can be had.

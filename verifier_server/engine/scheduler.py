@@ -248,6 +248,7 @@ class Scheduler:
         if part.run is not None:
             sequence.judged_at = ended
             self._queue.judged(sequence, len(part.fresh), sum(accepted), self._composer.price(session))
+            self.slots[session].answers += 1
         self.slots[session].passes += 1
         self.slots.roll_back(session)
         session.commit_forced()

@@ -32,7 +32,9 @@ class Slot:
     number: int
     # How many of the session's tokens it holds, from the first on. `Backend.length` also counts rejected draft tokens.
     held: int = 0
-    passes: int = 0  # that have brought the session tokens since it got the slot
+    # Since the session got the slot: answers that passes brought, and passes that brought tokens, asked for or not.
+    answers: int = 0
+    passes: int = 0
 
 
 class SlotPool:
