@@ -11,7 +11,7 @@ from simulator.configuration.connections import ALL, Connection
 from simulator.configuration.devices import Devices
 from simulator.configuration.gamma import AUTO, Gamma
 from simulator.configuration.keys import FOLDER, Count, Keys, NonNegative, Positive
-from simulator.configuration.operation import Autoscaling, Failure, Prices, Slo
+from simulator.configuration.operation import Autoscaling, Failure, Prefill, Prices, Slo
 from simulator.configuration.workload import WorkloadKeys
 from specpair.balancing.named import DEFAULT, KNOWN, LOOK_EVERY, check_policy
 from specpair.command_line.suggestion import advice
@@ -56,6 +56,8 @@ class Configuration(Keys):
     """what users ask for, and when"""
     slo: Slo = Field(default_factory=Slo)
     """what users are promised"""
+    prefill: Prefill | None = None
+    """how KV caches move, where kinds of verifiers are `reads_only`; null: each verifier reads its prompts itself"""
     failures: list[Failure] = Field(default_factory=list)
     """what fails"""
     autoscaling: list[Autoscaling] = Field(default_factory=list)
@@ -79,9 +81,10 @@ class Configuration(Keys):
         if self.burn_in_ms >= self.sim_time_ms:
             yield f"burn_in_ms, {self.burn_in_ms:g}, leaves nothing of sim_time_ms, {self.sim_time_ms:g}"
         if self.mode == "fused":
-            lack = next((each.name for each in self.devices.verifiers if each.draft is None), None)
+            lack = next((each.name for each in self.devices.verifiers if not (each.draft or each.reads_only)), None)
             if lack is not None:
                 yield f"the mode fused needs the key draft of each kind of verifiers, which {lack} lacks"
+        yield from self._of_prefill()
         if not self.devices.drafters and self.mode not in ("target", "fused"):
             yield f"the mode {self.mode} needs devices.drafters; without drafters, choose target or fused"
         verifiers, drafters = (
@@ -94,6 +97,20 @@ class Configuration(Keys):
         yield from _unknown("autoscaling: devices", [each.devices for each in self.autoscaling], verifiers)
         yield from _unknown("prices: per_hour", self.prices.per_hour, [*verifiers, *drafters])
         yield from _unknown("prices: watts", self.prices.watts, [*verifiers, *drafters])
+
+    def _of_prefill(self) -> Iterator[str]:
+        """What is wrong with verifiers that only read."""
+        readers = [each.name for each in self.devices.verifiers if each.reads_only]
+        if bool(readers) is (self.prefill is None):
+            yield "prefill and reads_only of a kind of verifiers go together: give both or neither"
+        if len(readers) == len(self.devices.verifiers):
+            yield "devices: verifiers: all kinds are reads_only, so none would decode"
+        if self.prefill is not None and self.prefill.kv_bytes_per_token is None and self.kv_bytes() is None:
+            yield "prefill: give kv_bytes_per_token, since the verifiers have a cost and no model"
+
+    def kv_bytes(self) -> float | None:
+        """Bytes of the KV cache for a token, of the first kind of verifiers that decode; None: its model is unknown."""
+        return next((each.kv_bytes() for each in self.devices.verifiers if not each.reads_only), None)
 
 
 def _unknown(where: str, given: Iterable[str], known: list[str]) -> Iterator[str]:

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from simulator.configuration.keys import Count, File, Keys, NonNegative, Positive
-from simulator.costs.catalogue import roofline
+from simulator.costs.catalogue import model, roofline
 from simulator.costs.cost import PassCost
+from simulator.costs.dimensions import bytes_of
 from simulator.costs.linear import LinearCost
 from simulator.costs.tables import read_table
 from simulator.costs.vidur import read_vidur
@@ -101,6 +102,13 @@ class Costly(Keys):
     def called(self) -> str:
         """What errors call it."""
         return "the draft model"
+
+    def kv_bytes(self) -> float | None:
+        """Bytes of the KV cache for a token; None where the model is not named."""
+        if self.model is None:
+            return None
+        own = [] if self.catalogue_path is None else [self.catalogue_path]
+        return bytes_of(self.cache) * model(self.model, *own).model.cached_values
 
     def pass_cost(self) -> PassCost:
         """What a pass takes. Raises BadCost for a file that is none of a cost."""

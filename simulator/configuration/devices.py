@@ -96,6 +96,8 @@ class Verifiers(Kind):
     """requests that may wait; a drafter whose request is sent away comes again after as long as it is told"""
     context: Count = 32_768
     """tokens of a text, its prompt included, at most"""
+    reads_only: bool = False
+    """whether they read prompts for the others and take no texts; `prefill` says how the KV cache moves"""
     draft: DraftModel | None = None
     """its own draft model, which the mode fused needs"""
 

@@ -78,7 +78,7 @@ def _check(setting: FleetSetting) -> None:
     """Raise ValueError for a setting that cannot run."""
     kinds = [*setting.verifiers.values(), *(each.kind for each in setting.autoscaling)]
     for device in setting.devices:
-        if device.mode == "fused" and any(each.draft_cost is None for each in kinds):
+        if device.mode == "fused" and any(each.draft_cost is None and not each.reads_only for each in kinds):
             raise ValueError("a device is in mode fused: give each verifier the draft_cost of its draft model")
         if device.mode in ("lockstep", "remote") and device.cost is None:
             raise ValueError(f"a device is in mode {device.mode}: give it the cost of its draft model")

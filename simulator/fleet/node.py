@@ -8,19 +8,19 @@ from simulator.drafting.learnt import Learnt
 from simulator.fleet.observer import Sample
 from simulator.fleet.settings import VerifierKind
 from simulator.fleet.text import RuleTarget
-from simulator.virtual.world import EventLoop, Submits, Verifier
+from simulator.virtual.world import EventLoop, Verifier
 from specpair.balancing.candidate import queue_time
-from specpair.engines.backend import Backend
-from specpair.protocol.errors import Overloaded, SpecPairError
 from specpair.speculation.policy.draft_length import MAX_AUTO
 from verifier_server.engine.composer import BatchPlan
-from verifier_server.engine.requests import Answer, Request
-from verifier_server.sessions import Session
 
 if TYPE_CHECKING:
     from simulator.fleet.run import TextRun
 
 _CONTEXT = 512  # tokens of the text for which the times of passes are told
+
+
+# Takes the name and the tokens of a session, and what is called when their KV cache is there.
+Prefilled = Callable[[str, list[int], Callable[[], object]], None]
 
 
 class Node:
@@ -35,6 +35,9 @@ class Node:
         self.rows, self.tokens = 0, 0  # sequences and tokens of all passes
         self.pass_times = self.times_of(1)
         self.trees: dict[str, int] = {}  # of sessions whose drafts are trees: nodes on each level
+        self.prefill: Prefilled | None = None  # has prompts read elsewhere; None: they are read here
+        self.readings: dict[str, Callable[[], object]] = {}  # by session that is read for others: what reads it anew
+        self.loaded: dict[str, int] = {}  # by session, tokens whose KV cache has come from elsewhere and takes no time
         self._loop = loop
         self._texts, self._waiting, self._begun = 0, 0, 0  # as it told, and texts begun since then
         self.verifier, self.learnt = self._start()
@@ -61,12 +64,16 @@ class Node:
 
     def _takes(self, plan: BatchPlan) -> float:
         sequences = [(len(entry.tokens), entry.start) for entry in plan.batch]
-        if self.trees:
+        if self.trees or self.loaded:
             for at, (entry, part) in enumerate(zip(plan.batch, plan.parts, strict=True)):
                 judged = max(0, len(entry.tokens) - entry.logits_from - 1)
-                further = (self.trees.get(part.sequence.session.id, 1) - 1) * judged
-                sequences[at] = (len(entry.tokens) + further, entry.start)
-        seconds = self.kind.cost.seconds(sequences)
+                name = part.sequence.session.id
+                further = (self.trees.get(name, 1) - 1) * judged
+                free = max(0, min(self.loaded.get(name, 0) - entry.start, len(entry.tokens)))
+                sequences[at] = (len(entry.tokens) + further - free, entry.start + free)
+                if free and entry.start + free == self.loaded[name]:
+                    del self.loaded[name]  # a slot has it now, and when that is lost it is read
+        seconds = self.kind.cost.seconds([each for each in sequences if each[0]])
         self.passes += 1
         self.busy += seconds
         self.rows += len(sequences)
@@ -95,12 +102,16 @@ class Node:
         """Lose it, with all that it holds. Returns the texts that were under way there."""
         lost, self.runs, self.up = [*self.runs], {}, False
         self.verifier.stopped = True
+        again, self.readings = self.readings, {}
+        for read in again.values():
+            self._loop.at(self._loop.now, read)
         return lost
 
     def recover(self) -> None:
         """Begin anew, with nothing in the slots."""
         (self.verifier, self.learnt), self.up = self._start(), True
         self.trees.clear()
+        self.loaded.clear()
         self.look()
 
     # What the router knows.
@@ -133,77 +144,3 @@ class Node:
     @property
     def deadline(self) -> float:
         return min((each.deadline for each in self.runs), default=float("inf"))
-
-
-class Connection:
-    """What one text sees of a node: a `Place`. When it is closed, nothing more happens for that text."""
-
-    def __init__(self, loop: EventLoop, node: Node, after: Callable[[], None]) -> None:
-        """`after`: called after each event of the text."""
-        self.node, self.closed = node, False
-        self.at_first: Callable[[], object] = lambda: None  # called when its first request has arrived
-        self._loop, self._verifier, self._after = loop, node.verifier, after
-
-    @property
-    def now(self) -> float:
-        return self._loop.now
-
-    @property
-    def backend(self) -> Backend:
-        return self._verifier.backend
-
-    @property
-    def scheduler(self) -> Submits:
-        return self
-
-    @property
-    def max_drafts(self) -> int:
-        return self._verifier.scheduler.max_drafts
-
-    def at(self, when: float, do: Callable[[], object]) -> None:
-        """Call `do` at time `when`, unless it is closed by then."""
-        self._loop.at(when, self.guarded(do))
-
-    def guarded(self, do: Callable[[], object]) -> Callable[[], None]:
-        """What calls `do` as an event of the text, unless it is closed by then."""
-
-        def event() -> None:
-            if not self.closed:
-                do()
-                self._after()
-
-        return event
-
-    def later(self, do: Callable[[], object], seconds: float) -> None:
-        """Call `do` after `seconds`, also if it is closed by then."""
-        self._loop.at(self._loop.now + seconds, do)
-
-    def another(self) -> "Connection":
-        """A second one for the same text."""
-        return Connection(self._loop, self.node, self._after)
-
-    def forget(self, session: Session, after: float = 0.0) -> None:
-        """Have the verifier forget a session `after` seconds later, unless it is lost then, with all its sessions."""
-        if after:
-            self._loop.at(self._loop.now + after, lambda: self.forget(session))
-        elif not self._verifier.stopped:
-            self._verifier.scheduler.forget(session)
-            self._verifier.look()
-
-    def submit(self, request: Request, now: float) -> None:
-        """Submit a request to the verifier. Raises Overloaded."""
-        self.at_first()
-        self.at_first = lambda: None
-        done = request.done
-
-        def unless_closed(result: Answer | SpecPairError) -> None:
-            if not self.closed:
-                done(result)
-
-        request.done = unless_closed
-        try:
-            self._verifier.scheduler.submit(request, now)
-        except Overloaded:
-            request.done = done
-            raise
-        self._verifier.look()

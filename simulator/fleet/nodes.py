@@ -3,9 +3,11 @@
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from simulator.fleet.node import Node
 from simulator.fleet.observer import Observer
+from simulator.fleet.prefilling import Prefilling
 from simulator.fleet.settings import Autoscaling, Breakdowns, Failure, FleetSetting, VerifierKind
 from simulator.virtual.world import EventLoop
 
@@ -31,6 +33,7 @@ class Nodes:
         self._repaired = 0  # lost ones that come back
         self._starting: Counter[str] = Counter()  # those that autoscaling starts, by kind
         self._started: Counter[str] = Counter()  # those that it has started, by kind
+        self.prefilling = None if setting.prefill is None else Prefilling(loop, setting.prefill, self._readers)
         for name, kind in setting.verifiers.items():
             self._add(name, kind)
         for failure in setting.failures:
@@ -44,7 +47,11 @@ class Nodes:
 
     def taking(self) -> list[Node]:
         """Those that take new texts."""
-        return [each for each in self.all.values() if each.up and not each.draining]
+        return [each for each in self.all.values() if each.up and not each.draining and not each.kind.reads_only]
+
+    def _readers(self) -> list[Node]:
+        """Those that read prompts for others."""
+        return [each for each in self.all.values() if each.up and not each.draining and each.kind.reads_only]
 
     @property
     def any_to_come(self) -> bool:
@@ -60,6 +67,8 @@ class Nodes:
 
     def _add(self, name: str, kind: VerifierKind) -> None:
         self.all[name] = node = Node(self._loop, name, kind)
+        if self.prefilling is not None and not kind.reads_only:
+            node.prefill = partial(self.prefilling.read, node)
         for number, breakdowns in enumerate(kind.breakdowns):
             self._wear(node, breakdowns, self._stream(f"{name}/breakdowns/{number}"))
 

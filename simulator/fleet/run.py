@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from simulator.drafting.learnt import Learnt
-from simulator.fleet.node import Connection, Node
+from simulator.fleet.node import Node
 from simulator.fleet.record import Record
 from simulator.fleet.settings import DeviceKind, Mode
 from simulator.fleet.text import Text
@@ -13,6 +13,7 @@ from simulator.fleet.writing.by_drafter import FusedWriter, RemoteWriter
 from simulator.fleet.writing.by_measure import AutoWriter, Course
 from simulator.fleet.writing.by_table import has_table
 from simulator.fleet.writing.by_target import TargetWriter
+from simulator.fleet.writing.connection import Connection
 from simulator.fleet.writing.job import Job, Writer
 from specpair.balancing.candidate import NewText
 from specpair.drafters.run.events import Committed

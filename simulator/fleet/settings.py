@@ -38,6 +38,16 @@ class Breakdowns:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefill:
+    """How the KV cache of a prompt gets from the verifier that reads it to the one that decodes."""
+
+    bytes_per_token: float
+    bandwidth: float  # bytes a second, of each transfer
+    latency: float = 0.0  # of a transfer, beside its bytes
+    least: int = 1  # tokens that the decoding verifier must lack; fewer are read there
+
+
+@dataclass(frozen=True, slots=True)
 class VerifierKind:
     """Verifiers of one kind."""
 
@@ -50,6 +60,7 @@ class VerifierKind:
     draft_cost: PassCost | None = None  # of its own draft model, which mode fused needs
     draft_slots: int = MOST_DRAFT_SLOTS  # texts that this one drafts for at once
     breakdowns: tuple[Breakdowns, ...] = ()
+    reads_only: bool = False  # whether it reads prompts for others, and takes no texts: see `FleetSetting.prefill`
     max_queue: int = VerifierOptions.max_queue  # requests that may wait; more are sent away, and come again
     session_ttl: float = VerifierOptions.session_ttl  # until an idle session is forgotten
     name: str = ""  # tells the kind from the others
@@ -104,6 +115,7 @@ class FleetSetting:
     probes: int | None = None  # texts at once with the real controller, beside those by table; None: all have it
     agreement: Callable[[int], float] = lambda position: 0.8  # see `text.Agreement`
     deadline: float = math.inf  # of each draft, for policies that heed it
+    prefill: Prefill | None = None  # where verifiers of some kinds read only; None: each reads its prompts itself
     failures: tuple[Failure, ...] = ()
     autoscaling: tuple[Autoscaling, ...] = ()  # at most one for a kind
     users: int | None = None  # of a closed loop, each with one conversation after the other; None: an open workload

@@ -7,7 +7,7 @@ from simulator.configuration.configuration import Configuration
 from simulator.configuration.connections import Connection, between
 from simulator.configuration.devices import Agreement, Drafters, StatedAgreement, Verifiers
 from simulator.configuration.workload import ClosedArrivals
-from simulator.fleet.settings import Autoscaling, Breakdowns, DeviceKind, FleetSetting, Mode, VerifierKind
+from simulator.fleet.settings import Autoscaling, Breakdowns, DeviceKind, FleetSetting, Mode, Prefill, VerifierKind
 from simulator.virtual.world import Network
 from specpair.balancing.named import policy_of
 from verifier_server.options import MOST_DRAFT_SLOTS
@@ -49,6 +49,7 @@ def setting_of(configuration: Configuration, seed: int) -> FleetSetting:
         sample_every=configuration.sample_every_ms * MS,
         agreement=lambda position: agreement[min(position, len(agreement) - 1)] if agreement else 0.0,
         deadline=math.inf if deadline is None else deadline * MS,
+        prefill=_prefill(configuration),
         autoscaling=tuple(_autoscaling(each, kinds[each.devices]) for each in configuration.autoscaling),
         users=workload.users if isinstance(workload := configuration.workload, ClosedArrivals) else None,
         probes=_PROBES if _by_table(configuration) else None,
@@ -62,6 +63,15 @@ def _by_table(configuration: Configuration) -> bool:
     return configuration.fidelity == "table"
 
 
+def _prefill(configuration: Configuration) -> Prefill | None:
+    given = configuration.prefill
+    if given is None:
+        return None
+    bytes_per_token = given.kv_bytes_per_token or configuration.kv_bytes()
+    assert bytes_per_token is not None, "checked when the file was read"
+    return Prefill(bytes_per_token, given.bandwidth_mbps * 1e6 / 8, given.latency_ms * MS, given.least_tokens)
+
+
 def _verifier(kind: Verifiers, configuration: Configuration) -> VerifierKind:
     return VerifierKind(
         kind.pass_cost(),
@@ -71,6 +81,7 @@ def _verifier(kind: Verifiers, configuration: Configuration) -> VerifierKind:
         prefill_chunk=kind.prefill_chunk,
         batching_window=configuration.batching_window,
         max_queue=kind.max_queue,
+        reads_only=kind.reads_only,
         draft_cost=None if kind.draft is None else kind.draft.pass_cost(),
         draft_slots=MOST_DRAFT_SLOTS if kind.draft is None else kind.draft.slots,
         breakdowns=tuple(

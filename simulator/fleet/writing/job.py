@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from simulator.drafting.learnt import Learnt
-from simulator.fleet.node import Connection
 from simulator.fleet.settings import DeviceKind
 from simulator.fleet.text import Text
+from simulator.fleet.writing.connection import Connection
 from simulator.virtual.world import RETRY, Network
 from specpair.drafters.run.events import Committed
 from verifier_server.sessions import Session
