@@ -131,6 +131,43 @@ def test_the_batching_window_makes_a_difference_in_lockstep() -> None:
     differ(f"gamma: 3\n{FUSED}", f"gamma: 3\nbatching_window: 1\n{FUSED}")
 
 
+APART = """\
+sim_time_ms: 2500
+mode: auto
+devices:
+  verifiers:
+    - name: big
+      cost: {law: linear, decode_ms: 25, per_token_ms: 0.3}
+      slots: 4
+      draft: {cost: {law: linear, decode_ms: 4}, agreement: 0.8}
+    - {name: reader, cost: {law: linear, decode_ms: 25, per_token_ms: 0.1}, reads_only: true}
+  drafters:
+    - {name: laptop, count: 20, cost: {law: linear, decode_ms: 8, per_token_ms: 0.2}, agreement: [0.8, 0.7]}
+prefill: {bandwidth_mbps: 10000, kv_bytes_per_token: 100000, least_tokens: 50}
+workload: {arrival: poisson, rate_rps: 6, prompt_tokens: 90, output_tokens: 20}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("mode: auto", "mode: remote"),
+        ("mode: auto", "mode: lockstep"),
+        ("mode: auto", "mode: auto\ngamma: {policy: specdec++, threshold: 0.5}"),
+        ("mode: auto", "mode: auto\ngamma: {policy: acceptance_backoff}"),
+        ("mode: auto", "mode: auto\ngamma: {policy: latency_backoff}"),
+        ("mode: auto", "mode: auto\ngamma: {policy: tree, width: 2}"),
+        ("slots: 4", "slots: 4\n      max_queue: 1"),
+        ("bandwidth_mbps: 10000", "bandwidth_mbps: 10"),
+        ("least_tokens: 50", "least_tokens: 500"),
+        ("least_tokens: 50", "latency_ms: 9"),
+    ],
+)
+def test_a_key_of_modes_and_prefill_makes_a_difference(before: str, after: str) -> None:
+    assert before in APART
+    differ(APART, APART.replace(before, after, 1))
+
+
 def differ(one: str, other: str) -> None:
     first, second = ran(configured(one)), ran(configured(other))
     assert first.records and second.records
