@@ -136,14 +136,14 @@ class Dilated(Paced):
 
     def clock(self) -> float:
         """Seconds, as slow as everything is."""
-        self.cost = self._slow
+        self.pace.cost = self._slow
         return time.perf_counter() / self._dilation
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         began = time.perf_counter()
         logits = super()._forward(batch)
-        if self.cost is self._slow:
-            self._notes.write(f"{(time.perf_counter() - began) / self.cost.of(batch):.4f}\n")
+        if self.pace.cost is self._slow:
+            self._notes.write(f"{(time.perf_counter() - began) / self._slow.of(batch):.4f}\n")
         return logits
 
 
