@@ -83,7 +83,7 @@ def _long(name: str, load: float, servers: int) -> Interval:
 
 
 def _queues(report: Report, texts: int) -> list[tuple[Any, ...]]:
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     report.line(
         f"mean time of {texts} texts in the fleet, and how far one is off the recursion of Lindley, or of Kiefer and",
         f"Wolfowitz, with the same arrivals; the recursion with {LONG:,} customers; theory",
@@ -141,7 +141,7 @@ def _one_queue(load: float, customers: int) -> Interval:
 
 def _choices(report: Report, texts: int) -> list[tuple[Any, ...]]:
     report.line("", "verifiers, load, policy: the fleet, theory for very many verifiers")
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for many, load, share in ((100, 0.9, 2), (100, 0.95, 4), (100, 0.99, 10), (10, 0.99, 4)):
         rng = random.Random(f"{many}/{load}")
         arrivals = poisson(load * many, share * texts, rng)
@@ -203,7 +203,7 @@ def _ms(cost: Affine) -> str:
 
 
 def _latency(report: Report, seconds: float) -> list[tuple[Any, ...]]:
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     fixed, more = 0.020, 0.001
     report.line("", f"seconds of a text of {OUTPUT} tokens; pass 20 + 1 n ms: requests/s, simulated, Kong et al., ours")
     for rate in (1.0, 4.0, 6.0, 8.0):

@@ -1,0 +1,1 @@
+"""What other simulators of the field have found, repeated and explained."""

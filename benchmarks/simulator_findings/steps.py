@@ -1,0 +1,100 @@
+"""Throughput over the number of drafters: in steps with DSD-Sim's server, and without them."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from benchmarks.harness.report import Report
+from benchmarks.simulator_findings.window_server import Windowed, run
+from simulator.costs.cost import SequencePass
+from simulator.costs.linear import LinearCost
+from simulator.fleet.fleet import Fleet
+from simulator.fleet.settings import DeviceKind, FleetSetting, Mode, VerifierKind
+from simulator.theory.reduced import Ended
+from simulator.virtual.world import Network
+from simulator.workload.conversation import Conversation, Turn
+from specpair.balancing.policies import Jsq
+
+_LOSES = Windowed(loses=True)
+_DRAFTERS = (1, 5, 10, 20, 30, 40, 44, 48, 50, 51, 52, 53, 54, 55, 56, 58, 60, 70, 80, 100)
+_SEEDS = 5
+_CHUNKS = (128, 512)  # prompt tokens in a pass, at most: the default, and as many as the engine takes at once
+
+
+@dataclass(frozen=True, slots=True)
+class _PassOfTheirs:
+    """37 ms, and 50 ms with a prompt, however many texts share it."""
+
+    def seconds(self, sequences: Sequence[SequencePass]) -> float:
+        return 0.050 if any(held == 0 for _, held in sequences) else 0.037
+
+
+def steps(report: Report, seconds: float) -> dict[str, list[tuple[int, float]]]:
+    """Tokens a second by the number of drafters, for each experiment."""
+    until = 1e3 * seconds
+    found: dict[str, list[tuple[int, float]]] = {}
+    cases = {
+        "a job is lost": _LOSES,
+        "no job is lost": replace(_LOSES, loses=False),
+        "links differ by 0.01 ms": replace(_LOSES, unevenness=0.01),
+    }
+    report.line("", "tokens/s, jobs a batch of 8, stuck drafters, by the number of drafters; the mean of 5 seeds")
+    report.line(
+        "  drafters   "
+        + "   ".join(f"{name:>24}" for name in cases)
+        + "   our scheduler, prompts in chunks of 128, of 512"
+    )
+    for drafters in _DRAFTERS:
+        told = []
+        for name, case in cases.items():
+            runs = [run(case, drafters, until, seed) for seed in range(_SEEDS)]
+            tokens, rows, stuck = (
+                sum(getattr(each, what) for each in runs) / _SEEDS for what in ("tokens", "rows", "stuck")
+            )
+            found.setdefault(name, []).append((drafters, tokens))
+            told.append(f"{tokens:9.0f} {rows:6.2f} {stuck:7.1f}")
+        for chunk in _CHUNKS:
+            ours = _ours(drafters, min(seconds, 6.0), chunk)
+            found.setdefault(f"our scheduler, chunks of {chunk}", []).append((drafters, ours))
+            told.append(f"{ours:6.0f}")
+        report.line(f"  {drafters:8}   " + "   ".join(told))
+    report.line("", "drafters from which batches are full: by the formula, and with lost jobs")
+    for name, case in (
+        ("batch of 4", replace(_LOSES, batch=4)),
+        ("batch of 8", _LOSES),
+        ("batch of 16", replace(_LOSES, batch=16)),
+        ("links of 40 ms", replace(_LOSES, link=40.0)),
+        ("window of 5 ms", replace(_LOSES, window=5.0)),
+    ):
+        report.line(f"  {name:15} {case.full_from():6.1f}  {_jump(case, until):4}")
+    return found
+
+
+def _jump(case: Windowed, until: float) -> int:
+    """The fewest drafters with which batches are nine tenths full, and with all larger numbers up to twice as many."""
+    most = round(1.6 * case.full_from())
+    for drafters in range(most, 1, -1):
+        rows = sum(run(case, drafters, until, seed).rows for seed in range(_SEEDS)) / _SEEDS
+        if rows < 0.9 * case.batch:
+            return drafters + 1
+    return 1
+
+
+def _ours(drafters: int, seconds: float, chunk: int) -> float:
+    """Accepted tokens a second of the same devices and passes with our scheduler, which has no cap of 8 jobs."""
+    rng = random.Random(drafters)
+    verifier = VerifierKind(_PassOfTheirs(), slots=128, prefill_chunk=chunk)
+    device = DeviceKind(Network(0.040), Mode.LOCKSTEP, LinearCost(6.0, 0.0, 0.0), 4)
+
+    def conversations() -> Iterator[Conversation]:
+        number = 0
+        while True:
+            yield Conversation(str(number), 0.0, (Turn(100, 19, rng.expovariate(10.0)),))
+            number += 1
+
+    setting = FleetSetting(
+        {"a": verifier, "b": verifier}, (device,), Jsq, 0.0, agreement=lambda at: 0.85, users=drafters
+    )
+    records = Ended()
+    Fleet(setting, conversations(), records).run(until=seconds)
+    return sum(each.accepted for each in records if each.end > 1.0) / (seconds - 1.0)
