@@ -34,6 +34,7 @@ from simulator.theory.reduced import (
     whole,
 )
 from simulator.theory.speculation import capacity_gain, latency, remote_latency, tokens_per_round
+from simulator.virtual.agreement import constant
 from simulator.virtual.world import Network
 from simulator.workload.conversation import Conversation, Turn
 from specpair.balancing.policies import Hash, Jsq, Jsq2, Policy
@@ -215,11 +216,9 @@ def _latency(report: Report, seconds: float) -> list[tuple[Any, ...]]:
         rows.append(("target alone", rate, mean, theirs, None))
         report.line(f"  target alone  {rate:5.1f} {_said(mean, theirs)}")
     rounds = OUTPUT / tokens_per_round(AGREEMENT, LENGTH)
-    device = DeviceKind(Network(0.010), Mode.LOCKSTEP, Affine(0.008, 0.0), LENGTH)
+    device = DeviceKind(Network(0.010), Mode.LOCKSTEP, Affine(0.008, 0.0), LENGTH, agreement=constant(AGREEMENT))
     away = 0.010 + LENGTH * 0.008
-    setting = FleetSetting(
-        {"server": batched(Affine(fixed, more), 1024)}, (device,), Hash, agreement=lambda at: AGREEMENT
-    )
+    setting = FleetSetting({"server": batched(Affine(fixed, more), 1024)}, (device,), Hash)
     for rate in (2.0, 8.0, 16.0, 24.0, 28.0):
         arrivals = poisson(rate, round(seconds * rate), random.Random(f"remote/{rate}"))
         records = ended(setting, (Conversation(str(each), at, (Turn(1, OUTPUT),)) for each, at in enumerate(arrivals)))

@@ -9,6 +9,7 @@ from simulator.drafting.lengths import LengthPolicy
 from simulator.drafting.policies import AcceptanceBackoff, LatencyBackoff, SpecDecPlusPlus
 from simulator.fleet.settings import DeviceKind, FleetSetting, Mode, VerifierKind
 from simulator.theory.reduced import ended
+from simulator.virtual.agreement import constant
 from simulator.virtual.world import Network
 from simulator.workload.conversation import Conversation, Turn
 from specpair.balancing.policies import Hash
@@ -51,7 +52,7 @@ def _rate(
     output: int,
     mode: Mode = Mode.LOCKSTEP,
 ) -> float:
-    device = DeviceKind(Network(rtt), mode, _DRAFTER, length)
-    setting = FleetSetting({"a": VerifierKind(_TARGET)}, (device,), Hash, agreement=lambda at: agreement)
+    device = DeviceKind(Network(rtt), mode, _DRAFTER, length, agreement=constant(agreement))
+    setting = FleetSetting({"a": VerifierKind(_TARGET)}, (device,), Hash)
     records = ended(setting, (Conversation(f"c{each}", 0.01 * each, (Turn(16, output),)) for each in range(clients)))
     return fmean((len(each.times) - 1) / (each.end - each.first) for each in records)

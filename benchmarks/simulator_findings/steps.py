@@ -11,6 +11,7 @@ from simulator.costs.linear import LinearCost
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.settings import DeviceKind, FleetSetting, Mode, VerifierKind
 from simulator.theory.reduced import Ended
+from simulator.virtual.agreement import constant
 from simulator.virtual.world import Network
 from simulator.workload.conversation import Conversation, Turn
 from specpair.balancing.policies import Jsq
@@ -84,7 +85,7 @@ def _ours(drafters: int, seconds: float, chunk: int) -> float:
     """Accepted tokens a second of the same devices and passes with our scheduler, which has no cap of 8 jobs."""
     rng = random.Random(drafters)
     verifier = VerifierKind(_PassOfTheirs(), slots=128, prefill_chunk=chunk)
-    device = DeviceKind(Network(0.040), Mode.LOCKSTEP, LinearCost(6.0, 0.0, 0.0), 4)
+    device = DeviceKind(Network(0.040), Mode.LOCKSTEP, LinearCost(6.0, 0.0, 0.0), 4, agreement=constant(0.85))
 
     def conversations() -> Iterator[Conversation]:
         number = 0
@@ -92,9 +93,7 @@ def _ours(drafters: int, seconds: float, chunk: int) -> float:
             yield Conversation(str(number), 0.0, (Turn(100, 19, rng.expovariate(10.0)),))
             number += 1
 
-    setting = FleetSetting(
-        {"a": verifier, "b": verifier}, (device,), Jsq, 0.0, agreement=lambda at: 0.85, users=drafters
-    )
+    setting = FleetSetting({"a": verifier, "b": verifier}, (device,), Jsq, 0.0, users=drafters)
     records = Ended()
     Fleet(setting, conversations(), records).run(until=seconds)
     return sum(each.accepted for each in records if each.end > 1.0) / (seconds - 1.0)

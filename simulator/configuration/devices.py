@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from simulator.configuration.costs import Costly
-from simulator.configuration.keys import Count, File, Keys, Name, Number, Positive, Share
+from simulator.configuration.keys import AtLeastOne, Count, File, Keys, Name, Number, Positive, Share
 from simulator.virtual.agreement import Agreement as Law
 from simulator.virtual.agreement import ByPosition, read_profile, shipped_profile
+from simulator.virtual.stretches import Stretches
 from simulator.workload.availability import Always, Availability
 from simulator.workload.availability import ComesAndGoes as OnOff
 from verifier_server.options import MOST_DRAFT_SLOTS, VerifierOptions
@@ -61,6 +62,23 @@ class ProfiledAgreement(Keys):
         return read_profile(shipped_profile(self.profile))
 
 
+class StretchedAgreement(Keys):
+    """With memory: a text has easy and hard stretches by turns, of lengths that are geometrically distributed."""
+
+    law: Literal["stretches"]
+    easy: Share
+    """how often the draft model agrees in an easy stretch"""
+    hard: Share
+    """how often in a hard one"""
+    easy_tokens: AtLeastOne
+    """mean length of easy stretches"""
+    hard_tokens: AtLeastOne
+    """mean length of hard ones"""
+
+    def built(self) -> Law:
+        return Stretches(self.easy, self.hard, self.easy_tokens, self.hard_tokens)
+
+
 def _agreement(given: object) -> object:
     """A share, shares by position, or the name of a profile, written in full."""
     if isinstance(given, int | float) and not isinstance(given, bool):
@@ -70,7 +88,7 @@ def _agreement(given: object) -> object:
     return {"law": "stated", "by_position": given} if isinstance(given, list) else given
 
 
-_Laws = Annotated[StatedAgreement | ProfiledAgreement, Field(discriminator="law")]
+_Laws = Annotated[StatedAgreement | StretchedAgreement | ProfiledAgreement, Field(discriminator="law")]
 Agreement = Annotated[_Laws, BeforeValidator(_agreement, json_schema_input_type=Share | list[Share] | str | _Laws)]
 
 

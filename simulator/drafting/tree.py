@@ -19,11 +19,11 @@ _Level = dict[tuple[bool, ...], float]  # for each path that the tree has, by wh
 
 
 class Choices(Protocol):
-    """A text, with what a draft model proposes for it."""
+    """A text, with what a draft model proposes for it: its token `at`, as draft token `position`."""
 
     def tokens(self, start: int, end: int) -> list[int]: ...
 
-    def proposal(self, at: int, runner_up: bool) -> Proposal: ...
+    def proposal(self, at: int, position: int, runner_up: bool) -> Proposal: ...
 
 
 def deeper(level: _Level, first: float, second: float, width: int) -> _Level:
@@ -67,8 +67,8 @@ class TreeDrafter:
         before, at = 1.0, length + len(tail)
         truths = self._text.tokens(length, at + 1)
         inside = list(tail) == truths[:-1]
-        for position, truth in enumerate(truths, length):
-            proposed = self._text.proposal(position, True)
+        for position, truth in enumerate(truths):
+            proposed = self._text.proposal(length + position, position, True)
             before = sum(level.values())
             level = deeper(level, proposed.confidence, self._second, self._nodes)
             path = (*path, proposed.token == truth)

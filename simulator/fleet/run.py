@@ -71,7 +71,7 @@ class TextRun:
         job = Job(
             self._connection,
             self.device,
-            self.device.network,
+            self.device.network_to(node.kind),
             self._learnt,
             self.text,
             f"{self.record.conversation}/{self.record.turn}/{len(self.record.nodes)}",
@@ -96,8 +96,10 @@ class TextRun:
 
     def lose(self) -> None:
         """Its node is lost: half a round trip later its device asks for another one."""
+        assert self._connection is not None
+        half = self.device.network_to(self._connection.node.kind).rtt / 2
         self._leave()
-        self._fleet.loop.at(self._fleet.loop.now + self.device.network.rtt / 2, self._go_on)
+        self._fleet.loop.at(self._fleet.loop.now + half, self._go_on)
 
     def _go_on(self) -> None:
         if not self._aborted:

@@ -1,12 +1,13 @@
 """What a fleet is made of. Times in seconds."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from simulator.costs.cost import PassCost
 from simulator.drafting.lengths import LengthPolicy
+from simulator.virtual.agreement import Agreement, constant
 from simulator.virtual.world import Network
 from simulator.workload.availability import Always, Availability
 from simulator.workload.distributions import Distribution
@@ -17,6 +18,7 @@ from verifier_server.options import MOST_DRAFT_SLOTS, VerifierOptions
 
 _NO_DELAY = Network()
 _ALWAYS = Always()
+_OFTEN = constant(0.8)
 
 
 class Mode(StrEnum):
@@ -58,6 +60,7 @@ class VerifierKind:
     prefill_chunk: int = 128  # prompt tokens in a pass, at most, while other texts are active
     batching_window: float = LONGEST  # the longest one, as a multiple of the time of the pass
     draft_cost: PassCost | None = None  # of its own draft model, which mode fused needs
+    draft_agreement: Agreement = _OFTEN
     draft_slots: int = MOST_DRAFT_SLOTS  # texts that this one drafts for at once
     breakdowns: tuple[Breakdowns, ...] = ()
     reads_only: bool = False  # whether it reads prompts for others, and takes no texts: see `FleetSetting.prefill`
@@ -70,7 +73,7 @@ class VerifierKind:
 class DeviceKind:
     """Devices that are alike, each with one user at a time."""
 
-    network: Network = _NO_DELAY
+    network: Network = _NO_DELAY  # to verifiers of kinds that `links` does not name
     mode: Mode = Mode.REMOTE
     cost: PassCost | None = None  # of its draft model, where that drafts
     length: int | Callable[[], LengthPolicy] | None = None  # draft tokens of a round; None: as the controller decides
@@ -78,7 +81,13 @@ class DeviceKind:
     count: int | None = None  # how many there are; None: one for each user
     share: float = 1.0  # without a count: of the conversations, in relation to other kinds
     availability: Availability = _ALWAYS
+    agreement: Agreement = _OFTEN  # of its draft model
+    links: Mapping[str, Network] = field(default_factory=dict)  # by kinds of verifiers
     name: str = ""  # tells the kind from the others
+
+    def network_to(self, kind: VerifierKind) -> Network:
+        """The link to verifiers of a kind. The router stands on the way, and takes no time."""
+        return self.links.get(kind.name, self.network)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +122,6 @@ class FleetSetting:
     look_every: float = LOOK_EVERY  # how old what the router knows of a verifier may be; 0: it knows all at once
     sample_every: float = 0.0  # how often the observer is told of the verifiers; 0: never
     probes: int | None = None  # texts at once with the real controller, beside those by table; None: all have it
-    agreement: Callable[[int], float] = lambda position: 0.8  # see `text.Agreement`
     deadline: float = math.inf  # of each draft, for policies that heed it
     prefill: Prefill | None = None  # where verifiers of some kinds read only; None: each reads its prompts itself
     failures: tuple[Failure, ...] = ()

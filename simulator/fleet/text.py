@@ -1,4 +1,4 @@
-"""Texts that a rule continues, a target that knows the rule, and a drafter that agrees with it by a given chance.
+"""Texts that a rule continues, a target that knows the rule, and drafters that agree with it by a law.
 
 The next token depends on the two before it, so a wrong KV cache changes the text at once.
 """
@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from backends.scripted import ScriptedBackend
+from simulator.virtual.agreement import Agreement
 from specpair.drafters.base import Expansion
 from specpair.engines.backend import Entry, Logits
 from specpair.speculation.drafts.tree import Proposal
 
-Agreement = Callable[[int], float]  # by position in the output, from 0: the chance that the first choice is right
 _ROWS = np.eye(258, dtype=np.float32)
 _WRONG = 7  # what a drafter proposes behind a wrong token
 _BRANCHES = 6  # most branches that a drafter expands in one draft step
@@ -42,50 +42,74 @@ class RuleTarget(ScriptedBackend):
 class Text:
     """A prompt of at least two tokens and what the target writes behind it, as far as it is asked for."""
 
-    def __init__(self, prompt: Sequence[int], agreement: Agreement, rng: random.Random) -> None:
-        self.prompt_len = len(prompt)
-        self._tokens, self._agreement, self._rng = [*prompt], agreement, rng
-        self._right: list[tuple[bool, bool]] = []  # of the first and the second choice, by position in the output
+    def __init__(self, prompt: Sequence[int], stream: Callable[[str], random.Random], kind: str = "") -> None:
+        """`stream`: the stream of chance of a name.
+        `kind`: of the text, for laws of agreement.
+        """
+        self.prompt_len, self.kind, self.stream = len(prompt), kind, stream
+        self._tokens, self._rng = [*prompt], stream("agreement")
+        self._drawn: list[tuple[float, bool]] = []  # see `drawn`, by position in the output
 
     def tokens(self, start: int, end: int) -> list[int]:
         """The tokens from position `start` of prompt and output up to `end`."""
         known, draw = self._tokens, self._rng.random
         while len(known) < end:
-            chance = self._agreement(len(known) - self.prompt_len)
-            self._right.append((draw() < chance, draw() < SECOND))
+            self._drawn.append((draw(), draw() < SECOND))
             known.append(next_token(known[-2], known[-1]))
         return known[start:end]
 
-    def proposal(self, at: int, runner_up: bool) -> Proposal:
-        """What the drafter proposes for position `at`, the text before it being right."""
-        (truth,) = self.tokens(at, at + 1)
-        first, second = self._right[at - self.prompt_len]
+    def drawn(self, at: int) -> tuple[float, bool]:
+        """For a position of the output that was asked for: a number that is evenly distributed from 0 to 1, below the
+        chance of whoever is right there; and whether the second choice is right where the first is not."""
+        return self._drawn[at]
+
+
+class Choices:
+    """What a draft model proposes for a text. The more is right, the greater its chances: the numbers that decide are
+    the text's, the same for every model, and whenever a position is drafted again."""
+
+    def __init__(self, text: Text, agreement: Agreement) -> None:
+        self._text, self._chance = text, agreement.of_text(text.kind, text.stream("stretches"))
+
+    def tokens(self, start: int, end: int) -> list[int]:
+        """The text's."""
+        return self._text.tokens(start, end)
+
+    def proposal(self, at: int, position: int, runner_up: bool) -> Proposal:
+        """What is proposed for the text's token `at` as draft token `position`, all before it being right.
+
+        The confidence is the chance that the first choice is right.
+        """
+        (truth,) = self._text.tokens(at, at + 1)
+        output = at - self._text.prompt_len
+        (number, second), chance = self._text.drawn(output), self._chance(position, output)
         wrong, other = (truth + 1) % 256, (truth + 2) % 256
-        choices = (truth, wrong) if first else (wrong, truth if second else other)
-        return Proposal(choices[0], self._agreement(at - self.prompt_len), choices[1] if runner_up else None)
+        choices = (truth, wrong) if number < chance else (wrong, truth if second else other)
+        return Proposal(choices[0], chance, choices[1] if runner_up else None)
 
     def draft(self, at: int, count: int) -> list[int]:
         """A draft of the first choices for `count` tokens from position `at` on."""
-        drafted, begins = self.tokens(at, at + count), at - self.prompt_len
+        drafted, begins = self.tokens(at, at + count), at - self._text.prompt_len
         for index in range(count):
-            if not self._right[begins + index][0]:
+            if self._text.drawn(begins + index)[0] >= self._chance(index, begins + index):
                 return [*drafted[:index], (drafted[index] + 1) % 256, *[_WRONG] * (count - index - 1)]
         return drafted
 
 
 class Agreeing:
-    """The drafter of a text. Its confidence is the chance that it is right."""
+    """The drafter of a text: it drafts its first choices, and the second ones beside them."""
 
     width = _BRANCHES
 
-    def __init__(self, text: Text) -> None:
-        self._text = text
+    def __init__(self, choices: Choices) -> None:
+        self._choices = choices
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
         return Expansion([self._behind(len(text), tail, runners_up) for tail in tails], len(tails))
 
     def _behind(self, length: int, tail: Sequence[int], runners_up: bool) -> Proposal:
-        at = length + len(tail)
-        if list(tail) == self._text.tokens(length, at):
-            return self._text.proposal(at, runners_up)
-        return Proposal(_WRONG, self._text.proposal(at, False).confidence, _WRONG + 1 if runners_up else None)
+        at, choices = length + len(tail), self._choices
+        proposal = choices.proposal(at, len(tail), runners_up)
+        if list(tail) == choices.tokens(length, at):
+            return proposal
+        return Proposal(_WRONG, proposal.confidence, _WRONG + 1 if runners_up else None)

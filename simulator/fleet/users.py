@@ -139,7 +139,7 @@ class Dialogue:
         self._run = TextRun(
             self._fleet,
             record,
-            Text(prompt, setting.agreement, stream(f"{name}/agreement")),
+            Text(prompt, lambda what: stream(f"{name}/{what}"), conversation.tenant),
             NewText(name, prefixes, float(record.output_tokens), setting.deadline),
             device.kind,
             device.learnt,

@@ -1,16 +1,17 @@
 """The fleet that a configuration describes. Pure but for the files of costs."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 from simulator.configuration import operation
 from simulator.configuration.configuration import Configuration
-from simulator.configuration.connections import Connection, between
-from simulator.configuration.devices import Agreement, Drafters, StatedAgreement, Verifiers
+from simulator.configuration.connections import ALL, Connection, between
+from simulator.configuration.devices import Drafters, DraftModel, Verifiers
 from simulator.configuration.workload import ClosedArrivals
 from simulator.fleet.settings import Autoscaling, Breakdowns, DeviceKind, FleetSetting, Mode, Prefill, VerifierKind
 from simulator.virtual.world import Network
 from specpair.balancing.named import policy_of
-from verifier_server.options import MOST_DRAFT_SLOTS
 
 MS = 1e-3
 _MANY = 200  # drafters from which on they are by table, unless the file says otherwise
@@ -33,21 +34,14 @@ def setting_of(configuration: Configuration, seed: int) -> FleetSetting:
         for kind in configuration.devices.verifiers
         for number in range(1, kind.count + 1)
     }
-    drafters = configuration.devices.drafters
-    if drafters:
-        devices = tuple(_device(kind, configuration) for kind in drafters)
-    else:
-        gamma = configuration.gamma
-        devices = (DeviceKind(mode=Mode(configuration.mode), length=gamma.built(), tree=gamma.nodes),)
-    agreement = _agreement(configuration)
+    devices = tuple(_device(kind, configuration) for kind in configuration.devices.drafters)
     deadline = configuration.slo.tpot_ms
     return FleetSetting(
         verifiers,
-        devices,
+        devices or (_anybody(configuration),),
         policy_of(configuration.router),
         look_every=configuration.look_every_ms * MS,
         sample_every=configuration.sample_every_ms * MS,
-        agreement=lambda position: agreement[min(position, len(agreement) - 1)] if agreement else 0.0,
         deadline=math.inf if deadline is None else deadline * MS,
         prefill=_prefill(configuration),
         autoscaling=tuple(_autoscaling(each, kinds[each.devices]) for each in configuration.autoscaling),
@@ -82,15 +76,22 @@ def _verifier(kind: Verifiers, configuration: Configuration) -> VerifierKind:
         batching_window=configuration.batching_window,
         max_queue=kind.max_queue,
         reads_only=kind.reads_only,
-        draft_cost=None if kind.draft is None else kind.draft.pass_cost(),
-        draft_slots=MOST_DRAFT_SLOTS if kind.draft is None else kind.draft.slots,
         breakdowns=tuple(
             Breakdowns(each.up_s.built(1.0), each.repair_s.built(1.0))
             for each in configuration.failures
             if each.devices == kind.name
         ),
         name=kind.name,
+        **({} if kind.draft is None else _drafts(kind.draft)),
     )
+
+
+def _drafts(model: DraftModel) -> dict[str, Any]:
+    return {
+        "draft_cost": model.pass_cost(),
+        "draft_slots": model.slots,
+        "draft_agreement": model.agreement.built(),
+    }
 
 
 def _autoscaling(given: operation.Autoscaling, kind: VerifierKind) -> Autoscaling:
@@ -99,22 +100,21 @@ def _autoscaling(given: operation.Autoscaling, kind: VerifierKind) -> Autoscalin
 
 
 def _device(kind: Drafters, configuration: Configuration) -> DeviceKind:
-    gamma = configuration.gamma
-    (link,) = {_network(each) for each in _links(kind, configuration)}
-    return DeviceKind(
-        link,
-        Mode(configuration.mode),
-        kind.pass_cost(),
-        gamma.built(),
-        gamma.nodes,
-        kind.count,
+    return replace(
+        _anybody(configuration, kind.name),
+        cost=kind.pass_cost(),
+        count=kind.count,
         availability=kind.periods(),
+        agreement=kind.agreement.built(),
         name=kind.name,
     )
 
 
-def _links(kind: Drafters, configuration: Configuration) -> list[Connection]:
-    return [between(configuration.connections, kind.name, each.name) for each in configuration.devices.verifiers]
+def _anybody(configuration: Configuration, drafters: str = ALL) -> DeviceKind:
+    """A device for each user that comes, as far from verifiers as `drafters` are."""
+    gamma, connections = configuration.gamma, configuration.connections
+    links = {each.name: _network(between(connections, drafters, each.name)) for each in configuration.devices.verifiers}
+    return DeviceKind(mode=Mode(configuration.mode), length=gamma.built(), tree=gamma.nodes, links=links)
 
 
 def _network(connection: Connection) -> Network:
@@ -122,27 +122,7 @@ def _network(connection: Connection) -> Network:
     return Network(link.rtt_ms * MS, link.jitter_ms * MS, link.loss)
 
 
-def _agreement(configuration: Configuration) -> tuple[float, ...]:
-    found = _agreements(configuration)
-    if not found:
-        return ()
-    assert isinstance(found[0], StatedAgreement), "refused before"
-    return tuple(found[0].by_position)
-
-
-def _agreements(configuration: Configuration) -> list[Agreement]:
-    """Of all draft models that write texts."""
-    if configuration.mode == "fused":
-        return [kind.draft.agreement for kind in configuration.devices.verifiers if kind.draft is not None]
-    return [kind.agreement for kind in configuration.devices.drafters]
-
-
 def _refuse(configuration: Configuration) -> None:
     """Raise CannotRun for the first key that no run honours yet."""
-    drafters = configuration.devices.drafters
-    for kind in drafters:
-        if len({_network(each) for each in _links(kind, configuration)}) > 1:
-            raise CannotRun(f"connections: {kind.name} must be as far from all verifiers: it cannot run yet otherwise")
-    for each in _agreements(configuration):
-        if not isinstance(each, StatedAgreement):
-            raise CannotRun("agreement: a profile cannot run yet: state shares")
+    if any(each.delays_path is not None for each in configuration.connections):
+        raise CannotRun("connections: delays_path cannot run yet: give rtt_ms and jitter_ms")

@@ -4,13 +4,14 @@ is a server, and servers of speculative decoding without chance in their times."
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.costs.cost import SequencePass
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.observer import Sample
 from simulator.fleet.record import Record
 from simulator.fleet.settings import DeviceKind, FleetSetting, Mode, VerifierKind
+from simulator.virtual.agreement import constant
 from simulator.workload.conversation import Conversation, Turn
 from specpair.balancing.candidate import NewText
 from specpair.balancing.policies import C, Hash, Policy
@@ -137,7 +138,9 @@ def client_rates(
     clients: int, kind: VerifierKind, device: DeviceKind, *, output: int, agreement: float, seed: int = 0
 ) -> list[float]:
     """Tokens per second of each of `clients` that write texts of `output` tokens at once, until the first ends."""
-    setting = FleetSetting({"server": kind}, (device,), Hash, agreement=lambda position: agreement, seed=seed)
+    law = constant(agreement)
+    server = replace(kind, draft_agreement=law)
+    setting = FleetSetting({"server": server}, (replace(device, agreement=law),), Hash, seed=seed)
     records = ended(setting, (Conversation(str(number), 0.0, (Turn(1, output),)) for number in range(clients)))
     end = min(each.end for each in records)
     return [sum(at <= end for at in each.times) / end for each in records]

@@ -9,8 +9,9 @@ been accepted, and how many of these were accepted, too.
 """
 
 import json
+import random
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -27,12 +28,19 @@ class BadProfile(ValueError):
     """A file is no profile, or no profile is called so. The message names it and says what to do."""
 
 
+OfText = Callable[[int, int], float]
+"""The law for one text: the chance, 0 to 1, of draft token `position` (the first is 0) for the output's token `at` (the
+first is 0), those before it accepted, by these two."""
+
+
 class Agreement(Protocol):
     """A law of agreement."""
 
-    def chance(self, position: int, kind: str = ANY) -> float:
-        """Chance, 0 to 1, of draft token `position` (the first is 0) in a text of `kind`, those before it accepted."""
-        ...
+    def of_text(self, kind: str, rng: random.Random) -> OfText:
+        """The law for a text of `kind`; for a text of whichever kind, if it knows nothing of this one.
+
+        `rng`: what is drawn for the text, so that texts of equal streams are alike.
+        """
 
 
 @dataclass(frozen=True)
@@ -46,8 +54,12 @@ class ByPosition:
         if not self.chances or not all(0.0 <= each <= 1.0 for each in self.chances):
             raise ValueError(f"a law of agreement is one or more chances from 0 to 1, got {list(self.chances)}")
 
-    def chance(self, position: int, kind: str = ANY) -> float:
+    def chance(self, position: int) -> float:
+        """The chance of draft token `position`."""
         return self.chances[min(position, len(self.chances) - 1)]
+
+    def of_text(self, kind: str, rng: random.Random) -> OfText:
+        return lambda position, at: self.chance(position)
 
 
 def constant(chance: float) -> ByPosition:
@@ -120,6 +132,9 @@ class Profile:
             known = [each for each in self.kinds if each != ANY]
             raise ValueError(f"the profile has no texts of kind {kind!r}{advice(kind, known)}")
         return self.kinds[kind].chance(position)
+
+    def of_text(self, kind: str, rng: random.Random) -> OfText:
+        return self.kinds[kind if kind in self.kinds else ANY].of_text(kind, rng)
 
 
 def counted(judged: Iterable[Judged]) -> dict[str, Counts]:

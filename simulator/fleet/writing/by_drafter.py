@@ -7,8 +7,9 @@ from simulator.drafting.drafter import EngineDrafter
 from simulator.drafting.lengths import PolicyLength
 from simulator.drafting.tree import TreeDrafter
 from simulator.fleet.settings import Mode
-from simulator.fleet.text import SECOND, Agreeing
+from simulator.fleet.text import SECOND, Agreeing, Choices
 from simulator.fleet.writing.job import Job, Wire
+from simulator.virtual.agreement import Agreement
 from specpair.drafters.base import Drafter
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, mechanisms_of
@@ -26,12 +27,13 @@ def _length(job: Job) -> int | DraftLength | None:
     return PolicyLength(length(), job.connection.max_drafts) if callable(length) else length
 
 
-def _choices(job: Job, width: int | None = None) -> Drafter:
+def _drafter(job: Job, agreement: Agreement, width: int | None = None) -> Drafter:
     """What drafts for the text. `width`: branches of a draft step, at most; None: as many as it takes."""
+    choices = Choices(job.text, agreement)
     if job.device.tree > 1:
         job.connection.node.trees[job.name] = job.device.tree
-        return TreeDrafter(job.text, job.device.tree, SECOND)
-    drafter = Agreeing(job.text)
+        return TreeDrafter(choices, job.device.tree, SECOND)
+    drafter = Agreeing(choices)
     drafter.width = width or drafter.width
     return drafter
 
@@ -62,7 +64,7 @@ class RemoteWriter:
         self._drafter = self.drafter(
             job.connection,
             job.prompt,
-            _choices(job),
+            _drafter(job, device.agreement),
             engine,
             engine.held(job.conversation),
             job.tell,
@@ -117,7 +119,7 @@ class FusedWriter:
         self._drafter = EngineDrafter(
             connection,
             job.prompt,
-            _choices(job, width=1),
+            _drafter(job, connection.node.kind.draft_agreement, width=1),
             engine,
             engine.held(job.conversation),
             lambda committed: self._wire.stream(replace(committed, schedule=None)),  # the stream does not tell it

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from simulator.drafting.drafter import EngineDrafter
 from simulator.fleet.settings import DeviceKind, Mode
+from simulator.fleet.text import Choices
 from simulator.fleet.writing.by_drafter import RemoteWriter
 from simulator.fleet.writing.job import Job, Writer
 from simulator.virtual.table import Table
@@ -94,8 +95,9 @@ class _TableWriter:
         self.session = Session(job.name, prompt, len(prompt), _SPEC, limit, ends)
         self.session.resume(job.received)
         self._job, self._told, self._drafted, self._accepted = job, len(self.session.tokens), 0, 0
+        choices = Choices(job.text, job.device.agreement)
         self._drafter = TableDrafter(
-            job.connection, self.session, job.text.draft, table, job.network, self._tell, job.rng.getrandbits(32)
+            job.connection, self.session, choices.draft, table, job.network, self._tell, job.rng.getrandbits(32)
         )
 
     def begin(self) -> None:

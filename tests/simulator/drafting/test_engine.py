@@ -8,7 +8,8 @@ import pytest
 from simulator.costs.cost import SequencePass
 from simulator.drafting.drafter import EngineDrafter
 from simulator.drafting.engine import READ_CHUNK, DraftEngine
-from simulator.fleet.text import Agreeing, RuleTarget, Text
+from simulator.fleet.text import Agreeing, Choices, RuleTarget, Text
+from simulator.virtual.agreement import constant
 from simulator.virtual.world import EventLoop, World
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 
@@ -77,7 +78,7 @@ def test_slots_are_lent_in_order_and_keep_texts() -> None:
 @pytest.mark.parametrize("overlap", [True, False])
 def test_a_drafter_reads_the_prompt_first(overlap: bool) -> None:
     """In chunks beside the prefill, or in the first draft step; a part that is held is not read again."""
-    text = Text([*range(100)] * 12, lambda position: 1.0, random.Random(1))
+    text = Text([*range(100)] * 12, random.Random)
     cost = Passes()
     world = World(RuleTarget(slots=1, context_length=4096), lambda plan: 1.0)
     engine = DraftEngine(world, cost)
@@ -85,7 +86,7 @@ def test_a_drafter_reads_the_prompt_first(overlap: bool) -> None:
     pair = EngineDrafter(
         world,
         text.tokens(0, text.prompt_len),
-        Agreeing(text),
+        Agreeing(Choices(text, constant(1.0))),
         engine,
         100,
         lambda committed: None,

@@ -15,7 +15,8 @@ from simulator.drafting.drafter import EngineDrafter
 from simulator.drafting.engine import DraftEngine
 from simulator.drafting.lengths import LengthPolicy, PolicyLength
 from simulator.drafting.tree import TreeDrafter, expected_length
-from simulator.fleet.text import SECOND, Agreeing, RuleTarget, Text
+from simulator.fleet.text import SECOND, Agreeing, Choices, RuleTarget, Text
+from simulator.virtual.agreement import constant
 from simulator.virtual.world import Network, World
 from specpair.drafters.run.events import Committed
 from specpair.speculation.acceptance.round_counts import JudgedRound
@@ -36,7 +37,8 @@ def rounds(
 ) -> list[Judged]:
     """What was judged of a text of 300 tokens, round by round."""
     found: list[JudgedRound] = []
-    text = Text([*range(20)], lambda position: chance, random.Random(4))
+    text = Text([*range(20)], lambda what: random.Random(4))
+    choices = Choices(text, constant(chance))
     world = World(RuleTarget(slots=1, context_length=4096), lambda plan: TARGET.of(plan.batch))
 
     def take(committed: Committed) -> None:
@@ -45,7 +47,7 @@ def rounds(
     pair = EngineDrafter(
         world,
         text.tokens(0, text.prompt_len),
-        Agreeing(text) if tree == 1 else TreeDrafter(text, tree, SECOND),
+        Agreeing(choices) if tree == 1 else TreeDrafter(choices, tree, SECOND),
         DraftEngine(world, DRAFT),
         0,
         take,

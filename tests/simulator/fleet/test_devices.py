@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from simulator.fleet.device_pool import Device, DevicePool
 from simulator.fleet.record import Record, Status
 from simulator.fleet.settings import DeviceKind, Failure, FleetSetting, Mode
-from simulator.virtual.world import EventLoop
+from simulator.virtual.world import EventLoop, Network
 from simulator.workload.availability import ComesAndGoes
 from simulator.workload.conversation import Conversation, Turn
 from simulator.workload.distributions import Exponential
+from specpair.balancing.named import KNOWN
 from tests.simulator.fleet.fleets import DEVICE, KIND, TWO, Kept, conversations, run
 
 MODES = [Mode.TARGET, Mode.FUSED, Mode.LOCKSTEP, Mode.REMOTE]
@@ -146,6 +147,18 @@ def test_a_closed_loop_has_its_users_at_once_and_they_pause() -> None:
 def test_a_closed_loop_of_a_recorded_workload_ends_with_it() -> None:
     records, fleet = run(replace(TWO, users=2), islice(conversations(5, 0.0), 5))
     assert len(records) == 10 and fleet.users.finished
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_verifiers_of_different_kinds_stand_at_different_distances(mode: Mode) -> None:
+    setting = FleetSetting(
+        {"here": replace(KIND, name="near"), "there": replace(KIND, name="far")},
+        (replace(DEVICE, network=Network(0.002), mode=mode, links={"far": Network(0.4)}),),
+        KNOWN["round_robin"],
+    )
+    records, _ = run(setting, conversations(4, 2.0, turns=1))
+    waits = {each.nodes[0]: each.ttft for each in records}
+    assert waits["there"] - waits["here"] == pytest.approx(0.4 - 0.002, abs=0.02)
 
 
 class Someone:

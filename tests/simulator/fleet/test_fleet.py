@@ -12,7 +12,7 @@ from simulator.drafting.engine import DraftEngine
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.record import Record
 from simulator.fleet.settings import Autoscaling, Breakdowns, DeviceKind, Failure, FleetSetting, Mode
-from simulator.fleet.text import Agreeing, RuleTarget, Text
+from simulator.fleet.text import Agreeing, Choices, RuleTarget, Text
 from simulator.virtual.world import Network, World
 from simulator.workload.conversation import Conversation, Turn
 from simulator.workload.distributions import Constant, Exponential
@@ -52,7 +52,7 @@ def test_a_fleet_of_one_is_a_drafter_and_a_verifier_in_a_world() -> None:
     ((record,), fleet) = run(FleetSetting({"a": KIND}, (device,)), conversations(1, 0.0, turns=1, output=40))
     node, cost = fleet.verifiers.all["a"], device.cost
     assert cost is not None
-    text = Text([*range(record.prompt_tokens)], lambda position: 0.8, fleet.stream("c0/0/agreement"))
+    text = Text([*range(record.prompt_tokens)], lambda what: fleet.stream(f"c0/0/{what}"))
     world = World(
         RuleTarget(slots=32, context_length=KIND.context),
         lambda plan: KIND.cost.seconds([(len(entry.tokens), entry.start) for entry in plan.batch]),
@@ -61,7 +61,7 @@ def test_a_fleet_of_one_is_a_drafter_and_a_verifier_in_a_world() -> None:
     pair = EngineDrafter(
         world,
         text.tokens(0, text.prompt_len),
-        Agreeing(text),
+        Agreeing(Choices(text, device.agreement)),
         DraftEngine(world, cost),
         0,
         lambda committed: None,

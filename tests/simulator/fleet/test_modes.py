@@ -1,7 +1,7 @@
 """How texts are written in a fleet: trees, lengths of drafts, and what a server drafts with."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from simulator.fleet.node import Node
 from simulator.fleet.observer import Sample
 from simulator.fleet.record import Record
 from simulator.fleet.settings import DeviceKind, FleetSetting, Mode, VerifierKind
+from simulator.virtual.agreement import constant
 from simulator.virtual.world import Network
 from simulator.workload.conversation import Conversation, Turn
 
@@ -38,8 +39,9 @@ def run(
     """The records of so many texts that are asked for at once of one verifier, and that verifier."""
     kept = Kept()
     conversations = (Conversation(f"c{number}", 0.0, (Turn(20, output),)) for number in range(texts))
-    verifier = VerifierKind(TARGET, draft_cost=DRAFT, **kind)
-    setting = FleetSetting({"a": verifier}, (device,), agreement=lambda position: agreement)
+    law = constant(agreement)
+    verifier = VerifierKind(TARGET, draft_cost=DRAFT, draft_agreement=law, **kind)
+    setting = FleetSetting({"a": verifier}, (replace(device, agreement=law),))
     fleet = Fleet(setting, conversations, kept)
     fleet.run()
     assert all(len(each.times) == output for each in kept.records) and len(kept.records) == texts

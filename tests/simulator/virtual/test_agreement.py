@@ -1,7 +1,10 @@
 """Laws of agreement: as stated, or the shares of a real run."""
 
 import json
+import random
+from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from simulator.virtual.agreement import (
     shipped_profile,
     shipped_profiles,
 )
+from simulator.virtual.stretches import Stretches
 
 FILE = {
     "target": "big",
@@ -29,7 +33,7 @@ FILE = {
 def test_a_stated_law_holds_by_position_and_its_last_chance_behind() -> None:
     law = ByPosition((0.9, 0.7))
     assert [law.chance(position) for position in range(4)] == [0.9, 0.7, 0.7, 0.7]
-    assert constant(0.8).chance(5, "code") == 0.8
+    assert constant(0.8).of_text("code", random.Random(0))(5, 9) == 0.8
 
 
 @pytest.mark.parametrize("chances", [(), (0.5, 1.5), (-0.1,)])
@@ -90,3 +94,28 @@ def test_profiles_ship_by_name() -> None:
         assert 0.0 < read_profile(shipped_profile(name)).chance(0) < 1.0
     with pytest.raises(BadProfile, match="no profile 'gpt'"):
         shipped_profile("gpt")
+
+
+def test_a_text_has_the_law_of_its_kind_or_that_of_all_texts() -> None:
+    profile = Profile.of([Judged("code", 0, True), Judged("prose", 0, False)])
+    chances = [profile.of_text(kind, random.Random(0))(0, 3) for kind in ("code", "prose", "chat", ANY)]
+    assert chances == [1.0, 0.0, 0.5, 0.5]
+
+
+def test_stretches_have_their_lengths_and_their_chances() -> None:
+    law = Stretches(0.9, 0.3, 20.0, 5.0)
+    chance = law.of_text(ANY, random.Random("a"))
+    chances = [chance(0, at) for at in range(50_000)]
+    assert set(chances) == {0.9, 0.3}
+    stretches = [(of, len([*group])) for of, group in groupby(chances)]
+    for of, mean in ((0.9, 20.0), (0.3, 5.0)):
+        assert fmean(length for each, length in stretches if each == of) == pytest.approx(mean, rel=0.1)
+    assert fmean(chances) == pytest.approx(law.mean, rel=0.03)
+    again = law.of_text(ANY, random.Random("a"))
+    assert again(0, 49_999) == chances[-1] and again(7, 17) == chances[17], "whichever position is asked for first"
+
+
+@pytest.mark.parametrize("given", [(1.1, 0.5, 2, 2), (0.9, -0.1, 2, 2), (0.9, 0.5, 0.5, 2)])
+def test_what_are_no_stretches_is_refused(given: tuple[float, float, float, float]) -> None:
+    with pytest.raises(ValueError, match=r"from 0 to 1|at least 1 token"):
+        Stretches(*given)
