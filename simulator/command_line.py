@@ -7,10 +7,11 @@ from simulator.commands.check import CHECK
 from simulator.commands.init import INIT
 from simulator.commands.run import RUN
 from simulator.commands.schema import SCHEMA
+from simulator.commands.search import SEARCH
 from specpair.command_line import start
 from specpair.command_line.parser import OneOf, Parser
 
-COMMANDS = {each.name: each for each in (INIT, CHECK, SCHEMA, RUN)}
+COMMANDS = {each.name: each for each in (INIT, CHECK, SCHEMA, RUN, SEARCH)}
 
 
 def parser() -> Parser:

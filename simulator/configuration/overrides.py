@@ -1,5 +1,6 @@
-"""Single keys of a file, replaced for one run: `workload.rate_rps=4`, `devices.verifiers.big.count=3`."""
+"""Single keys of a file, replaced for one run: `workload.rate_rps=4`, `devices.verifiers[big].count=3`."""
 
+import re
 from typing import Any
 
 import yaml
@@ -18,12 +19,12 @@ def override(root: yaml.MappingNode, given: str) -> None:
     """Replace a key in the tree of a file, or add it.
 
     `given`: KEY=VALUE; the key is a path with points, in which an entry of a list is named by its `name`, or by its
-        number from 0; the value is YAML.
+        number from 0, behind a point or in brackets; the value is YAML.
 
     Raises OverrideError.
     """
     path, equals, text = given.partition("=")
-    parts = path.strip().split(".")
+    parts = re.sub(r"\[([^\[\]]+)\]", r".\1", path.strip()).split(".")
     if not equals or not all(parts):
         raise OverrideError(f"{SET}{given}: not KEY=VALUE, such as workload.rate_rps=4")
     loader = Loader(text)

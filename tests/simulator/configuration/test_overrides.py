@@ -18,6 +18,7 @@ def test_keys_are_replaced_and_added_anywhere() -> None:
         "mode=target",
         "workload.turns=1",
         "devices.verifiers.big.count=7",
+        "devices.drafters[laptop].count=8",
         "devices.drafters.1.agreement=[0.5, 0.4]",
         "prices.per_hour.big=4",
         "prices.per_kwh=0.25",
@@ -26,6 +27,7 @@ def test_keys_are_replaced_and_added_anywhere() -> None:
     )
     assert (found.sim_time_ms, found.mode) == (90000, "target")
     assert [kind.count for kind in found.devices.verifiers] == [7]
+    assert found.devices.drafters[0].count == 8
     assert found.devices.drafters[1].model_dump()["agreement"]["by_position"] == [0.5, 0.4]
     assert found.prices.per_hour == {"big": 4} and found.prices.per_kwh == 0.25
     assert found.connections[0].link == "wan"

@@ -1,0 +1,103 @@
+"""Which candidates are worth having: those that no other dominates. As a table and as rows of a file. Pure."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from simulator.results.measures import Measure
+from simulator.results.student import Estimate
+from simulator.search.outcomes import Goals, Outcome, dominates, is_within, ranked, surely_dominates
+from simulator.search.space import shown
+from specpair.reports.cells import Table, harmless
+
+PARETO = "Pareto"
+
+
+def ordered(outcomes: Sequence[Outcome], goals: Goals) -> list[Outcome]:
+    """Those that nobody dominates first, by the first objective; then those that were dropped last, and so on."""
+    best = goals.objectives[0]
+    sign = -1 if best.better == "more" else 1
+    kept = [each for each in outcomes if each.dropped is None]
+    dropped = sorted((each for each in outcomes if each.dropped is not None), key=lambda each: -_round(each))
+    front = [each for each in kept if is_on_front(each, outcomes, goals)]
+    front.sort(key=lambda each: sign * each.estimate(best.name).mean)
+    return [*front, *(each for each in ranked(kept, goals) if each not in front), *dropped]
+
+
+def is_on_front(outcome: Outcome, outcomes: Sequence[Outcome], goals: Goals) -> bool:
+    """Whether a candidate keeps the service levels, was not dropped, and nobody dominates it in the mean."""
+    return outcome.dropped is None and is_within(outcome, goals) and _dominating(outcome, outcomes, goals) is None
+
+
+def state(outcome: Outcome, outcomes: Sequence[Outcome], goals: Goals) -> str:
+    """What became of a candidate, in words. Another one `is` better by more than chance, or `may be`, by the means."""
+    if outcome.dropped is not None:
+        by, round_ = outcome.dropped
+        return f"{by.candidate.number} is better, dropped in round {round_}"
+    if not is_within(outcome, goals):
+        return "misses the SLO" if goals.attainment is not None else "no values"
+    by_mean = _dominating(outcome, outcomes, goals)
+    if by_mean is None:
+        return PARETO
+    sure = next((each for each in outcomes if surely_dominates(each, outcome, goals)), None)
+    if sure is not None:
+        return f"{sure.candidate.number} is better"
+    return f"{by_mean.candidate.number} may be better"
+
+
+def table(outcomes: Sequence[Outcome], goals: Goals) -> Table:
+    """A line for each candidate: its number, what it is, means with their 95 % intervals, replications, its state."""
+    rows = [
+        (
+            str(each.candidate.number),
+            *(shown(value) for value in each.candidate.choice.values()),
+            *(_cell(each.estimate(measure.name), measure) for measure in goals.measures),
+            str(len(each.replications)),
+            state(each, outcomes, goals),
+        )
+        for each in ordered(outcomes, goals)
+    ]
+    columns = [*outcomes[0].candidate.choice]
+    headings = ("", *map(_short, columns), *map(heading, goals.measures), "runs", "state")
+    return Table(headings, tuple(rows))
+
+
+def heading(measure: Measure) -> str:
+    """A measure with its unit."""
+    return f"{measure.words} ({measure.unit})" if measure.unit and measure.unit != "share" else measure.words
+
+
+def rows(outcomes: Sequence[Outcome], goals: Goals) -> Iterator[list[Any]]:
+    """For a CSV file: the headings, then a row for each candidate, in their own order."""
+    columns = [*outcomes[0].candidate.choice]
+    measures = [*outcomes[0].replications[0]]
+    told = [f"{name}{end}" for name in measures for end in ("", "_low", "_high")]
+    yield ["candidate", *columns, "replications", "pareto", "state", *told]
+    for each in outcomes:
+        values = [harmless(shown(value)) for value in each.candidate.choice.values()]
+        found = [each.estimate(name) for name in measures]
+        figures = [_figure(value) for one in found for value in (one.mean, one.low, one.high)]
+        on_front = is_on_front(each, outcomes, goals)
+        yield [each.candidate.number, *values, len(each.replications), on_front, state(each, outcomes, goals), *figures]
+
+
+def _dominating(outcome: Outcome, outcomes: Sequence[Outcome], goals: Goals) -> Outcome | None:
+    return next((each for each in outcomes if each.dropped is None and dominates(each, outcome, goals)), None)
+
+
+def _round(outcome: Outcome) -> int:
+    assert outcome.dropped is not None
+    return outcome.dropped[1]
+
+
+def _cell(found: Estimate, measure: Measure) -> str:
+    return measure.shown(found.mean) + ("" if found.half is None else f" ± {measure.shown(found.half)}")
+
+
+def _figure(value: float | None) -> Any:
+    """A float as short as it can be without loss; nothing where there is no value."""
+    return "" if value is None or value != value else repr(value)
+
+
+def _short(path: str) -> str:
+    """A path's last parts: the kind and the key."""
+    return path.removeprefix("devices.").removeprefix("verifiers").removeprefix("drafters")
