@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from simulator import command_line
 from simulator.configuration.configuration import Configuration
+from simulator.configuration.reading import parse
 from simulator.results.measures import MEASURES
 from simulator.search.evaluation import Job, Values, evaluation
 from simulator.search.halving import check_budget, halved
@@ -35,6 +36,7 @@ workload: {arrival: deterministic, rate_rps: 20, prompt_tokens: 8, output_tokens
 slo: {ttft_ms: 100}
 """
 COUNT = "devices.drafters[laptop].count"
+NO_MATTER = parse(FLEET, "fleet.yaml", Path())
 GOALS = Goals.of(["throughput_tps", "ttft_p95_ms"])
 
 
@@ -70,7 +72,7 @@ def outcome(number: int, throughput: Sequence[float], ttft: Sequence[float], att
         {"throughput_tps": first, "ttft_p95_ms": second, "slo_attainment": attained}
         for first, second in zip(throughput, ttft, strict=True)
     ]
-    return Outcome(Candidate(number, {"gamma": number}, Configuration.model_construct()), values)
+    return Outcome(Candidate(number, {"gamma": number}, NO_MATTER), values)
 
 
 # The space.
