@@ -17,7 +17,7 @@ latest rows of a situation replace the oldest ones, so a table that is still wri
 import random
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import log2
 from typing import NamedTuple
 
@@ -141,9 +141,12 @@ class Table:
         return None if found is None else found.draw(rng)
 
 
-def _keys(situation: Situation) -> list[tuple[object, ...]]:
+def _keys(situation: Situation) -> Iterator[tuple[object, ...]]:
     """The situation by itself, and together with others."""
     last, count, ahead, since, alone = situation
     count = min(count, _MOST_OPEN)
     lasted = int(_PER_OCTAVE * log2(since / _SHORT)) if since > _SHORT else 0
-    return [(last, count, alone, lasted, ahead), (last, count, alone, lasted), (last, count, alone), (last,)]
+    yield last, count, alone, lasted, ahead
+    yield last, count, alone, lasted
+    yield last, count, alone
+    yield (last,)

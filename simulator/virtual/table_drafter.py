@@ -10,6 +10,7 @@ The table holds for the scenario that it was fitted in (costs, link, load).
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from simulator.virtual.drafter import Course, VirtualDrafter
 from simulator.virtual.table import Next, Situation, Standing, Table
@@ -91,10 +92,12 @@ class TableDrafter:
         network: Network = Network(),
         tell: Callable[[list[int]], object] = lambda tokens: None,
         seed: int | str = 0,
+        at: Callable[[float, Callable[[], object]], None] | None = None,
     ) -> None:
         """`draft`: the drafter's tokens from a position on, and how many.
         `tell`: takes the committed tokens as they arrive, those of the prefill first.
         `seed`: of what is drawn, and of the network's random numbers.
+        `at`: like that of `place`, for what only this drafter has to know of; None: that one.
         """
         self.course, self.session = Course(), session
         self.finished = False
@@ -103,6 +106,7 @@ class TableDrafter:
         self._standing = Standing(len(session.tokens), place.now)
         self._heard = 0  # position up to which tokens were put on the stream
         self._streamed = 0.0  # when the last of them arrive
+        self._at = at or place.at
         self._next: Next | None = None  # what it does at `_due`, if nothing happens before
         self._due = 0.0
 
@@ -130,7 +134,7 @@ class TableDrafter:
             self._heard = position + len(tokens)
             ended = session.finish_reason is not None
             self._streamed = max(self._streamed, self._network.arrival(self._place.now, self._rng))
-            self._place.at(self._streamed, lambda: self._learn(position, tokens, ended))
+            self._place.at(self._streamed, partial(self._learn, position, tokens, ended))
 
     def _answered(self, answer: Answer) -> None:
         """Count what an answer brings, and send it, unless its tokens arrive on the stream as soon."""
@@ -164,7 +168,7 @@ class TableDrafter:
                 return
             drawn = Next(max(0.0, _REPORT - situation.since), None, RejectionPolicy(self_continue=True))
         self._next, self._due = drawn, now + drawn.delay
-        self._place.at(self._due, self._awake)
+        self._at(self._due, self._awake)
 
     def _awake(self) -> None:
         chosen, now, standing = self._next, self._place.now, self._standing
@@ -180,7 +184,11 @@ class TableDrafter:
 
     def _request(self, draft: Draft, policy: RejectionPolicy, then: Callable[[Answer], None]) -> None:
         request = Request(self.session, draft, or_raise(then), policy=policy)
-        self._carry(lambda: submit(self._place, request, self._carry))
+        self._at(self._network.arrival(self._place.now, self._rng), partial(self._submit, request))
+
+    def _submit(self, request: Request) -> None:
+        if not self.finished:
+            submit(self._place, request, self._carry)
 
     def _carry(self, do: Callable[[], None]) -> None:
         """Call `do` when a message sent now has arrived, however often it must be sent."""

@@ -39,6 +39,8 @@ class Network:
 
     def arrival(self, now: float, rng: random.Random) -> float:
         """When a message has arrived that is sent at `now`, and again while it is lost."""
+        if not self.jitter and not self.loss and not self.outages:
+            return now + self.rtt / 2
         retry = RETRY
         while (takes := self.takes(now, rng)) is None:
             now, retry = now + retry, 2 * retry
@@ -48,6 +50,8 @@ class Network:
 class EventLoop:
     """The clock of all parties: it jumps from event to event. Times in seconds."""
 
+    looks = False  # whether `look` is called after each event
+
     def __init__(self) -> None:
         self.now = 0.0
         self.events = 0  # how many have happened
@@ -56,18 +60,20 @@ class EventLoop:
 
     def at(self, when: float, do: Callable[[], object]) -> None:
         """Call `do` at time `when`, or now if that is past."""
-        heapq.heappush(self._events, (max(when, self.now), next(self._order), do))
+        heapq.heappush(self._events, (when if when > self.now else self.now, next(self._order), do))
 
     def run(self, until: float = float("inf"), done: Callable[[], bool] = lambda: False) -> None:
         """Run the events in order, until there are none, up to time `until`, or until `done()` is true."""
-        while self._events and self._events[0][0] <= until and not done():
-            self.now, _, do = heapq.heappop(self._events)
+        events, pop = self._events, heapq.heappop
+        while events and events[0][0] <= until and not done():
+            self.now, _, do = pop(events)
             self.events += 1
             do()
-            self.look()
+            if self.looks:
+                self.look()
 
     def look(self) -> None:
-        """Called after each event."""
+        """See to what is due."""
 
 
 class Verifier:
@@ -127,6 +133,8 @@ class Verifier:
 
 class World(EventLoop):
     """A verifier and the clock of all parties. The verifier looks after every event."""
+
+    looks = True
 
     def __init__(
         self, backend: Backend, cost: Callable[[BatchPlan], float], *, check: bool = False, **options: object

@@ -86,6 +86,9 @@ class Draft:
         if len(path) < len(committed):
             return None
         at = path[-1] if path else -1
+        behind = self.tokens[at + 1 :]
+        if all(each.parent == 1 for each in behind):  # a chain
+            return type(self)(self.position + len(committed), behind)
         rest: list[DraftToken] = []
         kept = {at: -1}  # indices in the rest, by index in this draft; -1: the root of what is kept
         for index in range(at + 1, len(self.tokens)):
@@ -118,7 +121,8 @@ class Draft:
     def _child(self, parent: int, token: int) -> int | None:
         """Index of the draft token with this id that follows the one at index `parent`."""
         for index in range(parent + 1, len(self.tokens)):
-            if self.tokens[index].token == token and index - self.tokens[index].parent == parent:
+            each = self.tokens[index]
+            if each.token == token and index - each.parent == parent:
                 return index
         return None
 

@@ -97,14 +97,21 @@ class _TableWriter:
         self._job, self._told, self._drafted, self._accepted = job, len(self.session.tokens), 0, 0
         choices = Choices(job.text, job.device.agreement)
         self._drafter = TableDrafter(
-            job.connection, self.session, choices.draft, table, job.network, self._tell, job.rng.getrandbits(32)
+            job.connection,
+            self.session,
+            choices.draft,
+            table,
+            job.network,
+            self._tell,
+            job.rng.getrandbits(32),
+            job.connection.at_regardless,
         )
 
     def begin(self) -> None:
         self._drafter.start()
 
     def stop(self) -> None:
-        pass
+        self._drafter.finished = True
 
     def _tell(self, tokens: list[int]) -> None:
         session, start = self.session, self._told

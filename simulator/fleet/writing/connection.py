@@ -40,6 +40,10 @@ class Connection:
         """Call `do` at time `when`, unless it is closed by then."""
         self._loop.at(when, self.guarded(do))
 
+    def at_regardless(self, when: float, do: Callable[[], object]) -> None:
+        """Call `do` at time `when`, also if it is closed by then; the text is not looked at."""
+        self._loop.at(when, do)
+
     def guarded(self, do: Callable[[], object]) -> Callable[[], None]:
         """What calls `do` as an event of the text, unless it is closed by then."""
 

@@ -46,7 +46,9 @@ class TokenDetails(NamedTuple):
     def between(self, first: int, end: int) -> "TokenDetails":
         """The entries from index `first` to before `end`. Below index 0 nothing is known."""
         return TokenDetails(
-            [each or ELSEWHERE for each in _between(self.sources, first, end)],
+            self.sources[first:end]
+            if 0 <= first <= end
+            else [each or ELSEWHERE for each in _between(self.sources, first, end)],
             None if self.decisions is None else _between(self.decisions, first, end),
             None if self.logprobs is None else _between(self.logprobs, first, end),
         )

@@ -6,6 +6,7 @@ needs no sort either: an id is in the nucleus iff the mass ordered before it is 
 winner outside the nucleus rules out every id ordered behind it, and the next best id is tried.
 """
 
+import math
 import threading
 from functools import lru_cache
 
@@ -25,7 +26,7 @@ Logits = NDArray[np.float32]
 def likeliest(logits: Logits) -> int:
     """The smallest id with the greatest logit. Raises ValueError where that logit is not finite."""
     best = int(logits.argmax())
-    if not np.isfinite(logits[best]):
+    if not math.isfinite(logits[best]):
         raise ValueError("logits without a finite maximum: the engine returned NaN or infinity")
     return best
 
