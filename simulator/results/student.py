@@ -56,10 +56,12 @@ def difference(before: Sequence[float], after: Sequence[float]) -> Estimate:
     if min(map(len, sides)) < 2:
         return Estimate(mean)
     errors = [variance(side) / len(side) for side in sides]
-    if not sum(errors):
+    total = sum(errors)
+    if not total:
         return Estimate(mean, 0.0)
-    degrees = sum(errors) ** 2 / sum(error**2 / (len(side) - 1) for error, side in zip(errors, sides, strict=True))
-    return Estimate(mean, t_quantile(max(math.floor(degrees), 1)) * math.sqrt(sum(errors)))
+    shares = [error / total for error in errors]  # their squares do not underflow as those of tiny errors do
+    degrees = 1 / sum(share**2 / (len(side) - 1) for share, side in zip(shares, sides, strict=True))
+    return Estimate(mean, t_quantile(max(math.floor(degrees), 1)) * math.sqrt(total))
 
 
 @cache
