@@ -70,6 +70,17 @@ class Configuration(Keys):
     prices: Prices = Field(default_factory=Prices)
     """what the fleet costs"""
 
+    @property
+    def promises(self) -> bool:
+        """Whether any users are promised anything."""
+        slos = [self.slo, *(each.slo for each in getattr(self.workload, "tenants", ()))]
+        return any(each is not None and each.model_dump(exclude_none=True) for each in slos)
+
+    def slo_of(self, tenant: str) -> Slo:
+        """What a tenant's users are promised."""
+        own = next((each.slo for each in getattr(self.workload, "tenants", ()) if each.name == tenant), None)
+        return self.slo if own is None else own
+
     @model_validator(mode="after")
     def _is_consistent(self) -> "Configuration":
         for complaint in self._complaints():

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from simulator.configuration.keys import Count, File, Keys, Name, Number, Positive, constant
+from simulator.configuration.operation import Slo
 from simulator.workload import arrivals
 from simulator.workload.conversation import Workload
 from simulator.workload.replayed import RecordedConversations, Replayed, recorded
@@ -41,6 +42,8 @@ class Tenant(Texts):
     """tells it from the others"""
     share: Positive = 1.0
     """of conversations, in relation to other tenants"""
+    slo: Slo | None = None
+    """what its users are promised, in place of the `slo` of the file"""
 
     def built(self) -> DrawnTenant:
         return DrawnTenant(

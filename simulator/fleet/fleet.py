@@ -51,7 +51,7 @@ class Fleet:
 
         Raises RuntimeError if there will be none.
         """
-        taking = self.verifiers.taking()
+        taking = [each for each in self.verifiers.taking() if each.kind.context >= run.record.text_tokens]
         if not taking:
             if not self.verifiers.any_to_come:
                 raise RuntimeError(f"at {self.loop.now:g} s no verifier is left, and none will come back")
@@ -76,9 +76,8 @@ class Fleet:
 
 def _check(setting: FleetSetting) -> None:
     """Raise ValueError for a setting that cannot run."""
-    kinds = [*setting.verifiers.values(), *(each.kind for each in setting.autoscaling)]
     for device in setting.devices:
-        if device.mode == "fused" and any(each.draft_cost is None and not each.reads_only for each in kinds):
+        if device.mode == "fused" and any(each.draft_cost is None and not each.reads_only for each in setting.kinds):
             raise ValueError("a device is in mode fused: give each verifier the draft_cost of its draft model")
         if device.mode in ("lockstep", "remote") and device.cost is None:
             raise ValueError(f"a device is in mode {device.mode}: give it the cost of its draft model")

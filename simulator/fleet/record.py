@@ -9,6 +9,7 @@ class Status(StrEnum):
 
     WHOLE = "whole"  # all its tokens came
     ABORTED = "aborted"  # its device left before
+    REFUSED = "refused"  # with its answer, its text is longer than any verifier's context
     UNFINISHED = "unfinished"  # the simulated time was over before
 
 
@@ -34,6 +35,11 @@ class Record:
     accepted: int = 0  # of these
     last: bool = True  # whether it is the conversation's last one
     by_table: bool | None = None  # whether a drafter by table wrote it; False: a probe; None: neither is there
+
+    @property
+    def text_tokens(self) -> int:
+        """Of the prompt and the whole answer."""
+        return self.prompt_tokens + self.output_tokens
 
     @property
     def first(self) -> float:

@@ -122,9 +122,14 @@ class FleetSetting:
     look_every: float = LOOK_EVERY  # how old what the router knows of a verifier may be; 0: it knows all at once
     sample_every: float = 0.0  # how often the observer is told of the verifiers; 0: never
     probes: int | None = None  # texts at once with the real controller, beside those by table; None: all have it
-    deadline: float = math.inf  # of each draft, for policies that heed it
+    deadlines: Callable[[str], float] = lambda tenant: math.inf  # of each draft, for policies that heed them
     prefill: Prefill | None = None  # where verifiers of some kinds read only; None: each reads its prompts itself
     failures: tuple[Failure, ...] = ()
     autoscaling: tuple[Autoscaling, ...] = ()  # at most one for a kind
     users: int | None = None  # of a closed loop, each with one conversation after the other; None: an open workload
     seed: int = 0
+
+    @property
+    def kinds(self) -> list[VerifierKind]:
+        """Of all verifiers that there are or may be."""
+        return [*self.verifiers.values(), *(each.kind for each in self.autoscaling)]

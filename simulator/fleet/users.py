@@ -27,6 +27,7 @@ class Users:
         self.fleet, self.setting, self.observer = fleet, setting, observer
         self.pool = DevicePool(fleet.loop, setting.devices, fleet.stream)
         self.under_way: dict[Dialogue, None] = {}  # in the order of their beginning
+        self.longest = max(each.context for each in setting.kinds)  # text that a verifier takes, in tokens
         self._conversations, self._all_come = conversations, False
         for _ in range(setting.users or 1):
             self._next()
@@ -68,7 +69,8 @@ class Dialogue:
     """A conversation under way. It keeps its device from its first turn to its end.
 
     If the device leaves while a text is written, the text is aborted, and the conversation is over. If it leaves
-    between two turns, the next one is asked when it is back.
+    between two turns, the next one is asked when it is back. A turn that no verifier's context holds is refused, and
+    the conversation is over.
     """
 
     def __init__(self, users: Users, conversation: Conversation) -> None:
@@ -119,7 +121,10 @@ class Dialogue:
         self._record = Record(
             conversation.name, self._number, conversation.tenant, before + new, turn.output_tokens, self._fleet.loop.now
         )
-        if device is None:
+        if self._record.text_tokens > self._users.longest:
+            self._tell(Status.REFUSED)
+            self._end()
+        elif device is None:
             self._users.pool.take(self, self._fleet.stream(f"{conversation.name}/device"))
         else:
             self._record.device = device.kind.name
@@ -140,7 +145,7 @@ class Dialogue:
             self._fleet,
             record,
             Text(prompt, lambda what: stream(f"{name}/{what}"), conversation.tenant),
-            NewText(name, prefixes, float(record.output_tokens), setting.deadline),
+            NewText(name, prefixes, float(record.output_tokens), setting.deadlines(conversation.tenant)),
             device.kind,
             device.learnt,
             stream(f"{name}/link"),
@@ -161,10 +166,10 @@ class Dialogue:
         assert self._record is not None
         record, self._record, self._run = self._record, None, None
         record.status = status
-        record.last = status is Status.ABORTED or self._number + 1 == len(self._conversation.turns)
+        record.last = status in (Status.ABORTED, Status.REFUSED) or self._number + 1 == len(self._conversation.turns)
         self._users.observer.record(record)
 
     def _end(self) -> None:
-        assert self._device is not None
-        self._users.pool.release(self._device)
+        if self._device is not None:
+            self._users.pool.release(self._device)
         self._users.over(self)

@@ -74,13 +74,13 @@ class _Writing:
         requests: Sequence[_Writer],
         samples: Sequence[_Writer],
     ) -> None:
-        self._observer, self._slo, self._replication = observer, configuration.slo, replication
+        self._observer, self._slo_of, self._replication = observer, configuration.slo_of, replication
         self._requests, self._samples = requests, samples
 
     def record(self, record: Record) -> None:
         self._observer.record(record)
         values = {name: value(record) for name, (_, value) in _REQUEST.items()}
-        row = {"replication": self._replication, **values, _KEPT: kept(record, self._slo)}
+        row = {"replication": self._replication, **values, _KEPT: kept(record, self._slo_of(record.tenant))}
         for each in self._requests:
             each.write(row)
 

@@ -42,7 +42,7 @@ class Gathered:
     # The observer.
 
     def record(self, record: Record) -> None:
-        good = kept(record, self._configuration.slo)
+        good = kept(record, self._configuration.slo_of(record.tenant))
         self.fidelity.add(record)
         self._series.record(record, good)
         self._tokens += len(record.times) - bisect_left(record.times, self._begin)
@@ -75,12 +75,11 @@ class Gathered:
     def measures(self) -> dict[str, float]:
         """All of MEASURES by name; not a number, where there is no value."""
         seconds = max(self._end - self._begin, 0.0)
-        bounds = self._configuration.slo.model_dump(exclude_none=True)
         energy, cost = self._joules(), self._price()
         found = {
             "throughput_tps": share(self._tokens, seconds),
             "requests_rps": share(self._ended, seconds),
-            "goodput_rps": share(self._good, seconds) if bounds else math.nan,
+            "goodput_rps": share(self._good, seconds) if self._configuration.promises else math.nan,
             "fairness": self._speeds.index(),
             "energy_j_per_token": share(energy, self._tokens) if energy else math.nan,
             "cost_per_million": share(1e6 * cost, self._tokens) if cost else math.nan,

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from simulator.configuration import operation
@@ -35,14 +36,13 @@ def setting_of(configuration: Configuration, seed: int) -> FleetSetting:
         for number in range(1, kind.count + 1)
     }
     devices = tuple(_device(kind, configuration) for kind in configuration.devices.drafters)
-    deadline = configuration.slo.tpot_ms
     return FleetSetting(
         verifiers,
         devices or (_anybody(configuration),),
         policy_of(configuration.router),
         look_every=configuration.look_every_ms * MS,
         sample_every=configuration.sample_every_ms * MS,
-        deadline=math.inf if deadline is None else deadline * MS,
+        deadlines=partial(_deadline, configuration),
         prefill=_prefill(configuration),
         autoscaling=tuple(_autoscaling(each, kinds[each.devices]) for each in configuration.autoscaling),
         users=workload.users if isinstance(workload := configuration.workload, ClosedArrivals) else None,
@@ -92,6 +92,12 @@ def _drafts(model: DraftModel) -> dict[str, Any]:
         "draft_slots": model.slots,
         "draft_agreement": model.agreement.built(),
     }
+
+
+def _deadline(configuration: Configuration, tenant: str) -> float:
+    """In which each draft of a tenant should be judged: it brings one token at least."""
+    tpot = configuration.slo_of(tenant).tpot_ms
+    return math.inf if tpot is None else tpot * MS
 
 
 def _autoscaling(given: operation.Autoscaling, kind: VerifierKind) -> Autoscaling:

@@ -118,7 +118,7 @@ def test_the_second_turn_holds_the_first_one_and_goes_where_that_was() -> None:
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_each_policy_serves_all(name: str) -> None:
-    records, _ = run(replace(TWO, policy=KNOWN[name], deadline=0.2), conversations(6, 0.05))
+    records, _ = run(replace(TWO, policy=KNOWN[name], deadlines=lambda tenant: 0.2), conversations(6, 0.05))
     check(records, 6)
 
 

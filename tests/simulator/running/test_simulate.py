@@ -1,5 +1,6 @@
 """A configuration runs: the same seed gives the same records, and keys make a difference."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +12,8 @@ from simulator.configuration.configuration import Configuration
 from simulator.configuration.example import example
 from simulator.configuration.reading import parse
 from simulator.fleet.observer import Sample
-from simulator.fleet.record import Record
+from simulator.fleet.record import Record, Status
+from simulator.running.setting import setting_of
 from simulator.running.simulate import seed_of, simulate
 from tests.paths import ROOT
 
@@ -114,6 +116,7 @@ workload: {arrival: poisson, rate_rps: 16, prompt_tokens: 9, output_tokens: 12}
         ("slots: 2", "slots: 2\n      prefill_chunk: 2"),
         ("0.9, 0.6", "0.9"),
         ("rate_rps: 16", "rate_rps: 17"),
+        ("slots: 2", "slots: 2\n      context: 20"),
         ("prompt_tokens: 9", "prompt_tokens: 900"),
         ("output_tokens: 12", "output_tokens: 11"),
         ("output_tokens: 12", "output_tokens: 12, turns: 2"),
@@ -184,3 +187,26 @@ def test_a_policy_beside_the_file_is_the_router(tmp_path: Path) -> None:
     )
     found = ran(configured("router: last_of_all:Last\n" + SMALL, tmp_path))
     assert {node for each in found.records for node in each.nodes} == {"big-2"}
+
+
+def test_a_text_that_no_verifier_holds_is_refused_and_a_long_one_goes_where_it_fits() -> None:
+    text = SMALL.replace("prompt_tokens: 9", "prompt_tokens: {distribution: uniform, min: 5, max: 40}")
+    short = "    - {name: small, count: 3, cost: {law: linear, decode_ms: 25}, context: 20}\n"
+    found = ran(
+        configured(
+            text.replace("workload:", short + "workload:").replace("decode_ms: 25}}", "decode_ms: 25}, context: 35}")
+        )
+    )
+    by = {status: [each.text_tokens for each in found.records if each.status is status] for status in Status}
+    assert min(by[Status.REFUSED]) > 35 >= max(by[Status.WHOLE]) > 20
+    small = [each.text_tokens for each in found.records if each.nodes and each.nodes[0].startswith("small")]
+    assert small and max(small) <= 20
+
+
+def test_a_router_by_promises_keeps_those_of_each_tenant() -> None:
+    text = SMALL + "slo: {tpot_ms: 200}\n"
+    text = text.replace("output_tokens: 5}", "output_tokens: 5, tenants: [{name: a}, {name: b, slo: {tpot_ms: 40}}]}")
+    configuration = configured(text)
+    deadlines = setting_of(configuration, 0).deadlines
+    assert [deadlines(name) for name in ("a", "b", "c")] == [0.2, 0.04, 0.2] and configuration.promises
+    assert math.isinf(setting_of(configured(SMALL), 0).deadlines("a")) and not configured(SMALL).promises
