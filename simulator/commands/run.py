@@ -1,61 +1,83 @@
-"""The command `run`: runs a configuration and prints what came of it."""
+"""The command `run`: runs a configuration, prints what came of it, and writes a folder of results."""
 
 import argparse
-from collections.abc import Sequence
+import os
+import sys
+import time
 from pathlib import Path
 
 from simulator.commands.command import Command, complain
+from simulator.commands.output import note, standard_output
 from simulator.commands.progress import shown
 from simulator.configuration.reading import BadConfiguration, read
 from simulator.costs.cost import BadCost, CostUnknown
-from simulator.fleet.observer import Sample
-from simulator.fleet.record import Record
-from simulator.results.fidelity import Fidelity
+from simulator.results import files
+from simulator.results.replications import replicated
+from simulator.results.report.terminal import show
+from simulator.results.report.written import write_report
+from simulator.results.summary import summary
 from simulator.running.setting import MS, CannotRun
-from simulator.running.simulate import seed_of, simulate
 from specpair.command_line.parser import Parser
+from specpair.protocol.terminal_text import one_line
 from specpair.request_traces.request import BadTrace
 
 INTERRUPTED = 130  # the exit status behind Ctrl-C, as of a shell
 ERRORS = (BadConfiguration, BadCost, BadTrace, CannotRun, CostUnknown)  # each with a message for the user
 
 
-class _Counted:
-    """Counts the requests that were sent behind the burn-in, and their tokens."""
-
-    def __init__(self, begin: float) -> None:
-        """`begin`: seconds of the burn-in."""
-        self._begin, self.requests, self.tokens = begin, 0, 0
-        self.fidelity = Fidelity(begin)
-
-    def record(self, record: Record) -> None:
-        self.fidelity.add(record)
-        if record.sent >= self._begin:
-            self.requests += 1
-            self.tokens += len(record.times)
-
-    def sample(self, samples: Sequence[Sample]) -> None:
-        pass
-
-
 def _add_arguments(parser: Parser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a configuration")
+    changed = parser.add_argument_group("changes to the file")
+    changed.add_argument("--seed", type=int, metavar="N", help="all the chance, in place of the file's seed")
+    changed.add_argument("--replications", type=int, metavar="N", help="runs with other chance, for intervals")
+    changed.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="replace a key, such as workload.rate_rps=4 or devices.verifiers.big.count=3; may be given more than once",
+    )
+    output = parser.add_argument_group("run")
+    output.add_argument("--output", type=Path, metavar="DIR", help="folder for the results (default: FILE-DATE)")
+    output.add_argument("--jobs", type=_jobs, default=_cores(), metavar="N", help="processes (default: one a core)")
+    output.add_argument("--no-png", action="store_true", help="no picture, which needs matplotlib")
+
+
+def _jobs(given: str) -> int:
+    if not given.isdecimal() or int(given) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {given!r}")
+    return int(given)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _run(options: argparse.Namespace) -> int:
+    given = [("seed", options.seed), ("replications", options.replications)]
+    overrides = [*options.set, *(f"{key}={value}" for key, value in given if value is not None)]
+    folder: Path = options.output or Path(f"{options.file.stem}-{time.strftime('%Y%m%d-%H%M%S')}")
     try:
-        configuration = read(options.file)
-        counted = _Counted(configuration.burn_in_ms * MS)
-        asked = configuration.sim_time_ms * MS
+        configuration = read(options.file, overrides)
+        folder.mkdir(parents=True, exist_ok=True)
+        asked = configuration.replications * configuration.sim_time_ms * MS
         with shown(asked) as progress:
-            seconds = simulate(configuration, seed_of(configuration, 0), counted, progress)
+            found = replicated(configuration, jobs=options.jobs, folder=folder, progress=progress)
+        run = summary(options.file.stem, configuration, found)
+        report = write_report(run, folder, picture=not options.no_png, note=note)
     except ERRORS as error:
         return complain(error)
-    measured = max(seconds - configuration.burn_in_ms * MS, 0.0)
-    print(f"requests: {counted.requests}\ntokens/s: {counted.tokens / measured if measured else 0.0:.1f}")
-    if line := counted.fidelity.line():
-        print(line)
-    if seconds < asked:
+    except OSError as error:
+        return complain(f"{error.filename or folder} cannot be written: {error.strerror or error}")
+    out = standard_output()
+    show(run, out)
+    for line in filter(None, (each.fidelity for each in found)):
+        out.print(one_line(line), soft_wrap=True)
+    if (missing := files.no_parquet()) is not None:
+        note(missing)
+    note(f"the results are in {folder}, the report is {report}")
+    if run.interrupted:
+        seconds = sum(each.seconds for each in found)
         complain(f"interrupted: this is what came up to {seconds:g} of {asked:g} simulated seconds")
         return INTERRUPTED
     return 0
@@ -63,9 +85,12 @@ def _run(options: argparse.Namespace) -> int:
 
 RUN = Command(
     "run",
-    "FILE",
-    "Runs a configuration in virtual time.",
+    "FILE [FLAGS]",
+    "Runs a configuration in virtual time, prints its figures, and writes them to a folder with a report.",
     _run,
     _add_arguments,
-    ("python -m simulator run fleet.yaml",),
+    (
+        "python -m simulator run fleet.yaml",
+        "python -m simulator run fleet.yaml --set router=jsq2 --set workload.rate_rps=4 --output jsq2",
+    ),
 )

@@ -14,7 +14,7 @@ from simulator.results.requests import MS, Requests, kept, share
 from simulator.results.series import Series
 
 _JOULES_A_KWH = 3.6e6
-_GROUPED = ("whole", "slo_attainment", "ttft_p50_ms", "ttft_p95_ms", "tpot_p50_ms", "tpot_p95_ms", "latency_p95_ms")
+_GROUPED = ("whole", "slo_attainment", "ttft_p50_ms", "ttft_p95_ms", "tpot_p95_ms", "latency_p95_ms")
 
 
 class Gathered:
@@ -102,7 +102,7 @@ class Gathered:
 
     def series(self) -> dict[str, list[float]]:
         """Some measures over time: see `Series`."""
-        return self._series.values()
+        return self._series.values(self._end)
 
     def _device_seconds(self) -> dict[str, float]:
         """How long devices of each kind were there, all together."""

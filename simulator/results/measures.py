@@ -87,9 +87,9 @@ _OWN = (
         "less",
         "`prices.per_hour` of all devices that are there, and their energy at `prices.per_kwh`, for a million tokens",
     ),
-    Measure("whole", "whole requests", "requests", "", "requests of which all tokens came"),
-    Measure("aborted", "aborted requests", "requests", "less", "requests whose device left before they were whole"),
-    Measure("unfinished", "unfinished requests", "requests", "", "requests under way when the simulated time was over"),
+    Measure("whole", "whole requests", "", "", "requests of which all tokens came"),
+    Measure("aborted", "aborted requests", "", "less", "requests whose device left before they were whole"),
+    Measure("unfinished", "unfinished requests", "", "", "requests under way when the simulated time was over"),
 )
 
 

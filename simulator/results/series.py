@@ -52,12 +52,15 @@ class Series:
     def _number(self, at: float) -> int:
         return min(int(at / self._width), PARTS - 1)
 
-    def values(self) -> dict[str, list[float]]:
-        """For each of the measures here, a value of each part; not a number, where there is none."""
+    def values(self, end: float) -> dict[str, list[float]]:
+        """For each of the measures here, a value of each part; not a number, where there is none.
+
+        `end`: seconds that were simulated.
+        """
         found: dict[str, list[float]] = {}
-        for part in self._parts:
+        for number, part in enumerate(self._parts):
             values = {
-                "throughput_tps": part.tokens / self._width,
+                "throughput_tps": share(part.tokens, min(max(end - number * self._width, 0.0), self._width)),
                 "ttft_p95_ms": 1e3 * part.ttft.quantiles(0.95)[0],
                 "tpot_p95_ms": 1e3 * part.tpot.quantiles(0.95)[0],
                 "slo_attainment": share(part.kept, part.judged),

@@ -50,6 +50,10 @@ svg .axis {{ stroke: var(--line); stroke-width: 1; }}
 svg .one {{ stroke: var(--soft); stroke-width: 1; stroke-dasharray: 3 3; }}
 {"".join(f".side-{at} {{ fill: var(--side-{at}); stroke: var(--side-{at}); }}" for at in range(COLOURS))}
 svg .range {{ stroke-width: 2.5; }}
+svg .line {{ fill: none; stroke-width: 1.75; stroke-linejoin: round; }}
+svg .band {{ stroke: none; opacity: .22; }}
+svg .bar {{ stroke: none; }}
+svg .shaded {{ fill: var(--soft); opacity: .13; }}
 svg .undecided {{ fill: var(--panel); stroke-width: 2; }}
 .legend {{ list-style: none; display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; padding: 0; margin: .5rem 0; }}
 ul.said {{ padding-left: 1.2rem; margin: .5rem 0; }}

@@ -1,0 +1,1 @@
+"""What people look at: the table in the terminal, the page, the picture, and runs side by side."""
