@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from simulator.configuration.costs import Costly
-from simulator.configuration.keys import AtLeastOne, Count, File, Keys, Name, Number, Positive, Share
+from simulator.configuration.keys import AtLeastOne, ConstantNumber, Count, File, Keys, Name, Number, Positive, Share
 from simulator.virtual.agreement import Agreement as Law
 from simulator.virtual.agreement import ByPosition, read_profile, shipped_profile
 from simulator.virtual.stretches import Stretches
@@ -129,6 +129,12 @@ class ComesAndGoes(Keys):
     """how long it is away"""
     there_at_first: Share = 1.0
     """the share that is there at the beginning"""
+
+    @model_validator(mode="after")
+    def _is_there_at_times(self) -> "ComesAndGoes":
+        if isinstance(self.on_s, ConstantNumber) and not self.on_s.value:
+            raise ValueError("on_s is 0: the device would never be there")
+        return self
 
     def built(self) -> Availability:
         return OnOff(self.on_s.built(1.0), self.off_s.built(1.0), self.there_at_first)

@@ -112,6 +112,7 @@ def test_the_schema_admits_the_example() -> None:
         ("sim_time_ms: 60000", "sim_time: 60000", r"no key 'sim_time'; did you mean sim_time_ms\?"),
         ("      slots: 16", "      slot: 16", r"devices\.verifiers\[0\]: no key 'slot'; did you mean slots\?"),
         ("rate_rps: 1.0", "rate_rpm: 1.0", r"workload: no key 'rate_rpm'; did you mean rate_rps\?"),
+        ("on_s: {distribution: exponential, mean: 300}", "on_s: 0", r"on_s is 0: the device would never be there"),
         ("rate_rps: 1.0", "rate_rps: 0", r"workload\.rate_rps: input should be greater than 0, got 0"),
         ("rate_rps: 1.0", "rate_rps: fast", r"workload\.rate_rps: .*number, got 'fast'"),
         ("  rate_rps: 1.0", "", r"workload: the key rate_rps is missing"),
