@@ -48,7 +48,7 @@ def test_what_is_copied_is_there_and_not_ignored() -> None:
 
 
 def test_the_build_gets_the_packages_and_nothing_else() -> None:
-    packages = ("backends", "drafter_client", "models", "specpair", "verifier_server")
+    packages = ("backends", "drafter_client", "models", "simulator", "specpair", "verifier_server")
     assert all(kept(f"{name}/x/y.py") for name in packages)
     assert not any(kept(path) for path in (".git/config", ".venv/bin/python", "tests/paths.py", "deploy/docker/.env"))
     data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]
