@@ -3,10 +3,9 @@
 import argparse
 from pathlib import Path
 
-from simulator.commands.command import Command, complain
-from simulator.configuration.reading import BadConfiguration, read
-from simulator.costs.cost import BadCost
-from simulator.running.setting import CannotRun, setting_of
+from simulator.commands.command import ERRORS, Command, complain
+from simulator.configuration.reading import read
+from simulator.running.setting import setting_of
 from specpair.command_line.parser import Parser
 
 
@@ -17,7 +16,7 @@ def _add_arguments(parser: Parser) -> None:
 def _run(options: argparse.Namespace) -> int:
     try:
         setting_of(read(options.file), seed=0)
-    except (BadConfiguration, BadCost, CannotRun) as error:
+    except ERRORS as error:
         return complain(error)
     print(f"{options.file} is valid")
     return 0

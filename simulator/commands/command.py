@@ -1,12 +1,18 @@
 """What a command is."""
 
 import argparse
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from simulator.commands.output import note
+from simulator.configuration.reading import BadConfiguration
+from simulator.costs.cost import BadCost, CostUnknown
+from simulator.running.setting import CannotRun
 from specpair.command_line.parser import Parser
-from specpair.protocol.terminal_text import one_line
+from specpair.request_traces.request import BadTrace
+
+# What a configuration that is wrong, or cannot run, raises: each has a message for the user.
+ERRORS = (BadConfiguration, BadCost, BadTrace, CannotRun, CostUnknown)
 
 
 def _nothing(parser: Parser) -> None:
@@ -34,5 +40,5 @@ class Command:
 
 def complain(message: object) -> int:
     """Tell of an error in one line on standard error. Returns the exit status, 1."""
-    print(f"simulator: {one_line(str(message))}", file=sys.stderr)
+    note(str(message))
     return 1

@@ -1,28 +1,24 @@
 """The command `run`: runs a configuration, prints what came of it, and writes a folder of results."""
 
 import argparse
-import os
-import sys
 import time
 from pathlib import Path
 
-from simulator.commands.command import Command, complain
+from backends.machine import cores
+from simulator.commands.command import ERRORS, Command, complain
 from simulator.commands.output import note, standard_output
 from simulator.commands.progress import shown
-from simulator.configuration.reading import BadConfiguration, read
-from simulator.costs.cost import BadCost, CostUnknown
+from simulator.configuration.reading import read
 from simulator.results import files
 from simulator.results.replications import replicated
 from simulator.results.report.terminal import show
 from simulator.results.report.written import write_report
 from simulator.results.summary import summary
-from simulator.running.setting import MS, CannotRun
+from simulator.running.setting import MS
 from specpair.command_line.parser import Parser
 from specpair.protocol.terminal_text import one_line
-from specpair.request_traces.request import BadTrace
 
 INTERRUPTED = 130  # the exit status behind Ctrl-C, as of a shell
-ERRORS = (BadConfiguration, BadCost, BadTrace, CannotRun, CostUnknown)  # each with a message for the user
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -39,7 +35,7 @@ def _add_arguments(parser: Parser) -> None:
     )
     output = parser.add_argument_group("run")
     output.add_argument("--output", type=Path, metavar="DIR", help="folder for the results (default: FILE-DATE)")
-    output.add_argument("--jobs", type=_jobs, default=_cores(), metavar="N", help="processes (default: one a core)")
+    output.add_argument("--jobs", type=_jobs, default=cores(), metavar="N", help="processes (default: one a core)")
     output.add_argument("--no-png", action="store_true", help="no picture, which needs matplotlib")
 
 
@@ -47,10 +43,6 @@ def _jobs(given: str) -> int:
     if not given.isdecimal() or int(given) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {given!r}")
     return int(given)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -9,10 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from backends.machine import cores
-from simulator.commands.command import Command, complain
-from simulator.configuration.reading import BadConfiguration
-from simulator.costs.cost import BadCost, CostUnknown
-from simulator.running.setting import CannotRun
+from simulator.commands.command import ERRORS, Command, complain
 from simulator.search.evaluation import evaluation
 from simulator.search.halving import check_budget, halved
 from simulator.search.outcomes import Goals, Outcome
@@ -24,9 +21,6 @@ from simulator.search.terminal_plot import plotted
 from specpair.command_line.parser import Parser, Switch
 from specpair.protocol.terminal_text import one_line
 from specpair.reports.terminal import print_table
-from specpair.request_traces.request import BadTrace
-
-_ERRORS = (BadConfiguration, BadCost, BadTrace, BadSearch, CannotRun, CostUnknown)
 
 
 def _add_arguments(parser: Parser) -> None:
@@ -73,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
         with evaluation(max(options.jobs, 1)) as evaluate:
             outcomes = halved(found, goals, evaluate, first, keys.most, keys.budget, _tell)
         _write(options, keys, outcomes, goals)
-    except _ERRORS as error:
+    except (*ERRORS, BadSearch) as error:
         return complain(error)
     except OSError as error:
         return complain(f"{error.filename} cannot be written: {error.strerror}")

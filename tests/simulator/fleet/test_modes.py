@@ -1,7 +1,7 @@
 """How texts are written in a fleet: trees, lengths of drafts, and what a server drafts with."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,27 +10,14 @@ from simulator.costs.linear import LinearCost
 from simulator.drafting.policies import SpecDecPlusPlus
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.node import Node
-from simulator.fleet.observer import Sample
 from simulator.fleet.record import Record
 from simulator.fleet.settings import DeviceKind, FleetSetting, Mode, VerifierKind
 from simulator.virtual.agreement import constant
 from simulator.virtual.world import Network
 from simulator.workload.conversation import Conversation, Turn
+from tests.simulator.fleet.fleets import Kept
 
 TARGET, DRAFT = LinearCost(25.0, 0.5, 0.2), LinearCost(4.0, 0.3, 0.1)
-
-
-@dataclass
-class Kept:
-    """The records."""
-
-    records: list[Record] = field(default_factory=list)
-
-    def record(self, record: Record) -> None:
-        self.records.append(record)
-
-    def sample(self, samples: Sequence[Sample]) -> None:
-        pass
 
 
 def run(

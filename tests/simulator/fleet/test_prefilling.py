@@ -7,11 +7,11 @@ import pytest
 
 from simulator.costs.linear import LinearCost
 from simulator.fleet.fleet import Fleet
-from simulator.fleet.observer import Sample
 from simulator.fleet.record import Record
 from simulator.fleet.settings import DeviceKind, Failure, FleetSetting, Mode, Prefill, VerifierKind
 from simulator.virtual.world import Network
 from simulator.workload.conversation import Conversation, Turn
+from tests.simulator.fleet.fleets import Kept
 
 PROMPT = 1001  # tokens, with the one that begins a text
 TARGET, DRAFT = LinearCost(25.0, 0.1, 0.2), LinearCost(4.0, 0.05, 0.1)
@@ -19,19 +19,6 @@ DECODER = VerifierKind(TARGET, slots=8, draft_cost=DRAFT)
 READER = VerifierKind(TARGET, slots=8, prefill_chunk=2048, reads_only=True)
 FAST = Prefill(bytes_per_token=100_000.0, bandwidth=10e9, latency=0.001)
 SETTING = FleetSetting({"d": DECODER, "r": READER}, (DeviceKind(Network(0.02), Mode.TARGET, DRAFT),), prefill=FAST)
-
-
-class Kept:
-    """The records."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-
-    def record(self, record: Record) -> None:
-        self.records.append(record)
-
-    def sample(self, samples: Sequence[Sample]) -> None:
-        pass
 
 
 def run(setting: FleetSetting, texts: int = 1, prompt: int = 1000, turns: int = 1) -> tuple[list[Record], Fleet]:

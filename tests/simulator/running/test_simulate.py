@@ -1,7 +1,6 @@
 """A configuration runs: the same seed gives the same records, and keys make a difference."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,11 +10,11 @@ from simulator import command_line
 from simulator.configuration.configuration import Configuration
 from simulator.configuration.example import example
 from simulator.configuration.reading import parse
-from simulator.fleet.observer import Sample
-from simulator.fleet.record import Record, Status
+from simulator.fleet.record import Status
 from simulator.running.setting import setting_of
 from simulator.running.simulate import seed_of, simulate
 from tests.paths import ROOT
+from tests.simulator.fleet.fleets import Kept
 
 SMALL = """\
 sim_time_ms: 4000
@@ -25,20 +24,6 @@ devices:
     - {name: big, count: 2, cost: {law: linear, decode_ms: 25}}
 workload: {arrival: poisson, rate_rps: 4, prompt_tokens: 9, output_tokens: 5}
 """
-
-
-class Kept:
-    """All that an observer is told."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.samples: list[Sample] = []
-
-    def record(self, record: Record) -> None:
-        self.records.append(record)
-
-    def sample(self, samples: Sequence[Sample]) -> None:
-        self.samples += samples
 
 
 def configured(text: str, folder: Path = ROOT) -> Configuration:
