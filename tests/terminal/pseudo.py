@@ -49,8 +49,9 @@ class Terminal:
 
     @property
     def lines(self) -> list[str]:
-        """The lines of the output; a carriage return begins a new entry."""
-        return [part for line in self.text.split("\n") for part in line.split("\r")]
+        """The lines of the output; a carriage return begins a new entry, and the echo of Ctrl-C is left out."""
+        # The terminal writes the echo wherever the cursor is: also before a line that the program is about to write.
+        return [part.removeprefix("^C") for line in self.text.split("\n") for part in line.split("\r")]
 
     @property
     def coloured(self) -> bool:
