@@ -8,11 +8,13 @@ from simulator.commands.output import note
 from simulator.configuration.reading import BadConfiguration
 from simulator.costs.cost import BadCost, CostUnknown
 from simulator.running.setting import CannotRun
+from simulator.search.space import BadSearch
 from specpair.command_line.parser import Parser
 from specpair.request_traces.request import BadTrace
 
-# What a configuration that is wrong, or cannot run, raises: each has a message for the user.
-ERRORS = (BadConfiguration, BadCost, BadTrace, CannotRun, CostUnknown)
+# What a configuration or a search that is wrong, or cannot run, raises: each has a message for the user.
+ERRORS = (BadConfiguration, BadCost, BadSearch, BadTrace, CannotRun, CostUnknown)
+INTERRUPTED = 130  # the exit status behind Ctrl-C, as of a shell
 
 
 def _nothing(parser: Parser) -> None:

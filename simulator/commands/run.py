@@ -4,8 +4,8 @@ import argparse
 import time
 from pathlib import Path
 
-from backends.machine import cores
-from simulator.commands.command import ERRORS, Command, complain
+from simulator.commands.command import ERRORS, INTERRUPTED, Command, complain
+from simulator.commands.flags import add_jobs, add_set
 from simulator.commands.output import note, standard_output
 from simulator.commands.progress import shown
 from simulator.configuration.reading import read
@@ -18,31 +18,17 @@ from simulator.running.setting import MS
 from specpair.command_line.parser import Parser
 from specpair.protocol.terminal_text import one_line
 
-INTERRUPTED = 130  # the exit status behind Ctrl-C, as of a shell
-
 
 def _add_arguments(parser: Parser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a configuration")
     changed = parser.add_argument_group("changes to the file")
     changed.add_argument("--seed", type=int, metavar="N", help="all the chance, in place of the file's seed")
     changed.add_argument("--replications", type=int, metavar="N", help="runs with other chance, for intervals")
-    changed.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="replace a key, such as workload.rate_rps=4 or devices.verifiers.big.count=3; may be given more than once",
-    )
+    add_set(changed)
     output = parser.add_argument_group("run")
     output.add_argument("--output", type=Path, metavar="DIR", help="folder for the results (default: FILE-DATE)")
-    output.add_argument("--jobs", type=_jobs, default=cores(), metavar="N", help="processes (default: one a core)")
+    add_jobs(output)
     output.add_argument("--no-png", action="store_true", help="no picture, which needs matplotlib")
-
-
-def _jobs(given: str) -> int:
-    if not given.isdecimal() or int(given) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {given!r}")
-    return int(given)
 
 
 def _run(options: argparse.Namespace) -> int:

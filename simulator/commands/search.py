@@ -2,14 +2,12 @@
 
 import argparse
 import csv
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
-from backends.machine import cores
 from simulator.commands.command import ERRORS, Command, complain
+from simulator.commands.flags import add_jobs, add_set
+from simulator.commands.output import note, standard_output
 from simulator.search.evaluation import evaluation
 from simulator.search.halving import check_budget, halved
 from simulator.search.outcomes import Goals, Outcome
@@ -19,7 +17,6 @@ from simulator.search.search_file import SearchKeys, read_search
 from simulator.search.space import BadSearch, Candidate, Space, candidates, parse_vary
 from simulator.search.terminal_plot import plotted
 from specpair.command_line.parser import Parser, Switch
-from specpair.protocol.terminal_text import one_line
 from specpair.reports.terminal import print_table
 
 
@@ -33,9 +30,7 @@ def _add_arguments(parser: Parser) -> None:
         metavar="KEY=VALUE,VALUE",
         help="values that a key may have, such as devices.drafters[laptop].count=10,20; can be given several times",
     )
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="replace a key in all candidates"
-    )
+    add_set(parser)
     parser.add_argument(
         "--objectives", metavar="NAME,NAME", help="measures to compare by (default: throughput_tps,ttft_p95_ms)"
     )
@@ -50,9 +45,7 @@ def _add_arguments(parser: Parser) -> None:
     parser.add_argument("--most", type=int, metavar="N", help="replications of a candidate, at most (default: 12)")
     parser.add_argument("--budget", type=int, metavar="N", help="replications of all together, at most (default: any)")
     parser.add_argument("--skip-invalid", action=Switch, default=None, help="leave combinations out that cannot run")
-    parser.add_argument(
-        "--jobs", type=int, default=cores(), metavar="N", help="processes at once (default: %(default)s)"
-    )
+    add_jobs(parser)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write all measures of all candidates")
     parser.add_argument("--page", type=Path, metavar="FILE", help="write a page with plots and the table, as HTML")
 
@@ -64,10 +57,10 @@ def _run(options: argparse.Namespace) -> int:
         found = _candidates(options, keys)
         first = keys.most if keys.method == "grid" else keys.first
         check_budget(len(found), first, keys.most, keys.budget)
-        with evaluation(max(options.jobs, 1)) as evaluate:
-            outcomes = halved(found, goals, evaluate, first, keys.most, keys.budget, _tell)
+        with evaluation(options.jobs) as evaluate:
+            outcomes = halved(found, goals, evaluate, first, keys.most, keys.budget, note)
         _write(options, keys, outcomes, goals)
-    except (*ERRORS, BadSearch) as error:
+    except ERRORS as error:
         return complain(error)
     except OSError as error:
         return complain(f"{error.filename} cannot be written: {error.strerror}")
@@ -89,7 +82,7 @@ def _candidates(options: argparse.Namespace, keys: SearchKeys) -> list[Candidate
     """Raises BadSearch after it has named each combination that cannot run, unless these are left out."""
     found, complaints = candidates(Space(keys.space, keys.variants), options.file, options.set)
     for each in complaints:
-        _tell(f"{'left out' if keys.skip_invalid else 'cannot run'}: {each}")
+        note(f"{'left out' if keys.skip_invalid else 'cannot run'}: {each}")
     if complaints and not keys.skip_invalid:
         some = f"{len(complaints)} of {len(found) + len(complaints)} combinations"
         raise BadSearch(f"{some} cannot run: change the values, or leave these out with --skip-invalid")
@@ -99,7 +92,7 @@ def _candidates(options: argparse.Namespace, keys: SearchKeys) -> list[Candidate
 
 
 def _write(options: argparse.Namespace, keys: SearchKeys, outcomes: Sequence[Outcome], goals: Goals) -> None:
-    print_table(table(outcomes, goals), Console())
+    print_table(table(outcomes, goals), standard_output())
     across, up = pairs(goals)[0]
     if across is not up:
         points = [
@@ -129,10 +122,6 @@ def _said(keys: SearchKeys, outcomes: Sequence[Outcome]) -> list[str]:
     if keys.attainment is not None:
         said.append(f"Candidates keep the service levels for {100 * keys.attainment:g} % of requests.")
     return said
-
-
-def _tell(line: str) -> None:
-    print(one_line(line), file=sys.stderr, flush=True)
 
 
 SEARCH = Command(
