@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from simulator.results.measures import Measure
+from simulator.results.report.charts import over_key
 from simulator.search.outcomes import Goals, Outcome
 from simulator.search.pareto import heading, is_on_front, ordered, table
 from specpair.reports.document import charted, document
@@ -28,11 +29,25 @@ def page(title: str, said: Sequence[str], outcomes: Sequence[Outcome], goals: Go
         for across, up in pairs(goals)
     ]
     main = [
+        tag("div", *over_the_key(outcomes, goals), class_="charts"),
         tag("div", *charts, class_="charts"),
         tag("h2", "Candidates"),
         html_table(cells.headings, cells.rows, "Candidates"),
     ]
     return document(title, [tag("p", each) for each in said], main, "python -m simulator search")
+
+
+def over_the_key(outcomes: Sequence[Outcome], goals: Goals) -> list[Markup]:
+    """A chart for each measure of the goals, where one key varies alone and has numbers; else none."""
+    names = {name for each in outcomes for name in each.candidate.choice}
+    values = [value for each in outcomes for value in each.candidate.choice.values()]
+    if len(names) != 1 or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return []
+    [key] = names
+    return [
+        over_key(each, key, {"": {one.candidate.choice[key]: one.estimate(each.name) for one in outcomes}})
+        for each in goals.measures
+    ]
 
 
 def pairs(goals: Goals) -> list[tuple[Measure, Measure]]:

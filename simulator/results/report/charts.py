@@ -1,12 +1,16 @@
-"""Charts of a simulation as SVG: lines over time or over drafters, and bars."""
+"""Charts of a simulation as SVG: lines over time, a measure over the values of a key, and bars."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from specpair.reports.markup import Markup, tag
-from specpair.reports.svg import RIGHT, chart, colour, mark, round_steps, tick, words
+from simulator.results.measures import SHARE, Measure
+from simulator.results.report.table import captioned
+from simulator.results.student import Estimate
+from specpair.reports.document import charted
+from specpair.reports.markup import Markup, joined, tag
+from specpair.reports.svg import RIGHT, chart, colour, legend, mark, round_steps, tick, words
 
 _PLOT_LEFT, _TOP, _BOTTOM = 44, 8, 150  # of charts with lines
 _FOOT = 30  # below a plot: ticks, and what they are
@@ -67,6 +71,26 @@ def lines(
         parts += _marked(line, x, y) if marks else _drawn(line, x, y)
     parts.append(words(across, RIGHT, _BOTTOM + _FOOT - 4, "right soft"))
     return chart(parts, _BOTTOM + _FOOT, told)
+
+
+def over_key(measure: Measure, key: str, several: Mapping[str, Mapping[float, Estimate]]) -> Markup:
+    """A measure over the values of a key, such as the number of drafters, with its intervals.
+
+    `several`: lines by their names, which a legend shows if there is more than one.
+    """
+    scale, most = (100.0, 1.0) if measure.unit == SHARE else (1.0, math.inf)
+
+    def end(value: float | None) -> float:
+        return math.nan if value is None else scale * min(max(value, 0.0), most)
+
+    drawn = []
+    for side, values in enumerate(several.values()):
+        found = sorted(values.items())
+        points = [(value, scale * each.mean) for value, each in found]
+        drawn.append(Line(side, points, [end(each.low) for _, each in found], [end(each.high) for _, each in found]))
+    caption = captioned(measure)
+    figure = charted(caption, measure.meaning, lines(drawn, key, f"{caption} over {key}", marks=True))
+    return joined(legend([*several]), figure) if len(several) > 1 else figure
 
 
 def bars(rows: Sequence[Bar], most: float, told: str) -> Markup:

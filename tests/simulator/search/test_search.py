@@ -224,7 +224,7 @@ def test_tables_pages_and_files_show_the_state_of_each(fleet: Path) -> None:
     assert states == ["Pareto", "1 is better, dropped in round 1", "Pareto", "1 is better, dropped in round 1"]
     assert [row[0] for row in table(outcomes, goals).rows] == ["1", "3", "2", "4"]
     written = page("Search", ["said"], outcomes, goals)
-    assert written.count("<svg") == 1 and "<script" not in written and "1 is better" in written
+    assert written.count("<svg") == 4 and "<script" not in written and "1 is better" in written
     head, *lines = rows(outcomes, goals)
     assert head[:5] == ["candidate", COUNT, "replications", "pareto", "state"]
     assert [line[3] for line in lines] == [True, False, True, False]
@@ -265,6 +265,13 @@ def test_the_command_compares_small_fleets(fleet: Path, tmp_path: Path, capsys: 
     with cells.open(encoding="utf-8", newline="") as file:
         assert [row["gamma"] for row in csv.DictReader(file)] == ["2", "4"]
     assert html.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_the_page_has_a_chart_over_a_key_that_varies_alone_and_has_numbers(fleet: Path) -> None:
+    several = searched(made(fleet, 2, 4, 6))
+    assert f"throughput, tokens/s over {COUNT}" in page("s", [], several, GOALS)
+    words = [Outcome(Candidate(1, {"router": "jsq"}, NO_MATTER), several[0].replications)]
+    assert " over router" not in page("s", [], words, GOALS)
 
 
 def test_a_file_compares_variants_that_change_several_keys_at_once(
