@@ -49,6 +49,7 @@ class TextRun:
         self.record, self.text, self.new_text, self.device = record, text, new_text, device
         self.deadline = new_text.deadline
         self._fleet, self._learnt, self._rng, self._over = fleet, learnt, rng, over
+        self.released = 0.0  # when the device has heard that the verifier released the session of the whole text
         self._received: list[int] = []  # tokens of the output
         self._connection: Connection | None = None
         self._writer: Writer | None = None
@@ -144,7 +145,12 @@ class TextRun:
         self._connection = self._writer = None
 
     def _end(self) -> None:
-        self._leave()
+        """Have the verifier release the session. The device waits for its reply."""
+        assert self._connection is not None
+        now, network = self._fleet.loop.now, self.device.network_to(self._connection.node.kind)
+        arrives = network.arrival(now, self._rng)
+        self.released = network.arrival(arrives, self._rng)
+        self._leave(arrives - now)
         if self._received != self.text.tokens(self.text.prompt_len, self.text.prompt_len + len(self._received)):
             raise RuntimeError(f"the text of {self.record.conversation}, turn {self.record.turn}, is not the target's")
         self._over(self)

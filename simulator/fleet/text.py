@@ -8,14 +8,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from backends.scripted import ScriptedBackend
+from backends.scripted import BEGIN, ScriptedBackend
 from simulator.virtual.agreement import Agreement
+from simulator.workload.conversation import Conversation
 from specpair.drafters.base import Expansion
 from specpair.engines.backend import Entry, Logits
 from specpair.speculation.drafts.tree import Proposal
 
 _ROWS = np.eye(258, dtype=np.float32)
-_WRONG = 7  # what a drafter proposes behind a wrong token
+WRONG = 7  # what a drafter proposes behind a wrong token
 _BRANCHES = 6  # most branches that a drafter expands in one draft step
 SECOND = 0.4  # the chance that a runner-up is right where the first choice is not
 
@@ -64,6 +65,23 @@ class Text:
         return self._drawn[at]
 
 
+def text_of(
+    conversation: Conversation, number: int, before: Sequence[int], stream: Callable[[str], random.Random]
+) -> Text:
+    """The text of a conversation's turn `number`, the first being 0.
+
+    `before`: prompt and output of the turn before; the first turn needs none.
+    `stream`: the stream of chance of a name.
+    """
+    name = f"{conversation.name}/{number}"
+    if not number:
+        shared = stream(f"prefix of {conversation.tenant}")
+        before = [BEGIN, *(shared.randrange(256) for _ in range(conversation.prefix))]
+    chance = stream(f"{name}/prompt")
+    prompt = [*before, *(chance.randrange(256) for _ in range(conversation.new_tokens(number)))]
+    return Text(prompt, lambda what: stream(f"{name}/{what}"), conversation.tenant)
+
+
 class Choices:
     """What a draft model proposes for a text. The more is right, the greater its chances: the numbers that decide are
     the text's, the same for every model, and whenever a position is drafted again."""
@@ -92,7 +110,7 @@ class Choices:
         drafted, begins = self.tokens(at, at + count), at - self._text.prompt_len
         for index in range(count):
             if self._text.drawn(begins + index)[0] >= self._chance(index, begins + index):
-                return [*drafted[:index], (drafted[index] + 1) % 256, *[_WRONG] * (count - index - 1)]
+                return [*drafted[:index], (drafted[index] + 1) % 256, *[WRONG] * (count - index - 1)]
         return drafted
 
 
@@ -112,4 +130,4 @@ class Agreeing:
         proposal = choices.proposal(at, len(tail), runners_up)
         if list(tail) == choices.tokens(length, at):
             return proposal
-        return Proposal(_WRONG, proposal.confidence, _WRONG + 1 if runners_up else None)
+        return Proposal(WRONG, proposal.confidence, WRONG + 1 if runners_up else None)

@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from backends.scripted import BEGIN
 from simulator.fleet.device_pool import Device, DevicePool
 from simulator.fleet.observer import Observer
 from simulator.fleet.record import Record, Status
 from simulator.fleet.run import TextRun
 from simulator.fleet.settings import FleetSetting
-from simulator.fleet.text import Text
+from simulator.fleet.text import text_of
 from simulator.workload.conversation import Conversation
 from specpair.balancing.candidate import NewText
 
@@ -116,10 +115,15 @@ class Dialogue:
         if self._due:
             return
         conversation, turn = self._conversation, self._conversation.turns[self._number]
-        new = max(1, turn.prompt_tokens - (0 if self._number else conversation.prefix))
         before = len(self._before) if self._number else 1 + conversation.prefix
+        prompt_tokens = before + conversation.new_tokens(self._number)
         self._record = Record(
-            conversation.name, self._number, conversation.tenant, before + new, turn.output_tokens, self._fleet.loop.now
+            conversation.name,
+            self._number,
+            conversation.tenant,
+            prompt_tokens,
+            turn.output_tokens,
+            self._fleet.loop.now,
         )
         if self._record.text_tokens > self._users.longest:
             self._tell(Status.REFUSED)
@@ -134,17 +138,12 @@ class Dialogue:
         """Have the answer written."""
         conversation, setting, stream = self._conversation, self._users.setting, self._fleet.stream
         name = f"{conversation.name}/{self._number}"
-        if not self._number:
-            shared = stream(f"prefix of {conversation.tenant}")
-            self._before = [BEGIN, *(shared.randrange(256) for _ in range(conversation.prefix))]
-        chance = stream(f"{name}/prompt")
-        prompt = [*self._before, *(chance.randrange(256) for _ in range(record.prompt_tokens - len(self._before)))]
         prefixes: tuple[str, ...] = (conversation.name,) if self._number else ()
         prefixes += (conversation.tenant,) if conversation.prefix else ()
         self._run = TextRun(
             self._fleet,
             record,
-            Text(prompt, lambda what: stream(f"{name}/{what}"), conversation.tenant),
+            text_of(conversation, self._number, self._before, stream),
             NewText(name, prefixes, float(record.output_tokens), setting.deadlines(conversation.tenant)),
             device.kind,
             device.learnt,
@@ -157,10 +156,8 @@ class Dialogue:
         self._before = run.text.tokens(0, run.record.prompt_tokens + run.record.output_tokens)
         self._tell(Status.WHOLE)
         self._number += 1
-        if self._number < len(self._conversation.turns):
-            self.think()
-        else:
-            self._end()
+        go_on = self.think if self._number < len(self._conversation.turns) else self._end
+        self._fleet.loop.at(run.released, go_on)
 
     def _tell(self, status: Status) -> None:
         assert self._record is not None

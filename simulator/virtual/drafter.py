@@ -190,8 +190,7 @@ class VirtualDrafter:
         self._reactor = Reactor(text, self.controller, self, self._count, self._now)
         self._heard = len(text.known)
         if self._mechanisms.self_continue:
-            self.session.watchers = (self._news,)
-            self._news()
+            self._carry(self._listen)
         self._decide(acted=False)
 
     def _now(self) -> float:
@@ -223,6 +222,11 @@ class VirtualDrafter:
         if timer == self._wake and not self.finished:  # else another time has been set since
             self._wake = None
             self._decide(acted=False)
+
+    def _listen(self) -> None:
+        """Begin the session's stream, which the drafter asks for when the session is open."""
+        self.session.watchers = (self._news,)
+        self._news()
 
     def _news(self) -> None:
         """Put newly committed tokens on the session's stream. Called by the verifier."""

@@ -37,6 +37,10 @@ class Conversation:
     tenant: str = ""
     prefix: int = 0
 
+    def new_tokens(self, number: int) -> int:
+        """How many tokens of the prompt are new in turn `number`, the shared ones not counted; at least 1."""
+        return max(1, self.turns[number].prompt_tokens - (0 if number else self.prefix))
+
 
 class Workload(Protocol):
     """A workload."""

@@ -134,14 +134,15 @@ def test_a_closed_loop_has_its_users_at_once_and_they_pause() -> None:
             yield Conversation(f"c{number}", 0.0, (Turn(20, 8, 0.3), Turn(20, 8, 0.1)))
 
     found = Kept()
-    run(replace(TWO, users=3), endless(), found, until=20.0)
+    steady = replace(DEVICE, network=Network(0.02))
+    run(replace(TWO, users=3, devices=(steady,)), endless(), found, until=20.0)
     whole = found.records
     assert len(whole) > 30 and at_once(whole) == 3
     begun = sorted(each.sent for each in whole if not each.turn)
     ended = sorted(each.end for each in whole if each.turn)
     assert begun[:3] == [0.3] * 3
     for begin, end in zip(begun[3:], ended, strict=False):
-        assert begin == pytest.approx(end + 0.3), "one begins as one ends"
+        assert begin == pytest.approx(end + 0.02 + 0.3), "one begins as the session of one is released"
 
 
 def test_a_closed_loop_of_a_recorded_workload_ends_with_it() -> None:
