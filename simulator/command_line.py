@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 
+from simulator.commands.capacity import CAPACITY
 from simulator.commands.check import CHECK
 from simulator.commands.init import INIT
 from simulator.commands.run import RUN
@@ -11,7 +12,7 @@ from simulator.commands.search import SEARCH
 from specpair.command_line import start
 from specpair.command_line.parser import OneOf, Parser
 
-COMMANDS = {each.name: each for each in (INIT, CHECK, SCHEMA, RUN, SEARCH)}
+COMMANDS = {each.name: each for each in (INIT, CHECK, SCHEMA, RUN, SEARCH, CAPACITY)}
 
 
 def parser() -> Parser:

@@ -24,7 +24,7 @@ def override(root: yaml.MappingNode, given: str) -> None:
     Raises OverrideError.
     """
     path, equals, text = given.partition("=")
-    parts = re.sub(r"\[([^\[\]]+)\]", r".\1", path.strip()).split(".")
+    parts = parts_of(path)
     if not equals or not all(parts):
         raise OverrideError(f"{SET}{given}: not KEY=VALUE, such as workload.rate_rps=4")
     loader = Loader(text)
@@ -46,6 +46,11 @@ def override(root: yaml.MappingNode, given: str) -> None:
             node = _in_list(node, part, value if last else None, given)
         else:
             raise OverrideError(f"{SET}{given}: {'.'.join(parts[:number])} has no keys")
+
+
+def parts_of(path: str) -> list[str]:
+    """The keys, names and numbers of a path such as `devices.verifiers[big].count`."""
+    return re.sub(r"\[([^\[\]]+)\]", r".\1", path.strip()).split(".")
 
 
 def _in_mapping(node: yaml.MappingNode, key: str, value: Any | None, marked: Any) -> Any:
