@@ -33,6 +33,7 @@ class Record:
     times: list[float] = field(default_factory=list)  # when each output token was known
     drafted: int = 0  # draft tokens that were judged
     accepted: int = 0  # of these
+    over: float = 0.0  # when it was over; if it is unfinished, when the simulated time was
     last: bool = True  # whether it is the conversation's last one
     by_table: bool | None = None  # whether a drafter by table wrote it; False: a probe; None: neither is there
 

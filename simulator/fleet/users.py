@@ -162,7 +162,7 @@ class Dialogue:
     def _tell(self, status: Status) -> None:
         assert self._record is not None
         record, self._record, self._run = self._record, None, None
-        record.status = status
+        record.status, record.over = status, self._fleet.loop.now
         record.last = status in (Status.ABORTED, Status.REFUSED) or self._number + 1 == len(self._conversation.turns)
         self._users.observer.record(record)
 

@@ -47,7 +47,7 @@ class Fidelity:
         """Count a request."""
         if record.by_table is None or record.sent < self.begin:
             return
-        (self.by_table if record.by_table else self.probes).add(record, None)
+        (self.by_table if record.by_table else self.probes).add(record)
         if record.status is Status.WHOLE and record.tpot:
             self._rates[record.by_table].add(1.0 / record.tpot)
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, get_type_hints
 from simulator.configuration.configuration import Configuration
 from simulator.fleet.observer import Observer, Sample
 from simulator.fleet.record import Record
-from simulator.results.requests import MS, distinct, kept
+from simulator.results.requests import MS, decided, distinct
 from specpair.extras import installing
 from specpair.reports.cells import harmless
 
@@ -80,7 +80,8 @@ class _Writing:
     def record(self, record: Record) -> None:
         self._observer.record(record)
         values = {name: value(record) for name, (_, value) in _REQUEST.items()}
-        row = {"replication": self._replication, **values, _KEPT: kept(record, self._slo_of(record.tenant))}
+        decision = decided(record, self._slo_of(record.tenant))
+        row = {"replication": self._replication, **values, _KEPT: None if decision is None else decision.kept}
         for each in self._requests:
             each.write(row)
 

@@ -10,7 +10,7 @@ from simulator.fleet.record import Record, Status
 from simulator.results.fidelity import Fidelity
 from simulator.results.measures import MEASURES
 from simulator.results.nodes import Nodes, since
-from simulator.results.requests import MS, Requests, kept, share
+from simulator.results.requests import MS, Requests, decided, share
 from simulator.results.series import Series
 
 _JOULES_A_KWH = 3.6e6
@@ -20,8 +20,8 @@ _GROUPED = ("whole", "slo_attainment", "ttft_p50_ms", "ttft_p95_ms", "tpot_p95_m
 class Gathered:
     """An observer of a replication. The burn-in is left out, but from the series.
 
-    Requests count that were sent behind the burn-in; throughput, requests a second and goodput count what came and what
-    ended behind it. Quantiles are 0.1 % off at most (see `Histogram`).
+    Requests count that were sent behind the burn-in; throughput, requests a second, goodput and SLO attainment count
+    what came, what ended and what was decided behind it. Quantiles are 0.1 % off at most (see `Histogram`).
     """
 
     def __init__(self, configuration: Configuration) -> None:
@@ -42,19 +42,26 @@ class Gathered:
     # The observer.
 
     def record(self, record: Record) -> None:
-        good = kept(record, self._configuration.slo_of(record.tenant))
+        decision = decided(record, self._configuration.slo_of(record.tenant))
         self.fidelity.add(record)
-        self._series.record(record, good)
+        self._series.record(record, decision)
         self._tokens += len(record.times) - bisect_left(record.times, self._begin)
         if record.status is Status.WHOLE and record.end >= self._begin:
             self._ended += 1
-            self._good += good is True
+            self._good += decision is not None and decision.kept
+        groups = (
+            self._requests,
+            self._tenants.setdefault(record.tenant, Requests()),
+            self._devices.setdefault(record.device, Requests()),
+        )
+        if decision is not None and decision.at >= self._begin:
+            for each in groups:
+                each.decide(decision)
         if record.sent < self._begin:
             return
         self._speeds.add(record, self._end)
-        self._requests.add(record, good)
-        self._tenants.setdefault(record.tenant, Requests()).add(record, good)
-        self._devices.setdefault(record.device, Requests()).add(record, good)
+        for each in groups:
+            each.add(record)
 
     def sample(self, samples: Sequence[Sample]) -> None:
         for each in samples:

@@ -52,8 +52,8 @@ _OWN = (
         "SLO attainment",
         SHARE,
         "more",
-        "of the requests, those that became whole and kept all bounds of `slo`; unfinished ones count if they have "
-        "broken one already",
+        "of the requests, those that became whole and kept all bounds of `slo`; a request counts from when it ends or "
+        "breaks a bound, so one under way that may keep them does not",
     ),
     Measure("goodput_rps", "goodput", "requests/s", "more", "requests that became whole and kept all bounds, a second"),
     Measure(

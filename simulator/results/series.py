@@ -3,10 +3,10 @@
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-from simulator.fleet.record import Record
+from simulator.fleet.record import Record, Status
 from simulator.results.histogram import Histogram
 from simulator.results.nodes import Node
-from simulator.results.requests import share
+from simulator.results.requests import Decision, share
 
 PARTS = 60
 
@@ -14,9 +14,9 @@ PARTS = 60
 @dataclass(slots=True)
 class _Part:
     tokens: int = 0
-    ttft: Histogram = field(default_factory=Histogram)  # of the requests that were sent in it
-    tpot: Histogram = field(default_factory=Histogram)  # of the requests that ended in it
-    judged: int = 0
+    ttft: Histogram = field(default_factory=Histogram)  # of the first tokens that came in it
+    tpot: Histogram = field(default_factory=Histogram)  # of the requests that became whole in it
+    decided: int = 0
     kept: int = 0
     nodes: Node = field(default_factory=lambda: Node(""))
 
@@ -28,22 +28,22 @@ class Series:
         self._width = seconds / PARTS
         self._parts = [_Part() for _ in range(PARTS)]
 
-    def record(self, record: Record, good: bool | None) -> None:
-        """Count a request. `good`: whether it kept its bounds."""
+    def record(self, record: Record, decision: Decision | None) -> None:
+        """Count a request. Each figure counts where it became known: at the end, many requests are under way."""
         times, begin = record.times, 0
         while begin < len(times):
             number = self._number(times[begin])
             end = bisect_left(times, (number + 1) * self._width, begin + 1) if number < PARTS - 1 else len(times)
             self._parts[number].tokens += end - begin
             begin = end
-        sent = self._parts[self._number(record.sent)]
         if times:
-            sent.ttft.add(record.ttft)
-        if len(times) > 1:
+            self._parts[self._number(record.first)].ttft.add(record.ttft)
+        if record.status is Status.WHOLE and len(times) > 1:
             self._parts[self._number(record.end)].tpot.add(record.tpot)
-        if good is not None:
-            sent.judged += 1
-            sent.kept += good
+        if decision is not None:
+            part = self._parts[self._number(decision.at)]
+            part.decided += 1
+            part.kept += decision.kept
 
     def step(self, at: float, step: Node) -> None:
         """Count what a verifier did until `at`, since the sample before."""
@@ -63,7 +63,7 @@ class Series:
                 "throughput_tps": share(part.tokens, min(max(end - number * self._width, 0.0), self._width)),
                 "ttft_p95_ms": 1e3 * part.ttft.quantiles(0.95)[0],
                 "tpot_p95_ms": 1e3 * part.tpot.quantiles(0.95)[0],
-                "slo_attainment": share(part.kept, part.judged),
+                "slo_attainment": share(part.kept, part.decided),
                 **part.nodes.measures(),
             }
             for name, value in values.items():

@@ -39,9 +39,11 @@ def a_record(
     drafted: int = 0,
     accepted: int = 0,
 ) -> Record:
-    return Record(
-        name, 0, "all", 10, 4, sent, status, "laptop", times=times, drafted=drafted, accepted=accepted, last=last
-    )
+    over = 60.0 if status is Status.UNFINISHED else times[-1]
+    wanted = len(times) if status is Status.WHOLE else 4
+    made = Record(name, 0, "all", 10, wanted, sent, status, "laptop", times=times, over=over, last=last)
+    made.drafted, made.accepted = drafted, accepted
+    return made
 
 
 def a_sample(at: float, node: str = "big-1", *, up: bool = True, passes: int = 0, busy: float = 0.0) -> Sample:
@@ -68,7 +70,7 @@ def test_the_burn_in_is_left_out() -> None:
     values = found.measures()
     assert values["throughput_tps"] == 2 / 50, "tokens count that came behind it"
     assert values["requests_rps"] == 1 / 50
-    assert values["whole"] == 0 and math.isnan(values["slo_attainment"])
+    assert values["whole"] == 0 and values["slo_attainment"] == 0, "a bound was broken at 10.1 s"
     assert found.series()["throughput_tps"][9:11] == [2.0, 2.0]
 
 
@@ -80,10 +82,27 @@ def test_bounds_count_for_what_is_whole_and_for_what_has_broken_them() -> None:
     found.record(a_record(23.0, [23.1], status=Status.ABORTED))
     found.record(a_record(59.9, [], status=Status.UNFINISHED))  # may keep them yet
     found.record(a_record(59.0, [59.6], status=Status.UNFINISHED))  # has broken one
+    found.record(a_record(50.0, [], status=Status.UNFINISHED))  # has broken one without any token
+    found.record(a_record(9.5, [9.9, 10.8, 11.0]))  # breaks one behind the burn-in
     values = found.measures()
-    assert values["slo_attainment"] == 1 / 5
-    assert [values[each] for each in ("whole", "aborted", "unfinished")] == [3, 1, 2]
-    assert found.devices()["laptop"]["slo_attainment"] == found.tenants()["all"]["slo_attainment"] == 1 / 5
+    assert values["slo_attainment"] == 1 / 7
+    assert [values[each] for each in ("whole", "aborted", "unfinished")] == [3, 1, 3]
+    assert found.devices()["laptop"]["slo_attainment"] == found.tenants()["all"]["slo_attainment"] == 1 / 7
+
+
+def test_series_have_no_edge_where_requests_are_under_way() -> None:
+    """Each request takes 5 s and every second one is too late: that is so in each second, and in the last ones, too."""
+    found = gathered(FILE.replace("ttft_ms: 500, tpot_ms: 200", "latency_ms: 5500"))
+    for number in range(1200):
+        sent, seconds = number / 20, (5.0, 6.0)[number % 2]
+        there = sent + seconds <= 60.0
+        times = [sent + 1.0, sent + seconds] if there else [sent + 1.0] if sent <= 59.0 else []
+        found.record(a_record(sent, times, status=Status.WHOLE if there else Status.UNFINISHED))
+    series = found.series()
+    assert series["slo_attainment"][6:] == pytest.approx([0.5] * 54, abs=0.03)
+    assert series["ttft_p95_ms"][6:] == pytest.approx([1000.0] * 54, rel=2e-3)
+    assert series["tpot_p95_ms"][7:] == pytest.approx([5000.0] * 53, rel=2e-3)
+    assert found.measures()["slo_attainment"] == pytest.approx(0.5, abs=0.01)
 
 
 def test_without_bounds_there_is_no_attainment() -> None:
