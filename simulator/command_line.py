@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from simulator.commands.capacity import CAPACITY
 from simulator.commands.check import CHECK
+from simulator.commands.compare import COMPARE
 from simulator.commands.init import INIT
 from simulator.commands.run import RUN
 from simulator.commands.schema import SCHEMA
@@ -12,7 +13,7 @@ from simulator.commands.search import SEARCH
 from specpair.command_line import start
 from specpair.command_line.parser import OneOf, Parser
 
-COMMANDS = {each.name: each for each in (INIT, CHECK, SCHEMA, RUN, SEARCH, CAPACITY)}
+COMMANDS = {each.name: each for each in (INIT, CHECK, SCHEMA, RUN, SEARCH, CAPACITY, COMPARE)}
 
 
 def parser() -> Parser:

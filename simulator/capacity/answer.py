@@ -52,7 +52,7 @@ def table(trials: Trials) -> Table:
         (
             _count(trials, trial),
             *(shown(trial.outcome.candidate.choice[key]) for key in columns),
-            *(told(each, trial.outcome.estimate(each.name)) for each in measures),
+            *(told(each, trial.estimate(each)) for each in measures),
             str(len(trial.outcome.replications)),
             trial.state,
         )
@@ -64,7 +64,7 @@ def table(trials: Trials) -> Table:
 def rows(trials: Trials) -> Iterator[list[Any]]:
     """For a CSV file: the headings, then a row for each count with all measures that have a value anywhere."""
     columns = [key for key in trials.size.changes(trials.size.floor) if key != trials.size.name]
-    estimates = [{name: trial.outcome.estimate(name) for name in MEASURES} for trial in trials.in_order]
+    estimates = [{name: trial.estimate(measure) for name, measure in MEASURES.items()} for trial in trials.in_order]
     there = [name for name in MEASURES if any(each[name].mean == each[name].mean for each in estimates)]
     ends = [f"{name}{end}" for name in there for end in ("", "_low", "_high")]
     yield [trials.size.name, *columns, "replications", "holds", "sure", *ends]
@@ -115,13 +115,13 @@ def _of_slo(trial: Trial, share: float, slo: Slo) -> str:
     asked = {name: bound for name in DISTRIBUTED if (bound := getattr(slo, f"{name}_ms", None)) is not None}
     for statistic in (name for name, part in PERCENTILES.items() if part >= min(share, max(PERCENTILES.values()))):
         measures = {MEASURES[f"{name}_{statistic}_ms"]: bound for name, bound in asked.items()}
-        found = {measure: trial.outcome.estimate(measure.name).mean for measure in measures}
+        found = {measure: trial.estimate(measure).mean for measure in measures}
         broken = [measure for measure, bound in measures.items() if found[measure] > bound]
         if broken:
             worst = max(broken, key=lambda measure: found[measure] / measures[measure])
             beyond = f"{amount(worst, found[worst] - measures[worst])} above the {measures[worst]:g} of slo"
             return f": {worst.words} is {amount(worst, found[worst])}, {beyond}"
-    whole, aborted = (trial.outcome.estimate(name).mean for name in ("whole", "aborted"))
+    whole, aborted = (trial.estimate(MEASURES[name]).mean for name in ("whole", "aborted"))
     lost = aborted / (whole + aborted) if whole + aborted else 0.0
     return f": {100 * lost:.1f} % were aborted, since their devices left" if lost > (1 - share) / 2 else ""
 

@@ -34,11 +34,12 @@ def points(trials: Trials, measure: Measure) -> tuple[list[tuple[float, float]],
     scale = 100.0 if measure.unit == SHARE else 1.0
     means, low, high = [], [], []
     for trial in trials.in_order:
-        found = trial.outcome.estimate(measure.name)
+        found = trial.estimate(measure)
         across = float(trial.outcome.candidate.choice.get(trials.size.name, trial.count))
         means.append((across, scale * found.mean))
         low.append(math.nan if found.low is None else scale * max(found.low, 0.0))
-        high.append(math.nan if found.high is None else scale * found.high)
+        most = 1.0 if measure.unit == SHARE else math.inf
+        high.append(math.nan if found.high is None else scale * min(found.high, most))
     return means, low, high
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.results.measures import MEASURES, SHARE, Measure
-from simulator.results.student import Estimate, estimate
+from simulator.results.student import CONFIDENCE, Estimate, estimate
 from simulator.search.outcomes import ATTAINMENT, Outcome
 from simulator.search.space import BadSearch
 from specpair.command_line.suggestion import advice
@@ -73,7 +73,7 @@ def parse_bound(given: str) -> Bound:
 
 def judged(bound: Bound, outcome: Outcome) -> Judgement:
     """Replications that have no value are left out. If none has one, the bound is not kept."""
-    found = estimate(outcome.values(bound.measure.name))
+    found = estimated(bound.measure, outcome)
     if math.isnan(found.mean):
         return Judgement(bound, found, kept=False, sure=False)
     sign = 1 if bound.at_most else -1
@@ -82,6 +82,16 @@ def judged(bound: Bound, outcome: Outcome) -> Judgement:
         return Judgement(bound, found, kept, sure=False)
     ends = sorted((sign * found.low, sign * found.high))
     return Judgement(bound, found, kept, sure=ends[1] <= sign * bound.limit or ends[0] > sign * bound.limit)
+
+
+def estimated(measure: Measure, outcome: Outcome) -> Estimate:
+    """The mean of replications. Where all requests attain the promise, or none does, replications have no spread: the
+    interval is that of a share of so many requests then (Clopper and Pearson, Biometrika 26, 1934)."""
+    found = estimate(outcome.values(measure.name))
+    if measure.name != ATTAINMENT or found.mean not in (0.0, 1.0):
+        return found
+    ended = sum(value for name in ("whole", "aborted") for value in outcome.values(name) if not math.isnan(value))
+    return Estimate(found.mean, 1.0 - ((1.0 - CONFIDENCE) / 2) ** (1.0 / ended) if ended else None)
 
 
 def keeps(judgements: Sequence[Judgement]) -> bool:

@@ -4,9 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from simulator.capacity.bisection import Boundary, boundary
-from simulator.capacity.promise import Bound, Judgement, is_sure, judged, keeps
+from simulator.capacity.promise import Bound, Judgement, estimated, is_sure, judged, keeps
 from simulator.capacity.size import Size
+from simulator.results.measures import Measure
 from simulator.results.report.table import told as estimate_told
+from simulator.results.student import Estimate
 from simulator.search.evaluation import EvaluateAll
 from simulator.search.halving import run
 from simulator.search.outcomes import Outcome
@@ -26,6 +28,9 @@ class Trial:
     @property
     def count(self) -> int:
         return self.outcome.candidate.number
+
+    def estimate(self, measure: Measure) -> Estimate:
+        return estimated(measure, self.outcome)
 
     @property
     def judgements(self) -> list[Judgement]:

@@ -58,12 +58,12 @@ def _add_arguments(parser: Parser) -> None:
     )
     effort = parser.add_argument_group("effort")
     effort.add_argument(
-        "--first", type=whole, default=3, metavar="N", help="replications of a count (default: %(default)s)"
+        "--first", type=whole, default=4, metavar="N", help="replications of a count (default: %(default)s)"
     )
     effort.add_argument(
         "--most",
         type=whole,
-        default=12,
+        default=8,
         metavar="N",
         help="replications of a count whose interval covers what is asked, at most (default: %(default)s)",
     )

@@ -61,7 +61,10 @@ def fleet(tmp_path: Path) -> Path:
 
 
 def outcome(*values: float, name: str = "slo_attainment") -> Outcome:
-    return Outcome(Candidate(1, {}, FLEET_OF_TEXT), [dict.fromkeys(MEASURES, 1.0) | {name: each} for each in values])
+    requests = {"whole": 200.0, name: 1.0}
+    return Outcome(
+        Candidate(1, {}, FLEET_OF_TEXT), [dict.fromkeys(MEASURES, 1.0) | requests | {name: each} for each in values]
+    )
 
 
 def trials(formula: Callable[[int, random.Random], float], first: int = 3, most: int = 12) -> Trials:
@@ -73,7 +76,8 @@ def trials(formula: Callable[[int, random.Random], float], first: int = 3, most:
         found = [formula(count, random.Random(f"{count}/{n}")) for count, (_, n) in zip(counts, asked, strict=True)]
         return [
             dict.fromkeys(MEASURES, math.nan)
-            | {"slo_attainment": each, "ttft_p95_ms": 2.0 * count, "throughput_tps": 10.0 * count, "aborted": 0.0}
+            | {"slo_attainment": each, "ttft_p95_ms": 2.0 * count, "throughput_tps": 10.0 * count}
+            | {"whole": 200.0, "aborted": 0.0}
             for count, each in zip(counts, found, strict=True)
         ]
 
@@ -104,6 +108,15 @@ def test_a_bound_is_kept_by_the_mean_and_surely_by_the_whole_interval() -> None:
     ):
         found = judged(BOUND, outcome(*values))
         assert (found.kept, found.sure) == (kept, sure), values
+
+
+def test_of_a_few_requests_all_within_the_promise_it_takes_more_to_be_sure() -> None:
+    for requests, sure in ((10.0, False), (30.0, False), (80.0, True)):
+        few = outcome(1.0, 1.0)
+        few.replications = [{**each, "whole": requests / 2, "aborted": 0.0} for each in few.replications]
+        found = judged(BOUND, few)
+        assert found.kept and found.sure is sure
+    assert 1 - (judged(BOUND, few).found.low or 0) == pytest.approx(1 - 0.025 ** (1 / 80))
 
 
 def test_bounds_of_both_directions_are_parsed_and_judged() -> None:
@@ -229,7 +242,7 @@ def test_the_answer_says_what_holds_and_what_breaks_first() -> None:
     bisect(found.holds, Range(6, 2, 100))
     inside, outside = sentences(found, Slo(ttft_ms=40), 100)
     assert inside.startswith("The most that keeps the promise: 20 drafters (devices.drafters[laptop].count=13, ")
-    assert "SLO attainment 100.0 % ± 0.0 %, at least 95.0 % is asked" in inside
+    assert "SLO attainment 100.0 % ± 0.6 %, at least 95.0 % is asked" in inside
     assert outside == (
         "What breaks first, at 21 drafters: SLO attainment 90.0 % ± 0.0 %, 5.0 points below the 95.0 % that are asked: "
         "TTFT p95 is 42.0 ms, 2.00 ms above the 40 of slo."
@@ -279,7 +292,7 @@ def test_the_command_finds_how_much_a_small_fleet_carries(
 ) -> None:
     cells, html = tmp_path / "c.csv", tmp_path / "c.html"
     asked = ["capacity", str(fleet), "--of=workload.rate_rps", "--bound=tpot_p95_ms<=12", "--up-to=80", "--checks=0"]
-    assert command_line.main([*asked, "--jobs=1", "--most=3", f"--csv={cells}", f"--page={html}"]) == 0
+    assert command_line.main([*asked, "--jobs=1", "--first=2", "--most=2", f"--csv={cells}", f"--page={html}"]) == 0
     shown = capsys.readouterr()
     assert "that keeps the promise" in shown.out and "simulator: workload.rate_rps=60.0: " in shown.err
     with cells.open(encoding="utf-8", newline="") as file:

@@ -1,0 +1,110 @@
+"""The command `compare`: puts runs side by side."""
+
+import argparse
+import csv
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from simulator.commands.command import ERRORS, INTERRUPTED, Command, complain
+from simulator.commands.flags import add_jobs, add_set, whole
+from simulator.commands.output import standard_output
+from simulator.commands.progress import shown
+from simulator.comparison import tables
+from simulator.comparison.page import page
+from simulator.configuration.reading import read
+from simulator.results.replications import replicated
+from simulator.results.summary import BadSummary, Summary, summary
+from simulator.results.summary import read as read_summary
+from simulator.running.setting import MS
+from specpair.command_line.parser import Parser
+from specpair.protocol.terminal_text import one_line
+from specpair.reports.terminal import print_table
+
+
+def _add_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="folders that 'simulator run' wrote, or configurations, which are run; the first is compared with each "
+        "other",
+    )
+    files = parser.add_argument_group("configurations")
+    add_set(files)
+    files.add_argument("--replications", type=whole, metavar="N", help="in place of those of the files")
+    add_jobs(files)
+    output = parser.add_argument_group("output")
+    output.add_argument("--csv", type=Path, metavar="FILE", help="write all differences with their intervals")
+    output.add_argument("--page", type=Path, metavar="FILE", help="write a page with charts and tables, as HTML")
+
+
+def _run(options: argparse.Namespace) -> int:
+    if len(options.runs) < 2:
+        return complain("give two runs at least: folders that 'simulator run' wrote, or configurations")
+    runs, interrupted = list[Summary](), False
+    try:
+        for path in options.runs:
+            if path.is_dir():
+                runs.append(read_summary(path))
+            elif not interrupted:
+                runs.append(_simulated(path, options))
+                interrupted = runs[-1].interrupted
+        runs = _named([each for each in runs if each.replications], options.runs)
+        if len(runs) > 1:
+            _write(options, runs)
+    except (*ERRORS, BadSummary) as error:
+        return complain(error)
+    except OSError as error:
+        return complain(f"{error.filename} cannot be written: {error.strerror}")
+    if interrupted:
+        complain("interrupted: this is what came" if len(runs) > 1 else "interrupted before there were two runs")
+        return INTERRUPTED
+    return 0
+
+
+def _simulated(path: Path, options: argparse.Namespace) -> Summary:
+    """The run of a configuration. Raises BadSummary, and those of ERRORS."""
+    if not path.exists():
+        raise BadSummary(f"{path} is neither a folder of results nor a configuration")
+    given = [] if options.replications is None else [f"replications={options.replications}"]
+    configuration = read(path, [*options.set, *given])
+    with shown(configuration.replications * configuration.sim_time_ms * MS, path.stem) as progress:
+        return summary(path.stem, configuration, replicated(configuration, jobs=options.jobs, progress=progress))
+
+
+def _named(runs: Sequence[Summary], paths: Sequence[Path]) -> list[Summary]:
+    """Each by the last part of its path, or by the whole path where others have the same last part."""
+    short = [path.stem if path.suffix in (".yaml", ".yml") else path.name for path in paths]
+    names = [str(path) if short.count(name) > 1 else name for path, name in zip(paths, short, strict=True)]
+    numbered = [name if names.count(name) == 1 else f"{name} ({at})" for at, name in enumerate(names, 1)]
+    return [replace(run, name=name) for run, name in zip(runs, numbered, strict=False)]
+
+
+def _write(options: argparse.Namespace, runs: Sequence[Summary]) -> None:
+    out = standard_output()
+    print_table(tables.measures(runs), out)
+    keys = tables.keys(runs)
+    if keys.rows:
+        print_table(keys, out)
+    for each in tables.said(runs):
+        out.print(one_line(each), soft_wrap=True)
+    if options.csv is not None:
+        with options.csv.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(tables.rows(runs))
+    if options.page is not None:
+        options.page.write_text(page(runs), encoding="utf-8")
+
+
+COMPARE = Command(
+    "compare",
+    "RUN RUN … [FLAGS]",
+    "Puts runs side by side, and says which differences are more than chance.",
+    _run,
+    _add_arguments,
+    (
+        "python -m simulator compare jsq2 wjsq --page compared.html",
+        "python -m simulator compare remote.yaml fused.yaml --replications 8",
+    ),
+)
