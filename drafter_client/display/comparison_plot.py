@@ -6,23 +6,15 @@ from typing import Any
 
 from drafter_client.display.comparison_table import Table
 from drafter_client.errors import NoPicture
-from specpair.extras import installing
+from specpair.reports.picture import new_figure, save
 
 
 def draw(tables: Sequence[Table], title: str, path: Path) -> None:
     """Write a PNG with one plot for each table. Raises NoPicture if that is not possible."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise NoPicture(f"PNGs need matplotlib: {installing('plots')}") from None
-    figure = Figure(figsize=(4.8 * len(tables), 1.2 + 0.32 * len(tables[0].rows)), layout="constrained")
-    figure.suptitle(title, fontsize=10, parse_math=False)
+    figure = new_figure(title, 4.8 * len(tables), 1.2 + 0.32 * len(tables[0].rows), NoPicture)
     for axes, table in zip(figure.subplots(1, len(tables), squeeze=False)[0], tables, strict=True):
         _plot(axes, table)
-    try:
-        figure.savefig(path, dpi=110, format="png")
-    except OSError as error:
-        raise NoPicture(f"the picture {path} cannot be written: {error.strerror}") from None
+    save(figure, path, NoPicture)
 
 
 def _plot(axes: Any, table: Table) -> None:

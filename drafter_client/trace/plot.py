@@ -7,7 +7,7 @@ from drafter_client.errors import TraceError
 from drafter_client.trace.analysis import Lane, acceptance_by_depth, speed_over_time, timeline, window
 from drafter_client.trace.reader import RunTrace
 from drafter_client.trace.terminal import summary, title
-from specpair.extras import installing
+from specpair.reports.picture import new_figure, save
 
 _COLOURS = {Lane.DRAFTING: "tab:green", Lane.NETWORK: "tab:orange", Lane.QUEUE: "tab:red", Lane.VERIFY: "tab:blue"}
 _PASSES = 24  # verifier passes in the timeline, at most
@@ -20,20 +20,12 @@ class NoMatplotlib(TraceError):
 
 def draw(run: RunTrace, path: Path) -> None:
     """Write the plots of a run to a PNG. Raises NoMatplotlib, or TraceError if the file cannot be written."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise NoMatplotlib(f"PNGs need matplotlib: {installing('plots')}") from None
-    figure = Figure(figsize=(10, 9), layout="constrained")
-    figure.suptitle(f"{title(run)}\n{summary(run.metrics)}", fontsize=10, parse_math=False)
+    figure = new_figure(f"{title(run)}\n{summary(run.metrics)}", 10, 9, NoMatplotlib)
     acceptance, lanes, speed = figure.subplots(3, 1)
     _acceptance(acceptance, run)
     _lanes(lanes, run)
     _speed(speed, run)
-    try:
-        figure.savefig(path, dpi=110, format="png")
-    except OSError as error:
-        raise TraceError(f"the picture {path} cannot be written: {error.strerror}") from None
+    save(figure, path, TraceError)
 
 
 def _acceptance(axes: Any, run: RunTrace) -> None:

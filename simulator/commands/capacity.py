@@ -7,6 +7,7 @@ from pathlib import Path
 from simulator.capacity.answer import rows, sentences, table
 from simulator.capacity.bisection import Range, bisect
 from simulator.capacity.page import page
+from simulator.capacity.picture import draw
 from simulator.capacity.promise import Bound, attainment, parse_bound
 from simulator.capacity.size import size_of
 from simulator.capacity.trials import Trials, check_replications
@@ -85,6 +86,9 @@ def _add_arguments(parser: Parser) -> None:
     output = parser.add_argument_group("output")
     output.add_argument("--csv", type=Path, metavar="FILE", help="write all measures of all counts")
     output.add_argument("--page", type=Path, metavar="FILE", help="write a page with curves and the table, as HTML")
+    output.add_argument(
+        "--png", type=Path, metavar="FILE", help="write the curves as a picture, which needs matplotlib"
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -152,6 +156,7 @@ def _bounds(options: argparse.Namespace, configuration: Configuration) -> list[B
 
 
 def _write(options: argparse.Namespace, trials: Trials, said: list[str]) -> None:
+    title = f"Capacity: {options.file.name}"
     out = standard_output()
     print_table(table(trials), out)
     for each in said:
@@ -160,7 +165,9 @@ def _write(options: argparse.Namespace, trials: Trials, said: list[str]) -> None
         with options.csv.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(rows(trials))
     if options.page is not None:
-        options.page.write_text(page(f"Capacity: {options.file.name}", said, trials), encoding="utf-8")
+        options.page.write_text(page(title, said, trials), encoding="utf-8")
+    if options.png is not None:
+        draw(title, trials, options.png)
 
 
 CAPACITY = Command(

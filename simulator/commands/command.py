@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from simulator.commands.output import note
 from simulator.configuration.reading import BadConfiguration
 from simulator.costs.cost import BadCost, CostUnknown
+from simulator.results.report.picture import NoPicture
+from simulator.results.summary import BadSummary
 from simulator.running.setting import CannotRun
 from simulator.search.space import BadSearch
 from specpair.command_line.parser import Parser
 from specpair.request_traces.request import BadTrace
 
-# What a configuration or a search that is wrong, or cannot run, raises: each has a message for the user.
-ERRORS = (BadConfiguration, BadCost, BadSearch, BadTrace, CannotRun, CostUnknown)
+# What is raised for something that is wrong, or cannot be done: each has a message for the user.
+ERRORS = (BadConfiguration, BadCost, BadSearch, BadSummary, BadTrace, CannotRun, CostUnknown, NoPicture)
 INTERRUPTED = 130  # the exit status behind Ctrl-C, as of a shell
 
 

@@ -54,7 +54,7 @@ def _run(options: argparse.Namespace) -> int:
         runs = _named([each for each in runs if each.replications], options.runs)
         if len(runs) > 1:
             _write(options, runs)
-    except (*ERRORS, BadSummary) as error:
+    except ERRORS as error:
         return complain(error)
     except OSError as error:
         return complain(f"{error.filename} cannot be written: {error.strerror}")
@@ -65,7 +65,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _simulated(path: Path, options: argparse.Namespace) -> Summary:
-    """The run of a configuration. Raises BadSummary, and those of ERRORS."""
+    """The run of a configuration. Raises BadSummary, and others of ERRORS."""
     if not path.exists():
         raise BadSummary(f"{path} is neither a folder of results nor a configuration")
     given = [] if options.replications is None else [f"replications={options.replications}"]

@@ -5,11 +5,11 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from simulator.commands.command import ERRORS, Command, complain
+from simulator.commands.command import ERRORS, INTERRUPTED, Command, complain
 from simulator.commands.flags import add_jobs, add_set
 from simulator.commands.output import note, standard_output
 from simulator.search.evaluation import evaluation
-from simulator.search.halving import check_budget, halved
+from simulator.search.halving import check_budget, halve
 from simulator.search.outcomes import Goals, Outcome
 from simulator.search.page import page, pairs
 from simulator.search.pareto import heading, is_on_front, ordered, rows, table
@@ -57,13 +57,21 @@ def _run(options: argparse.Namespace) -> int:
         found = _candidates(options, keys)
         first = keys.most if keys.method == "grid" else keys.first
         check_budget(len(found), first, keys.most, keys.budget)
-        with evaluation(options.jobs) as evaluate:
-            outcomes = halved(found, goals, evaluate, first, keys.most, keys.budget, note)
-        _write(options, keys, outcomes, goals)
+        outcomes, interrupted = [Outcome(each) for each in found], False
+        try:
+            with evaluation(options.jobs) as evaluate:
+                halve(outcomes, goals, evaluate, first, keys.most, keys.budget, note)
+        except KeyboardInterrupt:
+            interrupted = True
+        if all(each.replications for each in outcomes):
+            _write(options, keys, outcomes, goals)
     except ERRORS as error:
         return complain(error)
     except OSError as error:
         return complain(f"{error.filename} cannot be written: {error.strerror}")
+    if interrupted:
+        complain("interrupted: this is what came of the rounds before, if any")
+        return INTERRUPTED
     return 0
 
 

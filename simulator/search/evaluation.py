@@ -22,7 +22,7 @@ def evaluation(jobs: int, evaluate: Evaluate = evaluate) -> Iterator[EvaluateAll
 
     Replications with the same number have the same seed in all configurations, and so the same load (common random
     numbers).
-    `jobs`: processes at once.
+    `jobs`: processes at once. An exception in this context ends them, Ctrl-C too.
     `evaluate`: of one replication; with several processes a function of a module, which they import.
     """
     if jobs == 1:
@@ -37,6 +37,10 @@ def evaluation(jobs: int, evaluate: Evaluate = evaluate) -> Iterator[EvaluateAll
 
         try:
             yield all_of
+        except BaseException:
+            for each in multiprocessing.active_children():  # nobody wants what they compute, which may take long
+                each.terminate()
+            raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from simulator.search.evaluation import EvaluateAll
 from simulator.search.outcomes import Goals, Outcome, ranked, surely_dominates
-from simulator.search.space import BadSearch, Candidate
+from simulator.search.space import BadSearch
 
 Told = Callable[[str], object]
 
@@ -36,28 +36,27 @@ def check_budget(candidates: int, first: int, most: int, budget: int | None) -> 
         )
 
 
-def halved(
-    candidates: Sequence[Candidate],
+def halve(
+    outcomes: Sequence[Outcome],
     goals: Goals,
     evaluate: EvaluateAll,
     first: int,
     most: int,
     budget: int | None = None,
     told: Told = lambda line: None,
-) -> list[Outcome]:
-    """What came of the candidates, in their order. For the numbers, and BadSearch, see `check_budget`."""
-    check_budget(len(candidates), first, most, budget)
-    outcomes = [Outcome(each) for each in candidates]
+) -> None:
+    """Let candidates have replications, and drop the worse ones. For the numbers, and BadSearch, see `check_budget`."""
+    check_budget(len(outcomes), first, most, budget)
     left, wanted, spent, round_ = outcomes, first, 0, 1
     while True:
         told(f"round {round_}: {len(left)} candidates, {wanted} replications each")
         spent += run(left, wanted, evaluate)
         if wanted == most or len(left) == 1:
-            return outcomes
+            return
         left = _left(left, goals, round_)
         more = min(2 * wanted, most)
         if len(left) == 1 or (budget is not None and spent + len(left) * (more - wanted) > budget):
-            return outcomes
+            return
         wanted, round_ = more, round_ + 1
 
 

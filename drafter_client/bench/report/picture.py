@@ -7,7 +7,7 @@ from drafter_client.bench.report import sentences
 from drafter_client.bench.statistics import measures
 from drafter_client.bench.statistics.analysis import Analysis
 from drafter_client.errors import NoPicture
-from specpair.extras import installing
+from specpair.reports.picture import new_figure, save
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9")  # Okabe and Ito's
 _MARKS = ("o", "s", "^", "D", "v", "P")
@@ -16,20 +16,12 @@ _CHARTED = (measures.SPEED, measures.TTFT, measures.ITL)
 
 def draw(analysis: Analysis, path: Path) -> None:
     """Write the PNG: tokens/s, TTFT and ITL of each side in each case, with the middle half. Raises NoPicture."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise NoPicture(f"PNGs need matplotlib: {installing('plots')}") from None
     cases = [case for case in analysis.run.cases if analysis.summaries_of(case)]
     rows = len(cases) * (len(analysis.run.sides) + 1)
-    figure = Figure(figsize=(13, max(3.0, 1.5 + 0.2 * rows)), layout="constrained")
-    figure.suptitle(sentences.title(analysis), fontsize=10, parse_math=False)
+    figure = new_figure(sentences.title(analysis), 13, max(3.0, 1.5 + 0.2 * rows), NoPicture)
     for axes, measure in zip(figure.subplots(1, len(_CHARTED), sharey=True), _CHARTED, strict=True):
         _plot(axes, analysis, measure)
-    try:
-        figure.savefig(path, dpi=110, format="png")
-    except OSError as error:
-        raise NoPicture(f"the picture {path} cannot be written: {error.strerror}") from None
+    save(figure, path, NoPicture)
 
 
 def _plot(axes: Any, analysis: Analysis, measure: measures.Measure) -> None:

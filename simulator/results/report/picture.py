@@ -7,7 +7,7 @@ from typing import Any
 from simulator.results.measures import MEASURES, SHARE, Measure
 from simulator.results.report.table import captioned
 from simulator.results.summary import Summary
-from specpair.extras import installing
+from specpair.reports.picture import new_figure, save
 
 _DRAWN = ("throughput_tps", "ttft_p95_ms", "tpot_p95_ms", "queue_depth", "occupancy", "utilisation")
 _COLOUR = "#0072b2"
@@ -18,16 +18,11 @@ class NoPicture(Exception):
 
 
 def draw(run: Summary, path: Path) -> None:
-    """Write the PNG: measures over time, of each replication. Raises NoPicture, OSError."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise NoPicture(f"no picture, which needs matplotlib: {installing('plots')}") from None
-    figure = Figure(figsize=(12, 6), layout="constrained")
-    figure.suptitle(f"simulation: {run.name}", fontsize=11, parse_math=False)
+    """Write the PNG: measures over time, of each replication. Raises NoPicture."""
+    figure = new_figure(f"simulation: {run.name}", 12, 6, NoPicture)
     for axes, name in zip(figure.subplots(2, 3, sharex=True).flat, _DRAWN, strict=True):
         _plot(axes, run, MEASURES[name])
-    figure.savefig(path, dpi=110, format="png")
+    save(figure, path, NoPicture)
 
 
 def _plot(axes: Any, run: Summary, measure: Measure) -> None:

@@ -14,6 +14,7 @@ from simulator import command_line
 from simulator.capacity.answer import rows, sentences, table
 from simulator.capacity.bisection import Range, bisect
 from simulator.capacity.page import page
+from simulator.capacity.picture import draw
 from simulator.capacity.promise import Bound, attainment, is_sure, judged, keeps, parse_bound
 from simulator.capacity.size import apportioned, size_of
 from simulator.capacity.trials import Trials, check_replications
@@ -21,6 +22,7 @@ from simulator.configuration.configuration import Configuration
 from simulator.configuration.operation import Slo
 from simulator.configuration.reading import parse
 from simulator.results.measures import MEASURES
+from simulator.results.report.picture import NoPicture
 from simulator.search.evaluation import Job, Values
 from simulator.search.outcomes import Outcome
 from simulator.search.space import BadSearch, Candidate
@@ -257,7 +259,7 @@ def test_the_answer_says_what_holds_and_what_breaks_first() -> None:
     )
     assert shown.rows[-1][-1] == "breaks" and len({len(row) for row in cells}) == 1
     html = page("Capacity", [inside, outside], found)
-    assert html.count("<svg") == 3 and "<script" not in html and "utilisation" in html
+    assert html.count("<figure") == 3 and "<script" not in html and "utilisation" in html
 
 
 @pytest.mark.parametrize(
@@ -299,6 +301,16 @@ def test_the_command_finds_how_much_a_small_fleet_carries(
         lines = [*csv.DictReader(file)]
     assert {"workload.rate_rps", "holds", "tpot_p95_ms", "tpot_p95_ms_low"} <= {*lines[0]}
     assert html.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_the_curves_are_drawn_where_matplotlib_is(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    found = trials(lambda count, rng: 1.0 if count <= 20 else 0.9)
+    bisect(found.holds, Range(6, 2, 100))
+    draw("$a^$ {x}", found, tmp_path / "c.png")  # matplotlib must not read it as a formula
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(NoPicture, match="cannot be written"):
+        draw("", found, tmp_path / "no" / "c.png")
 
 
 def test_an_interrupted_command_tells_what_was_tried(

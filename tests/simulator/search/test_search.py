@@ -14,8 +14,9 @@ from simulator import command_line
 from simulator.configuration.configuration import Configuration
 from simulator.configuration.reading import parse
 from simulator.results.measures import MEASURES
-from simulator.search.evaluation import Job, Values, evaluation
-from simulator.search.halving import check_budget, halved
+from simulator.search import halving
+from simulator.search.evaluation import Evaluate, EvaluateAll, Job, Values, evaluation
+from simulator.search.halving import check_budget, halve, run
 from simulator.search.outcomes import Goals, Outcome, dominates, ranked, surely_dominates
 from simulator.search.page import page
 from simulator.search.pareto import is_on_front, rows, state, table
@@ -63,8 +64,16 @@ def made(fleet: Path, *counts: int) -> list[Candidate]:
 
 
 def searched(found: Sequence[Candidate], goals: Goals = GOALS, **more: Any) -> list[Outcome]:
-    with evaluation(1, by_formula) as evaluate:
-        return halved(found, goals, evaluate, 3, 12, **more)
+    return halved(found, goals, by_formula, **more)
+
+
+def halved(
+    found: Sequence[Candidate], goals: Goals, formula: Evaluate, first: int = 3, most: int = 12, **more: Any
+) -> list[Outcome]:
+    outcomes = [Outcome(each) for each in found]
+    with evaluation(1, formula) as evaluate:
+        halve(outcomes, goals, evaluate, first, most, **more)
+    return outcomes
 
 
 def outcome(number: int, throughput: Sequence[float], ttft: Sequence[float], attained: float = 1.0) -> Outcome:
@@ -187,9 +196,8 @@ def test_what_differs_by_chance_is_not_dropped_and_a_round_beyond_the_budget_doe
         return dict.fromkeys(MEASURES, own)
 
     found, one = made(fleet, 6, 7, 8), Goals.of(["throughput_tps"])
-    with evaluation(1, alike) as evaluate:
-        assert [each.dropped for each in halved(found, one, evaluate, 3, 12)] == [None] * 3
-        assert [len(each.replications) for each in halved(found, one, evaluate, 3, 12, 20)] == [6] * 3
+    assert [each.dropped for each in halved(found, one, alike)] == [None] * 3
+    assert [len(each.replications) for each in halved(found, one, alike, budget=20)] == [6] * 3
     with pytest.raises(BadSearch, match="the budget is 20"):
         check_budget(8, 3, 12, 20)
     with pytest.raises(BadSearch, match="at least 2"):
@@ -203,8 +211,7 @@ def test_replications_of_one_number_have_one_seed_in_all_candidates(fleet: Path)
         seeds.setdefault(configuration.devices.drafters[0].count, []).append(seed)
         return by_formula(configuration, seed)
 
-    with evaluation(1, noted) as evaluate:
-        halved(made(fleet, 6, 7), Goals.of(["throughput_tps"]), evaluate, 2, 2)
+    halved(made(fleet, 6, 7), Goals.of(["throughput_tps"]), noted, 2, 2)
     assert seeds[6] == seeds[7] and len(set(seeds[6])) == 2
 
 
@@ -293,6 +300,26 @@ def test_a_file_compares_variants_that_change_several_keys_at_once(
     with cells.open(encoding="utf-8", newline="") as lines:
         assert [row["variant"] for row in csv.DictReader(lines)] == ["two_big", "one_fused", "as_it_is"]
     assert "one_fused" in capsys.readouterr().out
+
+
+def test_what_is_interrupted_shows_the_rounds_before(
+    fleet: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, found = [True, False], run
+
+    def interrupted(outcomes: Sequence[Outcome], wanted: int, evaluate: EvaluateAll) -> int:
+        if not whole or not whole.pop():
+            raise KeyboardInterrupt
+        return found(outcomes, wanted, evaluate)
+
+    monkeypatch.setattr(halving, "run", interrupted)
+    asked = ["search", str(fleet), "--vary=gamma=2,4", "--first=2", "--most=4", "--jobs=1"]
+    assert command_line.main(asked) == 130
+    assert "gamma" not in capsys.readouterr().out
+    whole[:] = [True]
+    assert command_line.main(asked) == 130
+    shown = capsys.readouterr()
+    assert "gamma" in shown.out and shown.err.splitlines()[-1].startswith("simulator: interrupted")
 
 
 def test_the_command_names_all_that_cannot_run_before_anything_runs(
