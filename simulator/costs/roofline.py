@@ -94,7 +94,7 @@ class Roofline:
         model = self._model
         if not model.experts:
             return 1.0
-        return model.experts * (1.0 - (1.0 - model.active_experts / model.experts) ** tokens)
+        return model.experts * (1.0 - _power(1.0 - model.active_experts / model.experts, tokens))
 
     def _attention(self, sequences: Sequence[SequencePass]) -> float:
         model = self._model
@@ -116,3 +116,13 @@ class Roofline:
             return 0.0
         sent = 2 * (self._degree - 1) / self._degree * tokens * self._model.d_model * _ACTIVATION
         return 2 * self._model.layers * (self._latency + sent / self._link)
+
+
+def _power(base: float, exponent: int) -> float:
+    """By products, whose last bits are the same on every machine."""
+    power = 1.0
+    while exponent:
+        if exponent % 2:
+            power *= base
+        base, exponent = base * base, exponent // 2
+    return power

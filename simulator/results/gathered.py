@@ -118,11 +118,11 @@ class Gathered:
 
     def _joules(self) -> float:
         watts = self._configuration.prices.watts
-        return sum(watts.get(kind, 0.0) * seconds for kind, seconds in self._device_seconds().items())
+        return math.fsum(watts.get(kind, 0.0) * seconds for kind, seconds in self._device_seconds().items())
 
     def _price(self) -> float:
         prices = self._configuration.prices
-        hourly = sum(prices.per_hour.get(kind, 0.0) * each / 3600 for kind, each in self._device_seconds().items())
+        hourly = math.fsum(prices.per_hour.get(kind, 0.0) * each / 3600 for kind, each in self._device_seconds().items())
         return hourly + prices.per_kwh * self._joules() / _JOULES_A_KWH
 
 
@@ -147,9 +147,9 @@ class _Fairness:
             self._under_way[record.conversation] = tokens, seconds
         elif seconds > 0:
             speed = tokens / seconds
-            self._count, self._sum, self._squares = self._count + 1, self._sum + speed, self._squares + speed**2
+            self._count, self._sum, self._squares = self._count + 1, self._sum + speed, self._squares + speed * speed
 
     def index(self) -> float:
         speeds = [tokens / seconds for tokens, seconds in self._under_way.values() if seconds > 0]
-        count, total = self._count + len(speeds), self._sum + sum(speeds)
-        return share(total**2, count * (self._squares + sum(speed**2 for speed in speeds)))
+        count, total = self._count + len(speeds), self._sum + math.fsum(speeds)
+        return share(total * total, count * (self._squares + math.fsum(speed * speed for speed in speeds)))

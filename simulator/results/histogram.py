@@ -4,12 +4,13 @@ import math
 
 from specpair.quantile import rank
 
-WIDTH = 0.002  # of a bucket, in relation to its values: a quantile is off by half of it at most
-_PER_BUCKET = math.log1p(WIDTH)
+_BUCKETS = 512  # of equal width between a power of two and the next
+WIDTH = 1 / _BUCKETS  # of the widest bucket, in relation to its values: a quantile is off by half of it at most
 
 
 class Histogram:
-    """Counts values of 0 and above by buckets of equal ratio.
+    """Counts values of 0 and above by buckets, each a fixed part of an octave. Without logarithms, whose last bits differ
+    between machines.
 
     A quantile is `specpair.quantile.quantile` of the values, each rounded to the middle of its bucket: 0.1 % off at
     most. Mean, smallest and greatest value are exact.
@@ -32,7 +33,8 @@ class Histogram:
         if value <= 0.0:
             self._zeros += 1
             return
-        bucket = math.floor(math.log(value) / _PER_BUCKET)
+        mantissa, octave = math.frexp(value)
+        bucket = _BUCKETS * octave + int((2.0 * mantissa - 1.0) * _BUCKETS)
         self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
 
     @property
@@ -54,8 +56,8 @@ class Histogram:
 
 
 def _middle(bucket: int) -> float:
-    """The geometric one: both ends are as many times away."""
-    return math.exp((bucket + 0.5) * _PER_BUCKET)
+    octave, number = divmod(bucket, _BUCKETS)
+    return math.ldexp(0.5 + (number + 0.5) / (2 * _BUCKETS), octave)
 
 
 def _at(ordered: list[tuple[float, int]], rank: int) -> float:

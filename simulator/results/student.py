@@ -7,6 +7,7 @@ from functools import cache
 from statistics import fmean, variance
 
 CONFIDENCE = 0.95
+_DIGITS = 9  # of a t, which has the same bits everywhere then: those of sines have not
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def difference(before: Sequence[float], after: Sequence[float]) -> Estimate:
     if not total:
         return Estimate(mean, 0.0)
     shares = [error / total for error in errors]  # their squares do not underflow as those of tiny errors do
-    degrees = 1 / sum(share**2 / (len(side) - 1) for share, side in zip(shares, sides, strict=True))
+    degrees = 1 / sum(share * share / (len(side) - 1) for share, side in zip(shares, sides, strict=True))
     return Estimate(mean, t_quantile(max(math.floor(degrees), 1)) * math.sqrt(total))
 
 
@@ -72,7 +73,7 @@ def t_quantile(degrees: int) -> float:
         low, high = high, 2 * high
     while low < (middle := (low + high) / 2) < high:
         low, high = (middle, high) if _within(middle, degrees) < CONFIDENCE else (low, middle)
-    return high
+    return round(high, _DIGITS)
 
 
 def _within(t: float, degrees: int) -> float:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from simulator.chance import exponential
 from simulator.costs.cost import SequencePass
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.observer import Sample
@@ -82,7 +83,7 @@ def poisson(rate: float, count: int, rng: random.Random) -> list[float]:
     """Times of `count` arrivals, in seconds."""
     at, times = 0.0, []
     for _ in range(count):
-        at += rng.expovariate(rate)
+        at += exponential(rng, 1.0 / rate)
         times.append(at)
     return times
 

@@ -18,7 +18,7 @@ import random
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterator, Sequence
-from math import log2
+from math import frexp
 from typing import NamedTuple
 
 from specpair.speculation.policy.rejection_policy import RejectionPolicy
@@ -26,7 +26,7 @@ from specpair.speculation.policy.rejection_policy import RejectionPolicy
 _LEAST = 8  # rows from which on a situation stands by itself
 _KEPT = 200  # rows of a situation
 _SHORT = 5e-4  # seconds: shorter times since the last draft are one
-_PER_OCTAVE = 3  # classes of longer times for each doubling
+_THIRDS = (0.63, 0.794)  # longer times have three classes for each doubling, about equal in ratio
 _MOST_OPEN = 6  # open drafts from which on situations are one
 
 
@@ -145,8 +145,16 @@ def _keys(situation: Situation) -> Iterator[tuple[object, ...]]:
     """The situation by itself, and together with others."""
     last, count, ahead, since, alone = situation
     count = min(count, _MOST_OPEN)
-    lasted = int(_PER_OCTAVE * log2(since / _SHORT)) if since > _SHORT else 0
+    lasted = _class_of(since)
     yield last, count, alone, lasted, ahead
     yield last, count, alone, lasted
     yield last, count, alone
     yield (last,)
+
+
+def _class_of(seconds: float) -> int:
+    """The class of a time, 0 for short ones. Without a logarithm, whose last bit differs between machines."""
+    if seconds <= _SHORT:
+        return 0
+    mantissa, octave = frexp(seconds / _SHORT)
+    return 3 * octave + (mantissa >= _THIRDS[0]) + (mantissa >= _THIRDS[1])

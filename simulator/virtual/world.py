@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from simulator.chance import exponential
 from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError
 from specpair.protocol.errors import Overloaded, SpecPairError
@@ -35,7 +36,7 @@ class Network:
         """Seconds that a message sent at `now` takes; None: it is lost."""
         if any(start <= now < end for start, end in self.outages) or rng.random() < self.loss:
             return None
-        return self.rtt / 2 + (rng.expovariate(1.0 / self.jitter) if self.jitter else 0.0)
+        return self.rtt / 2 + (exponential(rng, self.jitter) if self.jitter else 0.0)
 
     def arrival(self, now: float, rng: random.Random) -> float:
         """When a message has arrived that is sent at `now`, and again while it is lost."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate, count, repeat
 from typing import Protocol
 
+from simulator.chance import exponential, gamma
 from simulator.workload.distributions import Distribution
 
 
@@ -33,7 +34,7 @@ class Poisson:
     rate: float
 
     def times(self, rng: random.Random) -> Iterator[float]:
-        return accumulate(rng.expovariate(self.rate) for _ in repeat(None))
+        return accumulate(exponential(rng, 1.0 / self.rate) for _ in repeat(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,9 @@ class Gamma:
     cv: float
 
     def times(self, rng: random.Random) -> Iterator[float]:
-        shape = self.cv**-2
+        shape = 1.0 / (self.cv * self.cv)
         scale = 1.0 / (self.rate * shape)
-        return accumulate(rng.gammavariate(shape, scale) for _ in repeat(None))
+        return accumulate(gamma(rng, shape, scale) for _ in repeat(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,8 @@ class OnOff:
         begin = 0.0
         while True:
             end = begin + self.on.draw(rng)
-            at = begin + rng.expovariate(self.rate)
+            at = begin + exponential(rng, 1.0 / self.rate)
             while at < end:
                 yield at
-                at += rng.expovariate(self.rate)
+                at += exponential(rng, 1.0 / self.rate)
             begin = end + self.off.draw(rng)

@@ -2,8 +2,10 @@
 
 import random
 from dataclasses import dataclass
-from math import log, sqrt
+from math import sqrt
 from typing import Protocol
+
+from simulator.chance import exponential, log, log_normal
 
 
 class Distribution(Protocol):
@@ -40,7 +42,7 @@ class Exponential:
     mean: float
 
     def draw(self, rng: random.Random) -> float:
-        return rng.expovariate(1.0 / self.mean)
+        return exponential(rng, self.mean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,8 @@ class LogNormal:
     most: float = float("inf")
 
     def draw(self, rng: random.Random) -> float:
-        variance = log(1.0 + self.cv**2)  # of the logarithm
-        drawn = rng.lognormvariate(log(self.mean) - variance / 2, sqrt(variance))
+        variance = log(1.0 + self.cv * self.cv)  # of the logarithm
+        drawn = log_normal(rng, log(self.mean) - variance / 2, sqrt(variance))
         return min(max(drawn, self.least), self.most)
 
 
