@@ -1,9 +1,9 @@
 """Random numbers that have the same bits on every machine.
 
-`random()` has them, and so have sums, products, quotients and square roots: IEEE 754 says how each is rounded. Logarithms
-and exponentials do not: their last bits differ between processors and between C libraries. Here both are rounded to
-40 bits. Where a value lies so near to the middle between two such numbers that its last bits decide, `decimal` computes
-it, which rounds correctly by definition.
+`random()` has them, and so have sums, products, quotients and square roots: IEEE 754 says how each is rounded. The last
+bits of logarithms and exponentials differ between processors and between C libraries. Here both are rounded to 40 bits.
+Where a value is so near to the middle of two such numbers that its last bits decide, `decimal` computes it, which
+rounds correctly by definition.
 """
 
 import math
@@ -13,7 +13,9 @@ from decimal import Context, Decimal
 
 _BITS = 40  # of a result's mantissa; they say it to 12 digits
 _SCALE = 2.0**_BITS
-_DECIDED = 0.5 - 2.0**-10  # from the nearest number of so many bits, up to which 8 units of the last of 53 change nothing
+_DECIDED = (
+    0.5 - 2.0**-10
+)  # from the nearest number of so many bits, up to which 8 units of the last of 53 change nothing
 _EXACT = Context(prec=30)
 
 

@@ -122,7 +122,9 @@ class Gathered:
 
     def _price(self) -> float:
         prices = self._configuration.prices
-        hourly = math.fsum(prices.per_hour.get(kind, 0.0) * each / 3600 for kind, each in self._device_seconds().items())
+        hourly = math.fsum(
+            prices.per_hour.get(kind, 0.0) * each / 3600 for kind, each in self._device_seconds().items()
+        )
         return hourly + prices.per_kwh * self._joules() / _JOULES_A_KWH
 
 

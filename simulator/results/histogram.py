@@ -9,8 +9,8 @@ WIDTH = 1 / _BUCKETS  # of the widest bucket, in relation to its values: a quant
 
 
 class Histogram:
-    """Counts values of 0 and above by buckets, each a fixed part of an octave. Without logarithms, whose last bits differ
-    between machines.
+    """Counts values of 0 and above by buckets, each a fixed part of an octave. It needs no logarithms, whose last bits
+    differ between machines.
 
     A quantile is `specpair.quantile.quantile` of the values, each rounded to the middle of its bucket: 0.1 % off at
     most. Mean, smallest and greatest value are exact.
