@@ -17,7 +17,7 @@ from simulator.virtual.table import Next, Situation, Standing, Table
 from simulator.virtual.world import Network, Place, World, or_raise, submit
 from specpair.drafters.run.events import Committed, RunEvent
 from specpair.speculation.draft import Draft
-from specpair.speculation.policy.rejection_policy import RejectionPolicy
+from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
@@ -93,13 +93,17 @@ class TableDrafter:
         tell: Callable[[list[int]], object] = lambda tokens: None,
         seed: int | str = 0,
         at: Callable[[float, Callable[[], object]], None] | None = None,
+        *,
+        self_continue: bool = True,
     ) -> None:
         """`draft`: the drafter's tokens from a position on, and how many.
         `tell`: takes the committed tokens as they arrive, those of the prefill first.
         `seed`: of what is drawn, and of the network's random numbers.
         `at`: like that of `place`, for what only this drafter has to know of; None: that one.
+        `self_continue`: whether the verifier may go on by itself, and streams what it commits; else it only answers.
         """
         self.course, self.session = Course(), session
+        self.session.self_continue = self_continue
         self.finished = False
         self._place, self._draft, self._table, self._network = place, draft, table, network
         self._tell, self._rng = tell, random.Random(seed)
@@ -112,7 +116,6 @@ class TableDrafter:
 
     def start(self) -> None:
         """Send the prefill request."""
-        self.session.self_continue = True
         policy = RejectionPolicy(next_in=self._network.rtt)
         self._request(Draft(self._standing.known), policy, lambda answer: self._carry(lambda: self._opened(answer)))
 
@@ -122,8 +125,9 @@ class TableDrafter:
         self._heard = self._standing.known
         self.finished = answer.finish_reason is not None
         self._tell(answer.tokens)
-        self.session.watchers = (self._news,)
-        self._news()
+        if self.session.self_continue:
+            self.session.watchers = (self._news,)
+            self._news()
         self._decide()
 
     def _news(self) -> None:
@@ -140,7 +144,7 @@ class TableDrafter:
         """Count what an answer brings, and send it, unless its tokens arrive on the stream as soon."""
         self.course.judged, self.course.accepted = self.session.drafted, self.session.accepted
         arrives = self._network.arrival(self._place.now, self._rng)
-        if arrives < self._streamed:
+        if not self.session.self_continue or arrives < self._streamed:
             ended = answer.finish_reason is not None
             self._place.at(arrives, lambda: self._learn(answer.position, answer.tokens, ended))
 
@@ -166,7 +170,8 @@ class TableDrafter:
         if drawn is None:
             if situation.open:
                 return
-            drawn = Next(max(0.0, _REPORT - situation.since), None, RejectionPolicy(self_continue=True))
+            policy = RejectionPolicy(self_continue=True) if self.session.self_continue else UNSAID
+            drawn = Next(max(0.0, _REPORT - situation.since), None, policy)
         self._next, self._due = drawn, now + drawn.delay
         self._at(self._due, self._awake)
 

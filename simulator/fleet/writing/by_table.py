@@ -105,6 +105,7 @@ class _TableWriter:
             self._tell,
             job.rng.getrandbits(32),
             job.connection.at_regardless,
+            self_continue=job.device.mode is Mode.REMOTE,
         )
 
     def begin(self) -> None:

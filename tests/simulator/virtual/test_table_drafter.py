@@ -10,6 +10,7 @@ from simulator.paced.engine import DRAFTER_8, TARGET_25
 from simulator.virtual.table import Table
 from simulator.virtual.table_drafter import Recorded, TableDrafter, fit
 from simulator.virtual.world import Network
+from specpair.speculation.policy.schedule import LOCKSTEP
 from specpair.speculation.text_options import TextSpec
 from verifier_server.sessions import Session
 
@@ -21,7 +22,7 @@ def _rate(crowd: list[Recorded] | list[TableDrafter]) -> float:
     return Metrics.of([each.course.times for each in crowd], START, END_AT).rate
 
 
-def _fitted(network: Network) -> tuple[Table, float]:
+def _fitted(network: Network, **options: Any) -> tuple[Table, float]:
     world, _ = virtual_world(Setting(TARGET_25, DRAFTER_8), CLIENTS)
     crowd = [
         Recorded(
@@ -34,6 +35,7 @@ def _fitted(network: Network) -> tuple[Table, float]:
             network=network,
             pass_times=known_pass_times(TARGET_25),
             name=str(number),
+            **options,
         )
         for number in range(CLIENTS)
     ]
@@ -41,13 +43,14 @@ def _fitted(network: Network) -> tuple[Table, float]:
     return fit(world, crowd, START, END_AT - START), _rate(crowd)
 
 
-def _by_table(table: Table, network: Network, **options: Any) -> list[TableDrafter]:
+def _by_table(table: Table, network: Network, self_continue: bool = True, **options: Any) -> list[TableDrafter]:
     world, _ = virtual_world(Setting(TARGET_25, DRAFTER_8), CLIENTS, **options)
     crowd = []
     for number in range(CLIENTS):
         text = KnownOutput(number)
         session = Session(str(number), list(text.prompt), len(text.prompt), TextSpec.of(GREEDY), CONTEXT, {END})
-        crowd.append(TableDrafter(world, session, text.draft, table, network, seed=f"drafter/{number}"))
+        seed = f"drafter/{number}"
+        crowd.append(TableDrafter(world, session, text.draft, table, network, seed=seed, self_continue=self_continue))
     start_all(world, crowd)
     world.run(until=END_AT)
     for number, each in enumerate(crowd):
@@ -62,6 +65,13 @@ def test_drafters_by_table_are_about_as_fast_as_those_that_it_was_fitted_to() ->
         crowd = _by_table(table, network)
         assert abs(_rate(crowd) / rate - 1.0) < 0.08
     assert [each.course.times for each in crowd] == [each.course.times for each in _by_table(table, network)]
+
+
+def test_drafters_by_table_in_lockstep_leave_no_step_to_the_verifier() -> None:
+    table, rate = _fitted(LONG_LINK, mechanisms=LOCKSTEP, length=4)
+    crowd = _by_table(table, LONG_LINK, self_continue=False)
+    assert abs(_rate(crowd) / rate - 1.0) < 0.03
+    assert all(len({*each.course.times}) <= each.course.drafts_sent + 1 for each in crowd)  # tokens come as answers
 
 
 def test_an_empty_table_leaves_the_text_to_the_verifier() -> None:
