@@ -99,6 +99,8 @@ class DraftModel(Costly):
     """how often it chooses the target's token: a share, shares by position, or a profile"""
     slots: Count = MOST_DRAFT_SLOTS
     """texts that it drafts for at once; others wait"""
+    shares_device: bool | None = None
+    """whether its passes and the target's slow each other down, as on one GPU; null: if both have a `device`"""
 
 
 class Verifiers(Kind):

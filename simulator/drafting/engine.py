@@ -37,16 +37,25 @@ class _Call(NamedTuple):
 class DraftEngine:
     """The engine of a draft model."""
 
-    def __init__(self, clock: Clock, cost: PassCost, slots: int = 1, batch_tokens: int = READ_CHUNK) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        cost: PassCost,
+        slots: int = 1,
+        batch_tokens: int = READ_CHUNK,
+        run: Callable[[float, Callable[[], None]], None] | None = None,
+    ) -> None:
         """`slots`: texts that it drafts for at once.
         `batch_tokens`: tokens of a pass that calls share, at most.
+        `run`: that of a `SharedDevice`; None: it has its device for itself.
         """
         self.passes = self.calls = 0
         self.busy = 0.0  # seconds of all passes
         self.step_time = cost.seconds([(1, 2)])  # seconds of a draft step behind hardly any text, as timed at load
         self.read_time = cost.seconds([(_READ, 0)]) / _READ  # of a token of a text
-        self._clock, self._cost, self._slots, self._batch_tokens = clock, cost, slots, batch_tokens
+        self._cost, self._slots, self._batch_tokens = cost, slots, batch_tokens
         self._waiting: deque[_Call] = deque()
+        self._run = run or (lambda seconds, over: clock.at(clock.now + seconds, over))
         self._runs = False
         self._lent = 0
         self._queued: deque[Callable[[], bool]] = deque()  # texts that wait for a slot
@@ -80,7 +89,7 @@ class DraftEngine:
             for call in taken:
                 call.then()
 
-        self._clock.at(self._clock.now + seconds, over)
+        self._run(seconds, over)
 
     # Slots.
 

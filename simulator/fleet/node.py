@@ -8,6 +8,7 @@ from simulator.drafting.learnt import Learnt
 from simulator.fleet.observer import Sample
 from simulator.fleet.settings import VerifierKind
 from simulator.fleet.text import RuleTarget
+from simulator.virtual.shared_device import SharedDevice
 from simulator.virtual.world import EventLoop, Verifier
 from specpair.balancing.candidate import queue_time
 from specpair.speculation.policy.draft_length import MAX_AUTO
@@ -45,7 +46,10 @@ class Node:
     def _start(self) -> tuple[Verifier, Learnt]:
         """A verifier with nothing in its slots, and what server-side drafting has."""
         kind = self.kind
-        drafts = None if kind.draft_cost is None else DraftEngine(self._loop, kind.draft_cost, kind.draft_slots)
+        run = SharedDevice(self._loop).run if kind.draft_shares_device else None
+        drafts = None
+        if kind.draft_cost is not None:
+            drafts = DraftEngine(self._loop, kind.draft_cost, kind.draft_slots, run=run)
         backend = RuleTarget(slots=kind.slots, context_length=kind.context)
         verifier = Verifier(
             self._loop,
@@ -55,6 +59,7 @@ class Node:
             prefill_chunk=kind.prefill_chunk,
             batching_window=kind.batching_window,
             max_queue=kind.max_queue,
+            run=run,
         )
         return verifier, Learnt(drafts)
 

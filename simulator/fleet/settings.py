@@ -62,6 +62,7 @@ class VerifierKind:
     draft_cost: PassCost | None = None  # of its own draft model, which mode fused needs
     draft_agreement: Agreement = _OFTEN
     draft_slots: int = MOST_DRAFT_SLOTS  # texts that this one drafts for at once
+    draft_shares_device: bool = False  # whether its passes and the target's slow each other down
     breakdowns: tuple[Breakdowns, ...] = ()
     reads_only: bool = False  # whether it reads prompts for others, and takes no texts: see `FleetSetting.prefill`
     max_queue: int = VerifierOptions.max_queue  # requests that may wait; more are sent away, and come again

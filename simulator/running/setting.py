@@ -82,15 +82,17 @@ def _verifier(kind: Verifiers, configuration: Configuration) -> VerifierKind:
             if each.devices == kind.name
         ),
         name=kind.name,
-        **({} if kind.draft is None else _drafts(kind.draft)),
+        **({} if kind.draft is None else _drafts(kind.draft, kind)),
     )
 
 
-def _drafts(model: DraftModel) -> dict[str, Any]:
+def _drafts(model: DraftModel, kind: Verifiers) -> dict[str, Any]:
+    named = model.device is not None and kind.device is not None
     return {
         "draft_cost": model.pass_cost(),
         "draft_slots": model.slots,
         "draft_agreement": model.agreement.built(),
+        "draft_shares_device": named if model.shares_device is None else model.shares_device,
     }
 
 

@@ -10,7 +10,7 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from simulator.chance import exponential
 from specpair.engines.backend import Backend
@@ -88,15 +88,18 @@ class Verifier:
         *,
         check: bool = False,
         on_pass: Callable[[float, BatchPlan], object] = lambda began, plan: None,
+        run: Callable[[float, Callable[[], None]], None] | None = None,
         **options: object,
     ) -> None:
         """`cost`, `check`, `options`: as for `World`.
         `on_pass`: called as a pass begins, with the time and its plan.
+        `run`: that of a `SharedDevice`; None: the verifier has its device for itself.
         """
         self.backend = backend
         self.scheduler = Scheduler(backend, **options)  # type: ignore[arg-type]
         self.stopped = False  # whether it is lost: it computes nothing any more
         self._loop, self._cost, self._check, self._on_pass = loop, cost, check, on_pass
+        self._run = run or (lambda seconds, over: loop.at(loop.now + seconds, over))
         self._busy = False
 
     def look(self) -> None:
@@ -129,7 +132,7 @@ class Verifier:
                 self.scheduler.conclude(plan, logits, began, self._loop.now)
                 self.look()
 
-        self._loop.at(began + self._cost(plan), over)
+        self._run(self._cost(plan), over)
 
 
 class World(EventLoop):
@@ -138,7 +141,7 @@ class World(EventLoop):
     looks = True
 
     def __init__(
-        self, backend: Backend, cost: Callable[[BatchPlan], float], *, check: bool = False, **options: object
+        self, backend: Backend, cost: Callable[[BatchPlan], float], *, check: bool = False, **options: Any
     ) -> None:
         """`cost`: seconds of a verifier pass by its plan.
         `check`: whether to check the scheduler after every event.

@@ -68,6 +68,16 @@ def test_a_server_drafts_a_given_length_in_lockstep() -> None:
     assert record.drafted == pytest.approx(4 * (rounds - 1), abs=6)
 
 
+def test_draft_passes_slow_those_of_a_target_on_the_same_device() -> None:
+    """But not for one text in lockstep, whose passes never run at once."""
+    for texts, slower in ((1, False), (4, True)):
+        ends = [
+            max(each.end for each in run(DeviceKind(mode=Mode.FUSED, length=4), texts, draft_shares_device=shares)[0])
+            for shares in (False, True)
+        ]
+        assert ends[1] > 1.05 * ends[0] if slower else ends[1] == pytest.approx(ends[0])
+
+
 def test_auto_is_about_as_fast_as_the_fastest_mode() -> None:
     """Which is remote on a short link, fused on a long one, and the target alone where drafts are wrong."""
     best = set()
