@@ -11,6 +11,7 @@ from typing import Any
 from simulator.drafting.engine import READ_CHUNK, DraftEngine
 from simulator.drafting.lengths import PolicyLength
 from simulator.virtual.drafter import VirtualDrafter
+from simulator.virtual.timeline import What
 from simulator.virtual.world import Place
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Committed, RunEvent
@@ -61,7 +62,8 @@ class EngineDrafter(VirtualDrafter):
         chunk = min(length - self.held, READ_CHUNK)
         self._reads = chunk > 0
         if self._reads:
-            self._engine.run([(chunk, self.held)], self._guard(partial(self._chunk_read, chunk, length)))
+            read = self._timeline.until(What.READ, partial(self._chunk_read, chunk, length))
+            self._engine.run([(chunk, self.held)], self._guard(read))
         elif self._put_off is not None:
             step, self._put_off = self._put_off, None
             step()
@@ -86,7 +88,8 @@ class EngineDrafter(VirtualDrafter):
         self._before += feed - 1
         self.held, self._tail = step.length, list(tail)
         self._engine.run(
-            [(feed, whole - feed), *((1, step.length + len(each)) for each in tails[1:])], self._guard(then)
+            [(feed, whole - feed), *((1, step.length + len(each)) for each in tails[1:])],
+            self._guard(self._timeline.until(What.DRAFT, then)),
         )
 
     # What is told.

@@ -9,6 +9,7 @@ from simulator.fleet.run import TextRun
 from simulator.fleet.settings import FleetSetting
 from simulator.fleet.users import Users
 from simulator.fleet.writing.by_table import Tables
+from simulator.virtual.timeline import Timelines
 from simulator.virtual.world import EventLoop
 from simulator.workload.conversation import Conversation
 from specpair.balancing.rendezvous import ordered
@@ -28,6 +29,7 @@ class Fleet:
         self._homeless: list[TextRun] = []  # texts for which no node is there
         self.verifiers = Nodes(self.loop, setting, self.stream, observer, self._settle)
         self.tables = None if setting.probes is None else Tables(setting.probes)
+        self.timelines = Timelines(self.loop, setting.timelines)
         self._policy = setting.policy()
         self.users = Users(self, setting, conversations, observer)
 

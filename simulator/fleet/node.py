@@ -9,6 +9,7 @@ from simulator.fleet.observer import Sample
 from simulator.fleet.settings import VerifierKind
 from simulator.fleet.text import RuleTarget
 from simulator.virtual.shared_device import SharedDevice
+from simulator.virtual.timeline import Timeline
 from simulator.virtual.world import EventLoop, Verifier
 from specpair.balancing.candidate import queue_time
 from specpair.speculation.policy.draft_length import MAX_AUTO
@@ -39,6 +40,8 @@ class Node:
         self.prefill: Prefilled | None = None  # has prompts read elsewhere; None: they are read here
         self.readings: dict[str, Callable[[], object]] = {}  # by session that is read for others: what reads it anew
         self.loaded: dict[str, int] = {}  # by session, tokens whose KV cache has come from elsewhere and takes no time
+        self.timelines: dict[str, Timeline] = {}  # of sessions whose passes are noted
+        self._noting: list[Timeline] = []  # those of the pass that begins
         self._loop = loop
         self._texts, self._waiting, self._begun = 0, 0, 0  # as it told, and texts begun since then
         self.verifier, self.learnt = self._start()
@@ -47,6 +50,7 @@ class Node:
         """A verifier with nothing in its slots, and what server-side drafting has."""
         kind = self.kind
         run = SharedDevice(self._loop).run if kind.draft_shares_device else None
+        self._device = run or (lambda seconds, over: self._loop.at(self._loop.now + seconds, over))
         drafts = None
         if kind.draft_cost is not None:
             drafts = DraftEngine(self._loop, kind.draft_cost, kind.draft_slots, run=run)
@@ -59,7 +63,7 @@ class Node:
             prefill_chunk=kind.prefill_chunk,
             batching_window=kind.batching_window,
             max_queue=kind.max_queue,
-            run=run,
+            run=self._run,
         )
         return verifier, Learnt(drafts)
 
@@ -83,7 +87,23 @@ class Node:
         self.busy += seconds
         self.rows += len(sequences)
         self.tokens += sum(tokens for tokens, _ in sequences)
+        if self.timelines:
+            for entry, part in zip(plan.batch, plan.parts, strict=True):
+                if (timeline := self.timelines.get(part.sequence.session.id)) is not None:
+                    timeline.passes(self.name, entry, part, len(plan.batch))
+                    self._noting.append(timeline)
         return seconds
+
+    def _run(self, seconds: float, over: Callable[[], None]) -> None:
+        """Have the device run a pass, and note its end."""
+        noting, self._noting = self._noting, []
+
+        def noted() -> None:
+            for each in noting:
+                each.passed()
+            over()
+
+        self._device(seconds, noted if noting else over)
 
     def sample(self) -> Sample:
         """What it is like now."""
@@ -107,6 +127,7 @@ class Node:
         """Lose it, with all that it holds. Returns the texts that were under way there."""
         lost, self.runs, self.up = [*self.runs], {}, False
         self.verifier.stopped = True
+        self.timelines.clear()
         again, self.readings = self.readings, {}
         for read in again.values():
             self._loop.at(self._loop.now, read)

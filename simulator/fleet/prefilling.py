@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from simulator.fleet.node import Node
 from simulator.fleet.settings import Prefill
+from simulator.virtual.timeline import UNTOLD, What
 from simulator.virtual.world import EventLoop, or_raise
 from specpair.engines.backend import Entry
 from specpair.protocol.errors import Overloaded
@@ -44,6 +45,7 @@ class Prefilling:
             each.look()
         reader = min(readers, key=lambda each: (each.queue_time, len(each.readings)))
         self._count += 1
+        timeline = decoder.timelines.get(name)
         session = Session(f"{name}/prefill-{self._count}", [*tokens], len(tokens), _SPEC, len(tokens) + 1, ())
 
         def arrived() -> None:
@@ -52,11 +54,14 @@ class Prefilling:
 
         def answered(answer: Answer) -> None:
             del reader.readings[session.id]
+            reader.timelines.pop(session.id, None)
             reader.verifier.scheduler.forget(session)
             self.moved += lacks
             seconds = self._setting.latency + lacks * self._setting.bytes_per_token / self._setting.bandwidth
-            self._loop.at(self._loop.now + seconds, arrived)
+            self._loop.at(self._loop.now + seconds, (timeline or UNTOLD).until(What.MOVE, arrived))
 
+        if timeline is not None:
+            reader.timelines[session.id] = timeline
         reader.readings[session.id] = lambda: self.read(decoder, name, tokens, then)
         self._submit(reader, Request(session, Draft(len(tokens)), or_raise(answered)))
 

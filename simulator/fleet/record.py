@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from simulator.virtual.timeline import Timeline
+
 
 class Status(StrEnum):
     """How a request ended."""
@@ -36,6 +38,8 @@ class Record:
     over: float = 0.0  # when it was over; if it is unfinished, when the simulated time was
     last: bool = True  # whether it is the conversation's last one
     by_table: bool | None = None  # whether a drafter by table wrote it; False: a probe; None: neither is there
+
+    timeline: Timeline | None = None  # its spans; None: they were not noted
 
     @property
     def text_tokens(self) -> int:

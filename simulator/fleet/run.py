@@ -15,6 +15,7 @@ from simulator.fleet.writing.by_table import has_table
 from simulator.fleet.writing.by_target import TargetWriter
 from simulator.fleet.writing.connection import Connection
 from simulator.fleet.writing.job import Job, Writer
+from simulator.virtual.timeline import UNTOLD
 from specpair.balancing.candidate import NewText
 from specpair.drafters.run.events import Committed
 
@@ -52,6 +53,7 @@ class TextRun:
         self.released = 0.0  # when the device has heard that the verifier released the session of the whole text
         self._received: list[int] = []  # tokens of the output
         self._connection: Connection | None = None
+        self._name = ""  # of its session there
         self._writer: Writer | None = None
         self._course = Course()  # in mode auto
         self._aborted = False
@@ -69,20 +71,24 @@ class TextRun:
         node.began()
         self.record.nodes.append(node.name)
         self._connection = Connection(self._fleet.loop, node, self._after)
+        self._name = f"{self.record.conversation}/{self.record.turn}/{len(self.record.nodes)}"
         job = Job(
             self._connection,
             self.device,
             self.device.network_to(node.kind),
             self._learnt,
             self.text,
-            f"{self.record.conversation}/{self.record.turn}/{len(self.record.nodes)}",
+            self._name,
             self.record.conversation,
             self.record.output_tokens,
             self._received,
             self._arrived,
             self._rng,
+            self.record.timeline or UNTOLD,
         )
         self._writer = self._made(job)
+        if self.record.timeline is not None:
+            node.timelines[self._name] = self.record.timeline
         self._writer.begin()
 
     def _made(self, job: Job) -> Writer:
@@ -93,6 +99,9 @@ class TextRun:
             return _WRITERS[self.device.mode](job)
         writer = tables.writer(job)
         self.record.by_table = not self._learnt.probe
+        if self.record.by_table:
+            self._fleet.timelines.over(self.record.timeline)
+            self.record.timeline = None
         return writer
 
     def lose(self) -> None:
@@ -138,6 +147,9 @@ class TextRun:
         assert connection is not None and writer is not None
         connection.closed = True
         connection.node.runs.pop(self, None)
+        if self.record.timeline is not None:
+            connection.node.timelines.pop(self._name, None)
+            self.record.timeline.left()
         session = writer.session
         writer.stop()
         if session is not None:

@@ -128,6 +128,7 @@ class FleetSetting:
     failures: tuple[Failure, ...] = ()
     autoscaling: tuple[Autoscaling, ...] = ()  # at most one for a kind
     users: int | None = None  # of a closed loop, each with one conversation after the other; None: an open workload
+    timelines: int = 0  # requests at once whose spans are noted, at most; those by table are left out
     seed: int = 0
 
     @property

@@ -140,6 +140,7 @@ class Dialogue:
         name = f"{conversation.name}/{self._number}"
         prefixes: tuple[str, ...] = (conversation.name,) if self._number else ()
         prefixes += (conversation.tenant,) if conversation.prefix else ()
+        record.timeline = self._fleet.timelines.begin()
         self._run = TextRun(
             self._fleet,
             record,
@@ -165,6 +166,7 @@ class Dialogue:
         record.status, record.over = status, self._fleet.loop.now
         record.last = status in (Status.ABORTED, Status.REFUSED) or self._number + 1 == len(self._conversation.turns)
         self._users.observer.record(record)
+        self._fleet.timelines.over(record.timeline)
 
     def _end(self) -> None:
         if self._device is not None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from simulator.virtual.timeline import UNTOLD, Untold, What
 from simulator.virtual.world import RETRY, Network, Place, or_raise, submit
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Answered, Committed, Completion, Drafted, RunEvent, Streamed
@@ -70,6 +71,7 @@ class VirtualDrafter:
         held_up: Callable[[], float] = lambda: 0.0,
         seed: int = 0,
         name: str = "session",
+        timeline: Untold = UNTOLD,
     ) -> None:
         """`draft_time`: seconds of a draft step by its number of branches.
         `pass_times`: as for `LatencyModel`.
@@ -80,8 +82,9 @@ class VirtualDrafter:
         `prediction`: of the output, as token ids; None: there is none.
         `held_up`: seconds that pass before the drafter reads its clock, as where its thread waits for a core.
         `seed`: of the network's random numbers.
+        `timeline`: where messages are noted, and what subclasses note.
         """
-        self.course = Course()
+        self.course, self._timeline = Course(), timeline
         self.controller: SpeculationController | None = None
         self._reactor: Reactor | None = None
         self._world, self._drafter, self._draft_time = world, drafter, draft_time
@@ -163,10 +166,11 @@ class VirtualDrafter:
         policy: RejectionPolicy,
         then: Callable[[Answer], None],
     ) -> None:
-        done = or_raise(lambda answer: self._carry(lambda: then(answer)))
+        timeline = self._timeline
+        done = or_raise(lambda answer: self._carry(timeline.until(What.DOWN, lambda: then(answer))))
         request = Request(self.session, draft, done, policy=policy)
 
-        self._carry(lambda: submit(self._world, request, self._carry))
+        self._carry(timeline.until(What.UP, lambda: submit(self._world, request, self._carry)))
 
     def _opened(self, answer: Answer) -> None:
         now = self._world.now
@@ -234,7 +238,8 @@ class VirtualDrafter:
         for run in session.news(self._heard):
             self._heard = run.position + len(run.tokens)
             how = run.details, session.ended_at(self._heard), run.forward
-            self._stream(partial(self._react, Streamed(run.position, run.tokens, *how)))
+            arrived = partial(self._react, Streamed(run.position, run.tokens, *how))
+            self._stream(self._timeline.until(What.DOWN, arrived))
 
     def _stream(self, do: Callable[[], None]) -> None:
         """Call `do` when an event put on the stream now has arrived. Events keep their order; a lost one is resent."""

@@ -10,6 +10,7 @@ from simulator.fleet.settings import Mode
 from simulator.fleet.text import SECOND, Agreeing, Choices
 from simulator.fleet.writing.job import Job, Wire
 from simulator.virtual.agreement import Agreement
+from simulator.virtual.timeline import What
 from specpair.drafters.base import Drafter
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms, mechanisms_of
@@ -77,6 +78,7 @@ class RemoteWriter:
             estimates=self._open.enter_context(job.learnt.experience.text(_SPEC, pass_times)),
             seed=job.rng.getrandbits(32),
             name=job.name,
+            timeline=job.timeline,
         )
         self.session = _continued(self._drafter, job)
 
@@ -107,7 +109,10 @@ class FusedWriter:
         self._open = ExitStack()
 
     def begin(self) -> None:
-        self._wire.carry(lambda: self._engine.lend(self._start))
+        self._wire.carry(self._job.timeline.until(What.UP, self._ask))
+
+    def _ask(self) -> None:
+        self._engine.lend(self._job.timeline.until(What.SLOT, self._start))
 
     def _start(self) -> bool:
         if self._stopped:
@@ -131,6 +136,7 @@ class FusedWriter:
             estimates=estimates,
             seed=job.rng.getrandbits(32),
             name=job.name,
+            timeline=job.timeline,
         )
         estimates.latencies.drafted(1, engine.step_time)
         self.session = _continued(self._drafter, job)

@@ -1,6 +1,7 @@
 """Mode target: the verifier decodes the text alone and streams it."""
 
 from simulator.fleet.writing.job import Job, Wire
+from simulator.virtual.timeline import What
 from simulator.virtual.world import or_raise, submit
 from specpair.drafters.run.events import Committed
 from specpair.speculation.draft import Draft
@@ -21,7 +22,7 @@ class TargetWriter:
         self._request = Request(self.session, Draft(job.known), or_raise(self._passed), until_end=True)
 
     def begin(self) -> None:
-        self._wire.carry(self._arrive)
+        self._wire.carry(self._job.timeline.until(What.UP, self._arrive))
 
     def _arrive(self) -> None:
         connection, self.session.self_continue, self.session.watchers = self._job.connection, False, ()

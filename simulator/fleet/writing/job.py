@@ -9,6 +9,7 @@ from simulator.drafting.learnt import Learnt
 from simulator.fleet.settings import DeviceKind
 from simulator.fleet.text import Text
 from simulator.fleet.writing.connection import Connection
+from simulator.virtual.timeline import UNTOLD, Untold, What
 from simulator.virtual.world import RETRY, Network
 from specpair.drafters.run.events import Committed
 from verifier_server.sessions import Session
@@ -29,6 +30,7 @@ class Job:
     received: list[int]  # the output so far, as the device has it
     tell: Callable[[Committed], object]
     rng: random.Random
+    timeline: Untold = UNTOLD
     session: Session | None = None  # which the stretch before has left at the verifier
 
     @property
@@ -79,4 +81,4 @@ class Wire:
         """Send tokens to the device. They keep their order; lost ones are sent again."""
         job = self._job
         self._streamed = max(self._streamed, job.network.arrival(job.connection.now, job.rng))
-        job.connection.at(self._streamed, lambda: job.tell(committed))
+        job.connection.at(self._streamed, job.timeline.until(What.DOWN, lambda: job.tell(committed)))
