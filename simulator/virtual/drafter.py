@@ -20,7 +20,7 @@ from specpair.speculation.drafts.node_selection import DraftStep
 from specpair.speculation.policy.controller import SpeculationController
 from specpair.speculation.policy.draft_length import DraftLength
 from specpair.speculation.policy.experience import Estimates
-from specpair.speculation.policy.rejection_policy import RejectionPolicy
+from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
 from specpair.speculation.policy.schedule import Mechanisms
 from specpair.speculation.policy.verifier_timeline import InFlightDraft
 from specpair.speculation.sampling.sampling import Sampling
@@ -111,9 +111,8 @@ class VirtualDrafter:
 
     def start(self) -> None:
         """Send the prefill request."""
-        self._request(
-            Draft(self._known or len(self.session.tokens)), RejectionPolicy(next_in=self._latencies.link), self._opened
-        )
+        policy = RejectionPolicy(next_in=self._latencies.link) if self._mechanisms.self_continue else UNSAID
+        self._request(Draft(self._known or len(self.session.tokens)), policy, self._opened)
 
     @property
     def finished(self) -> bool:
@@ -132,9 +131,11 @@ class VirtualDrafter:
 
     def send(self, in_flight_draft: InFlightDraft) -> None:
         self.course.drafts_sent += 1
+        # As the executors that ship: one that drafts, sends and waits says nothing of the time after a rejection.
+        in_turn = not (self._mechanisms.overlap or self._mechanisms.self_continue)
         self._request(
             in_flight_draft.draft,
-            in_flight_draft.policy,
+            UNSAID if in_turn else in_flight_draft.policy,
             lambda answer: self._react(Answered(in_flight_draft, answer)),
         )
 

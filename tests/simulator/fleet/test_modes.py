@@ -16,6 +16,8 @@ from simulator.virtual.agreement import constant
 from simulator.virtual.world import Network
 from simulator.workload.conversation import Conversation, Turn
 from tests.simulator.fleet.fleets import Kept
+from verifier_server.engine.requests import Request
+from verifier_server.engine.scheduler import Scheduler
 
 TARGET, DRAFT = LinearCost(25.0, 0.5, 0.2), LinearCost(4.0, 0.3, 0.1)
 
@@ -109,3 +111,20 @@ def test_a_request_that_an_overloaded_verifier_sends_away_comes_again(mode: Mode
     records, _ = run(device, texts=6, slots=2, max_queue=2, draft_slots=2)
     assert max(each.ttft for each in records) > 1.0
     assert run(device, texts=6, slots=2, max_queue=2, draft_slots=2)[0] == records
+
+
+@pytest.mark.parametrize(("mode", "says"), [(Mode.LOCKSTEP, False), (Mode.REMOTE, True)])
+def test_a_drafter_says_when_its_next_draft_comes_as_the_real_one_does(
+    mode: Mode, says: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies = []
+    submit = Scheduler.submit
+
+    def noted(self: Scheduler, request: Request, now: float) -> None:
+        policies.append(request.policy)
+        submit(self, request, now)
+
+    monkeypatch.setattr(Scheduler, "submit", noted)
+    run(DeviceKind(Network(0.02), mode, DRAFT))
+    assert len(policies) > 4
+    assert all((policy.next_in is not None) == says for policy in policies)
