@@ -31,7 +31,7 @@ def sentences(trials: Trials, slo: Slo, up_to: int, ended: bool = True) -> list[
     else:
         found.append(f"No count that was tried keeps the promise, {_named(trials, trials.in_order)}.")
     if outside is not None:
-        found += _outside(trials, inside, outside, slo)
+        found += _outside(trials, inside, outside, slo, ended)
     elif trials.size.wanted == "least":
         found.append(f"{trials.size.shown(trials.size.floor)} is the least that there can be.")
     elif ended:
@@ -40,7 +40,7 @@ def sentences(trials: Trials, slo: Slo, up_to: int, ended: bool = True) -> list[
         chance = "" if by_count[broken].sure and by_count[held].sure else ", which is within chance"
         found.append(f"{trials.size.shown(broken)} breaks, though {trials.size.shown(held)} holds{chance}.")
     if not ended:
-        found.append("It was interrupted: what was tried until then may be far from the boundary.")
+        found.append("It ended early: the boundary may be far from what was tried.")
     return found
 
 
@@ -96,7 +96,7 @@ def _inside(trials: Trials, trial: Trial) -> str:
     )
 
 
-def _outside(trials: Trials, inside: Trial | None, outside: Trial, slo: Slo) -> Iterator[str]:
+def _outside(trials: Trials, inside: Trial | None, outside: Trial, slo: Slo, ended: bool) -> Iterator[str]:
     broken = sorted((each for each in outside.judgements if not each.kept), key=lambda each: -each.severity)
     first, others = broken[0], broken[1:]
     reason = ""
@@ -106,7 +106,7 @@ def _outside(trials: Trials, inside: Trial | None, outside: Trial, slo: Slo) -> 
     doubt = "" if outside.sure else f" That is within chance: {_doubt(outside)}."
     where = trials.size.shown(outside.count)
     yield f"What breaks first, at {where}: {_told(first)}, {_beyond(first)}{reason}{more}.{doubt}"
-    if inside is not None and abs(outside.count - inside.count) > 1:
+    if ended and inside is not None and abs(outside.count - inside.count) > 1:
         yield "What lies between was not tried: --precision 0 does."
 
 

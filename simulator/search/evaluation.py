@@ -42,7 +42,7 @@ def evaluation(jobs: int, evaluate: Evaluate = evaluate) -> Iterator[EvaluateAll
                 each.terminate()
             raise
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
 
 
 def _begin() -> None:

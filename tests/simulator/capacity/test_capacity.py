@@ -324,7 +324,7 @@ def test_an_interrupted_command_tells_what_was_tried(
     monkeypatch.setattr(Trials, "holds", interrupted)
     assert command_line.main(["capacity", str(fleet), "--jobs=1"]) == 130
     shown = capsys.readouterr()
-    assert "It was interrupted" in shown.out and shown.err.splitlines()[-1] == "simulator: interrupted"
+    assert "It ended early" in shown.out and shown.err.splitlines()[-1] == "simulator: interrupted"
 
 
 @pytest.mark.parametrize(
