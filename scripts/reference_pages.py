@@ -12,7 +12,9 @@ from drafter_client.cli.bench.command_line import bench_parser
 from drafter_client.cli.without_text.models import models_parser
 from drafter_client.options import Options
 from drafter_client.serve import operations as drafter
+from simulator.command_line import COMMANDS as SIMULATOR
 from simulator.configuration import example
+from simulator.search.search_file import SearchKeys
 from specpair.anthropic_api.fields import TABLE as MESSAGES
 from specpair.command_line.parser import Parser, Switch, flag
 from specpair.http_service.keys import key_command
@@ -51,6 +53,7 @@ COMMANDS: tuple[tuple[str, Callable[[], Parser]], ...] = (
     ("verifier models", lambda: models_command.parser("verifier")),
     ("verifier compile", lambda: compile_command.parser({})),
     ("verifier selftest", lambda: selftest_command.parser({})),
+    *((f"python -m simulator {name}", each.parser) for name, each in SIMULATOR.items()),
     ("specpair router", router_settings.flags_parser),
     ("specpair router key", lambda: key_command.parser("specpair router")),
     ("verifier", lambda: flags_parser({})),
@@ -184,12 +187,13 @@ def openai_fields() -> str:
 
 
 def simulator() -> str:
-    """Every key of a simulation's file, by the object that has it."""
+    """Every key of the files of a simulation and of a search, by the object that has it."""
     whole = example.schema()
-    objects = {"Configuration": whole, **whole["$defs"]}
+    objects = {"Configuration": whole, **whole["$defs"], "SearchKeys": SearchKeys.model_json_schema()}
     text = [
         "# The file of a simulation\n\n[The simulator](../simulator.md) explains the file. The file itself is a "
-        "`Configuration`. `python -m simulator schema` prints these objects as JSON Schema.\n"
+        "`Configuration`. `python -m simulator schema` prints these objects as JSON Schema. The file of a "
+        "[search](../simulator.md#search) is a `SearchKeys`.\n"
     ]
     for name, each in objects.items():
         text += [f"## {name}\n", *_schema(each), ""]
@@ -330,14 +334,16 @@ def _type(schema: Json) -> str:
 
 def _flags(parser: Parser) -> Iterator[str]:
     yield from (" ".join((parser.description or "").split()), "")
-    yield from ("| flag | meaning |", "|---|---|")
-    for action in parser._actions:
-        if (
-            isinstance(action, argparse._HelpAction)
-            or action.help == argparse.SUPPRESS
-            or "--version" in action.option_strings
-        ):
-            continue
+    shown = [
+        action
+        for action in parser._actions
+        if not isinstance(action, argparse._HelpAction)
+        and action.help != argparse.SUPPRESS
+        and "--version" not in action.option_strings
+    ]
+    if shown:
+        yield from ("| flag | meaning |", "|---|---|")
+    for action in shown:
         meaning = _cell(str(action.help) % {"default": action.default})
         yield f"| `{_flag(action)}` | {meaning} |"
 

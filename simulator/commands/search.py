@@ -13,7 +13,7 @@ from simulator.search.halving import check_budget, halve
 from simulator.search.outcomes import Goals, Outcome
 from simulator.search.page import page, pairs
 from simulator.search.pareto import heading, is_on_front, ordered, rows, table
-from simulator.search.search_file import SearchKeys, read_search
+from simulator.search.search_file import SearchKeys, checked, read_search
 from simulator.search.space import BadSearch, Candidate, Space, candidates, parse_vary
 from simulator.search.terminal_plot import plotted
 from specpair.command_line.parser import Parser, Switch
@@ -83,7 +83,7 @@ def _keys(options: argparse.Namespace) -> SearchKeys:
     given["objectives"] = options.objectives and options.objectives.split(",")
     changes = {name: value for name, value in given.items() if value is not None}
     varied = dict(map(parse_vary, options.vary))
-    return keys.model_copy(update={**changes, "space": {**keys.space, **varied}})
+    return checked({**keys.model_dump(), **changes, "space": {**keys.space, **varied}}, "the flags")
 
 
 def _candidates(options: argparse.Namespace, keys: SearchKeys) -> list[Candidate]:

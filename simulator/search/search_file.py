@@ -44,10 +44,15 @@ def read_search(path: Path) -> SearchKeys:
         raise BadSearch(f"{path} is not YAML: {complaint(error)}") from None
     if not isinstance(given, dict):
         raise BadSearch(f"{path} has no keys: give it a key space")
+    return checked(given, str(path))
+
+
+def checked(given: dict[str, Any], where: str) -> SearchKeys:
+    """Keys with their values as a search. Raises BadSearch, whose message begins with `where`."""
     try:
         return SearchKeys.model_validate(given)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
+        key = ".".join(map(str, first["loc"]))
         said = str(first.get("ctx", {}).get("error", first["msg"]))
-        raise BadSearch(f"{path}: {f'{where}: ' if where else ''}{said}") from None
+        raise BadSearch(f"{where}: {f'{key}: ' if key else ''}{said}") from None

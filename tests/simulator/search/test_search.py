@@ -302,6 +302,13 @@ def test_a_file_compares_variants_that_change_several_keys_at_once(
     assert "one_fused" in capsys.readouterr().out
 
 
+def test_a_flag_out_of_its_range_is_refused_before_anything_runs(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.main(["search", str(fleet), "--vary=gamma=2,4", "--attainment=95"]) == 1
+    assert capsys.readouterr().err == "simulator: the flags: attainment: Input should be less than or equal to 1\n"
+
+
 def test_what_is_interrupted_shows_the_rounds_before(
     fleet: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
