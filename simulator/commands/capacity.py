@@ -59,7 +59,7 @@ def _add_arguments(parser: Parser) -> None:
     )
     effort = parser.add_argument_group("effort")
     effort.add_argument(
-        "--first", type=whole, default=4, metavar="N", help="replications of a count (default: %(default)s)"
+        "--first", type=whole, default=3, metavar="N", help="replications of a count (default: %(default)s)"
     )
     effort.add_argument(
         "--most",
