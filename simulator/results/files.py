@@ -12,6 +12,8 @@ from simulator.configuration.configuration import Configuration
 from simulator.fleet.observer import Observer, Sample
 from simulator.fleet.record import Record
 from simulator.results.requests import MS, decided, distinct
+from simulator.results.timelines import Shown
+from simulator.virtual.timeline import Span
 from specpair.extras import installing
 from specpair.reports.cells import harmless
 
@@ -37,7 +39,24 @@ _REQUEST: dict[str, tuple[type, Callable[[Record], Any]]] = {
     "accepted": (int, lambda record: record.accepted),
 }
 _KEPT = "kept_slo"
+# The columns of timelines, likewise: of each span. Times are those since the request was sent.
+_SPAN: dict[str, tuple[type, Callable[[Shown, Span], Any]]] = {
+    "why": (str, lambda shown, span: shown.why),
+    "conversation": (str, lambda shown, span: shown.record.conversation),
+    "turn": (int, lambda shown, span: shown.record.turn),
+    "lane": (str, lambda shown, span: span.what.lane.value),
+    "what": (str, lambda shown, span: span.what.value),
+    "node": (str, lambda shown, span: span.node),
+    "begin_ms": (float, lambda shown, span: (span.begin - shown.record.sent) / MS),
+    "end_ms": (float, lambda shown, span: (span.end - shown.record.sent) / MS),
+    "tokens": (int, lambda shown, span: span.tokens),
+    "proposed": (int, lambda shown, span: span.proposed),
+    "accepted": (int, lambda shown, span: span.accepted),
+    "committed": (int, lambda shown, span: span.committed),
+    "rows": (int, lambda shown, span: span.rows),
+}
 REQUESTS = {"replication": int, **{name: kind for name, (kind, _) in _REQUEST.items()}, _KEPT: bool}
+TIMELINES = {"replication": int, **{name: kind for name, (kind, _) in _SPAN.items()}}
 SAMPLES = {"replication": int, **get_type_hints(Sample)}
 
 
@@ -59,6 +78,20 @@ def written(observer: Observer, configuration: Configuration, folder: Path | Non
         requests = _table(folder / f"requests-{number + 1}", REQUESTS, stack)
         samples = _table(folder / f"samples-{number + 1}", SAMPLES, stack)
         yield _Writing(observer, configuration, number + 1, requests, samples)
+
+
+def write_timelines(several: Sequence[Shown], folder: Path, number: int) -> None:
+    """Write the files of timelines of a replication. Raises OSError.
+
+    `number`: of the replication, from 0.
+    """
+    with ExitStack() as stack:
+        writers = _table(folder / f"timelines-{number + 1}", TIMELINES, stack)
+        for shown in several:
+            for span in shown.spans:
+                row = {name: value(shown, span) for name, (_, value) in _SPAN.items()}
+                for each in writers:
+                    each.write({"replication": number + 1, **row})
 
 
 class _Writer(Protocol):

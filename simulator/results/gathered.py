@@ -12,6 +12,7 @@ from simulator.results.measures import MEASURES
 from simulator.results.nodes import Nodes, since
 from simulator.results.requests import MS, Requests, decided, share
 from simulator.results.series import Series
+from simulator.results.timelines import Chosen, Shown
 
 _JOULES_A_KWH = 3.6e6
 _GROUPED = ("whole", "slo_attainment", "ttft_p50_ms", "ttft_p95_ms", "tpot_p95_ms", "latency_p95_ms")
@@ -37,6 +38,7 @@ class Gathered:
         self._samples: dict[str, Sample] = {}  # the last ones, by verifier
         self._series = Series(self._end)
         self._speeds = _Fairness()
+        self._chosen = Chosen(self._begin, configuration.seed)
         self.fidelity = Fidelity(self._begin)
 
     # The observer.
@@ -44,6 +46,7 @@ class Gathered:
     def record(self, record: Record) -> None:
         decision = decided(record, self._configuration.slo_of(record.tenant))
         self.fidelity.add(record)
+        self._chosen.add(record)
         self._series.record(record, decision)
         self._tokens += len(record.times) - bisect_left(record.times, self._begin)
         if record.status is Status.WHOLE and record.end >= self._begin:
@@ -110,6 +113,10 @@ class Gathered:
     def series(self) -> dict[str, list[float]]:
         """Some measures over time: see `Series`."""
         return self._series.values(self._end)
+
+    def timelines(self) -> list[Shown]:
+        """A few requests with their spans, if these were noted."""
+        return self._chosen.chosen()
 
     def _device_seconds(self) -> dict[str, float]:
         """How long devices of each kind were there, all together."""

@@ -2,7 +2,7 @@
 
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from simulator.configuration.configuration import Configuration
-from simulator.results.files import written
+from simulator.results.files import write_timelines, written
 from simulator.results.gathered import Gathered
 from simulator.results.requests import MS
+from simulator.results.timelines import NOTED, Shown
 from simulator.running.simulate import Stopped, seed_of, simulate
 
 Values = dict[str, float]
@@ -32,6 +33,7 @@ class Replication:
     nodes: dict[str, Values]
     series: dict[str, list[float]]  # measures over time: see `Series`
     fidelity: str = ""  # how far drafters by table are off, in one line; "": there are none
+    timelines: Sequence[Shown] = ()  # a few requests; they are not in the file of the summary
 
 
 def evaluate(configuration: Configuration, seed: int) -> Values:
@@ -86,8 +88,11 @@ def replicated(
 def _one(configuration: Configuration, number: int, folder: Path | None, progress: Progress) -> Replication:
     seed, gathered = seed_of(configuration, number), Gathered(configuration)
     with written(gathered, configuration, folder, number) as observer:
-        seconds = simulate(configuration, seed, observer, progress)
+        seconds = simulate(configuration, seed, observer, progress, NOTED)
     gathered.ended(seconds)
+    timelines = gathered.timelines()
+    if folder is not None:
+        write_timelines(timelines, folder, number)
     return Replication(
         seed,
         seconds,
@@ -97,6 +102,7 @@ def _one(configuration: Configuration, number: int, folder: Path | None, progres
         gathered.nodes(),
         gathered.series(),
         gathered.fidelity.line(),
+        timelines,
     )
 
 

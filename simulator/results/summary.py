@@ -5,7 +5,7 @@ import io
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +84,12 @@ def write(run: Summary, folder: Path) -> None:
 
 
 def as_json(run: Summary) -> str:
-    """The run, with the mean of each measure."""
+    """The run, with the mean of each measure, but without its timelines."""
+    told = asdict(replace(run, replications=tuple(replace(each, timelines=()) for each in run.replications)))
+    for each in told["replications"]:
+        del each["timelines"]
     means = {name: asdict(each) for name, each in run.estimates().items()}
-    whole = {"format": FORMAT, **asdict(run), "measures": means}
+    whole = {"format": FORMAT, **told, "measures": means}
     return json.dumps(_without_nan(whole), indent=1, ensure_ascii=False) + "\n"
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from simulator.configuration.configuration import Configuration
 from simulator.fleet.fleet import Fleet
@@ -26,12 +27,14 @@ def simulate(
     seed: int,
     observer: Observer,
     progress: Callable[[float], object] = lambda now: None,
+    timelines: int = 0,
 ) -> float:
     """Run a configuration once, for its simulated time. What is under way then is unfinished.
 
     `seed`: all the chance. The workload and the texts are the same for equal seeds, whatever the fleet.
     `observer`: told of all requests and samples, those of the burn-in included.
     `progress`: called with the simulated seconds so far, at each sample. If it raises Stopped, the run ends there.
+    `timelines`: requests at once whose spans are noted, at most.
 
     Returns how many seconds were simulated.
 
@@ -39,7 +42,8 @@ def simulate(
     CostUnknown for a pass that is too far from what a table has.
     """
     conversations = configuration.workload.built().conversations(random.Random(f"{seed}/workload"))
-    fleet = Fleet(setting_of(configuration, seed), conversations, _Watched(observer, progress))
+    setting = replace(setting_of(configuration, seed), timelines=timelines)
+    fleet = Fleet(setting, conversations, _Watched(observer, progress))
     seconds = configuration.sim_time_ms * MS
     try:
         fleet.run(until=seconds)

@@ -53,6 +53,10 @@ svg .range {{ stroke-width: 2.5; }}
 svg .line {{ fill: none; stroke-width: 1.75; stroke-linejoin: round; }}
 svg .band {{ stroke: none; opacity: .22; }}
 svg .bar {{ stroke: none; }}
+svg .message {{ fill: none; stroke-width: 1; opacity: .75; }}
+svg.wide {{ max-width: none; min-width: 40rem; }}
+figure:has(svg.wide) {{ overflow-x: auto; margin: .75rem 0; }}
+svg .wait {{ fill: var(--soft); opacity: .5; }}
 svg .shaded {{ fill: var(--soft); opacity: .13; }}
 svg .undecided {{ fill: var(--panel); stroke-width: 2; }}
 .legend {{ list-style: none; display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; padding: 0; margin: .5rem 0; }}

@@ -8,6 +8,7 @@ import yaml
 from simulator.results.measures import MEASURES, SHARE, Measure
 from simulator.results.report import table as tables
 from simulator.results.report.charts import Bar, Line, bars, lines
+from simulator.results.report.lanes import legend, request_charts
 from simulator.results.student import CONFIDENCE
 from simulator.results.summary import Summary
 from specpair.counted import counted
@@ -29,6 +30,7 @@ def page(run: Summary) -> str:
         ("time", "Over time", _over_time(run)),
         ("groups", "Who is served how", [*_attainment(run), *_groups(run)]),
         ("nodes", "Verifiers", _nodes(run)),
+        ("requests", "Single requests", _requests(run)),
         ("configuration", "Configuration", [configuration(run)]),
         ("definitions", "Definitions", [definitions()]),
     ]
@@ -138,6 +140,17 @@ def _nodes(run: Summary) -> Iterator[Markup]:
         caption = "utilisation by verifier"
         yield tag("div", charted(caption, measure.meaning, bars(rows, 1.0, caption)), class_="charts")
         yield as_table(tables.grouped(run, "nodes", "verifier"), "By verifier")
+
+
+def _requests(run: Summary) -> Iterator[Markup]:
+    """A few requests of the first replication over time."""
+    shown = run.replications[0].timelines if run.replications else ()
+    if shown:
+        said = "Of the first replication, behind the burn-in. Lines between the lanes are messages."
+        yield tag("p", said, class_="soft")
+        yield legend()
+        for each in shown:
+            yield from request_charts(each)
 
 
 def configuration(run: Summary) -> Markup:
