@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from simulator.configuration.configuration import Configuration
 from simulator.results.measures import MEASURES
 from simulator.results.replications import Replication
 from simulator.results.student import Estimate, estimate
+from simulator.results.timelines import Shown
 from specpair import shared_files
 from specpair.command_line import version
 from specpair.reports.cells import harmless
@@ -44,6 +45,11 @@ class Summary:
         """Whether it ended before its simulated time did."""
         asked = self.configuration["replications"], self.configuration["sim_time_ms"] * 1e-3
         return (len(self.replications), min((each.seconds for each in self.replications), default=0.0)) < asked
+
+    @property
+    def timelines(self) -> Sequence[Shown]:
+        """A few requests of the first replication; none, if the run was read from its file."""
+        return self.replications[0].timelines if self.replications else ()
 
     def values(self, measure: str) -> list[float]:
         """Of each replication; not a number, where there is none."""

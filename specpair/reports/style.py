@@ -2,15 +2,15 @@
 
 # Okabe and Ito's colours, which all kinds of colour vision tell apart, darker on white and lighter on black so that
 # they keep a contrast of 3 to 1.
-_LIGHT = ("#0072b2", "#c65100", "#00805d", "#a6478a", "#7a6200", "#3b7ea8")
+LIGHT = ("#0072b2", "#c65100", "#00805d", "#a6478a", "#7a6200", "#3b7ea8")
 _DARK = ("#56b4e9", "#f08a3c", "#2fbf94", "#dd93bd", "#e0c840", "#9fb8ff")
-COLOURS = len(_LIGHT)
+COLOURS = len(LIGHT)
 
 STYLE = f"""
 :root {{
   color-scheme: light dark;
   --back: #fff; --panel: #f6f7f9; --ink: #1c2126; --soft: #56606b; --line: #d5dae0; --link: #0a5ea8;
-{"".join(f"  --side-{number}: {colour};" for number, colour in enumerate(_LIGHT))}
+{"".join(f"  --side-{number}: {colour};" for number, colour in enumerate(LIGHT))}
 }}
 @media (prefers-color-scheme: dark) {{ :root {{
   --back: #14181c; --panel: #1d2329; --ink: #e8ebee; --soft: #a3adb8; --line: #39424c; --link: #7cc0ff;

@@ -16,10 +16,6 @@ from specpair.reports.cells import Table
 from specpair.reports.document import charted, contents, document, folded, table, terms
 from specpair.reports.markup import Markup, tag
 
-_OVER_TIME = (
-    *("throughput_tps", "ttft_p95_ms", "tpot_p95_ms", "slo_attainment"),
-    *("queue_depth", "occupancy", "utilisation", "slots_held"),
-)
 _GROUPS = (("tenants", "tenant"), ("devices", "drafter"))
 
 
@@ -71,7 +67,7 @@ def _figures(run: Summary) -> Iterator[Markup]:
 
 
 def _over_time(run: Summary) -> Iterator[Markup]:
-    charts = [each for name in _OVER_TIME if (each := _line(run, MEASURES[name])) is not None]
+    charts = [each for name in tables.OVER_TIME if (each := _line(run, MEASURES[name])) is not None]
     if charts:
         if len(run.replications) > 1:
             yield tag("p", "Line: mean of the replications; band: from the smallest to the greatest.", class_="soft")
@@ -144,12 +140,11 @@ def _nodes(run: Summary) -> Iterator[Markup]:
 
 def _requests(run: Summary) -> Iterator[Markup]:
     """A few requests of the first replication over time."""
-    shown = run.replications[0].timelines if run.replications else ()
-    if shown:
+    if run.timelines:
         said = "Of the first replication, behind the burn-in. Lines between the lanes are messages."
         yield tag("p", said, class_="soft")
         yield legend()
-        for each in shown:
+        for each in run.timelines:
             yield from request_charts(each)
 
 

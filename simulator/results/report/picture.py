@@ -1,16 +1,22 @@
 """A run as a PNG. Needs matplotlib."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from simulator.results.measures import MEASURES, SHARE, Measure
-from simulator.results.report.table import captioned
+from simulator.results.report.lanes import FILLS
+from simulator.results.report.table import OVER_TIME, captioned
+from simulator.results.requests import MS
 from simulator.results.summary import Summary
+from simulator.results.timelines import Shown
+from simulator.virtual.timeline import Lane, What
+from specpair.protocol.terminal_text import one_line
 from specpair.reports.picture import new_figure, save
+from specpair.reports.style import LIGHT
 
-_DRAWN = ("throughput_tps", "ttft_p95_ms", "tpot_p95_ms", "queue_depth", "occupancy", "utilisation")
-_COLOUR = "#0072b2"
+_COLOUR, _GREY = "#0072b2", "#aab1b9"
 
 
 class NoPicture(Exception):
@@ -19,10 +25,38 @@ class NoPicture(Exception):
 
 def draw(run: Summary, path: Path) -> None:
     """Write the PNG: measures over time, of each replication. Raises NoPicture."""
-    figure = new_figure(f"simulation: {run.name}", 12, 6, NoPicture)
-    for axes, name in zip(figure.subplots(2, 3, sharex=True).flat, _DRAWN, strict=True):
+    figure = new_figure(f"simulation: {run.name}", 15, 6, NoPicture)
+    for axes, name in zip(figure.subplots(2, 4, sharex=True).flat, OVER_TIME, strict=True):
         _plot(axes, run, MEASURES[name])
     save(figure, path, NoPicture)
+
+
+def draw_requests(several: Sequence[Shown], path: Path) -> None:
+    """Write the PNG of single requests: bars of what drafts above those of the verifier, and messages between them.
+
+    Raises NoPicture.
+    """
+    figure = new_figure("single requests", 12, 1.6 * len(several), NoPicture)
+    for axes, shown in zip(figure.subplots(len(several), 1, squeeze=False).flat, several, strict=True):
+        _lanes(axes, shown)
+    save(figure, path, NoPicture)
+
+
+def _lanes(axes: Any, shown: Shown) -> None:
+    sent = shown.record.sent
+    for what, fill in FILLS.items():
+        spans = [((each.begin - sent) / MS, (each.end - each.begin) / MS) for each in shown.spans if each.what is what]
+        low = 3 if what.lane is Lane.DRAFTER else 0
+        axes.broken_barh(spans, (low, 1), facecolor=_GREY if fill is None else LIGHT[fill], edgecolor="white", lw=0.2)
+    for each in shown.spans:
+        if each.what.lane is Lane.WIRE:
+            ends, side = ((1, 3), 1) if each.what is What.DOWN else ((3, 1), 0)
+            axes.plot([(each.begin - sent) / MS, (each.end - sent) / MS], ends, color=LIGHT[side], lw=0.5, alpha=0.7)
+    axes.set_yticks([0.5, 2, 3.5], [each.value for each in reversed(Lane)])
+    axes.set_xlim(left=0)
+    title = one_line(f"{shown.why}: conversation {shown.record.conversation}, turn {shown.record.turn}")
+    axes.set_title(title, fontsize=9, loc="left", parse_math=False)
+    axes.set_xlabel("ms since it was sent", fontsize=8)
 
 
 def _plot(axes: Any, run: Summary, measure: Measure) -> None:

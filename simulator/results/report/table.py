@@ -7,6 +7,12 @@ from simulator.results.student import Estimate
 from simulator.results.summary import Summary
 from specpair.reports.cells import NOTHING, Table
 
+# Measures that charts show over time, in their order.
+OVER_TIME = (
+    *("throughput_tps", "ttft_p95_ms", "tpot_p95_ms", "slo_attainment"),
+    *("queue_depth", "occupancy", "utilisation", "slots_held"),
+)
+
 
 def times(run: Summary) -> Table:
     """A row for each distribution of times, a column for each percentile, in ms."""

@@ -5,17 +5,17 @@ from pathlib import Path
 
 from simulator.results import summary
 from simulator.results.report.page import page
-from simulator.results.report.picture import NoPicture, draw
+from simulator.results.report.picture import NoPicture, draw, draw_requests
 from simulator.results.summary import Summary
 from specpair import shared_files
 
-PAGE, PICTURE = "report.html", "report.png"
+PAGE, PICTURE, REQUESTS = "report.html", "report.png", "requests.png"
 
 
 def write_report(run: Summary, folder: Path, *, picture: bool, note: Callable[[str], object]) -> Path:
-    """Write the summary, the page, and the picture if it is asked for.
+    """Write the summary, the page, and the pictures if they are asked for.
 
-    `note`: told why there is no picture.
+    `note`: told why there are no pictures.
 
     Returns the path of the page. Raises OSError.
     """
@@ -25,6 +25,8 @@ def write_report(run: Summary, folder: Path, *, picture: bool, note: Callable[[s
     if picture:
         try:
             draw(run, folder / PICTURE)
+            if several := run.timelines:
+                draw_requests(several, folder / REQUESTS)
         except NoPicture as missing:
             note(str(missing))
     return folder / PAGE
