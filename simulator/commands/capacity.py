@@ -64,7 +64,7 @@ def _add_arguments(parser: Parser) -> None:
     effort.add_argument(
         "--most",
         type=whole,
-        default=8,
+        default=6,
         metavar="N",
         help="replications of a count whose interval covers what is asked, at most (default: %(default)s)",
     )
@@ -78,7 +78,7 @@ def _add_arguments(parser: Parser) -> None:
     effort.add_argument(
         "--checks",
         type=int,
-        default=2,
+        default=1,
         metavar="N",
         help="further counts that should hold and are tried in the end (default: %(default)s)",
     )
