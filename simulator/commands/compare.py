@@ -45,13 +45,13 @@ def _run(options: argparse.Namespace) -> int:
         return complain("give two runs at least: folders that 'simulator run' wrote, or configurations")
     runs, interrupted = list[Summary](), False
     try:
-        for path in options.runs:
+        for name, path in zip(_names(options.runs), options.runs, strict=True):
             if path.is_dir():
-                runs.append(read_summary(path))
+                runs.append(replace(read_summary(path), name=name))
             elif not interrupted:
-                runs.append(_simulated(path, options))
+                runs.append(replace(_simulated(path, options), name=name))
                 interrupted = runs[-1].interrupted
-        runs = _named([each for each in runs if each.replications], options.runs)
+        runs = [each for each in runs if each.replications]
         if len(runs) > 1:
             _write(options, runs)
     except ERRORS as error:
@@ -74,12 +74,11 @@ def _simulated(path: Path, options: argparse.Namespace) -> Summary:
         return summary(path.stem, configuration, replicated(configuration, jobs=options.jobs, progress=progress))
 
 
-def _named(runs: Sequence[Summary], paths: Sequence[Path]) -> list[Summary]:
-    """Each by the last part of its path, or by the whole path where others have the same last part."""
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The last part of each path, or the whole path where others have the same last part."""
     short = [path.stem if path.suffix in (".yaml", ".yml") else path.name for path in paths]
     names = [str(path) if short.count(name) > 1 else name for path, name in zip(paths, short, strict=True)]
-    numbered = [name if names.count(name) == 1 else f"{name} ({at})" for at, name in enumerate(names, 1)]
-    return [replace(run, name=name) for run, name in zip(runs, numbered, strict=False)]
+    return [name if names.count(name) == 1 else f"{name} ({at})" for at, name in enumerate(names, 1)]
 
 
 def _write(options: argparse.Namespace, runs: Sequence[Summary]) -> None:
