@@ -33,9 +33,10 @@ from simulator.known_outputs.capacity_clients import Ours, Setting, session_of
 from simulator.known_outputs.capacity_model import KnownOutput, Metrics
 from simulator.paced.engine import DRAFTER_8, TARGET_25
 from simulator.results.fidelity import Fidelity
+from simulator.virtual.network import Network
 from simulator.virtual.table import Table
 from simulator.virtual.table_drafter import Recorded, TableDrafter, fit
-from simulator.virtual.world import Network, World
+from simulator.virtual.world import World
 from simulator.workload.conversation import Conversation, Turn
 
 FLAGS = {

@@ -35,7 +35,7 @@ from simulator.theory.reduced import (
 )
 from simulator.theory.speculation import capacity_gain, latency, remote_latency, tokens_per_round
 from simulator.virtual.agreement import constant
-from simulator.virtual.world import Network
+from simulator.virtual.network import Network
 from simulator.workload.conversation import Conversation, Turn
 from specpair.balancing.policies import Hash, Jsq, Jsq2, Policy
 

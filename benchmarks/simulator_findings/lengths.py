@@ -10,7 +10,7 @@ from simulator.drafting.policies import AcceptanceBackoff, LatencyBackoff, SpecD
 from simulator.fleet.settings import DeviceKind, FleetSetting, Mode, VerifierKind
 from simulator.theory.reduced import ended
 from simulator.virtual.agreement import constant
-from simulator.virtual.world import Network
+from simulator.virtual.network import Network
 from simulator.workload.conversation import Conversation, Turn
 from specpair.balancing.policies import Hash
 

@@ -12,7 +12,7 @@ from simulator.fleet.fleet import Fleet
 from simulator.fleet.settings import DeviceKind, FleetSetting, Mode, VerifierKind
 from simulator.theory.reduced import Ended
 from simulator.virtual.agreement import constant
-from simulator.virtual.world import Network
+from simulator.virtual.network import Network
 from simulator.workload.conversation import Conversation, Turn
 from specpair.balancing.policies import Jsq
 

@@ -55,7 +55,7 @@ _ATTEMPTS, FIRST_PAUSE = 7, 0.1  # over a broken connection: about 6 s are bridg
 _FEW_ATTEMPTS, _BRIDGED = 4, 1.0  # attempts, and seconds, before an outage is waited for: a silent link fails slowly
 _OVERLOAD_PATIENCE = 60.0  # seconds to wait for an overloaded verifier
 CHECK_PAUSE = 0.25  # seconds between health checks
-_LONGEST_PAUSE = 5.0  # seconds between attempts with a verifier that is ready and fails again and again
+LONGEST_PAUSE = 5.0  # seconds between attempts with a verifier that is ready and fails again and again
 _MOST_FAILURES = 6  # failures in a row of a verifier that is ready: about 20 s
 REFUSED_FOR_NOW = (Overloaded, RateLimited)  # the verifier is there, and says when to ask again
 # In the middle of a text, a session conflict means that an old request arrived late, as after a broken link; a position
@@ -157,7 +157,7 @@ def out_for(error: Exception, failures: int) -> float:
     """
     if isinstance(error, REFUSED_FOR_NOW):
         return float(error.details.get("retry_after", 1))
-    return 0.0 if failures == 1 else min(CHECK_PAUSE * 2.0**failures, _LONGEST_PAUSE)
+    return 0.0 if failures == 1 else min(CHECK_PAUSE * 2.0**failures, LONGEST_PAUSE)
 
 
 def may_be_idle_close(error: Exception | None, first: bool) -> bool:
@@ -189,7 +189,7 @@ def before_health_check(error: Exception, failures: int, seconds: float, patienc
         return None if seconds + pause > patience else _at_most(pause, seconds, patience)
     if failures > _MOST_FAILURES:
         return None
-    return _at_most(min(CHECK_PAUSE * 2.0 ** (failures + 1), _LONGEST_PAUSE), seconds, patience)
+    return _at_most(min(CHECK_PAUSE * 2.0 ** (failures + 1), LONGEST_PAUSE), seconds, patience)
 
 
 def between_health_checks(seconds: float, patience: float) -> Pause:

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 
+from drafter_client.http.retries import PATIENCE
 from simulator.fleet.nodes import Nodes
 from simulator.fleet.observer import Observer
 from simulator.fleet.run import TextRun
@@ -26,7 +27,7 @@ class Fleet:
         _check(setting)
         self.loop = EventLoop()
         self._setting = setting
-        self._homeless: list[TextRun] = []  # texts for which no node is there
+        self._homeless: dict[TextRun, float] = {}  # texts for which no node is there, and since when
         self.verifiers = Nodes(self.loop, setting, self.stream, observer, self._settle)
         self.tables = None if setting.probes is None else Tables(setting.probes)
         self.timelines = Timelines(self.loop, setting.timelines)
@@ -36,7 +37,7 @@ class Fleet:
     def run(self, until: float = float("inf")) -> None:
         """Let time pass until all conversations are over, at most up to `until`.
 
-        Raises RuntimeError for a text that is not the target's, and if no verifier is left for one.
+        Raises RuntimeError for a text that is not the target's.
         """
         self.loop.run(until, lambda: self.users.finished)
 
@@ -51,13 +52,18 @@ class Fleet:
     def route(self, run: TextRun) -> None:
         """Begin a text, or go on with it, at the node that the policy chooses; without nodes, when there is one.
 
-        Raises RuntimeError if there will be none.
+        Its device waits for that as long as the client that ships, and then gives up.
         """
         taking = [each for each in self.verifiers.taking() if each.kind.context >= run.record.text_tokens]
         if not taking:
-            if not self.verifiers.any_to_come:
-                raise RuntimeError(f"at {self.loop.now:g} s no verifier is left, and none will come back")
-            self._homeless.append(run)
+            self._homeless[run] = since = self.loop.now
+
+            def over() -> None:
+                if self._homeless.get(run) == since:
+                    del self._homeless[run]
+                    run.give_up()
+
+            self.loop.at(since + PATIENCE, over)
             return
         if not self._setting.look_every:
             for each in taking:
@@ -66,12 +72,11 @@ class Fleet:
 
     def abandon(self, run: TextRun) -> None:
         """Note that a text will not be written, which may wait for a node."""
-        if run in self._homeless:
-            self._homeless.remove(run)
+        self._homeless.pop(run, None)
 
     def _settle(self) -> None:
         """Begin the texts for which there was no node."""
-        homeless, self._homeless = self._homeless, []
+        homeless, self._homeless = self._homeless, {}
         for run in homeless:
             self.route(run)
 

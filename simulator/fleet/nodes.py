@@ -30,7 +30,6 @@ class Nodes:
         self.stopped: list[Node] = []  # those that autoscaling has stopped
         self._loop, self._setting, self._stream = loop, setting, stream
         self._observer, self._settle = observer, settle
-        self._repaired = 0  # lost ones that come back
         self._starting: Counter[str] = Counter()  # those that autoscaling starts, by kind
         self._started: Counter[str] = Counter()  # those that it has started, by kind
         self.prefilling = None if setting.prefill is None else Prefilling(loop, setting.prefill, self._readers)
@@ -52,11 +51,6 @@ class Nodes:
     def _readers(self) -> list[Node]:
         """Those that read prompts for others."""
         return [each for each in self.all.values() if each.up and not each.draining and each.kind.reads_only]
-
-    @property
-    def any_to_come(self) -> bool:
-        """Whether there will be one that takes texts, where there is none."""
-        return self._repaired > 0 or bool(self._setting.autoscaling)
 
     def _every(self, seconds: float, do: Callable[[], object]) -> None:
         def again() -> None:
@@ -102,13 +96,11 @@ class Nodes:
 
     def _lose(self, node: Node, back: float) -> None:
         if back < float("inf"):
-            self._repaired += 1
             self._loop.at(back, lambda: self._back(node))
         for run in node.fail():
             run.lose()
 
     def _back(self, node: Node) -> None:
-        self._repaired -= 1
         node.recover()
         self._settle()
 

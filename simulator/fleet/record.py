@@ -12,6 +12,7 @@ class Status(StrEnum):
     WHOLE = "whole"  # all its tokens came
     ABORTED = "aborted"  # its device left before
     REFUSED = "refused"  # with its answer, its text is longer than any verifier's context
+    FAILED = "failed"  # its device waited too long for a verifier that is away or overloaded
     UNFINISHED = "unfinished"  # the simulated time was over before
 
 

@@ -15,6 +15,8 @@ from simulator.fleet.writing.by_table import has_table
 from simulator.fleet.writing.by_target import TargetWriter
 from simulator.fleet.writing.connection import Connection
 from simulator.fleet.writing.job import Job, Writer
+from simulator.virtual.message_sizes import SIZES
+from simulator.virtual.network import Direction
 from simulator.virtual.timeline import UNTOLD
 from specpair.balancing.candidate import NewText
 from specpair.drafters.run.events import Committed
@@ -43,13 +45,16 @@ class TextRun:
         learnt: Learnt,
         rng: random.Random,
         over: Callable[["TextRun"], None],
+        failed: Callable[[], None],
     ) -> None:
         """`learnt`: what the device has from its texts before.
         `over`: called when the text is whole.
+        `failed`: called when the device has given up.
         """
         self.record, self.text, self.new_text, self.device = record, text, new_text, device
         self.deadline = new_text.deadline
-        self._fleet, self._learnt, self._rng, self._over = fleet, learnt, rng, over
+        self._fleet, self._learnt, self._rng = fleet, learnt, rng
+        self._over, self._failed = over, failed
         self.released = 0.0  # when the device has heard that the verifier released the session of the whole text
         self._received: list[int] = []  # tokens of the output
         self._connection: Connection | None = None
@@ -70,7 +75,7 @@ class TextRun:
         node.runs[self] = None
         node.began()
         self.record.nodes.append(node.name)
-        self._connection = Connection(self._fleet.loop, node, self._after)
+        self._connection = Connection(self._fleet.loop, node, self._after, self.give_up)
         self._name = f"{self.record.conversation}/{self.record.turn}/{len(self.record.nodes)}"
         job = Job(
             self._connection,
@@ -129,6 +134,12 @@ class TextRun:
             told = self._writer is not None and self._writer.server_writes
             self._leave(0.0 if told else connection.node.kind.session_ttl)
 
+    def give_up(self) -> None:
+        """Its device has waited too long for a verifier."""
+        if self._connection is not None:
+            self._leave()
+        self._failed()
+
     def _arrived(self, committed: Committed) -> None:
         """Take in tokens that have arrived at the device."""
         self._received += [token for token, _ in committed.tokens]
@@ -160,8 +171,8 @@ class TextRun:
         """Have the verifier release the session. The device waits for its reply."""
         assert self._connection is not None
         now, network = self._fleet.loop.now, self.device.network_to(self._connection.node.kind)
-        arrives = network.arrival(now, self._rng)
-        self.released = network.arrival(arrives, self._rng)
+        arrives = Direction(network, self._rng).arrival(now, SIZES.release)
+        self.released = Direction(network, self._rng).arrival(arrives, SIZES.release_reply)
         self._leave(arrives - now)
         if self._received != self.text.tokens(self.text.prompt_len, self.text.prompt_len + len(self._received)):
             raise RuntimeError(f"the text of {self.record.conversation}, turn {self.record.turn}, is not the target's")

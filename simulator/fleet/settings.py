@@ -8,7 +8,7 @@ from enum import StrEnum
 from simulator.costs.cost import PassCost
 from simulator.drafting.lengths import LengthPolicy
 from simulator.virtual.agreement import Agreement, constant
-from simulator.virtual.world import Network
+from simulator.virtual.network import Network
 from simulator.workload.availability import Always, Availability
 from simulator.workload.distributions import Distribution
 from specpair.balancing.named import DEFAULT, KNOWN, LOOK_EVERY

@@ -68,8 +68,8 @@ class Dialogue:
     """A conversation under way. It keeps its device from its first turn to its end.
 
     If the device leaves while a text is written, the text is aborted, and the conversation is over. If it leaves
-    between two turns, the next one is asked when it is back. A turn that no verifier's context holds is refused, and
-    the conversation is over.
+    between two turns, the next one is asked when it is back. A turn that no verifier's context holds is refused, one
+    for which no verifier is there for too long fails, and the conversation is over.
     """
 
     def __init__(self, users: Users, conversation: Conversation) -> None:
@@ -150,6 +150,7 @@ class Dialogue:
             device.learnt,
             stream(f"{name}/link"),
             self._over,
+            self._failed,
         )
         self._fleet.route(self._run)
 
@@ -160,11 +161,16 @@ class Dialogue:
         go_on = self.think if self._number < len(self._conversation.turns) else self._end
         self._fleet.loop.at(run.released, go_on)
 
+    def _failed(self) -> None:
+        self._tell(Status.FAILED)
+        self._end()
+
     def _tell(self, status: Status) -> None:
         assert self._record is not None
         record, self._record, self._run = self._record, None, None
         record.status, record.over = status, self._fleet.loop.now
-        record.last = status in (Status.ABORTED, Status.REFUSED) or self._number + 1 == len(self._conversation.turns)
+        gone_on = status in (Status.WHOLE, Status.UNFINISHED)
+        record.last = not gone_on or self._number + 1 == len(self._conversation.turns)
         self._users.observer.record(record)
         self._fleet.timelines.over(record.timeline)
 

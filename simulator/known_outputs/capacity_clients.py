@@ -8,7 +8,8 @@ from backends.scripted import END
 from simulator.costs.linear import LinearCost
 from simulator.known_outputs.capacity_model import Knowing, KnownOutput, pass_time
 from simulator.virtual.drafter import VirtualDrafter
-from simulator.virtual.world import Network, World, or_raise
+from simulator.virtual.network import Network
+from simulator.virtual.world import World, or_raise
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.draft_length import MAX_AUTO
 from specpair.speculation.sampling.sampling import Sampling

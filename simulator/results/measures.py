@@ -89,6 +89,9 @@ _OWN = (
     ),
     Measure("whole", "whole requests", "", "", "requests of which all tokens came"),
     Measure("aborted", "aborted requests", "", "less", "requests whose device left before they were whole"),
+    Measure(
+        "failed", "failed requests", "", "less", "requests whose device gave up, as verifiers were away or overloaded"
+    ),
     Measure("unfinished", "unfinished requests", "", "", "requests under way when the simulated time was over"),
 )
 

@@ -11,7 +11,7 @@ from simulator.configuration.connections import ALL, Connection, between
 from simulator.configuration.devices import Drafters, DraftModel, Verifiers
 from simulator.configuration.workload import ClosedArrivals
 from simulator.fleet.settings import Autoscaling, Breakdowns, DeviceKind, FleetSetting, Mode, Prefill, VerifierKind
-from simulator.virtual.world import Network
+from simulator.virtual.network import Network
 from specpair.balancing.named import policy_of
 
 MS = 1e-3
@@ -127,7 +127,7 @@ def _anybody(configuration: Configuration, drafters: str = ALL) -> DeviceKind:
 
 def _network(connection: Connection) -> Network:
     link = connection.built()
-    return Network(link.rtt_ms * MS, link.jitter_ms * MS, link.loss)
+    return Network(link.rtt_ms * MS, link.jitter_ms * MS, link.loss, bandwidth=link.bandwidth_mbps * 1e6 / 8)
 
 
 def _refuse(configuration: Configuration) -> None:

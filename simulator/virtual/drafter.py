@@ -8,8 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from simulator.virtual.timeline import UNTOLD, Untold, What
-from simulator.virtual.world import RETRY, Network, Place, or_raise, submit
+from simulator.virtual.message_sizes import SIZES
+from simulator.virtual.network import Network
+from simulator.virtual.timeline import UNTOLD, Untold
+from simulator.virtual.wire import Wire, submit
+from simulator.virtual.world import Place, or_raise
 from specpair.drafters.base import Drafter
 from specpair.drafters.run.events import Answered, Committed, Completion, Drafted, RunEvent, Streamed
 from specpair.drafters.run.executors import React
@@ -88,7 +91,7 @@ class VirtualDrafter:
         self.controller: SpeculationController | None = None
         self._reactor: Reactor | None = None
         self._world, self._drafter, self._draft_time = world, drafter, draft_time
-        self._network, self._overhead, self._rng = network, overhead, random.Random(seed)
+        self._wire = Wire(world, network, random.Random(seed), overhead, timeline=timeline)
         self._length, self._mechanisms = length, mechanisms
         limit = min(len(prompt) + max_tokens, world.backend.context_length)
         ends = world.backend.vocabulary.ends
@@ -101,7 +104,6 @@ class VirtualDrafter:
         self._held_up, self._read_at = held_up, 0.0  # and when the drafter read its clock, in seconds
         self._before = 0  # tokens that the draft model has read for the step under way, beside one of each branch
         self._heard = 0  # position up to which tokens were put on the stream
-        self._streamed = 0.0  # when the last tokens on the stream arrive, in seconds
         self._wake: float | None = None
 
     def go_on(self, session: Session, known: int) -> None:
@@ -112,7 +114,15 @@ class VirtualDrafter:
     def start(self) -> None:
         """Send the prefill request."""
         policy = RejectionPolicy(next_in=self._latencies.link) if self._mechanisms.self_continue else UNSAID
-        self._request(Draft(self._known or len(self.session.tokens)), policy, self._opened)
+        known = self._known or len(self.session.tokens)
+        self._request(
+            Draft(known),
+            policy,
+            SIZES.prefill.of(known),
+            lambda answer: self._wire.down(
+                SIZES.prefill_reply.of(self.session.prompt_len + len(answer.tokens)), lambda: self._opened(answer)
+            ),
+        )
 
     @property
     def finished(self) -> bool:
@@ -136,7 +146,10 @@ class VirtualDrafter:
         self._request(
             in_flight_draft.draft,
             UNSAID if in_turn else in_flight_draft.policy,
-            lambda answer: self._react(Answered(in_flight_draft, answer)),
+            SIZES.verify.of(len(in_flight_draft.draft)),
+            lambda answer: self._wire.down(
+                SIZES.verify_reply.of(len(answer.tokens)), lambda: self._react(Answered(in_flight_draft, answer))
+            ),
         )
 
     def wait(self, timeout: float | None) -> bool:
@@ -150,28 +163,10 @@ class VirtualDrafter:
 
     # The network, and the draft model.
 
-    def _carry(self, do: Callable[[], None], retry: float = RETRY) -> None:
-        """Call `do` when a message sent now has arrived at the other end, however often it must be sent.
-
-        `retry`: seconds until it is sent again if it is lost.
-        """
-        takes = self._network.takes(self._world.now, self._rng)
-        if takes is None:
-            self._world.at(self._world.now + retry, lambda: self._carry(do, 2 * retry))
-        else:
-            self._world.at(self._world.now + takes + self._overhead / 2, do)
-
-    def _request(
-        self,
-        draft: Draft,
-        policy: RejectionPolicy,
-        then: Callable[[Answer], None],
-    ) -> None:
-        timeline = self._timeline
-        done = or_raise(lambda answer: self._carry(timeline.until(What.DOWN, lambda: then(answer))))
-        request = Request(self.session, draft, done, policy=policy)
-
-        self._carry(timeline.until(What.UP, lambda: submit(self._world, request, self._carry)))
+    def _request(self, draft: Draft, policy: RejectionPolicy, size: float, answered: Callable[[Answer], None]) -> None:
+        """Send a request of `size` bytes. `answered`: called at the verifier with the answer."""
+        request = Request(self.session, draft, or_raise(answered), policy=policy)
+        self._wire.up(size, lambda: submit(self._world, request, self._wire, size))
 
     def _opened(self, answer: Answer) -> None:
         now = self._world.now
@@ -195,7 +190,7 @@ class VirtualDrafter:
         self._reactor = Reactor(text, self.controller, self, self._count, self._now)
         self._heard = len(text.known)
         if self._mechanisms.self_continue:
-            self._carry(self._listen)
+            self._wire.up(SIZES.listen, self._listen)
         self._decide(acted=False)
 
     def _now(self) -> float:
@@ -239,14 +234,8 @@ class VirtualDrafter:
         for run in session.news(self._heard):
             self._heard = run.position + len(run.tokens)
             how = run.details, session.ended_at(self._heard), run.forward
-            arrived = partial(self._react, Streamed(run.position, run.tokens, *how))
-            self._stream(self._timeline.until(What.DOWN, arrived))
-
-    def _stream(self, do: Callable[[], None]) -> None:
-        """Call `do` when an event put on the stream now has arrived. Events keep their order; a lost one is resent."""
-        arrival = self._network.arrival(self._world.now, self._rng)
-        self._streamed = max(self._streamed, arrival + self._overhead / 2)
-        self._world.at(self._streamed, do)
+            event = Streamed(run.position, run.tokens, *how)
+            self._wire.stream(SIZES.streamed.of(len(run.tokens)), partial(self._react, event))
 
     def _draft(self, step: DraftStep, tails: list[list[int]]) -> None:
         self.course.steps += 1

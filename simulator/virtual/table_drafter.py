@@ -13,8 +13,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from simulator.virtual.drafter import Course, VirtualDrafter
+from simulator.virtual.message_sizes import SIZES
+from simulator.virtual.network import Network
 from simulator.virtual.table import Next, Situation, Standing, Table
-from simulator.virtual.world import Network, Place, World, or_raise, submit
+from simulator.virtual.wire import Wire, submit
+from simulator.virtual.world import Place, World, or_raise
 from specpair.drafters.run.events import Committed, RunEvent
 from specpair.speculation.draft import Draft
 from specpair.speculation.policy.rejection_policy import UNSAID, RejectionPolicy
@@ -105,19 +108,26 @@ class TableDrafter:
         self.course, self.session = Course(), session
         self.session.self_continue = self_continue
         self.finished = False
-        self._place, self._draft, self._table, self._network = place, draft, table, network
+        self._place, self._draft, self._table, self._rtt = place, draft, table, network.rtt
         self._tell, self._rng = tell, random.Random(seed)
         self._standing = Standing(len(session.tokens), place.now)
         self._heard = 0  # position up to which tokens were put on the stream
-        self._streamed = 0.0  # when the last of them arrive
         self._at = at or place.at
+        self._wire = Wire(place, network, self._rng, at=self._at)
         self._next: Next | None = None  # what it does at `_due`, if nothing happens before
         self._due = 0.0
 
     def start(self) -> None:
         """Send the prefill request."""
-        policy = RejectionPolicy(next_in=self._network.rtt)
-        self._request(Draft(self._standing.known), policy, lambda answer: self._carry(lambda: self._opened(answer)))
+        known, prompt = self._standing.known, self.session.prompt_len
+        self._request(
+            Draft(known),
+            RejectionPolicy(next_in=self._rtt),
+            SIZES.prefill.of(known),
+            lambda answer: self._wire.down(
+                SIZES.prefill_reply.of(prompt + len(answer.tokens)), lambda: self._opened(answer)
+            ),
+        )
 
     def _opened(self, answer: Answer) -> None:
         self.course.opened = self._place.now
@@ -137,14 +147,14 @@ class TableDrafter:
         if tokens:
             self._heard = position + len(tokens)
             ended = session.finish_reason is not None
-            self._streamed = max(self._streamed, self._network.arrival(self._place.now, self._rng))
-            self._place.at(self._streamed, partial(self._learn, position, tokens, ended))
+            self._wire.stream(SIZES.streamed.of(len(tokens)), partial(self._learn, position, tokens, ended))
 
     def _answered(self, answer: Answer) -> None:
         """Count what an answer brings, and send it, unless its tokens arrive on the stream as soon."""
         self.course.judged, self.course.accepted = self.session.drafted, self.session.accepted
-        arrives = self._network.arrival(self._place.now, self._rng)
-        if not self.session.self_continue or arrives < self._streamed:
+        size = SIZES.verify_reply.of(len(answer.tokens))
+        arrives = self._wire.downwards.arrival(self._place.now, size)
+        if not self.session.self_continue or arrives < self._wire.streamed:
             ended = answer.finish_reason is not None
             self._place.at(arrives, lambda: self._learn(answer.position, answer.tokens, ended))
 
@@ -184,17 +194,14 @@ class TableDrafter:
         tokens = self._draft(standing.known, count)
         standing.sent(tokens, chosen.policy, now)
         self.course.drafts_sent += 1
-        self._request(Draft.chain(standing.known, tokens), chosen.policy, self._answered)
+        self._request(Draft.chain(standing.known, tokens), chosen.policy, SIZES.verify.of(len(tokens)), self._answered)
         self._decide()
 
-    def _request(self, draft: Draft, policy: RejectionPolicy, then: Callable[[Answer], None]) -> None:
-        request = Request(self.session, draft, or_raise(then), policy=policy)
-        self._at(self._network.arrival(self._place.now, self._rng), partial(self._submit, request))
+    def _request(self, draft: Draft, policy: RejectionPolicy, size: float, answered: Callable[[Answer], None]) -> None:
+        """Send a request of `size` bytes. `answered`: called at the verifier with the answer."""
+        request = Request(self.session, draft, or_raise(answered), policy=policy)
+        self._wire.up(size, partial(self._submit, request, size))
 
-    def _submit(self, request: Request) -> None:
+    def _submit(self, request: Request, size: float) -> None:
         if not self.finished:
-            submit(self._place, request, self._carry)
-
-    def _carry(self, do: Callable[[], None]) -> None:
-        """Call `do` when a message sent now has arrived, however often it must be sent."""
-        self._place.at(self._network.arrival(self._place.now, self._rng), do)
+            submit(self._place, request, self._wire, size)

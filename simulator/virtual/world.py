@@ -7,45 +7,15 @@ programs themselves take is left out.
 
 import heapq
 import itertools
-import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-from simulator.chance import exponential
 from specpair.engines.backend import Backend
 from specpair.engines.errors import BackendError
-from specpair.protocol.errors import Overloaded, SpecPairError
+from specpair.protocol.errors import SpecPairError
 from verifier_server.engine.composer import BatchPlan
 from verifier_server.engine.requests import Answer, OnAnswer, Request
 from verifier_server.engine.scheduler import Scheduler
-
-RETRY = 0.1  # seconds after which a lost message is sent again, doubled each time
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """A link, the same both ways. Times in seconds."""
-
-    rtt: float = 0.0
-    jitter: float = 0.0  # mean of the random delay that is added to each message
-    loss: float = 0.0  # share of messages, 0 to 1, that are lost with their connection, and sent again
-    outages: tuple[tuple[float, float], ...] = ()  # (start, end): every message sent in between is lost
-
-    def takes(self, now: float, rng: random.Random) -> float | None:
-        """Seconds that a message sent at `now` takes; None: it is lost."""
-        if any(start <= now < end for start, end in self.outages) or rng.random() < self.loss:
-            return None
-        return self.rtt / 2 + (exponential(rng, self.jitter) if self.jitter else 0.0)
-
-    def arrival(self, now: float, rng: random.Random) -> float:
-        """When a message has arrived that is sent at `now`, and again while it is lost."""
-        if not self.jitter and not self.loss and not self.outages:
-            return now + self.rtt / 2
-        retry = RETRY
-        while (takes := self.takes(now, rng)) is None:
-            now, retry = now + retry, 2 * retry
-        return now + takes
 
 
 class EventLoop:
@@ -159,6 +129,10 @@ class World(EventLoop):
         """Have the verifier look."""
         self._verifier.look()
 
+    def give_up(self, error: SpecPairError) -> None:
+        """Raise the error: who runs a world alone has a verifier that keeps up."""
+        raise error
+
 
 class Submits(Protocol):
     """What a drafter needs of a scheduler."""
@@ -183,6 +157,9 @@ class Place(Protocol):
 
     def at(self, when: float, do: Callable[[], object]) -> None: ...
 
+    def give_up(self, error: SpecPairError) -> None:
+        """The device waits no longer: its text has failed with `error`."""
+
 
 def or_raise(then: Callable[[Answer], None]) -> OnAnswer:
     """Pass answers on to `then`, and raise errors."""
@@ -193,16 +170,3 @@ def or_raise(then: Callable[[Answer], None]) -> OnAnswer:
         then(result)
 
     return done
-
-
-def submit(place: Place, request: Request, carry: Callable[[Callable[[], None]], None]) -> None:
-    """Submit a request that has arrived. While the verifier is overloaded, the refusal goes back, and the request is
-    sent again after as long as that asks for, as `drafter_client.http.retries` has it, but without end.
-
-    `carry`: calls what it is given at the other end, when a message sent now has arrived there.
-    """
-    try:
-        place.scheduler.submit(request, place.now)
-    except Overloaded as refused:
-        pause = refused.details["retry_after"]
-        carry(lambda: place.at(place.now + pause, lambda: carry(lambda: submit(place, request, carry))))

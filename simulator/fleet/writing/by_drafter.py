@@ -8,7 +8,7 @@ from simulator.drafting.lengths import PolicyLength
 from simulator.drafting.tree import TreeDrafter
 from simulator.fleet.settings import Mode
 from simulator.fleet.text import SECOND, Agreeing, Choices
-from simulator.fleet.writing.job import Job, Wire
+from simulator.fleet.writing.job import Job, Stream
 from simulator.virtual.agreement import Agreement
 from simulator.virtual.timeline import What
 from specpair.drafters.base import Drafter
@@ -103,13 +103,13 @@ class FusedWriter:
         learnt = job.connection.node.learnt
         assert learnt.engine is not None
         self.session: Session | None = None  # none while the text waits
-        self._job, self._learnt, self._engine, self._wire = job, learnt, learnt.engine, Wire(job)
+        self._job, self._learnt, self._engine, self._stream = job, learnt, learnt.engine, Stream(job)
         self._drafter: EngineDrafter | None = None
         self._stopped = False
         self._open = ExitStack()
 
     def begin(self) -> None:
-        self._wire.carry(self._job.timeline.until(What.UP, self._ask))
+        self._stream.ask(self._ask)
 
     def _ask(self) -> None:
         self._engine.lend(self._job.timeline.until(What.SLOT, self._start))
@@ -127,7 +127,7 @@ class FusedWriter:
             _drafter(job, connection.node.kind.draft_agreement, width=1),
             engine,
             engine.held(job.conversation),
-            lambda committed: self._wire.stream(replace(committed, schedule=None)),  # the stream does not tell it
+            lambda committed: self._stream.tell(replace(committed, schedule=None)),  # the stream does not tell it
             connection.guarded,
             max_tokens=job.output_tokens,
             mechanisms=_FUSED if device.length is None else LOCKSTEP,

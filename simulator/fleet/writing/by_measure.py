@@ -17,6 +17,7 @@ from simulator.fleet.settings import Mode
 from simulator.fleet.writing.by_drafter import FusedWriter, RemoteWriter
 from simulator.fleet.writing.by_target import TargetWriter
 from simulator.fleet.writing.job import Job, Writer
+from simulator.virtual.message_sizes import SIZES
 from specpair.drafters.pass_times import PassTimes
 from specpair.drafters.run.events import Committed
 from specpair.protocol.service_responses import ModelInfo
@@ -125,12 +126,14 @@ class AutoWriter:
         connection, selection = self._job.connection, self._selection
         if not selection.probe_is_due(connection.now):
             return
-        takes = [self._job.network.takes(connection.now, self._job.rng) for _ in range(2 * _PINGS)]
+        network = self._job.network
+        takes = [network.takes(connection.now, self._job.rng) for _ in range(2 * _PINGS)]
         if None in takes:
-            connection.later(lambda: selection.probed(None, connection.now), self._job.network.rtt)
+            connection.later(lambda: selection.probed(None, connection.now), network.rtt)
             return
         ways = cast(list[float], takes)
-        trips = [there + back for there, back in zip(ways[::2], ways[1::2], strict=True)]
+        bytes_take = (SIZES.probe + SIZES.probe_reply) / network.bandwidth
+        trips = [there + back + bytes_take for there, back in zip(ways[::2], ways[1::2], strict=True)]
         connection.later(lambda: selection.probed(min(trips), connection.now), sum(trips))
 
 

@@ -1,8 +1,8 @@
 """Mode target: the verifier decodes the text alone and streams it."""
 
-from simulator.fleet.writing.job import Job, Wire
-from simulator.virtual.timeline import What
-from simulator.virtual.world import or_raise, submit
+from simulator.fleet.writing.job import Job, Stream
+from simulator.virtual.wire import submit
+from simulator.virtual.world import or_raise
 from specpair.drafters.run.events import Committed
 from specpair.speculation.draft import Draft
 from specpair.speculation.sampling.sampling import Sampling
@@ -17,22 +17,22 @@ class TargetWriter:
     server_writes = True
 
     def __init__(self, job: Job) -> None:
-        self._job, self._wire = job, Wire(job)
+        self._job, self._stream = job, Stream(job)
         self.session = job.session or _session(job)
         self._request = Request(self.session, Draft(job.known), or_raise(self._passed), until_end=True)
 
     def begin(self) -> None:
-        self._wire.carry(self._job.timeline.until(What.UP, self._arrive))
+        self._stream.ask(self._arrive)
 
     def _arrive(self) -> None:
-        connection, self.session.self_continue, self.session.watchers = self._job.connection, False, ()
-        submit(connection, self._request, self._wire.carry)
+        self.session.self_continue, self.session.watchers = False, ()
+        submit(self._job.connection, self._request, self._stream.wire, self._stream.size)
 
     def stop(self) -> None:
         self._request.cancelled = True
 
     def _passed(self, answer: Answer) -> None:
-        self._wire.stream(Committed(answer.position, answer.details.sourced(answer.tokens), answer.details))
+        self._stream.tell(Committed(answer.position, answer.details.sourced(answer.tokens), answer.details))
 
 
 def _session(job: Job) -> Session:

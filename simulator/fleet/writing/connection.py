@@ -1,9 +1,12 @@
 """What one text sees of a verifier."""
 
+import random
 from collections.abc import Callable
 
 from simulator.fleet.node import Node
-from simulator.virtual.world import EventLoop, Submits, submit
+from simulator.virtual.network import Network
+from simulator.virtual.wire import Wire, submit
+from simulator.virtual.world import EventLoop, Submits
 from specpair.engines.backend import Backend
 from specpair.protocol.errors import Overloaded, SpecPairError
 from verifier_server.engine.requests import Answer, Request
@@ -13,11 +16,13 @@ from verifier_server.sessions import Session
 class Connection:
     """What one text sees of a node: a `Place`. When it is closed, nothing more happens for that text."""
 
-    def __init__(self, loop: EventLoop, node: Node, after: Callable[[], None]) -> None:
-        """`after`: called after each event of the text."""
+    def __init__(self, loop: EventLoop, node: Node, after: Callable[[], None], give_up: Callable[[], object]) -> None:
+        """`after`: called after each event of the text.
+        `give_up`: called when the device waits no longer.
+        """
         self.node, self.closed = node, False
         self.at_first: Callable[[], object] = lambda: None  # called when its first request has arrived
-        self._loop, self._verifier, self._after = loop, node.verifier, after
+        self._loop, self._verifier, self._after, self._give_up = loop, node.verifier, after, give_up
         self._asked = False  # whether a request has arrived
 
     @property
@@ -58,9 +63,12 @@ class Connection:
         """Call `do` after `seconds`, also if it is closed by then."""
         self._loop.at(self._loop.now + seconds, do)
 
+    def give_up(self, error: SpecPairError) -> None:
+        self._give_up()
+
     def another(self) -> "Connection":
         """A second one for the same text."""
-        other = Connection(self._loop, self.node, self._after)
+        other = Connection(self._loop, self.node, self._after, self._give_up)
         other._asked = self._asked
         return other
 
@@ -79,7 +87,7 @@ class Connection:
         self.at_first = lambda: None
         first, self._asked = not self._asked, True
         if first and self.node.prefill is not None:
-            again = self.guarded(lambda: submit(self, request, lambda do: self.at(self.now, do)))
+            again = self.guarded(lambda: submit(self, request, Wire(self, Network(), random.Random(0)), 0.0))
             self.node.prefill(request.session.id, [*request.session.tokens], again)
             return
         done = request.done

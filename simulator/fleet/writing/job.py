@@ -9,8 +9,10 @@ from simulator.drafting.learnt import Learnt
 from simulator.fleet.settings import DeviceKind
 from simulator.fleet.text import Text
 from simulator.fleet.writing.connection import Connection
-from simulator.virtual.timeline import UNTOLD, Untold, What
-from simulator.virtual.world import RETRY, Network
+from simulator.virtual.message_sizes import SIZES
+from simulator.virtual.network import Network
+from simulator.virtual.timeline import UNTOLD, Untold
+from simulator.virtual.wire import Wire
 from specpair.drafters.run.events import Committed
 from verifier_server.sessions import Session
 
@@ -61,24 +63,21 @@ class Writer(Protocol):
         """Write no more: the text is whole, its verifier is lost, or another writer goes on with it."""
 
 
-class Wire:
-    """Carries what a device asks of a server that writes by itself, and what that streams back."""
+class Stream:
+    """What a device asks of a server that writes by itself, and what that streams back."""
 
     def __init__(self, job: Job) -> None:
-        self._job = job
-        self._streamed = 0.0  # when the last tokens on the stream arrive
+        self.wire, self.size = (
+            Wire(job.connection, job.network, job.rng, timeline=job.timeline),
+            SIZES.generate.of(job.known),
+        )
+        self._job, self._opens = job, SIZES.generate_opened
 
-    def carry(self, do: Callable[[], object], retry: float = RETRY) -> None:
-        """Call `do` when a message sent now has arrived at the other end."""
-        connection = self._job.connection
-        takes = self._job.network.takes(connection.now, self._job.rng)
-        if takes is None:
-            connection.at(connection.now + retry, lambda: self.carry(do, 2 * retry))
-        else:
-            connection.at(connection.now + takes, do)
+    def ask(self, do: Callable[[], object]) -> None:
+        """Call `do` when the request, of `size` bytes, has arrived at the server."""
+        self.wire.up(self.size, do)
 
-    def stream(self, committed: Committed) -> None:
-        """Send tokens to the device. They keep their order; lost ones are sent again."""
-        job = self._job
-        self._streamed = max(self._streamed, job.network.arrival(job.connection.now, job.rng))
-        job.connection.at(self._streamed, job.timeline.until(What.DOWN, lambda: job.tell(committed)))
+    def tell(self, committed: Committed) -> None:
+        """Send tokens to the device."""
+        size, self._opens = SIZES.generated.of(len(committed.tokens)) + self._opens, 0.0
+        self.wire.stream(size, lambda: self._job.tell(committed))

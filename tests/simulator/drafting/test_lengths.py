@@ -17,7 +17,8 @@ from simulator.drafting.lengths import LengthPolicy, PolicyLength
 from simulator.drafting.tree import TreeDrafter, expected_length
 from simulator.fleet.text import SECOND, Agreeing, Choices, RuleTarget, Text
 from simulator.virtual.agreement import constant
-from simulator.virtual.world import Network, World
+from simulator.virtual.network import Network
+from simulator.virtual.world import World
 from specpair.drafters.run.events import Committed
 from specpair.speculation.acceptance.round_counts import JudgedRound
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms

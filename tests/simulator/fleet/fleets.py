@@ -7,7 +7,7 @@ from simulator.fleet.fleet import Fleet
 from simulator.fleet.observer import Sample
 from simulator.fleet.record import Record
 from simulator.fleet.settings import DeviceKind, FleetSetting, Mode, VerifierKind
-from simulator.virtual.world import Network
+from simulator.virtual.network import Network
 from simulator.workload.conversation import Conversation, Turn
 
 KIND = VerifierKind(LinearCost(25.0, 0.5, 0.2), slots=32, draft_cost=LinearCost(8.0, 1.2, 0.1))

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from simulator.fleet.device_pool import Device, DevicePool
 from simulator.fleet.record import Record, Status
 from simulator.fleet.settings import DeviceKind, Failure, FleetSetting, Mode
-from simulator.virtual.world import EventLoop, Network
+from simulator.virtual.network import Network
+from simulator.virtual.world import EventLoop
 from simulator.workload.availability import ComesAndGoes
 from simulator.workload.conversation import Conversation, Turn
 from simulator.workload.distributions import Exponential

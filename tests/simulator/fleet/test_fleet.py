@@ -7,13 +7,16 @@ from statistics import fmean
 
 import pytest
 
+from drafter_client.http.retries import PATIENCE
+from simulator.costs.linear import LinearCost
 from simulator.drafting.drafter import EngineDrafter
 from simulator.drafting.engine import DraftEngine
 from simulator.fleet.fleet import Fleet
-from simulator.fleet.record import Record
+from simulator.fleet.record import Record, Status
 from simulator.fleet.settings import Autoscaling, Breakdowns, DeviceKind, Failure, FleetSetting, Mode
 from simulator.fleet.text import Agreeing, Choices, RuleTarget, Text
-from simulator.virtual.world import Network, World
+from simulator.virtual.network import Network
+from simulator.virtual.world import World
 from simulator.workload.conversation import Conversation, Turn
 from simulator.workload.distributions import Constant, Exponential
 from specpair.balancing.named import KNOWN
@@ -102,9 +105,20 @@ def test_texts_wait_while_no_verifier_is_there() -> None:
     assert all(each.end > 5.0 for each in records)
 
 
-def test_a_fleet_whose_verifiers_are_all_lost_says_so() -> None:
-    with pytest.raises(RuntimeError, match="no verifier is left"):
-        run(replace(TWO, failures=(Failure("a", 0.3), Failure("b", 0.4))), conversations(4, 0.05))
+def test_texts_without_a_verifier_fail_when_the_patience_of_their_devices_is_over() -> None:
+    setting = replace(TWO, failures=(Failure("a", 0.3), Failure("b", 0.4, 0.4 + PATIENCE + 1.0)))
+    records, fleet = run(setting, conversations(4, 0.05))
+    assert [(each.turn, each.status) for each in records] == [(0, Status.FAILED)] * 4
+    assert any(each.times for each in records), "some had begun"
+    assert not any(len(each.times) == each.output_tokens for each in records)
+    assert fleet.loop.now == pytest.approx(0.4 + PATIENCE, abs=0.1) and fleet.users.finished
+
+
+def test_a_text_that_an_overloaded_verifier_does_not_take_fails() -> None:
+    kind = replace(KIND, cost=LinearCost(25_000.0, 0.0, 0.0), slots=1, max_queue=1)
+    records, _ = run(FleetSetting({"a": kind}, (DEVICE,)), conversations(4, 0.05, turns=1, output=9))
+    assert [each.status for each in records] == [Status.WHOLE] + [Status.FAILED] * 3
+    assert not any(each.times for each in records[1:])
 
 
 def test_the_second_turn_holds_the_first_one_and_goes_where_that_was() -> None:

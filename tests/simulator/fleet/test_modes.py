@@ -13,7 +13,7 @@ from simulator.fleet.node import Node
 from simulator.fleet.record import Record
 from simulator.fleet.settings import DeviceKind, FleetSetting, Mode, VerifierKind
 from simulator.virtual.agreement import constant
-from simulator.virtual.world import Network
+from simulator.virtual.network import Network
 from simulator.workload.conversation import Conversation, Turn
 from tests.simulator.fleet.fleets import Kept
 from verifier_server.engine.requests import Request

@@ -9,7 +9,7 @@ from simulator.costs.linear import LinearCost
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.record import Record
 from simulator.fleet.settings import DeviceKind, Failure, FleetSetting, Mode, Prefill, VerifierKind
-from simulator.virtual.world import Network
+from simulator.virtual.network import Network
 from simulator.workload.conversation import Conversation, Turn
 from tests.simulator.fleet.fleets import Kept
 

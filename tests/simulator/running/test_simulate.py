@@ -120,6 +120,16 @@ def test_the_batching_window_makes_a_difference_in_lockstep() -> None:
     differ(f"gamma: 3\n{FUSED}", f"gamma: 3\nbatching_window: 1\n{FUSED}")
 
 
+def test_long_prompts_on_a_slow_link_come_late() -> None:
+    """The request has about 5 bytes for each token; the first token comes back with a reply of a few hundred."""
+    text = SMALL.replace("prompt_tokens: 9", "prompt_tokens: 4096").replace("rate_rps: 4", "rate_rps: 1")
+    first = [
+        ran(configured(f"connections: [{{rtt_ms: 20, bandwidth_mbps: {mbps}}}]\n" + text)).records[0]
+        for mbps in (1000, 1)
+    ]
+    assert first[1].ttft - first[0].ttft == pytest.approx(8 * (5 * 4096 + 1000) / 1e6, rel=0.05)
+
+
 APART = """\
 sim_time_ms: 2500
 mode: auto

@@ -21,7 +21,7 @@ from simulator.theory.reduced import (
     whole,
 )
 from simulator.theory.speculation import capacity_gain, latency, tokens_per_round
-from simulator.virtual.world import Network
+from simulator.virtual.network import Network
 from specpair.balancing.policies import Hash, Jsq2, Random
 
 SERVICES: dict[str, tuple[Callable[[random.Random], float], float]] = {  # how they are drawn, and the second moment

@@ -7,9 +7,9 @@ from simulator.known_outputs.capacity import start_all, virtual_world
 from simulator.known_outputs.capacity_clients import CONTEXT, GREEDY, Setting, known_pass_times
 from simulator.known_outputs.capacity_model import Knowing, KnownOutput, Metrics, pass_time
 from simulator.paced.engine import DRAFTER_8, TARGET_25
+from simulator.virtual.network import Network
 from simulator.virtual.table import Table
 from simulator.virtual.table_drafter import Recorded, TableDrafter, fit
-from simulator.virtual.world import Network
 from specpair.speculation.policy.schedule import LOCKSTEP
 from specpair.speculation.text_options import TextSpec
 from verifier_server.sessions import Session

@@ -13,7 +13,8 @@ import pytest
 
 from backends.scripted import END, Script
 from simulator.virtual.drafter import VirtualDrafter
-from simulator.virtual.world import Network, World
+from simulator.virtual.network import Network
+from simulator.virtual.world import World
 from specpair.drafters.draft_model import ModelDrafter
 from specpair.speculation.policy.schedule import LOCKSTEP, Mechanisms
 from specpair.speculation.sampling.sampling import Sampling

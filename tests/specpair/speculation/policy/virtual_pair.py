@@ -6,7 +6,8 @@ from functools import lru_cache
 
 from backends.scripted import ORDER, Script, ScriptedBackend
 from simulator.virtual.drafter import VirtualDrafter
-from simulator.virtual.world import Network, World
+from simulator.virtual.network import Network
+from simulator.virtual.world import World
 from specpair.drafters.base import Drafter, Expansion
 from specpair.engines.backend import Entry, Logits
 from specpair.speculation.drafts.tree import Proposal
