@@ -9,13 +9,12 @@ from simulator.configuration.reading import BadConfiguration
 from simulator.costs.cost import BadCost, CostUnknown
 from simulator.results.report.picture import NoPicture
 from simulator.results.summary import BadSummary
-from simulator.running.setting import CannotRun
 from simulator.search.space import BadSearch
 from specpair.command_line.parser import Parser
 from specpair.request_traces.request import BadTrace
 
 # What is raised for something that is wrong, or cannot be done: each has a message for the user.
-ERRORS = (BadConfiguration, BadCost, BadSearch, BadSummary, BadTrace, CannotRun, CostUnknown, NoPicture)
+ERRORS = (BadConfiguration, BadCost, BadSearch, BadSummary, BadTrace, CostUnknown, NoPicture)
 INTERRUPTED = 130  # the exit status behind Ctrl-C, as of a shell
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
-from simulator.configuration.connections import ALL, Connection
+from simulator.configuration.connections import ALL, TOPOLOGIES, Connection, Topology, between
 from simulator.configuration.devices import Devices
 from simulator.configuration.gamma import AUTO, Gamma
 from simulator.configuration.keys import FOLDER, Count, Keys, NonNegative, Positive
@@ -50,8 +50,12 @@ class Configuration(Keys):
     """how long a pass may wait for further requests, as a multiple of the time that it takes"""
     devices: Devices
     """the machines"""
+    topology: Topology = "same_site"
+    """how far drafters are from verifiers: a link by name, for all; `sites`, where kinds of drafters are each at the
+    site of one kind of verifiers, in the order of both, and far from the others; or `edge`, where the first kind of
+    verifiers is near and the others are far"""
     connections: list[Connection] = Field(default_factory=list)
-    """how far drafters are from verifiers; the last that fits counts, and without one they are at the same site"""
+    """what differs from the topology; the last that fits counts"""
     workload: WorkloadKeys
     """what users ask for, and when"""
     slo: Slo = Field(default_factory=Slo)
@@ -69,6 +73,11 @@ class Configuration(Keys):
     """how often the verifiers' load is written down"""
     prices: Prices = Field(default_factory=Prices)
     """what the fleet costs"""
+
+    def connection(self, drafters: str, verifiers: str) -> Connection:
+        """That between two kinds; `*` for drafters: of whoever has no device."""
+        kinds = [[each.name for each in group] for group in (self.devices.drafters, self.devices.verifiers)]
+        return between([*TOPOLOGIES[self.topology](*kinds), *self.connections], drafters, verifiers)
 
     @property
     def promises(self) -> bool:

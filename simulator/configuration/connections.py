@@ -1,10 +1,12 @@
 """The keys of `connections`: how far drafters are from verifiers."""
 
+from collections.abc import Callable, Sequence
 from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, Field, model_validator
 
 from simulator.configuration.keys import File, Keys, NonNegative, Positive
+from simulator.virtual.recorded_delays import Drawn, Replayed, read_delays
 from specpair.command_line.suggestion import advice
 
 ALL = "*"
@@ -58,13 +60,18 @@ class Connection(Keys):
     bandwidth_mbps: Positive | None = None
     """million bits a second"""
     delays_path: File | None = None
-    """recorded delays of messages, one a line, in ms; in place of `rtt_ms` and `jitter_ms`"""
+    """recorded round trips in ms, one a line, or the output of `ping`; in place of `rtt_ms` and `jitter_ms`"""
 
     @model_validator(mode="after")
     def _is_one(self) -> "Connection":
         if self.delays_path is not None and (self.rtt_ms is not None or self.jitter_ms is not None):
             raise ValueError("recorded delays leave no place for rtt_ms and jitter_ms")
+        self.recorded()  # raises BadDelays, a ValueError
         return self
+
+    def recorded(self) -> Drawn | Replayed | None:
+        """The recorded round trips; None: there are none. Raises BadDelays for a file that has none."""
+        return None if self.delays_path is None else read_delays(self.delays_path)
 
     def built(self) -> Link:
         """The link by name, with the values that replace its own."""
@@ -72,7 +79,37 @@ class Connection(Keys):
         return LINKS[self.link]._replace(**{name: value for name, value in given.items() if value is not None})
 
 
-def between(connections: list[Connection], drafters: str, verifiers: str) -> Connection:
+def between(connections: Sequence[Connection], drafters: str, verifiers: str) -> Connection:
     """The last of the connections that is for these two kinds; without one, a link within a site."""
     fitting = [each for each in connections if each.drafters in (ALL, drafters) and each.verifiers in (ALL, verifiers)]
     return fitting[-1] if fitting else Connection()
+
+
+def _sites(drafters: Sequence[str], verifiers: Sequence[str]) -> list[Connection]:
+    beside = [Connection(drafters=near, verifiers=kind) for near, kind in zip(drafters, verifiers, strict=False)]
+    return [Connection(link="wan"), *beside]
+
+
+def _edge(drafters: Sequence[str], verifiers: Sequence[str]) -> list[Connection]:
+    return [Connection(link="wan"), Connection(verifiers=verifiers[0], link="metro")]
+
+
+def _everywhere(link: str) -> Callable[[Sequence[str], Sequence[str]], list[Connection]]:
+    return lambda drafters, verifiers: [Connection(link=link)]
+
+
+# By name, the connections between kinds of drafters and kinds of verifiers, each in the order of the file.
+TOPOLOGIES: dict[str, Callable[[Sequence[str], Sequence[str]], list[Connection]]] = {
+    **{link: _everywhere(link) for link in LINKS},
+    "sites": _sites,  # the first kinds of both share a site, so do the second ones, …; between sites it is far
+    "edge": _edge,  # the first kind of verifiers is near all drafters, the others are far
+}
+
+
+def _known_topology(name: str) -> str:
+    if name not in TOPOLOGIES:
+        raise ValueError(f"no topology {name!r}{advice(name, TOPOLOGIES)}")
+    return name
+
+
+Topology = Annotated[str, AfterValidator(_known_topology), Field(json_schema_extra={"enum": [*TOPOLOGIES]})]

@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.configuration import operation
 from simulator.configuration.configuration import Configuration
-from simulator.configuration.connections import ALL, Connection, between
+from simulator.configuration.connections import ALL, Connection
 from simulator.configuration.devices import Drafters, DraftModel, Verifiers
 from simulator.configuration.workload import ClosedArrivals
 from simulator.fleet.settings import Autoscaling, Breakdowns, DeviceKind, FleetSetting, Mode, Prefill, VerifierKind
@@ -19,16 +19,11 @@ _MANY = 200  # drafters from which on they are by table, unless the file says ot
 _PROBES = 8  # texts with the real controller beside them, of each kind of drafters at each kind of verifiers
 
 
-class CannotRun(ValueError):
-    """A configuration is valid, but asks for what no run can do. The message names the key and what to do."""
-
-
 def setting_of(configuration: Configuration, seed: int) -> FleetSetting:
     """The fleet of a configuration, in one replication whose chance is `seed`.
 
-    Raises CannotRun for a key that it cannot honour, BadCost for a file that is no table of costs.
+    Raises BadCost for a file that is no table of costs.
     """
-    _refuse(configuration)
     kinds = {kind.name: _verifier(kind, configuration) for kind in configuration.devices.verifiers}
     verifiers = {
         f"{kind.name}-{number}": kinds[kind.name]
@@ -120,17 +115,14 @@ def _device(kind: Drafters, configuration: Configuration) -> DeviceKind:
 
 def _anybody(configuration: Configuration, drafters: str = ALL) -> DeviceKind:
     """A device for each user that comes, as far from verifiers as `drafters` are."""
-    gamma, connections = configuration.gamma, configuration.connections
-    links = {each.name: _network(between(connections, drafters, each.name)) for each in configuration.devices.verifiers}
+    gamma, verifiers = configuration.gamma, configuration.devices.verifiers
+    links = {each.name: _network(configuration.connection(drafters, each.name)) for each in verifiers}
     return DeviceKind(mode=Mode(configuration.mode), length=gamma.built(), tree=gamma.nodes, links=links)
 
 
 def _network(connection: Connection) -> Network:
-    link = connection.built()
-    return Network(link.rtt_ms * MS, link.jitter_ms * MS, link.loss, bandwidth=link.bandwidth_mbps * 1e6 / 8)
-
-
-def _refuse(configuration: Configuration) -> None:
-    """Raise CannotRun for the first key that no run honours yet."""
-    if any(each.delays_path is not None for each in configuration.connections):
-        raise CannotRun("connections: delays_path cannot run yet: give rtt_ms and jitter_ms")
+    link, recorded = connection.built(), connection.recorded()
+    bandwidth = link.bandwidth_mbps * 1e6 / 8
+    if recorded is not None:
+        return Network(recorded.median, loss=link.loss, bandwidth=bandwidth, recorded=recorded)
+    return Network(link.rtt_ms * MS, link.jitter_ms * MS, link.loss, bandwidth=bandwidth)

@@ -38,8 +38,8 @@ def simulate(
 
     Returns how many seconds were simulated.
 
-    Raises CannotRun for a configuration that cannot run, BadCost and BadTrace for files that are none of theirs, and
-    CostUnknown for a pass that is too far from what a table has.
+    Raises BadCost and BadTrace for files that are none of theirs, and CostUnknown for a pass that is too far from what
+    a table has.
     """
     conversations = configuration.workload.built().conversations(random.Random(f"{seed}/workload"))
     setting = replace(setting_of(configuration, seed), timelines=timelines)

@@ -11,7 +11,7 @@ import yaml
 from simulator.configuration.configuration import Configuration
 from simulator.configuration.reading import BadConfiguration, read
 from simulator.costs.cost import BadCost
-from simulator.running.setting import CannotRun, setting_of
+from simulator.running.setting import setting_of
 from specpair.strict_yaml import Loader
 
 VARIANT = "variant"  # the name of the choice between sets of values
@@ -85,7 +85,7 @@ def candidates(space: Space, file: Path, overrides: Sequence[str] = ()) -> tuple
         try:
             configuration = read(file, [*overrides, *written(space.changes(choice))])
             setting_of(configuration, seed=0)
-        except (BadConfiguration, BadCost, CannotRun) as error:
+        except (BadConfiguration, BadCost) as error:
             complaints.append(f"{label(choice)}: {error}")
         else:
             found.append(Candidate(len(found) + 1, choice, configuration))

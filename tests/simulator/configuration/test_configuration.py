@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from simulator import command_line
 from simulator.configuration.configuration import Configuration
-from simulator.configuration.connections import LINKS, between
+from simulator.configuration.connections import LINKS, TOPOLOGIES, between
 from simulator.configuration.example import example, schema
 from simulator.configuration.keys import Keys
 from simulator.configuration.reading import BadConfiguration, parse, read
 from simulator.costs.catalogue import roofline
+from simulator.running.setting import setting_of
 from simulator.workload.conversation import Conversation
 from simulator.workload.synthetic import Closed
 from specpair.balancing.named import KNOWN
@@ -138,6 +139,7 @@ def test_the_schema_admits_the_example() -> None:
         ("gamma: auto", "gamma: nowhere:Mine", r"gamma: nowhere of the length policy nowhere:Mine cannot be imported"),
         ("router: wjsq", "router: jsqq2", r"router: no policy 'jsqq2': choose one of hash, "),
         ("link: metro", "link: metr", r"connections\[0\]\.link: no link 'metr'; did you mean metro\?"),
+        ("router: wjsq", "topology: metr", r"topology: no topology 'metr'; did you mean metro\?"),
         ("drafters: phone", "drafters: fone", r"connections: drafters: no kind 'fone'; did you mean phone\?"),
         ("name: phone", "name: laptop", r"devices: two kinds are called 'laptop'"),
         (
@@ -237,6 +239,37 @@ def test_the_last_connection_that_fits_counts() -> None:
     assert between(found, "laptop", "big").built() == LINKS["metro"]
     assert between(found, "phone", "big").built() == LINKS["wan"]._replace(rtt_ms=60)
     assert between(found, "another", "big").built() == LINKS["same_site"]
+
+
+@pytest.mark.parametrize(
+    ("topology", "links"),
+    [
+        *((link, [link] * 6) for link in LINKS),
+        ("sites", ["same_site", "wan", "wan", "same_site", "wan", "wan"]),
+        ("edge", ["metro", "wan"] * 3),
+    ],
+)
+def test_a_topology_says_how_far_kinds_are_from_each_other(topology: str, links: list[str]) -> None:
+    drafters, verifiers = ["one", "two", "three"], ["near", "far"]
+    found = TOPOLOGIES[topology](drafters, verifiers)
+    assert [between(found, each, other).link for each in drafters for other in verifiers] == links
+
+
+def test_connections_differ_from_the_topology() -> None:
+    found = parse("topology: wan\n" + example().replace("- drafters: phone", "- drafters: laptop"), "f", ROOT)
+    assert found.connection("laptop", "big").rtt_ms == 60 and found.connection("phone", "big").link == "wan"
+
+
+def test_recorded_delays_are_read_with_the_file(tmp_path: Path) -> None:
+    text = example().replace("    rtt_ms: 60 ", "    delays_path: ping.txt ")
+    with pytest.raises(BadConfiguration, match="no file"):
+        parse(text, "f", tmp_path)
+    (tmp_path / "ping.txt").write_text("64 bytes from 192.0.2.7: time=40 ms\n64 bytes from 192.0.2.7: time=60 ms\n")
+    link = setting_of(parse(text, "f", tmp_path), 0).devices[1].links["big"]
+    assert link.recorded is not None and (link.rtt, link.loss) == (0.05, LINKS["wan"].loss)
+    (tmp_path / "ping.txt").write_text("40\nfast\n")
+    with pytest.raises(BadConfiguration, match=r"f, line \d+: connections\[1\]: .*ping.txt, line 2: 'fast' is no time"):
+        parse(text, "f", tmp_path)
 
 
 def test_devices_have_their_costs_and_are_there_as_the_file_says() -> None:
