@@ -26,9 +26,9 @@ DIGESTS = {
     "target": "436e2baf8bec0b6b",
     "fused": "e15c2659286a9a95",
     "lockstep": "e42a189bb99dbf94",
-    "remote": "55078e78633609e2",
-    "auto": "6cefb73e63bcd6cd",
-    "by table": "9d1c3fd415d8b2e6",
+    "remote": "92c8955b5ce78558",
+    "auto": "cc0670b0787cefdd",
+    "by table": "422a0fde15fd67e5",
 }
 
 
