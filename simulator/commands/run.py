@@ -37,6 +37,8 @@ def _run(options: argparse.Namespace) -> int:
     folder: Path = options.output or Path(f"{options.file.stem}-{time.strftime('%Y%m%d-%H%M%S')}")
     try:
         configuration = read(options.file, overrides)
+        if any(folder.glob("requests-*")):
+            return complain(f"{folder} has the results of a run already: name another folder, or remove it")
         folder.mkdir(parents=True, exist_ok=True)
         asked = configuration.replications * configuration.sim_time_ms * MS
         with shown(asked) as progress:

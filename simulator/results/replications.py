@@ -1,7 +1,6 @@
 """The replications of a configuration, in as many processes as are asked for: what comes of them is the same."""
 
 import multiprocessing
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.configuration.configuration import Configuration
+from simulator.processes import deaf_to_interrupts
 from simulator.results.files import write_timelines, written
 from simulator.results.gathered import Gathered
 from simulator.results.requests import MS
@@ -70,7 +70,8 @@ def replicated(
             found.append(one(len(found)))
         return found
     with _Processes(min(jobs, len(numbers)), len(numbers)).pool() as processes:
-        futures = [processes.submit(configuration, number, folder) for number in numbers]
+        with deaf_to_interrupts():
+            futures = [processes.submit(configuration, number, folder) for number in numbers]
         left: set[Future[Replication]] = set(futures)
         while left:
             done, left = wait(left, _REFRESH, FIRST_COMPLETED)
@@ -124,11 +125,12 @@ class _Processes:
                 yield self
             finally:
                 self.stop()
+                # A process that still begins needs what this one holds: it is waited for.
+                self._pool.shutdown(cancel_futures=True)
 
     def stop(self) -> None:
-        """Have those under way stop, and begin no others."""
+        """Have those under way stop."""
         self._stop.set()
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def submit(self, configuration: Configuration, number: int, folder: Path | None) -> Future[Replication]:
         return self._pool.submit(_in_process, configuration, number, folder)
@@ -143,7 +145,6 @@ _shared: tuple[Any, Any]  # of a process of the pool: how far each replication i
 
 def _begin(seconds: Any, stop: Any) -> None:
     global _shared
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program's own process is interrupted, and tells the others
     _shared = seconds, stop
 
 

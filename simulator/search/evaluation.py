@@ -7,6 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 
 from simulator.configuration.configuration import Configuration
+from simulator.processes import deaf_to_interrupts
 from simulator.results.replications import evaluate
 from simulator.running.simulate import seed_of
 
@@ -32,7 +33,8 @@ def evaluation(jobs: int, evaluate: Evaluate = evaluate) -> Iterator[EvaluateAll
     with ProcessPoolExecutor(jobs, context, _begin) as pool:
 
         def all_of(asked: Sequence[Job]) -> list[Values]:
-            futures = [pool.submit(evaluate, each, seed_of(each, number)) for each, number in asked]
+            with deaf_to_interrupts():
+                futures = [pool.submit(evaluate, each, seed_of(each, number)) for each, number in asked]
             return [each.result() for each in futures]
 
         try:
