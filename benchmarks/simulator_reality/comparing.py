@@ -1,59 +1,61 @@
-"""One configuration, for real and simulated."""
+"""How far simulations are from real runs, and whether that is within the bars. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import fields
-from pathlib import Path
+from dataclasses import dataclass
+from statistics import fmean
 
-from benchmarks.simulator_reality import conductor
-from benchmarks.simulator_reality.measures import Measures, measured
-from benchmarks.simulator_reality.overheads import with_overheads
-from benchmarks.simulator_reality.stretched import stretched
-from simulator.configuration.configuration import Configuration
-from simulator.configuration.reading import read
-from simulator.fleet.observer import Sample
-from simulator.fleet.record import Record
-from simulator.running.simulate import seed_of, simulate
+from benchmarks.simulator_reality.measures import Measures
 
-MS = 1e-3
-
-
-class _Kept:
-    """Keeps all records of a simulation."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-
-    def record(self, record: Record) -> None:
-        self.records.append(record)
-
-    def sample(self, samples: Sequence[Sample]) -> None:
-        pass
+BARS = {"throughput": 0.04, "ttft_p50": 0.1, "ttft_p95": 0.1, "round_p50": 0.1, "round_p95": 0.1}
+_NAMES = {
+    "throughput": "tokens/s",
+    "ttft_p50": "first token, p50, ms",
+    "ttft_p95": "first token, p95, ms",
+    "round_p50": "round, p50, ms",
+    "round_p95": "round, p95, ms",
+}
+HEAD = f"{'':22}{'measured':>10}{'simulated':>11}{'difference':>12}{'bar':>7}   of each run"
 
 
-def simulated(configuration: Configuration, slow: float) -> Measures:
-    """What users see of the simulation of a configuration, as slow as the real one."""
-    kept, slowed = _Kept(), stretched(configuration, slow)
-    simulate(with_overheads(slowed), seed_of(slowed, 0), kept)
-    return measured(kept.records, *window(slowed), slow)
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measure. `real`, `simulated`: of each replication, at least one."""
+
+    measure: str  # one of `BARS`
+    real: Sequence[float]
+    simulated: Sequence[float]
+
+    @property
+    def difference(self) -> float:
+        """By how much the simulation's mean is above the real one's, as a share of that."""
+        return fmean(self.simulated) / fmean(self.real) - 1.0
+
+    @property
+    def within(self) -> bool:
+        """Whether the difference is within its bar."""
+        return abs(self.difference) <= BARS[self.measure]
+
+    @property
+    def line(self) -> str:
+        pairs = zip(self.real, self.simulated, strict=True)
+        each = " ".join(f"{100 * (there / here - 1):+.1f}" for here, there in pairs)
+        shown = f"{fmean(self.real):10.2f}{fmean(self.simulated):11.2f}{100 * self.difference:+10.1f} %"
+        missed = "" if self.within else "  MISSED"
+        return f"  {_NAMES[self.measure]:20}{shown}{100 * BARS[self.measure]:5.0f} %   {each}{missed}"
 
 
-def window(configuration: Configuration) -> tuple[float, float]:
-    """From when until when it is measured (s)."""
-    return configuration.burn_in_ms * MS, configuration.sim_time_ms * MS
-
-
-def compared(file: Path, slow: float) -> list[str]:
-    """Lines on a configuration: its simulation, its real run, and the error of each measure."""
-    configuration = read(file)
-    slowed = stretched(configuration, slow)
-    there = simulated(configuration, slow)
-    real = conductor.run(slowed, seed_of(slowed, 0))
-    here = measured(real.records, *window(slowed), slow)
-    lines = [
-        f"\n{file.stem}: times {slow:g} fold; machine used {real.used:.2f}, passes {real.lateness:.4f} of their"
-        f" time, p99 {real.late_p99:.4f}{'  VOID' if real.void else ''}"
+def rows(real: Sequence[Measures], simulated: Sequence[Measures]) -> list[Row]:
+    """All measures of a configuration. `real`, `simulated`: of each replication."""
+    return [
+        Row(name, [getattr(each, name) for each in real], [getattr(each, name) for each in simulated]) for name in BARS
     ]
-    for each in fields(Measures):
-        simulation, reality = getattr(there, each.name), getattr(here, each.name)
-        lines.append(f"  {each.name:12} {reality:9.2f} {simulation:9.2f} {100 * (simulation / reality - 1):+6.1f} %")
-    return lines
+
+
+def verdict(blind: dict[str, bool], within: dict[str, bool]) -> str:
+    """How many configurations are within all bars. `blind`, `within`: by configuration."""
+
+    def told(of: list[str]) -> str:
+        return f"{sum(within[name] for name in of)} of {len(of)}"
+
+    held_out = [name for name in within if blind[name]]
+    return f"within all bars: {told([*within])} configurations; of those that were not looked at, {told(held_out)}"
