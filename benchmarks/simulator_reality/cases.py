@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.simulator_reality.measures import Measures, measured
+from benchmarks.simulator_reality.measures import Measures, mean, measured
 from benchmarks.simulator_reality.overheads import with_overheads
 from benchmarks.simulator_reality.stretched import stretched
 from simulator.configuration.configuration import Configuration
@@ -18,6 +18,7 @@ from simulator.running.simulate import seed_of, simulate
 
 FOLDER = Path(__file__).parent / "configurations"
 MS = 1e-3
+EXCHANGES = (0.9, 0.95, 1.0, 1.05, 1.1)  # what an exchange takes in the simulations, as a share of what was measured
 
 _SEEN = {
     "one_remote": 2.0,
@@ -64,8 +65,9 @@ class Case:
         return seed_of(self.configuration, replication)
 
     def simulated(self, replication: int) -> Measures:
-        """What users see of its simulation, the times of the programs themselves included."""
-        return self.measured(records_of(with_overheads(self.configuration), self.seed(replication)))
+        """What users see of its simulations in the mean, the times of the programs themselves included."""
+        seed, given = self.seed(replication), self.configuration
+        return mean([self.measured(records_of(with_overheads(given, each), seed)) for each in EXCHANGES])
 
     def measured(self, records: Iterable[Record]) -> Measures:
         """What users see behind the burn-in, in times that are not multiplied."""

@@ -1,8 +1,9 @@
 """What users see, by one definition for both sides: throughput, time to the first token, time of a round."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from itertools import pairwise
+from statistics import fmean
 
 from simulator.fleet.record import Record
 from specpair.quantile import quantile
@@ -19,8 +20,8 @@ class Measures:
     ttft_p95: float
     round_p50: float  # between two arrivals of tokens
     round_p95: float
-    texts: int  # whose first token came in the window
-    rounds: int
+    texts: float  # whose first token came in the window
+    rounds: float
 
 
 def measured(records: Iterable[Record], start: float, end: float, slow: float) -> Measures:
@@ -41,6 +42,11 @@ def measured(records: Iterable[Record], start: float, end: float, slow: float) -
         texts=len(ttft),
         rounds=len(rounds),
     )
+
+
+def mean(of: Sequence[Measures]) -> Measures:
+    """The means of each measure."""
+    return Measures(**{each.name: fmean(getattr(one, each.name) for one in of) for each in fields(Measures)})
 
 
 def _chunks(times: list[float]) -> list[float]:
