@@ -4,11 +4,12 @@ A file in `configurations/` is a fleet as `python -m simulator run` takes it. It
 scheduler, the router in front of several of them, a relay that plays the link, and a process for each drafter, whose
 draft model agrees with the target where the simulated one does. Passes and draft steps sleep as long as they cost. Then
 it is simulated with the same seeds; what the programs themselves take, which `--overheads` measures, is added to its
-costs. Tiny differences decide who shares a pass with whom. So what is simulated is a mean: the exchange of a request
-and its reply takes 0.9 to 1.1 times as long as measured.
+costs. Tiny differences decide who shares a pass with whom, and neither a link's delays nor a router's ties have a seed
+in reality. So what is simulated is a mean of five: the exchange of a request and its reply takes 0.9 to 1.1 times as
+long as measured, and these are drawn anew.
 
 So that some forty processes disturb each other little on two cores, all times of a configuration are multiplied, and
-what is shown is divided again. A real run is void if the machine was too busy, or its passes too late.
+what is shown is divided again. A real run is void if its passes and draft steps took 3 % longer than they cost.
 
 Of each configuration: tokens a second, the time to the first token, and the time of a round (between two arrivals of
 tokens), behind the burn-in. Differences are of the means over `--replications`, "of each run" in percent.
@@ -42,7 +43,6 @@ class Run:
     """A real run."""
 
     measures: Measures
-    used: float  # share of the machine
     lateness: float  # mean time of passes and draft steps, as a multiple of their cost
     void: bool
 
@@ -71,11 +71,9 @@ def _compare(names: list[str], replications: int, kept: bool, report: Report) ->
             f"\n{name}: {'not looked at before' if case.blind else 'seen in building'}{'  VOID' if void else ''}"
         )
         texts, rounds = (sum(getattr(run.measures, what) for run in runs) for what in ("texts", "rounds"))
-        used, lateness = max(run.used for run in runs), max(run.lateness for run in runs)
-        report.line(
-            f"  {case.slow:g} times as slow; {texts} texts, {rounds} rounds; at most {100 * used:.0f} % of the machine"
-            f" used, passes took {lateness:.3f} times their cost"
-        )
+        lateness = max(run.lateness for run in runs)
+        slow = f"{case.slow:g} times as slow"
+        report.line(f"  {slow}; {texts} texts, {rounds} rounds; passes took {lateness:.3f} times their cost")
         report.line(HEAD, *(row.line for row in found))
     report.line(f"\n{verdict(blind, within)}")
 
@@ -88,7 +86,7 @@ def _real(case: Case, replication: int, kept: bool) -> Run:
         return Run(Measures(**given.pop("measures")), **given)
     for _ in range(_TRIES):
         real = conductor.run(case.configuration, case.seed(replication))
-        run = Run(case.measured(real.records), real.used, real.lateness, real.void)
+        run = Run(case.measured(real.records), real.lateness, real.void)
         print(f"{case.name}, run {replication}: {run}", file=sys.stderr, flush=True)
         if not run.void:
             break

@@ -3,8 +3,9 @@
 The more processes, the slower: all of them together must use less than half of the machine.
 """
 
+import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.simulator_reality.measures import Measures, mean, measured
@@ -12,13 +13,21 @@ from benchmarks.simulator_reality.overheads import with_overheads
 from benchmarks.simulator_reality.stretched import stretched
 from simulator.configuration.configuration import Configuration
 from simulator.configuration.reading import read
+from simulator.fleet.fleet import Fleet
 from simulator.fleet.observer import Sample
 from simulator.fleet.record import Record
-from simulator.running.simulate import seed_of, simulate
+from simulator.fleet.settings import FleetSetting
+from simulator.running.setting import setting_of
+from simulator.running.simulate import seed_of
+from simulator.workload.conversation import Workload
+from specpair.balancing.candidate import NewText
+from specpair.balancing.policies import C, Policy
+from specpair.balancing.rendezvous import ordered
 
 FOLDER = Path(__file__).parent / "configurations"
 MS = 1e-3
-EXCHANGES = (0.9, 0.95, 1.0, 1.05, 1.1)  # what an exchange takes in the simulations, as a share of what was measured
+# Of each simulation: what an exchange takes, as a share of what was measured, and the number of its draw.
+CHANCES = ((0.9, 0), (0.95, 1), (1.0, 2), (1.05, 3), (1.1, 4))
 
 _SEEN = {
     "one_remote": 2.0,
@@ -67,7 +76,7 @@ class Case:
     def simulated(self, replication: int) -> Measures:
         """What users see of its simulations in the mean, the times of the programs themselves included."""
         seed, given = self.seed(replication), self.configuration
-        return mean([self.measured(records_of(with_overheads(given, each), seed)) for each in EXCHANGES])
+        return mean([self.measured(records_of(with_overheads(given, each), seed, ties)) for each, ties in CHANCES])
 
     def measured(self, records: Iterable[Record]) -> Measures:
         """What users see behind the burn-in, in times that are not multiplied."""
@@ -88,8 +97,33 @@ class _Kept:
         pass
 
 
-def records_of(configuration: Configuration, seed: int) -> list[Record]:
-    """All records of a simulation."""
+class _Drawn(Policy):
+    """A policy that gets the nodes in an order of its own: the keys of real texts are new in each run."""
+
+    def __init__(self, policy: Policy, draw: int) -> None:
+        self._policy, self._draw = policy, draw
+
+    def choose(self, order: Sequence[C], text: NewText) -> C:
+        return self._policy.choose(ordered(f"{self._draw}/{text.key}", order), text)
+
+
+class _Redrawn(Fleet):
+    """A fleet whose links and devices are drawn anew, while workload and texts stay those of the seed."""
+
+    def __init__(self, setting: FleetSetting, seed: int, workload: Workload, kept: _Kept, draw: int) -> None:
+        self._draw = draw
+        drawn = replace(setting, policy=lambda: _Drawn(setting.policy(), draw))
+        super().__init__(drawn, workload.conversations(random.Random(f"{seed}/workload")), kept)
+
+    def stream(self, name: str) -> random.Random:
+        return super().stream(f"{self._draw}/{name}" if name.endswith(("/link", "/device")) else name)
+
+
+def records_of(configuration: Configuration, seed: int, draw: int = 0) -> list[Record]:
+    """All records of a simulation. `draw`: another number, another chance of what no seed decides in reality: links,
+    a router's ties, and which free device a user takes."""
     kept = _Kept()
-    simulate(configuration, seed, kept)
+    fleet = _Redrawn(setting_of(configuration, seed), seed, configuration.workload.built(), kept, draw)
+    fleet.run(until=configuration.sim_time_ms * MS)
+    fleet.interrupt()
     return kept.records
