@@ -20,10 +20,10 @@ def draw(title: str, trials: Trials, path: Path) -> None:
     measures = charted_measures(trials)
     rows = math.ceil(len(measures) / _COLUMNS)
     figure = new_figure(title, 4 * _COLUMNS, 0.6 + 2.8 * rows, NoPicture)
-    panels = figure.subplots(rows, _COLUMNS, squeeze=False).flat
+    panels = [*figure.subplots(rows, _COLUMNS, squeeze=False).flat]
     for axes, measure in zip(panels, measures, strict=False):
         _plot(axes, trials, measure)
-    for axes in [*panels][len(measures) :]:
+    for axes in panels[len(measures) :]:
         axes.set_axis_off()
     save(figure, path, NoPicture)
 
