@@ -14,6 +14,7 @@ from drafter_client.options import Options
 from drafter_client.serve import operations as drafter
 from simulator.command_line import COMMANDS as SIMULATOR
 from simulator.configuration import example
+from simulator.results.measures import MEASURES
 from simulator.search.search_file import SearchKeys
 from specpair.anthropic_api.fields import TABLE as MESSAGES
 from specpair.command_line.parser import Parser, Switch, flag
@@ -209,6 +210,18 @@ def _values(values: Iterable[object]) -> str:
 
 
 # By their paths in docs, where no file of such a name lies.
+def simulator_measures() -> str:
+    """Every measure of a run."""
+    text = [
+        "# Measures of a simulation\n\n[Results of a simulation](../simulator-results.md) says where they stand. "
+        "`objectives` of a search and `--bound` of a capacity take those that are better if they are more or less.\n\n"
+        "| name | shown as | unit | better | meaning |\n|---|---|---|---|---|"
+    ]
+    for each in MEASURES.values():
+        text.append(f"| `{each.name}` | {each.words} | {each.unit} | {each.better} | {_cell(each.meaning)} |")
+    return "\n".join(text) + "\n"
+
+
 PAGES = {
     "reference/options.md": options,
     "reference/rest.md": rest,
@@ -216,6 +229,7 @@ PAGES = {
     "reference/settings.md": settings,
     "reference/command-line.md": command_line,
     "reference/simulator.md": simulator,
+    "reference/simulator-measures.md": simulator_measures,
 }
 
 

@@ -14,6 +14,8 @@ from simulator.results import files
 from simulator.results.measures import MEASURES
 from simulator.results.replications import evaluate, replicated
 from simulator.running.simulate import Stopped, seed_of
+from simulator.virtual.timeline import What
+from tests.paths import ROOT
 
 FILE = """
 sim_time_ms: 6000
@@ -71,6 +73,13 @@ def test_a_file_has_a_line_for_each_request_and_sample(configuration: Configurat
     with (tmp_path / "samples-2.csv").open(encoding="utf-8", newline="") as file:
         samples = [*csv.DictReader(file)]
     assert [*samples[0]] == [*files.SAMPLES] and {each["node"] for each in samples} == {"big-1", "big-2"}
+
+
+def test_each_column_is_documented() -> None:
+    text = (ROOT / "docs" / "simulator-results.md").read_text(encoding="utf-8")
+    for columns in (files.REQUESTS, files.SAMPLES, files.TIMELINES):
+        assert not [name for name in columns if f"`{name}`" not in text]
+    assert not [each.value for each in What if f"`{each.value}`" not in text]
 
 
 def test_parquet_has_what_csv_has(configuration: Configuration, tmp_path: Path) -> None:
