@@ -2,14 +2,11 @@
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from drafter_client import program_options
-from drafter_client.cli import commands
-from drafter_client.cli.bench import report as bench_report
-from drafter_client.cli.bench.command_line import bench_parser
-from drafter_client.cli.without_text.models import models_parser
+from drafter_client.cli.without_text.parsers import PARSERS as DRAFTER
 from drafter_client.options import Options
 from drafter_client.serve import operations as drafter
 from simulator.command_line import COMMANDS as SIMULATOR
@@ -17,48 +14,32 @@ from simulator.configuration import example
 from simulator.results.measures import MEASURES
 from simulator.search.search_file import SearchKeys
 from specpair.anthropic_api.fields import TABLE as MESSAGES
-from specpair.command_line.parser import Parser, Switch, flag
-from specpair.http_service.keys import key_command
+from specpair.command_line.completion.accepted import Parsers
+from specpair.command_line.parser import Parser, Switch, flag, meaning, placeholder
 from specpair.http_service.openapi.operation import Operation
-from specpair.model_commands import command as models_command
 from specpair.openai_api.messages.errors import FORM
 from specpair.openai_api.messages.fields import EMPTY, TABLE
 from specpair.openai_api.messages.requests import ChatRequest
 from specpair.openai_api.responses.fields import TABLE as RESPONSES
 from specpair.options.option import Option, options_of
+from specpair.own_commands import PARSERS as SPECPAIR
 from specpair.protocol.errors import RequestError, ServerError
 from specpair.protocol.messages import GenerateRequest
 from specpair.router import operations as router
-from specpair.router import settings as router_settings
 from specpair.router.options import OPTIONS as ROUTER
 from verifier_server import options as verifier
 from verifier_server.api.openapi.document import document
 from verifier_server.api.operations import OPENAI, OPERATIONS
-from verifier_server.commands import compile_command, selftest_command
-from verifier_server.flags import flags_parser
+from verifier_server.commands.parsers import parsers as verifier_parsers
 
 Json = dict[str, Any]
-COMMANDS: tuple[tuple[str, Callable[[], Parser]], ...] = (
-    ("drafter", commands.drafter_parser),
-    ("drafter chat", commands.chat_parser),
-    ("drafter serve", commands.serve_parser),
-    ("drafter solo", commands.solo_parser),
-    ("drafter compare", commands.compare_parser),
-    ("drafter bench", bench_parser),
-    ("drafter report", commands.report_parser),
-    ("drafter bench report", bench_report.report_parser),
-    ("drafter bench compare", bench_report.compare_parser),
-    ("drafter models", models_parser),
-    ("drafter key", lambda: key_command.parser("drafter")),
-    ("verifier key", lambda: key_command.parser("verifier")),
-    ("verifier models", lambda: models_command.parser("verifier")),
-    ("verifier compile", lambda: compile_command.parser({})),
-    ("verifier selftest", lambda: selftest_command.parser({})),
-    *((f"python -m simulator {name}", each.parser) for name, each in SIMULATOR.items()),
-    ("specpair router", router_settings.flags_parser),
-    ("specpair router key", lambda: key_command.parser("specpair router")),
-    ("verifier", lambda: flags_parser({})),
-)
+# The flags of a verifier's settings have a page of their own.
+COMMANDS: Parsers = {
+    **DRAFTER,
+    **verifier_parsers({}),
+    **{f"python -m simulator {name}": each.parser for name, each in SIMULATOR.items()},
+    **SPECPAIR,
+}
 
 
 def rest() -> str:
@@ -102,7 +83,8 @@ def settings() -> str:
         "[Command line](command-line.md) has the defaults of each command.\n\n"
         "| key | variable | flag | default | range | meaning | commands |\n|---|---|---|---|---|---|---|"
     ]
-    commands_of = {name: [action.dest for action in make().actions()] for name, make in COMMANDS[:4]}
+    of_each = {name: [action.dest for action in make().actions()] for name, make in DRAFTER.items()}
+    commands_of = {name: flags for name, flags in of_each.items() if "print_config" in flags}  # those with settings
     for name, option in program_options.OPTIONS.items():
         having = ", ".join(f"`{command}`" for command, flags in commands_of.items() if name in flags)
         text.append(f"{_setting('drafter', name, option)} | {having} |")
@@ -155,9 +137,10 @@ def command_line() -> str:
         "Without an activated `.venv`, `drafter` is `.venv/bin/python -m drafter_client`, and `verifier` is "
         "`.venv/bin/python -m verifier_server`. `--help` prints the same."
     ]
-    for command, make in COMMANDS:
+    for command, make in COMMANDS.items():
         text += ["", f"## {command}", "", *_flags(make())]
-    text += ["", "Its other flags are its [settings](settings.md)."]
+        if command == "verifier":
+            text += ["", "Its other flags are its [settings](settings.md)."]
     return "\n".join(text) + "\n"
 
 
@@ -358,15 +341,13 @@ def _flags(parser: Parser) -> Iterator[str]:
     if shown:
         yield from ("| flag | meaning |", "|---|---|")
     for action in shown:
-        meaning = _cell(str(action.help) % {"default": action.default})
-        yield f"| `{_flag(action)}` | {meaning} |"
+        yield f"| `{_flag(action)}` | {_cell(meaning(action))} |"
 
 
 def _flag(action: argparse.Action) -> str:
     """A flag with the placeholder of its value, or the name of a positional argument."""
-    value = action.metavar if action.choices is None else "{" + ",".join(action.choices) + "}"
     names = ", ".join(action.option_strings[: 2 if isinstance(action, Switch) else 1])
-    return _cell(" ".join(each for each in (names, str(value or "")) if each))
+    return _cell(" ".join(each for each in (names, placeholder(action)) if each))
 
 
 def _value(value: object) -> str:

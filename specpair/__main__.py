@@ -4,25 +4,15 @@ import sys
 
 from specpair.command_line import start
 
-_COMMANDS = {"router": "specpair.router.program"}
+_PROGRAMS = {"router": "specpair.router.program"}  # of the commands that run; the others are in `own_commands`
 
 
 def main() -> int:
     """Run a command and return its exit status: 2 for an unknown one."""
     name = sys.argv[1] if len(sys.argv) > 1 else ""
-    if name in _COMMANDS:
-        return start.run(_COMMANDS[name], f"specpair {name}")
-    from specpair.command_line.parser import OneOf, Parser  # the commands have parsers of their own
-
-    parser = Parser(
-        "specpair",
-        usage="COMMAND [FLAGS]",
-        description="Programs that belong to neither end. The two ends are 'verifier' and 'drafter'.",
-        examples=("specpair router --help",),
-    )
-    parser.add_argument("command", choices=OneOf(tuple(_COMMANDS)), metavar="COMMAND", help=", ".join(_COMMANDS))
-    parser.parse(sys.argv[1:])
-    return 0
+    if name in _PROGRAMS:
+        return start.run(_PROGRAMS[name], f"specpair {name}")
+    return start.run("specpair.own_commands", "specpair")
 
 
 if __name__ == "__main__":

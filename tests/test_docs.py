@@ -36,7 +36,9 @@ def test_pages_made_from_the_code_have_every_flag_setting_and_endpoint() -> None
     command_line, settings, rest = (
         _text(ROOT / "docs" / "reference" / name) for name in ("command-line.md", "settings.md", "rest.md")
     )
-    flags = {action.option_strings[0] for _, make in COMMANDS for action in make().actions() if action.option_strings}
+    flags = {
+        action.option_strings[0] for make in COMMANDS.values() for action in make().actions() if action.option_strings
+    }
     assert [each for each in flags - {"-h", "--version"} if f"| `{each}" not in command_line] == []
     variables = [f"VERIFIER_{name.upper()}" for name in Settings.model_fields]
     variables += [f"DRAFTER_{name.upper()}" for name in NAMES.settings]

@@ -188,18 +188,23 @@ if "drafter_client" in modules:
     [
         (
             "client",
-            ["drafter_client --help", "drafter_client --backend ngram --print-config"],
+            [
+                "drafter_client --help",
+                "drafter_client --backend ngram --print-config",
+                "drafter_client completion bash",
+                "specpair --help",
+            ],
             ["drafter_client"],
         ),
         (
             "server",
-            ["verifier_server --print-config", "verifier_server key --help"],
+            ["verifier_server --print-config", "verifier_server key --help", "verifier_server completion fish"],
             ["verifier_server.app", "verifier_server.commands.selftest_command"],
         ),
         ("simulator", ["simulator --help", "simulator init", "simulator check fleet.yaml"], []),
         (
             "client server",
-            ["drafter_client serve --help"],
+            ["drafter_client serve --help", "specpair completion zsh"],
             ["drafter_client.cli.serve", "drafter_client.serve.app"],
         ),
     ],

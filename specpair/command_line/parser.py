@@ -156,6 +156,18 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def meaning(action: argparse.Action) -> str:
+    """The help of a flag, in one line, as `--help` shows it."""
+    return " ".join((str(action.help) % {"default": action.default}).split())
+
+
+def placeholder(action: argparse.Action) -> str:
+    """What stands for the value of a flag in its help, or for an argument; empty: the flag takes no value."""
+    if action.nargs == 0:
+        return ""
+    return str(action.metavar or action.dest) if action.choices is None else "{" + ",".join(action.choices) + "}"
+
+
 def unknown_choice(value: object, known: Iterable[Any]) -> str | None:
     """What is wrong with a value that is none of the known ones, `OneOf` or others; None: it is one."""
     if value in known:  # also one that `OneOf` does not list

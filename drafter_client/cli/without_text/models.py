@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from backends.llama_cpp.vocabulary import read_gguf_vocabulary
 from backends.registry import room
 from drafter_client.cli.settings import parsed, print_if_asked
 from drafter_client.cli.shared_steps import api_key
@@ -45,6 +44,8 @@ def run_models(arguments: Sequence[str]) -> int:
                 return None
 
             def differs(path: Path) -> str | None:
+                from backends.llama_cpp.vocabulary import read_gguf_vocabulary  # with llama.cpp
+
                 try:
                     check_vocabulary(client, read_gguf_vocabulary(path)[0], path.stem, info)
                 except (VocabularyMismatch, ModelLoadError) as error:

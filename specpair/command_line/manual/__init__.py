@@ -1,0 +1,1 @@
+"""Manual pages of a program's commands, made from their parsers."""

@@ -1,0 +1,26 @@
+"""The parsers of all commands of the verifier, by command, for completions, manual pages and the documentation."""
+
+from collections.abc import Mapping
+
+from specpair.command_line.completion import command as completion
+from specpair.command_line.completion.accepted import Parsers
+from specpair.command_line.manual import command as manual
+from specpair.http_service.keys import key_command
+from specpair.model_commands import command as models_command
+from specpair.options.option import Option
+from verifier_server.commands import compile_command, selftest_command
+from verifier_server.flags import flags_parser
+from verifier_server.options import OPTIONS
+
+
+def parsers(options: Mapping[str, Option] = OPTIONS) -> Parsers:
+    """The parsers; `options`: the settings for which they have flags, beside the address."""
+    return {
+        "verifier": lambda: flags_parser(options),
+        "verifier compile": lambda: compile_command.parser(options),
+        "verifier selftest": lambda: selftest_command.parser(options),
+        "verifier models": lambda: models_command.parser("verifier"),
+        "verifier key": lambda: key_command.parser("verifier"),
+        "verifier completion": lambda: completion.parser("verifier"),
+        "verifier man": lambda: manual.parser("verifier"),
+    }
