@@ -6,7 +6,8 @@ Every function raises ValueError where the queue would grow without end.
 """
 
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heapreplace
 
 import numpy as np
@@ -43,6 +44,26 @@ def m_g_k(rate: float, mean: float, second_moment: float, servers: int) -> float
     return mean + (1.0 + variation) / 2.0 * (m_m_k(rate, mean, servers) - mean)
 
 
+def m_d_k(rate: float, service: float, servers: int) -> float:
+    """The same with a constant service time (Crommelin, 1932)."""
+    offered = rate * service
+    load = _load(offered / servers)
+    waiting, term, services = 0.0, 1.0, 0
+    while term > 1e-12:
+        services += 1
+        coming = services * offered  # customers, on average, while each server serves so many
+        least = services * servers
+        first = math.exp(least * math.log(coming) - coming - math.lgamma(least + 1))  # the chance of `least` customers
+        chance, further, number = first, 0.0, least
+        while chance > 1e-18 * first:
+            number += 1
+            chance *= coming / number
+            further += chance
+        term = first + further - further / load
+        waiting += term
+    return service * (1.0 + waiting)
+
+
 def in_order_of_arrival(arrivals: Sequence[float], services: Sequence[float], servers: int) -> list[float]:
     """The time of each customer where the first in line goes to the first free server (Kiefer and Wolfowitz, 1955).
 
@@ -54,6 +75,28 @@ def in_order_of_arrival(arrivals: Sequence[float], services: Sequence[float], se
     for arrival, service in zip(arrivals, services, strict=True):
         end = max(arrival, free[0]) + service
         heapreplace(free, end)
+        times.append(end - arrival)
+    return times
+
+
+def shorter_of_two(
+    arrivals: Sequence[float], services: Sequence[float], pairs: Iterable[tuple[int, int]], servers: int
+) -> list[float]:
+    """The time of each customer who joins the shorter one of two queues; the first one, if both are as long.
+
+    It is exact, as `in_order_of_arrival` is. `pairs`: for each customer, numbers of two servers.
+    """
+    queues: list[deque[float]] = [deque() for _ in range(servers)]  # when those who are there leave
+    times = []
+    for arrival, service, pair in zip(arrivals, services, pairs, strict=False):
+        for number in pair:
+            queue = queues[number]
+            while queue and queue[0] <= arrival:
+                queue.popleft()
+        first, second = queues[pair[0]], queues[pair[1]]
+        chosen = second if len(second) < len(first) else first
+        end = (chosen[-1] if chosen else arrival) + service
+        chosen.append(end)
         times.append(end - arrival)
     return times
 

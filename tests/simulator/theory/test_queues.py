@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from simulator.theory.intervals import batch_means, of_independent
 from simulator.theory.queues import (
     in_order_of_arrival,
+    m_d_k,
     m_g_1,
     m_g_k,
     m_m_1_quantile,
     m_m_k,
     passes_of_slots,
+    shorter_of_two,
     supermarket,
 )
 from simulator.theory.reduced import poisson
@@ -60,6 +62,26 @@ def test_customers_one_by_one(draw: Callable[[random.Random], float], second_mom
         assert four.holds(m_m_k(4 * 0.7, 1.0, 4)), four
 
 
+def test_constant_services() -> None:
+    """Crommelin's series is Pollaczek and Khinchine's formula for one server, and holds for customers one by one."""
+    assert m_d_k(0.8, 1.0, 1) == pytest.approx(m_g_1(0.8, 1.0, 1.0))
+    arrivals = poisson(4 * 0.8, 100_000, random.Random(6))
+    mean = batch_means(in_order_of_arrival(arrivals, [1.0] * len(arrivals), 4))
+    assert mean.holds(m_d_k(4 * 0.8, 1.0, 4)), mean
+
+
+def test_two_choices_among_many_are_near_the_limit() -> None:
+    rng = random.Random(7)
+    arrivals = poisson(200 * 0.8, 100_000, rng)
+    services = [rng.expovariate(1.0) for _ in arrivals]
+    mean = batch_means(
+        shorter_of_two(arrivals, services, ((rng.randrange(200), rng.randrange(200)) for _ in arrivals), 200)
+    )
+    assert mean.mean == pytest.approx(supermarket(0.8, 2), rel=0.05)
+    alone = shorter_of_two(arrivals, services, ((0, 0) for _ in arrivals), 1)
+    assert alone == pytest.approx(in_order_of_arrival(arrivals, services, 1)), "no choice"
+
+
 def test_short_passes_are_servers() -> None:
     """With passes that are short beside a text, slots are servers with one queue."""
     off = [passes_of_slots(2.8, 1.0 / each, each, 4) / m_m_k(2.8, 1.0, 4) - 1.0 for each in (0.2, 0.05, 0.0125)]
@@ -79,6 +101,7 @@ def test_an_overloaded_queue_has_no_time(load: float) -> None:
     times: tuple[Callable[[], float], ...] = (
         lambda: m_g_1(load, 1.0, 2.0),
         lambda: m_m_k(3 * load, 1.0, 3),
+        lambda: m_d_k(3 * load, 1.0, 3),
         lambda: supermarket(load, 2),
         lambda: passes_of_slots(3 * load, 10.0, 0.1, 3),
         lambda: m_m_1_quantile(load, 1.0, 0.5),

@@ -20,7 +20,7 @@ from simulator.theory.reduced import (
     times,
     whole,
 )
-from simulator.theory.speculation import capacity_gain, latency, tokens_per_round
+from simulator.theory.speculation import capacity_gain, latency, mean_rounds, remote_latency, tokens_per_round
 from simulator.virtual.network import Network
 from specpair.balancing.policies import Hash, Jsq2, Random
 
@@ -95,6 +95,20 @@ def test_capacity_of_a_server_that_need_not_draft() -> None:
         kind = batched(Affine(0.0, takes), 64)
         rates = of_independent(client_rates(count, kind, device, output=200, agreement=agreement))
         assert rates.holds(tokens_per_round(agreement, length) / (clients * (verify + length * draft))), rates
+
+
+def test_a_text_has_whole_rounds() -> None:
+    assert mean_rounds(1, 0.8, 4) == mean_rounds(1, 0.0, 4) == 1.0
+    assert mean_rounds(50, 0.0, 4) == 50.0
+    assert mean_rounds(5000, 0.8, 4) == pytest.approx(5000 / tokens_per_round(0.8, 4), rel=1e-3)
+
+
+def test_the_latency_of_remote_drafters() -> None:
+    """Alone nobody waits. With many texts all passes follow each other, and each has the drafts of the one before."""
+    assert remote_latency(30.0, 0.04, 0.005, 0.001, 1e-6) == pytest.approx(30.0 * 0.046, rel=1e-4)
+    assert remote_latency(30.0, 0.04, 0.005, 0.001, 33.0) > 30.0 * (0.04 + 1.5 * 0.005 / (1.0 - 0.99))
+    with pytest.raises(ValueError, match="must be below 1"):
+        remote_latency(30.0, 0.04, 0.005, 0.001, 34.0)
 
 
 def test_latency_under_load() -> None:
