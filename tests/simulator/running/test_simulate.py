@@ -11,6 +11,8 @@ from simulator.configuration.configuration import Configuration
 from simulator.configuration.example import example
 from simulator.configuration.reading import parse
 from simulator.fleet.record import Status
+from simulator.fleet.settings import Mode
+from simulator.results.gathered import Gathered
 from simulator.running.setting import setting_of
 from simulator.running.simulate import seed_of, simulate
 from tests.paths import ROOT
@@ -118,6 +120,30 @@ def test_a_key_makes_a_difference(before: str, after: str) -> None:
 def test_the_batching_window_makes_a_difference_in_lockstep() -> None:
     """Where drafts come while others are judged, no pass needs to wait for them."""
     differ(f"gamma: 3\n{FUSED}", f"gamma: 3\nbatching_window: 1\n{FUSED}")
+
+
+def test_a_fleet_whose_verifiers_are_gone_for_good_has_results() -> None:
+    text = SMALL.replace("sim_time_ms: 4000", "sim_time_ms: 400000\nslo: {ttft_ms: 1000}")
+    text = text.replace("rate_rps: 4", "rate_rps: 0.1")
+    configuration = configured(text + "failures: [{devices: big, up_s: 0.001, repair_s: 10000000}]\n")
+    gathered = Gathered(configuration)
+    gathered.ended(simulate(configuration, seed_of(configuration, 0), gathered))
+    measures = gathered.measures()
+    assert measures["whole"] == measures["slo_attainment"] == 0.0 and measures["failed"] > 0
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_devices_that_come_and_go_all_the_time_abort_texts_and_the_run_goes_on(mode: Mode) -> None:
+    flickers = """
+    - name: phone
+      count: 3
+      cost: {law: linear, decode_ms: 8}
+      agreement: 0.8
+      availability: {on_s: {distribution: exponential, mean: 0.1}, off_s: 0.001}
+"""
+    text = FUSED.replace("mode: fused", f"mode: {mode.value}").replace("workload:", f"  drafters:{flickers}workload:")
+    statuses = [each.status for each in ran(configured(text)).records]
+    assert statuses.count(Status.ABORTED) > 20
 
 
 def test_long_prompts_on_a_slow_link_come_late() -> None:
