@@ -47,6 +47,8 @@ def _run(options: argparse.Namespace) -> int:
         report = write_report(run, folder, picture=not options.no_png, note=note)
     except ERRORS as error:
         return complain(error)
+    except FileExistsError:
+        return complain(f"{folder} is a file: name a folder")
     except OSError as error:
         return complain(f"{error.filename or folder} cannot be written: {error.strerror or error}")
     out = standard_output()
