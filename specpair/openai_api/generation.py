@@ -7,7 +7,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from specpair.engines.vocabulary import Vocabulary
-from specpair.http_service.replies.event_stream import HEARTBEAT, comment, event_bytes
+from specpair.http_service.replies.event_bytes import comment, event_bytes
+from specpair.http_service.replies.event_stream import HEARTBEAT
 from specpair.openai_api.answers.answer import PLAIN, AnswerForm, AnswerReason
 from specpair.openai_api.messages.errors import FORM
 from specpair.openai_api.messages.formats import Format

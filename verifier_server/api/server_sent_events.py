@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
 from specpair.http_service.openapi.operation import OWN_ERRORS
-from specpair.http_service.replies.event_stream import HEARTBEAT, comment, event_bytes
+from specpair.http_service.replies.event_bytes import comment, event_bytes
+from specpair.http_service.replies.event_stream import HEARTBEAT
 from specpair.protocol.errors import UnknownSession
 from specpair.protocol.responses import StreamedTokens, StreamEnd
 from specpair.protocol.times import milliseconds

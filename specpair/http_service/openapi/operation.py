@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from specpair.http_service.replies.event_stream import event_bytes
+from specpair.http_service.replies.event_bytes import event_bytes
 from specpair.protocol import errors
 from specpair.protocol.errors import SpecPairError
 from specpair.protocol.responses import ErrorResponse

@@ -9,23 +9,10 @@ from typing import TypeVar
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from specpair.protocol.prompt_progress import PromptProgress
-
 T = TypeVar("T")
 
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # a buffering proxy would delay tokens
-COMMENT = b":\n\n"
 HEARTBEAT = 3.0  # seconds of silence before a comment shows that the connection is alive; clients wait for 10
-
-
-def event_bytes(data: bytes, name: str = "") -> bytes:
-    """The bytes of an event. `data`: one line; `name`: empty for none."""
-    return (b"event: %s\n" % name.encode() if name else b"") + b"data: %s\n\n" % data
-
-
-def comment(progress: PromptProgress | None) -> bytes:
-    """A comment for a reader that hears nothing else. `progress`: of the prompt that is being read, if one is."""
-    return COMMENT if progress is None else progress.comment()
 
 
 class EventStream(Response):

@@ -7,7 +7,8 @@ from typing import NamedTuple, Protocol
 from starlette.requests import Request
 from starlette.responses import Response
 
-from specpair.http_service.replies.event_stream import EventStream, comment, event_bytes, unless_disconnected
+from specpair.http_service.replies.event_bytes import comment, event_bytes
+from specpair.http_service.replies.event_stream import EventStream, unless_disconnected
 from specpair.http_service.replies.json_reply import JsonReply
 from specpair.openai_api.generation import Choices, MakeTexts, anew
 from specpair.openai_api.messages.replies import Reply
