@@ -38,16 +38,18 @@ _SEEN = {
     "four_far": 3.0,
     "twelve_target": 4.0,
     "six_prompts": 4.0,
+    "sixteen_for_eight_slots": 5.0,
+    "twelve_at_three": 5.0,
 }
 # Written down before their first comparison, and run when nothing was changed any more.
 _HELD_OUT = {
     "held_out_lone": 3.0,
     "held_out_fixed": 3.0,
     "held_out_turns": 4.0,
-    "held_out_slots": 5.0,
-    "held_out_mixed": 5.0,
     "held_out_lockstep": 6.0,
     "held_out_three_target": 4.0,
+    "held_out_scarce": 5.0,
+    "held_out_crowd": 5.0,
 }
 CASES = _SEEN | _HELD_OUT
 

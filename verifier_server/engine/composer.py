@@ -16,9 +16,10 @@ from specpair.engines.errors import BackendError
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.draft import NO_DRAFT, Draft
+from verifier_server.engine.pass_time import PassTime
 from verifier_server.engine.queue import Queue
 from verifier_server.engine.requests import Request
-from verifier_server.engine.sequence_state import SequenceState
+from verifier_server.engine.sequence_state import SILENCE, SequenceState
 from verifier_server.engine.slots import Slot, SlotPool
 from verifier_server.sessions import Session
 
@@ -109,19 +110,21 @@ class Composer:
         backend: Backend,
         slots: SlotPool,
         queue: Queue,
+        pass_time: PassTime,
         chunk: int,
         max_drafts: int,
         price: float,
     ) -> None:
-        """`chunk`: prompt tokens in a pass, at most, while other sessions are active.
+        """`pass_time`: of this engine.
+        `chunk`: prompt tokens in a pass, at most, while other sessions are active.
         `max_drafts`: draft tokens of a session in a pass, at most.
         `price`: draft credit that a judged draft token costs, from `draft_credit.price`.
         """
         self._backend, self._slots, self._queue, self._price = backend, slots, queue, price
+        self._pass_time = pass_time
         self._chunk, self._max_drafts = min(chunk, backend.max_batch_tokens), max_drafts
         self._left_out = 0  # passes in a row that fed none of the waiting prompts
-        # Sessions whose next request is due from then on keep their slots; None: none does.
-        self._expected_from: float | None = None
+        self._kept_at: float | None = None  # when sessions keep slots for the next request; None: no session does
         self.chunk_over = -inf  # when the last pass ended that prefilled part of a prompt, in seconds
 
     def compose(self, waiting: list[SequenceState], continuing: list[SequenceState], now: float) -> BatchPlan:
@@ -133,7 +136,7 @@ class Composer:
         It is never empty if a session waits: each slot belongs to a waiting session, or can be taken from a session
         that does not wait. So no slot is kept for a session that does not wait unless one that waits has a slot.
         """
-        self._expected_from = now if any(sequence.session in self._slots for sequence in waiting) else None
+        self._kept_at = now if any(sequence.session in self._slots for sequence in waiting) else None
         plan = BatchPlan(self._backend.max_batch_tokens, self._backend.even_width)
         verifies: list[BatchItem] = []
         prompts: list[BatchItem] = []
@@ -242,12 +245,15 @@ class Composer:
         return sequence.session in self._slots or self._slots.acquire(sequence.session, may_lose=self._is_idle)
 
     def _is_idle(self, owner: Session) -> bool:
-        """Whether no request of this session waits, and none is expected in its turn."""
-        sequence = self._queue[owner]
-        if sequence.requests or self._expected_from is None or self._slots[owner].passes >= _TURN:
+        """Whether no request of this session waits, and none is expected in its turn.
+
+        One that is late keeps its slot for as long as it would take to read its text again: nobody knows when it comes,
+        and so at most twice as much is lost as with foresight.
+        """
+        sequence, slot = self._queue[owner], self._slots[owner]
+        if sequence.requests or self._kept_at is None or slot.passes >= _TURN:
             return not sequence.requests
-        latest = sequence.arrivals.latest
-        return latest is None or latest < self._expected_from
+        return sequence.due_by + min(self._pass_time.at(slot.held), SILENCE) < self._kept_at
 
     def _turn_is_over(self, owner: Session) -> bool:
         return bool(self._queue[owner].requests) and self._slots[owner].answers >= _TURN

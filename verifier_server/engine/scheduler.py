@@ -73,7 +73,9 @@ class Scheduler:
         self._pass_time = PassTime(pass_times)
         self._queue = Queue(self.max_drafts, max_queue)
         self.slots = SlotPool(backend, most_kept, one_scope=one_scope)
-        self._composer = Composer(backend, self.slots, self._queue, prefill_chunk, self.max_drafts, price(pass_times))
+        self._composer = Composer(
+            backend, self.slots, self._queue, self._pass_time, prefill_chunk, self.max_drafts, price(pass_times)
+        )
         self._running: BatchPlan | None = None
         self._passes = 0  # planned so far
         self._window_opened: float | None = None  # when the pass that waits in the batching window could have started

@@ -34,6 +34,12 @@ class SequenceState:
         """The client for whose share of the queue the session counts; None if it has none."""
         return self.session.client
 
+    @property
+    def due_by(self) -> float:
+        """When the next request should have arrived, in seconds; if that is unknown, when something last came of it."""
+        latest = self.arrivals.latest
+        return max(self.heard, self.committed_at or 0.0) if latest is None else latest
+
     def add(self, request: Request, now: float) -> None:
         """Add a request that arrives at `now`."""
         self.arrivals.arrived(now)

@@ -27,6 +27,7 @@ def make_world(slots: int, **options: Any) -> World:
 def test_an_idle_session_gives_up_its_slot_before_a_waiting_one() -> None:
     world = make_world(2)
     waits, idle = opened(world, [256, 1]), opened(world, [256, 2])  # the one that waits was used longer ago
+    world.run(world.now + 0.5)
     world.ask(world.open([256, 3]))
     world.ask(waits)
     before = len(world.plans)
@@ -80,6 +81,21 @@ def test_a_slot_is_not_kept_for_a_client_that_does_not_come_back() -> None:
         world.run(world.now + 0.03)
     assert world.slot(leaves) is None and world.slot(stays) is not None
     assert world.now < 0.5
+
+
+@pytest.mark.parametrize("late", [0.08, 0.5])
+def test_a_late_client_keeps_its_slot_for_as_long_as_its_text_takes_to_read_again(late: float) -> None:
+    """Its requests came some 0.02 s after the answers so far. Reading its text takes about 0.1 s."""
+    world = make_world(2)
+    stays, comes = opened(world, [256, 1], max_tokens=64), opened(world, [256, *[7] * 400], max_tokens=64)
+    for _ in range(4):
+        for session in (stays, comes):
+            world.ask(session)
+        world.run(world.now + 0.05)
+    world.ask(stays, until_end=True)  # with no session at work, one that waits for a slot gets it at once
+    world.ask(world.open([256, 3]))
+    world.run(world.now + late)
+    assert (world.slot(comes) is None) == (late > 0.2)
 
 
 def began(plan: object) -> list[str]:
