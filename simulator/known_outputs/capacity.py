@@ -205,7 +205,8 @@ def virtual_world(
     )
     if one_by_one:
         scheduler = world.scheduler
-        scheduler._composer = OneByOne(backend, scheduler.slots, scheduler._queue, chunk, scheduler.max_drafts, 1.0)
+        known = scheduler.slots, scheduler._queue, scheduler._pass_time
+        scheduler._composer = OneByOne(backend, *known, chunk, scheduler.max_drafts, 1.0)
     return world, meter
 
 
