@@ -61,7 +61,8 @@ def test_the_text_does_not_depend_on_the_prediction(live: LiveServer, sampling: 
 def test_a_good_prediction_takes_few_rounds(live: LiveServer) -> None:
     text = expected(WARM)
     for prediction, rounds, accepted in ((text, 16, 60), (edited(text), 30, 45)):
-        stats = live.post("/generate", asked(WARM, prediction))["speculation"]
+        # A fixed length here and below: what comes while a pass runs does not count.
+        stats = live.post("/generate", asked(WARM, prediction, draft_n=6))["speculation"]
         assert stats["rounds"] <= rounds and stats["prediction_accepted"] >= accepted
 
 
@@ -76,14 +77,13 @@ def test_a_prediction_may_be_text(live: LiveServer) -> None:
 
 def test_a_stream_counts_the_same(live: LiveServer) -> None:
     text = expected(GREEDY)
-    *parts, (last, summary) = events(live, asked(GREEDY, text))
+    *parts, (last, summary) = events(live, asked(GREEDY, text, draft_n=6))
     assert last == "end" and [token for _, part in parts for token in part["tokens"]] == text
     assert summary["speculation"]["prediction_accepted"] >= 60
 
 
 def test_a_continued_text_goes_on_where_the_prediction_stands(live: LiveServer) -> None:
     text = expected(WARM)
-    # A fixed length: what comes while a pass runs does not count.
     stats = live.post("/generate", asked(WARM, edited(text), committed_ids=text[:60], draft_n=6))["speculation"]
     assert stats["prediction_accepted"] >= 18 and stats["rounds"] <= 10
 
