@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
@@ -165,7 +165,9 @@ def _collect(drafters: list[_Drafter], found: Real) -> None:
     """End all drafters, and take what they have still to tell."""
     until = time.monotonic() + _GRACE
     for each in drafters:
-        each.pipe.send(None)
+        # One that was in the middle of a conversation has ended by itself, and what it told is still in its pipe.
+        with suppress(BrokenPipeError):
+            each.pipe.send(None)
     for each in drafters:
         try:
             while each.pipe.poll(max(0.0, until - time.monotonic())):
