@@ -69,6 +69,9 @@ class Configuration(Keys):
     fidelity: Literal["auto", "controller", "table"] = "auto"
     """how drafters decide: `controller`, by the code that ships; `table`, by what that did in the same scenario, for
     thousands of drafters; `auto`: by table from 200 drafters on"""
+    probes: Count = 8
+    """beside drafters by table: texts at once by the code that ships, of each kind of drafters at each kind of
+    verifiers. The table is what they do, and its error is told by them: fewer take less time and tell less"""
     sample_every_ms: Positive = 250.0
     """how often the verifiers' load is written down"""
     prices: Prices = Field(default_factory=Prices)

@@ -16,7 +16,6 @@ from specpair.balancing.named import policy_of
 
 MS = 1e-3
 _MANY = 200  # drafters from which on they are by table, unless the file says otherwise
-_PROBES = 8  # texts with the real controller beside them, of each kind of drafters at each kind of verifiers
 
 
 def setting_of(configuration: Configuration, seed: int) -> FleetSetting:
@@ -41,7 +40,7 @@ def setting_of(configuration: Configuration, seed: int) -> FleetSetting:
         prefill=_prefill(configuration),
         autoscaling=tuple(_autoscaling(each, kinds[each.devices]) for each in configuration.autoscaling),
         users=workload.users if isinstance(workload := configuration.workload, ClosedArrivals) else None,
-        probes=_PROBES if _by_table(configuration) else None,
+        probes=configuration.probes if _by_table(configuration) else None,
         seed=seed,
     )
 

@@ -9,7 +9,7 @@ import pytest
 from simulator import command_line
 from simulator.configuration.configuration import Configuration
 from simulator.configuration.example import example
-from simulator.configuration.reading import parse
+from simulator.configuration.reading import BadConfiguration, parse
 from simulator.fleet.record import Status
 from simulator.fleet.settings import Mode
 from simulator.results.gathered import Gathered
@@ -67,6 +67,13 @@ def test_a_run_by_table_tells_how_far_the_table_is_off(tmp_path: Path, capsys: p
     )
     assert command_line.main(["run", str(file), "--output", str(tmp_path / "out"), "--jobs", "1", "--no-png"]) == 0
     assert "drafters by table beside" in capsys.readouterr().out
+
+
+def test_probes_are_as_many_as_the_file_says_and_none_where_nothing_is_by_table() -> None:
+    for keys, probes in (("fidelity: table", 8), ("fidelity: table\nprobes: 3", 3), ("probes: 3", None)):
+        assert setting_of(configured(f"{SMALL}{keys}\n"), seed=0).probes == probes
+    with pytest.raises(BadConfiguration, match="probes"):
+        configured(f"{SMALL}probes: 0\n")
 
 
 FUSED = """\
