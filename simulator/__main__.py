@@ -1,12 +1,14 @@
 """`python -m simulator`: simulates a fleet."""
 
+import signal
 import sys
 
 from specpair.command_line import start
 
 
 def main() -> int:
-    """Run a command and return its exit status."""
+    """Run a command and return its exit status. SIGTERM is as Ctrl-C: the command shows what came by then."""
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     return start.run("simulator.command_line", "simulator")
 
 

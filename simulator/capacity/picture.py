@@ -31,8 +31,9 @@ def draw(title: str, trials: Trials, path: Path) -> None:
 def _plot(axes: Any, trials: Trials, measure: Measure) -> None:
     scale = 100.0 if measure.unit == SHARE else 1.0
     found = [trial.estimate(measure) for trial in trials.in_order]
-    halves = [scale * (each.half or 0.0) for each in found]
-    axes.errorbar(values(trials), [scale * each.mean for each in found], halves, fmt="o-", color=_FOUND, markersize=4)
+    means = [scale * each.mean for each in found]
+    reach = [[scale * each for each in side] for side in zip(*(each.reach for each in found), strict=True)]
+    axes.errorbar(values(trials), means, reach, fmt="o-", color=_FOUND, markersize=4, capsize=2, clip_on=False)
     asked = limit(trials, measure)
     if asked is not None:
         axes.axhline(scale * asked, color=_ASKED, linestyle="--", linewidth=1.2)

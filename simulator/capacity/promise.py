@@ -3,10 +3,10 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.results.measures import MEASURES, SHARE, Measure
-from simulator.results.student import CONFIDENCE, Estimate, estimate
+from simulator.results.student import CONFIDENCE, Estimate
 from simulator.search.outcomes import ATTAINMENT, Outcome
 from simulator.search.space import BadSearch
 from specpair.command_line.suggestion import advice
@@ -87,11 +87,11 @@ def judged(bound: Bound, outcome: Outcome) -> Judgement:
 def estimated(measure: Measure, outcome: Outcome) -> Estimate:
     """The mean of replications. Where all requests attain the promise, or none does, replications have no spread: the
     interval is that of a share of so many requests then (Clopper and Pearson, Biometrika 26, 1934)."""
-    found = estimate(outcome.values(measure.name))
+    found = outcome.estimate(measure.name)
     if measure.name != ATTAINMENT or found.mean not in (0.0, 1.0):
         return found
     ended = sum(value for name in ("whole", "aborted") for value in outcome.values(name) if not math.isnan(value))
-    return Estimate(found.mean, 1.0 - ((1.0 - CONFIDENCE) / 2) ** (1.0 / ended) if ended else None)
+    return replace(found, half=1.0 - ((1.0 - CONFIDENCE) / 2) ** (1.0 / ended) if ended else None)
 
 
 def keeps(judgements: Sequence[Judgement]) -> bool:

@@ -63,14 +63,15 @@ def _run(options: argparse.Namespace) -> int:
                 halve(outcomes, goals, evaluate, first, keys.most, keys.budget, note)
         except KeyboardInterrupt:
             interrupted = True
-        if all(each.replications for each in outcomes):
-            _write(options, keys, outcomes, goals)
+        begun = [each for each in outcomes if each.replications]
+        if begun:
+            _write(options, keys, begun, goals)
     except ERRORS as error:
         return complain(error)
     except OSError as error:
         return complain(f"{error.filename} cannot be written: {error.strerror}")
     if interrupted:
-        complain("interrupted: this is what came of the rounds before, if any")
+        complain("interrupted: this is what came before" if begun else "interrupted before the first replication ended")
         return INTERRUPTED
     return 0
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from simulator.comparison.differences import Difference, are_paired, differences, unlike_keys
 from simulator.results.measures import MEASURES
-from simulator.results.report.table import headed, told
+from simulator.results.report.table import difference_told, headed, told
 from simulator.results.summary import Summary
 from specpair.counted import counted
 from specpair.reports.cells import NOTHING, Table, harmless
@@ -82,11 +82,7 @@ def _cells(found: Difference | None) -> tuple[str, str, str]:
 
 
 def _gap(found: Difference) -> str:
-    gap, relative = found.gap, found.relative.mean
-    text = found.measure.shown(gap.mean, signed=True)
-    if text == NOTHING:
-        return text
-    text += "" if gap.half is None else f" ± {found.measure.shown(gap.half)}"
+    text, relative = difference_told(found.measure, found.gap), found.relative.mean
     return text if relative != relative else f"{text} ({100 * relative:+.1f} %)"
 
 

@@ -1,15 +1,18 @@
 """What is measured, said once: columns of tables and files, objectives of a search and the docs are made from it."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from simulator.results.student import Estimate, estimate
 from specpair.reports.cells import NOTHING, figure
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A figure of a run. `statistic`: which one of a distribution it is, such as "p95"; "": it is a figure of its own.
+    """A figure of a run, 0 or more. `statistic`: which one of a distribution it is, such as "p95"; "": it is a figure
+    of its own. `most`: what no value is above; a share is 1 at most anyway.
 
     Measures of one distribution have one `title`.
     """
@@ -20,11 +23,16 @@ class Measure:
     better: Literal["more", "less", ""]
     meaning: str
     statistic: str = ""
+    most: float = math.inf
 
     @property
     def words(self) -> str:
         """The title, with the statistic."""
         return f"{self.title} {self.statistic}".strip()
+
+    def estimate(self, values: Sequence[float]) -> Estimate:
+        """The mean of what replications gave, with an interval that has nothing in it that cannot be."""
+        return estimate(values, 0.0, 1.0 if self.unit == SHARE else self.most)
 
     def shown(self, value: float | None, signed: bool = False) -> str:
         """A value of it without its unit; a share in percent. `signed`: with a plus, as a difference."""
@@ -63,6 +71,7 @@ _OWN = (
         "more",
         "Jain's index of the tokens per second that each conversation saw while its requests ran: 1, all the same; "
         "1/n, one of n had all",
+        most=1.0,
     ),
     Measure("acceptance", "acceptance", SHARE, "more", "accepted draft tokens / draft tokens that were judged"),
     Measure(

@@ -12,18 +12,33 @@ _DIGITS = 9  # of a t, which has the same bits everywhere then: those of sines h
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean of replications. `half`: half the width of its interval; None: there are too few for one."""
+    """A mean of replications. `half`: half the width of its interval; None: there are too few for one.
+
+    `least`, `most`: what lies beyond them cannot be, as a share above 1, and the interval ends there.
+    """
 
     mean: float
     half: float | None = None
+    least: float = -math.inf
+    most: float = math.inf
 
     @property
     def low(self) -> float | None:
-        return None if self.half is None else self.mean - self.half
+        return None if self.half is None else max(self.mean - self.half, self.least)
 
     @property
     def high(self) -> float | None:
-        return None if self.half is None else self.mean + self.half
+        return None if self.half is None else min(self.mean + self.half, self.most)
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """From the mean down and up to the ends of its interval; 0 where it has none."""
+        return 0.0 if self.low is None else self.mean - self.low, 0.0 if self.high is None else self.high - self.mean
+
+    @property
+    def cut(self) -> bool:
+        """Whether the interval ends at what can be, and so is not even on both sides."""
+        return self.half is not None and not self.least <= self.mean - self.half <= self.mean + self.half <= self.most
 
     @property
     def clear(self) -> bool:
@@ -31,14 +46,16 @@ class Estimate:
         return self.half is not None and abs(self.mean) > self.half
 
 
-def estimate(values: Sequence[float]) -> Estimate:
-    """The mean of what independent replications gave. Those without a value, not a number, are left out."""
+def estimate(values: Sequence[float], least: float = -math.inf, most: float = math.inf) -> Estimate:
+    """The mean of what independent replications gave. Those without a value, not a number, are left out.
+
+    `least`, `most`: between which all values lie.
+    """
     found = [value for value in values if not math.isnan(value)]
-    if not found:
-        return Estimate(math.nan)
-    if len(found) == 1:
-        return Estimate(found[0])
-    return Estimate(fmean(found), t_quantile(len(found) - 1) * math.sqrt(variance(found) / len(found)))
+    if len(found) < 2:
+        return Estimate(found[0] if found else math.nan, None, least, most)
+    half = t_quantile(len(found) - 1) * math.sqrt(variance(found) / len(found))
+    return Estimate(fmean(found), half, least, most)
 
 
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estimate:

@@ -12,7 +12,7 @@ from typing import Any
 from simulator.configuration.configuration import Configuration
 from simulator.results.measures import MEASURES
 from simulator.results.replications import Replication
-from simulator.results.student import Estimate, estimate
+from simulator.results.student import Estimate
 from simulator.results.timelines import Shown
 from specpair import shared_files
 from specpair.command_line import version
@@ -57,7 +57,7 @@ class Summary:
 
     def estimates(self) -> dict[str, Estimate]:
         """Of the measures that have a value, in the order of MEASURES."""
-        found = {name: estimate(self.values(name)) for name in MEASURES}
+        found = {name: each.estimate(self.values(name)) for name, each in MEASURES.items()}
         return {name: each for name, each in found.items() if not math.isnan(each.mean)}
 
     def grouped(self, kind: str) -> dict[str, dict[str, Estimate]]:
@@ -66,7 +66,7 @@ class Summary:
         names = sorted({name for each in groups for name in each})
         return {
             name: {
-                measure: estimate([each[name][measure] for each in groups if name in each])
+                measure: MEASURES[measure].estimate([each[name][measure] for each in groups if name in each])
                 for measure in next(each[name] for each in groups if name in each)
             }
             for name in names
@@ -94,7 +94,10 @@ def as_json(run: Summary) -> str:
     told = asdict(replace(run, replications=tuple(replace(each, timelines=()) for each in run.replications)))
     for each in told["replications"]:
         del each["timelines"]
-    means = {name: asdict(each) for name, each in run.estimates().items()}
+    means = {
+        name: {"mean": each.mean, "half": each.half, "low": each.low, "high": each.high}
+        for name, each in run.estimates().items()
+    }
     whole = {"format": FORMAT, **told, "measures": means}
     return json.dumps(_without_nan(whole), indent=1, ensure_ascii=False) + "\n"
 

@@ -2,7 +2,7 @@
 
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 
@@ -14,7 +14,7 @@ from simulator.running.simulate import seed_of
 Values = Mapping[str, float]  # measures by name
 Evaluate = Callable[[Configuration, int], Values]  # of one replication, by its seed
 Job = tuple[Configuration, int]  # a configuration, and the number of a replication; the first is 0
-EvaluateAll = Callable[[Sequence[Job]], list[Values]]  # in the order of the jobs
+EvaluateAll = Callable[[Sequence[Job]], Iterable[Values]]  # in the order of the jobs, each as it is there
 
 
 @contextmanager
@@ -27,15 +27,15 @@ def evaluation(jobs: int, evaluate: Evaluate = evaluate) -> Iterator[EvaluateAll
     `evaluate`: of one replication; with several processes a function of a module, which they import.
     """
     if jobs == 1:
-        yield lambda asked: [evaluate(configuration, seed_of(configuration, number)) for configuration, number in asked]
+        yield lambda asked: (evaluate(configuration, seed_of(configuration, number)) for configuration, number in asked)
         return
     context = multiprocessing.get_context("spawn")  # a copy of this process would have its threads' locks
     with ProcessPoolExecutor(jobs, context, _begin) as pool:
 
-        def all_of(asked: Sequence[Job]) -> list[Values]:
+        def all_of(asked: Sequence[Job]) -> Iterator[Values]:
             with deaf_to_interrupts():
                 futures = [pool.submit(evaluate, each, seed_of(each, number)) for each, number in asked]
-            return [each.result() for each in futures]
+            return (each.result() for each in futures)
 
         try:
             yield all_of

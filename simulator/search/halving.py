@@ -61,10 +61,13 @@ def halve(
 
 
 def run(outcomes: Sequence[Outcome], wanted: int, evaluate: EvaluateAll) -> int:
-    """Let candidates have `wanted` replications. Returns how many were run."""
-    owners = [each for each in outcomes for _ in range(len(each.replications), wanted)]
-    asked = [(each.candidate.configuration, n) for each in outcomes for n in range(len(each.replications), wanted)]
-    for outcome, values in zip(owners, evaluate(asked), strict=True):
+    """Let candidates have `wanted` replications. Returns how many were run.
+
+    All have one before any has the next, so if it ends early, what came of them by then can be compared.
+    """
+    missing = [(each, n) for n in range(wanted) for each in outcomes if n >= len(each.replications)]
+    asked = [(each.candidate.configuration, n) for each, n in missing]
+    for (outcome, _), values in zip(missing, evaluate(asked), strict=True):
         outcome.replications.append(values)
     return len(asked)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from simulator.results.measures import MEASURES, Measure
-from simulator.results.student import Estimate, estimate, paired_difference
+from simulator.results.student import Estimate, paired_difference
 from simulator.search.evaluation import Values
 from simulator.search.space import BadSearch, Candidate
 from specpair.command_line.suggestion import advice
@@ -59,7 +59,7 @@ class Outcome:
         return [each[name] for each in self.replications]
 
     def estimate(self, name: str) -> Estimate:
-        return estimate(self.values(name))
+        return MEASURES[name].estimate(self.values(name))
 
 
 def is_within(outcome: Outcome, goals: Goals) -> bool:
@@ -109,8 +109,19 @@ def ranked(outcomes: Sequence[Outcome], goals: Goals) -> list[Outcome]:
     return sorted(outcomes, key=place)
 
 
-def _gain(first: Outcome, second: Outcome, objective: Measure) -> Estimate:
-    """How much better the first is in an objective, over the replications that both have."""
+def best(outcomes: Sequence[Outcome], goals: Goals, objective: Measure) -> Outcome | None:
+    """The best in an objective in the mean, of those that were not dropped and keep the service levels; None: none."""
+    left = [each for each in outcomes if each.dropped is None and is_within(each, goals)]
+    sign = 1 if objective.better == "more" else -1
+    return max(left, key=lambda each: sign * each.estimate(objective.name).mean, default=None)
+
+
+def gap(first: Outcome, second: Outcome, objective: Measure) -> Estimate:
+    """How much more the second has of an objective, over the replications that both have."""
     both = min(len(first.replications), len(second.replications))
-    values = [each.values(objective.name)[:both] for each in (second, first)]
-    return paired_difference(*values) if objective.better == "more" else paired_difference(*reversed(values))
+    return paired_difference(*(each.values(objective.name)[:both] for each in (first, second)))
+
+
+def _gain(first: Outcome, second: Outcome, objective: Measure) -> Estimate:
+    """How much better the first is in an objective."""
+    return gap(second, first, objective) if objective.better == "more" else gap(first, second, objective)

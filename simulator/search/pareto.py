@@ -1,15 +1,19 @@
 """Which candidates are worth having: those that no other dominates. As a table and as rows of a file. Pure."""
 
+import math
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from simulator.results.measures import Measure
+from simulator.results.report.table import difference_told, told
 from simulator.results.student import Estimate
-from simulator.search.outcomes import Goals, Outcome, dominates, is_within, ranked, surely_dominates
+from simulator.search.outcomes import Goals, Outcome, best, dominates, gap, is_within, ranked, surely_dominates
 from simulator.search.space import shown
 from specpair.reports.cells import Table, harmless
 
 PARETO = "Pareto"
+_FROM_BEST = "from the best"
 
 
 def ordered(outcomes: Sequence[Outcome], goals: Goals) -> list[Outcome]:
@@ -45,19 +49,25 @@ def state(outcome: Outcome, outcomes: Sequence[Outcome], goals: Goals) -> str:
 
 
 def table(outcomes: Sequence[Outcome], goals: Goals) -> Table:
-    """A line for each candidate: its number, what it is, means with their 95 % intervals, replications, its state."""
+    """A line for each candidate: its number, what it is, means with their 95 % intervals, replications, its state.
+
+    Behind each objective is what a candidate has more of it than the best, paired: the load that both have drops out.
+    """
     rows = [
         (
             str(each.candidate.number),
             *(shown(value) for value in each.candidate.choice.values()),
-            *(_cell(each.estimate(measure.name), measure) for measure in goals.measures),
+            *(cell for measure in goals.measures for cell in _cells(each, outcomes, goals, measure)),
             str(len(each.replications)),
             state(each, outcomes, goals),
         )
         for each in ordered(outcomes, goals)
     ]
     columns = [*outcomes[0].candidate.choice]
-    headings = ("", *map(_short, columns), *map(heading, goals.measures), "runs", "state")
+    measured = [
+        (heading(each), _FROM_BEST) if each in goals.objectives else (heading(each),) for each in goals.measures
+    ]
+    headings = ("", *map(_short, columns), *chain(*measured), "runs", "state")
     return Table(headings, tuple(rows))
 
 
@@ -70,11 +80,13 @@ def rows(outcomes: Sequence[Outcome], goals: Goals) -> Iterator[list[Any]]:
     """For a CSV file: the headings, then a row for each candidate, in their own order."""
     columns = [*outcomes[0].candidate.choice]
     measures = [*outcomes[0].replications[0]]
-    told = [f"{name}{end}" for name in measures for end in ("", "_low", "_high")]
-    yield ["candidate", *columns, "replications", "pareto", "state", *told]
+    gaps = [f"{each.name}_from_best" for each in goals.objectives]
+    named = [f"{name}{end}" for name in (*measures, *gaps) for end in ("", "_low", "_high")]
+    yield ["candidate", *columns, "replications", "pareto", "state", *named]
     for each in outcomes:
         values = [harmless(shown(value)) for value in each.candidate.choice.values()]
         found = [each.estimate(name) for name in measures]
+        found += [_from_best(each, outcomes, goals, objective) for objective in goals.objectives]
         figures = [_figure(value) for one in found for value in (one.mean, one.low, one.high)]
         on_front = is_on_front(each, outcomes, goals)
         yield [each.candidate.number, *values, len(each.replications), on_front, state(each, outcomes, goals), *figures]
@@ -89,8 +101,16 @@ def _round(outcome: Outcome) -> int:
     return outcome.dropped[1]
 
 
-def _cell(found: Estimate, measure: Measure) -> str:
-    return measure.shown(found.mean) + ("" if found.half is None else f" ± {measure.shown(found.half)}")
+def _cells(outcome: Outcome, outcomes: Sequence[Outcome], goals: Goals, measure: Measure) -> Iterator[str]:
+    yield told(measure, outcome.estimate(measure.name))
+    if measure in goals.objectives:
+        yield difference_told(measure, _from_best(outcome, outcomes, goals, measure))
+
+
+def _from_best(outcome: Outcome, outcomes: Sequence[Outcome], goals: Goals, objective: Measure) -> Estimate:
+    """Not a number for the best itself, and where there is none."""
+    first = best(outcomes, goals, objective)
+    return Estimate(math.nan) if first is None or first is outcome else gap(first, outcome, objective)
 
 
 def _figure(value: float | None) -> Any:

@@ -78,10 +78,10 @@ def over_key(measure: Measure, key: str, several: Mapping[str, Mapping[float, Es
 
     `several`: lines by their names, which a legend shows if there is more than one.
     """
-    scale, most = (100.0, 1.0) if measure.unit == SHARE else (1.0, math.inf)
+    scale = 100.0 if measure.unit == SHARE else 1.0
 
     def end(value: float | None) -> float:
-        return math.nan if value is None else scale * min(max(value, 0.0), most)
+        return math.nan if value is None else scale * value
 
     drawn = []
     for side, values in enumerate(several.values()):

@@ -59,13 +59,21 @@ def captioned(measure: Measure) -> str:
 
 
 def told(measure: Measure, value: Estimate | None) -> str:
-    """A mean with half of its interval behind it, where it has one."""
+    """A mean with half of its interval behind it, where it has one; with both ends, where they are not as far."""
     if value is None:
         return NOTHING
     mean = measure.shown(value.mean)
     if mean == NOTHING or value.half is None:
         return mean
+    if value.cut:
+        return f"{mean} ({measure.shown(value.low)} to {measure.shown(value.high)})"
     return f"{mean} ± {measure.shown(value.half)}"
+
+
+def difference_told(measure: Measure, gap: Estimate) -> str:
+    """A difference with its sign, and half of its interval behind it, where it has one."""
+    text = measure.shown(gap.mean, signed=True)
+    return text if text == NOTHING or gap.half is None else f"{text} ± {measure.shown(gap.half)}"
 
 
 def all_tables(run: Summary) -> Sequence[tuple[str, Table]]:

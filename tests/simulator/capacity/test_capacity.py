@@ -244,7 +244,7 @@ def test_the_answer_says_what_holds_and_what_breaks_first() -> None:
     bisect(found.holds, Range(6, 2, 100))
     inside, outside = sentences(found, Slo(ttft_ms=40), 100)
     assert inside.startswith("The most that keeps the promise: 20 drafters (devices.drafters[laptop].count=13, ")
-    assert "SLO attainment 100.0 % ± 0.6 %, at least 95.0 % is asked" in inside
+    assert "SLO attainment 100.0 % (99.4 % to 100.0 %), at least 95.0 % is asked" in inside
     assert outside == (
         "What breaks first, at 21 drafters: SLO attainment 90.0 % ± 0.0 %, 5.0 points below the 95.0 % that are asked: "
         "TTFT p95 is 42.0 ms, 2.00 ms above the 40 of slo."

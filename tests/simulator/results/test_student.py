@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.results.measures import MEASURES
+from simulator.results.report.table import told
 from simulator.results.student import difference, estimate, paired_difference, t_quantile
 
 SEVERAL = st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=12)
@@ -34,6 +36,26 @@ def test_what_both_have_in_common_drops_out_of_a_paired_difference() -> None:
     before, after = [10.0, 20.0, 30.0], [11.0, 21.1, 30.9]
     assert paired_difference(before, after).clear and not difference(before, after).clear
     assert paired_difference(before, after).mean == pytest.approx(1.0)
+
+
+def test_an_interval_ends_where_values_cannot_be() -> None:
+    share, seconds = MEASURES["slo_attainment"], MEASURES["ttft_p95_ms"]
+    wide = share.estimate([0.2, 0.99])
+    assert (wide.low, wide.high, wide.cut) == (0.0, 1.0, True)
+    assert told(share, wide) == "59.5 % (0.0 % to 100.0 %)"
+    narrow = share.estimate([0.5, 0.51, 0.49])
+    assert not narrow.cut and told(share, narrow) == "50.0 % ± 2.5 %"
+    assert told(seconds, seconds.estimate([1.0, 400.0])) == "200 (0 to 2,735)"
+    assert not share.estimate([1.0, 1.0]).cut and share.estimate([1.0, 1.0]).high == 1.0
+    assert not paired_difference([0.2, 0.9], [0.9, 0.2]).cut, "a difference may be negative"
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=9))
+def test_the_interval_of_a_share_is_one_of_shares_and_has_the_mean(shares: list[float]) -> None:
+    found = MEASURES["acceptance"].estimate(shares)
+    assert found.low is not None and found.high is not None
+    assert 0 <= found.low <= found.mean <= found.high <= 1
+    assert found.reach == (found.mean - found.low, found.high - found.mean)
 
 
 def test_welch() -> None:

@@ -2,7 +2,9 @@
 
 import csv
 import random
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator import command_line
+from simulator import __main__, command_line
 from simulator.configuration.configuration import Configuration
 from simulator.configuration.reading import parse
 from simulator.results.measures import MEASURES
-from simulator.search import halving
 from simulator.search.evaluation import Evaluate, EvaluateAll, Job, Values, evaluation
-from simulator.search.halving import check_budget, halve, run
+from simulator.search.halving import check_budget, halve
 from simulator.search.outcomes import Goals, Outcome, dominates, ranked, surely_dominates
 from simulator.search.page import page
 from simulator.search.pareto import is_on_front, rows, state, table
@@ -218,10 +219,27 @@ def test_replications_of_one_number_have_one_seed_in_all_candidates(fleet: Path)
 def test_results_do_not_depend_on_the_number_of_processes(fleet: Path) -> None:
     asked: list[Job] = [(each.configuration, number) for each in made(fleet, 2, 4) for number in range(2)]
     with evaluation(1) as alone, evaluation(2) as together:
-        assert repr(alone(asked)) == repr(together(asked))
+        assert repr([*alone(asked)]) == repr([*together(asked)])
 
 
 # What is shown.
+
+
+def test_the_difference_from_the_best_is_paired_so_the_load_that_both_have_drops_out() -> None:
+    loads = [0.0, 50.0, -30.0, 80.0]
+    worse = outcome(1, [100 + load for load in loads], [10.0] * 4)
+    better = outcome(2, [102 + load for load in loads], [12.0] * 4)
+    beyond = outcome(3, [900.0] * 4, [1.0] * 4, attained=0.5)
+    goals = Goals.of(["throughput_tps", "ttft_p95_ms"], 0.95)
+    shown = table([worse, better, beyond], goals)
+    assert shown.headings[3] == shown.headings[5] == "from the best"
+    assert {row[1]: (row[3], row[5]) for row in shown.rows} == {
+        "1": ("-2.00 ± 0", "-"),
+        "2": ("-", "+2.00 ± 0"),
+        "3": ("+773 ± 78.5", "-9.00 ± 0"),  # misses the promise, so it is not the best
+    }
+    head, first, *_ = rows([worse, better, beyond], goals)
+    assert first[head.index("throughput_tps_from_best")] == "-2.0"
 
 
 def test_tables_pages_and_files_show_the_state_of_each(fleet: Path) -> None:
@@ -309,24 +327,38 @@ def test_a_flag_out_of_its_range_is_refused_before_anything_runs(
     assert capsys.readouterr().err == "simulator: the flags: attainment: Input should be less than or equal to 1\n"
 
 
-def test_what_is_interrupted_shows_the_rounds_before(
-    fleet: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("ended", "runs"), [(0, []), (2, ["1", "1"]), (7, ["3", "2", "2"])])
+def test_what_is_interrupted_shows_what_came_before(
+    fleet: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ended: int, runs: Sequence[str]
 ) -> None:
-    whole, found = [True, False], run
-
-    def interrupted(outcomes: Sequence[Outcome], wanted: int, evaluate: EvaluateAll) -> int:
-        if not whole or not whole.pop():
+    @contextmanager
+    def interrupted(jobs: int) -> Iterator[EvaluateAll]:
+        def evaluate(asked: Sequence[Job]) -> Iterator[Values]:
+            for configuration, number in asked[:ended]:
+                yield by_formula(configuration, number)
             raise KeyboardInterrupt
-        return found(outcomes, wanted, evaluate)
 
-    monkeypatch.setattr(halving, "run", interrupted)
-    asked = ["search", str(fleet), "--vary=gamma=2,4", "--first=2", "--most=4", "--jobs=1"]
-    assert command_line.main(asked) == 130
-    assert "gamma" not in capsys.readouterr().out
-    whole[:] = [True]
-    assert command_line.main(asked) == 130
-    shown = capsys.readouterr()
-    assert "gamma" in shown.out and shown.err.splitlines()[-1].startswith("simulator: interrupted")
+        yield evaluate
+
+    monkeypatch.setattr("simulator.commands.search.evaluation", interrupted)
+    asked = ["search", str(fleet), f"--vary={COUNT}=2,4,6", "--first=4", "--most=4", "--jobs=1"]
+    assert command_line.main([*asked, f"--csv={fleet.parent / 's.csv'}"]) == 130
+    assert capsys.readouterr().err.splitlines()[-1].startswith("simulator: interrupted")
+    found = []
+    if runs:
+        with (fleet.parent / "s.csv").open(encoding="utf-8", newline="") as lines:
+            found = [row["replications"] for row in csv.DictReader(lines)]
+    assert found == [*runs]
+
+
+def test_sigterm_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("specpair.command_line.start.run", lambda *_: signal.raise_signal(signal.SIGTERM))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            __main__.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_the_command_names_all_that_cannot_run_before_anything_runs(

@@ -14,6 +14,6 @@ def test_a_measure_over_a_key_has_a_mark_for_each_value_and_a_line_for_each_inte
 
 
 def test_several_lines_have_a_legend_and_shares_are_in_percent() -> None:
-    shown = over_key(ATTAINMENT, "gamma", {"jsq": {2: Estimate(0.5, 0.8)}, "<b>": {2: Estimate(0.25)}})
+    shown = over_key(ATTAINMENT, "gamma", {"jsq": {2: Estimate(0.5, 0.8, 0.0, 1.0)}, "<b>": {2: Estimate(0.25)}})
     assert "jsq</li>" in shown and "&lt;b&gt;</li>" in shown
     assert "SLO attainment, %" in shown and ">100<" in shown and ">120<" not in shown
