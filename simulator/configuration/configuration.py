@@ -1,7 +1,7 @@
 """The whole file."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from simulator.configuration.connections import ALL, TOPOLOGIES, Connection, Topology, between
 from simulator.configuration.devices import Devices
 from simulator.configuration.gamma import AUTO, Gamma
-from simulator.configuration.keys import FOLDER, Count, Keys, NonNegative, Positive
+from simulator.configuration.keys import FOLDER, Count, Keys, Mistake, NonNegative, Positive
 from simulator.configuration.operation import Autoscaling, Failure, Prefill, Prices, Slo
 from simulator.configuration.workload import WorkloadKeys
 from specpair.balancing.named import DEFAULT, KNOWN, LOOK_EVERY, check_policy
@@ -55,7 +55,7 @@ class Configuration(Keys):
     site of one kind of verifiers, in the order of both, and far from the others; or `edge`, where the first kind of
     verifiers is near and the others are far"""
     connections: list[Connection] = Field(default_factory=list)
-    """what differs from the topology; the last that fits counts"""
+    """what differs from the topology; the last that fits counts, and what it leaves out is as it was without it"""
     workload: WorkloadKeys
     """what users ask for, and when"""
     slo: Slo = Field(default_factory=Slo)
@@ -95,46 +95,57 @@ class Configuration(Keys):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> "Configuration":
-        for complaint in self._complaints():
-            raise ValueError(complaint)
+        for mistake in self._mistakes():
+            raise mistake
         return self
 
-    def _complaints(self) -> Iterator[str]:
+    def _mistakes(self) -> Iterator[Mistake]:
         """What is wrong between keys."""
         if self.burn_in_ms >= self.sim_time_ms:
-            yield f"burn_in_ms, {self.burn_in_ms:g}, leaves nothing of sim_time_ms, {self.sim_time_ms:g}"
+            told = f"burn_in_ms, {self.burn_in_ms:g}, leaves nothing of sim_time_ms, {self.sim_time_ms:g}"
+            yield Mistake(told, "burn_in_ms")
         if self.mode == "fused":
-            lack = next((each.name for each in self.devices.verifiers if not (each.draft or each.reads_only)), None)
-            if lack is not None:
-                yield f"the mode fused needs the key draft of each kind of verifiers, which {lack} lacks"
+            for number, kind in enumerate(self.devices.verifiers):
+                if not (kind.draft or kind.reads_only):
+                    told = f"the mode fused needs the key draft of each kind of verifiers, which {kind.name} lacks"
+                    yield Mistake(told, "devices", "verifiers", number)
         yield from self._of_prefill()
         if not self.devices.drafters and self.mode not in ("target", "fused"):
-            yield f"the mode {self.mode} needs devices.drafters; without drafters, choose target or fused"
+            told = f"the mode {self.mode} needs devices.drafters; without drafters, choose target or fused"
+            yield Mistake(told, "mode")
         verifiers, drafters = (
             [kind.name for kind in kinds] for kinds in (self.devices.verifiers, self.devices.drafters)
         )
-        for each in self.connections:
-            yield from _unknown("connections: drafters", [each.drafters], [ALL, *drafters])
-            yield from _unknown("connections: verifiers", [each.verifiers], [ALL, *verifiers])
-        yield from _unknown("failures: devices", [each.devices for each in self.failures], verifiers)
-        yield from _unknown("autoscaling: devices", [each.devices for each in self.autoscaling], verifiers)
-        yield from _unknown("prices: per_hour", self.prices.per_hour, [*verifiers, *drafters])
-        yield from _unknown("prices: watts", self.prices.watts, [*verifiers, *drafters])
+        for number, each in enumerate(self.connections):
+            yield from _unknown(each.drafters, [ALL, *drafters], "connections", number, "drafters")
+            yield from _unknown(each.verifiers, [ALL, *verifiers], "connections", number, "verifiers")
+        for number, failure in enumerate(self.failures):
+            yield from _unknown(failure.devices, verifiers, "failures", number, "devices")
+        for number, scaled in enumerate(self.autoscaling):
+            yield from _unknown(scaled.devices, verifiers, "autoscaling", number, "devices")
+        for key in ("per_hour", "watts"):
+            for name in getattr(self.prices, key):
+                yield from _unknown(name, [*verifiers, *drafters], "prices", key, name)
 
-    def _of_prefill(self) -> Iterator[str]:
+    def _of_prefill(self) -> Iterator[Mistake]:
         """What is wrong with verifiers that only read."""
-        readers = [each.name for each in self.devices.verifiers if each.reads_only]
+        readers = [number for number, each in enumerate(self.devices.verifiers) if each.reads_only]
         if bool(readers) is (self.prefill is None):
-            yield "prefill and reads_only of a kind of verifiers go together: give both or neither"
+            told = "prefill and reads_only of a kind of verifiers go together: give both or neither"
+            place = ("devices", "verifiers", readers[0], "reads_only") if readers else ("prefill",)
+            yield Mistake(told, *place)
         if len(readers) == len(self.devices.verifiers):
-            yield "devices: verifiers: all kinds are reads_only, so none would decode"
+            yield Mistake("devices: verifiers: all kinds are reads_only, so none would decode", "devices", "verifiers")
         if self.prefill is not None and self.prefill.kv_bytes_per_token is None and self.kv_bytes() is None:
-            yield "prefill: give kv_bytes_per_token, since the verifiers have a cost and no model"
+            told = "prefill: give kv_bytes_per_token, since the verifiers have a cost and no model"
+            yield Mistake(told, "prefill")
 
     def kv_bytes(self) -> float | None:
         """Bytes of the KV cache for a token, of the first kind of verifiers that decode; None: its model is unknown."""
         return next((each.kv_bytes() for each in self.devices.verifiers if not each.reads_only), None)
 
 
-def _unknown(where: str, given: Iterable[str], known: list[str]) -> Iterator[str]:
-    return (f"{where}: no kind {name!r}{advice(name, known)}" for name in given if name not in known)
+def _unknown(name: str, known: list[str], *at: str | int) -> Iterator[Mistake]:
+    if name not in known:
+        where = ": ".join(str(part) for part in at if isinstance(part, str) and part != name)
+        yield Mistake(f"{where}: no kind {name!r}{advice(name, known)}", *at)

@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, Field, model_validator
 
-from simulator.configuration.keys import File, Keys, NonNegative, Positive
+from simulator.configuration.keys import File, Keys, Mistake, NonNegative, Positive
 from simulator.virtual.recorded_delays import Drawn, Replayed, read_delays
 from specpair.command_line.suggestion import advice
 
@@ -34,6 +34,8 @@ LINKS = {
     "metro": Link(10.0, 2.0, 0.001, 100.0),  # from a home or office to a data centre of the same city
     "wan": Link(80.0, 8.0, 0.002, 50.0),  # across a continent or an ocean
 }
+_NEAREST = "same_site"  # where nothing is said
+_VALUES = (*Link._fields, "delays_path")  # what an entry may replace
 
 
 def _known(link: str) -> str:
@@ -49,8 +51,9 @@ class Connection(Keys):
     """a kind of drafters, or `*` for all"""
     verifiers: str = ALL
     """a kind of verifiers, or `*` for all"""
-    link: Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": [*LINKS]})] = "same_site"
-    """a link by name; the keys below replace single values of it"""
+    link: Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": [*LINKS]})] | None = None
+    """a link by name, of which the keys below replace single values; null: they replace values of what counts without
+    this entry, which is the entry before it that fits, or the topology"""
     rtt_ms: NonNegative | None = None
     """of a short message and its answer, without jitter"""
     jitter_ms: NonNegative | None = None
@@ -65,7 +68,7 @@ class Connection(Keys):
     @model_validator(mode="after")
     def _is_one(self) -> "Connection":
         if self.delays_path is not None and (self.rtt_ms is not None or self.jitter_ms is not None):
-            raise ValueError("recorded delays leave no place for rtt_ms and jitter_ms")
+            raise Mistake("recorded delays leave no place for rtt_ms and jitter_ms", "delays_path")
         self.recorded()  # raises BadDelays, a ValueError
         return self
 
@@ -73,21 +76,39 @@ class Connection(Keys):
         """The recorded round trips; None: there are none. Raises BadDelays for a file that has none."""
         return None if self.delays_path is None else read_delays(self.delays_path)
 
+    def over(self, before: "Connection") -> "Connection":
+        """What counts for two kinds for which this one fits and, without it, `before` counts."""
+        if self.link is not None:
+            return self
+        mine = {name: value for name in _VALUES if (value := getattr(self, name)) is not None}
+        replaced: dict[str, None] = {}
+        if self.delays_path is not None:
+            replaced = dict.fromkeys(["rtt_ms", "jitter_ms"])
+        elif {"rtt_ms", "jitter_ms"} & mine.keys():
+            replaced = {"delays_path": None}
+        return before.model_copy(update=replaced | mine)
+
     def built(self) -> Link:
         """The link by name, with the values that replace its own."""
         given = {name: getattr(self, name) for name in Link._fields}
-        return LINKS[self.link]._replace(**{name: value for name, value in given.items() if value is not None})
+        return LINKS[self.link or _NEAREST]._replace(
+            **{name: value for name, value in given.items() if value is not None}
+        )
 
 
 def between(connections: Sequence[Connection], drafters: str, verifiers: str) -> Connection:
-    """The last of the connections that is for these two kinds; without one, a link within a site."""
-    fitting = [each for each in connections if each.drafters in (ALL, drafters) and each.verifiers in (ALL, verifiers)]
-    return fitting[-1] if fitting else Connection()
+    """The last of the connections that is for these two kinds, over those before it; without one, a link within a
+    site."""
+    found = Connection(link=_NEAREST)
+    for each in connections:
+        if each.drafters in (ALL, drafters) and each.verifiers in (ALL, verifiers):
+            found = each.over(found)
+    return found
 
 
 def _sites(drafters: Sequence[str], verifiers: Sequence[str]) -> list[Connection]:
-    beside = [Connection(drafters=near, verifiers=kind) for near, kind in zip(drafters, verifiers, strict=False)]
-    return [Connection(link="wan"), *beside]
+    pairs = zip(drafters, verifiers, strict=False)
+    return [Connection(link="wan"), *(Connection(drafters=one, verifiers=other, link=_NEAREST) for one, other in pairs)]
 
 
 def _edge(drafters: Sequence[str], verifiers: Sequence[str]) -> list[Connection]:

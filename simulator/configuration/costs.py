@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from simulator.configuration.keys import Count, File, Keys, NonNegative, Positive
+from simulator.configuration.keys import Count, File, Keys, Mistake, NonNegative, Positive
 from simulator.costs.catalogue import model, roofline
 from simulator.costs.cost import PassCost
 from simulator.costs.dimensions import bytes_of
@@ -94,7 +94,7 @@ class Costly(Keys):
         named = [name for name in ("model", "device") if getattr(self, name) is not None]
         if len(named) != (2 if self.cost is None else 0):
             has = " and ".join([*named, *(["cost"] if self.cost is not None else [])]) or "neither"
-            raise ValueError(f"{self.called()}: has {has}: give model and device, or cost")
+            raise Mistake(f"{self.called()}: has {has}: give model and device, or cost", *named[:1])
         if self.cost is None:
             self.pass_cost()  # raises BadCost, a ValueError, for names that are in no catalogue
         return self

@@ -6,7 +6,19 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from simulator.configuration.costs import Costly
-from simulator.configuration.keys import AtLeastOne, ConstantNumber, Count, File, Keys, Name, Number, Positive, Share
+from simulator.configuration.keys import (
+    AtLeastOne,
+    ConstantNumber,
+    Count,
+    File,
+    Keys,
+    Mistake,
+    Name,
+    Number,
+    Positive,
+    Share,
+    repeated,
+)
 from simulator.virtual.agreement import Agreement as Law
 from simulator.virtual.agreement import ByPosition, read_profile, shipped_profile
 from simulator.virtual.stretches import Stretches
@@ -50,7 +62,7 @@ class ProfiledAgreement(Keys):
     @model_validator(mode="after")
     def _is_readable(self) -> "ProfiledAgreement":
         if (self.profile is None) == (self.profile_path is None):
-            raise ValueError("an agreement of the law profile has one of profile and profile_path")
+            raise Mistake("an agreement of the law profile has one of profile and profile_path", "profile")
         self.built()  # raises BadProfile, a ValueError
         return self
 
@@ -135,7 +147,7 @@ class ComesAndGoes(Keys):
     @model_validator(mode="after")
     def _is_there_at_times(self) -> "ComesAndGoes":
         if isinstance(self.on_s, ConstantNumber) and not self.on_s.value:
-            raise ValueError("on_s is 0: the device would never be there")
+            raise Mistake("on_s is 0: the device would never be there", "on_s")
         return self
 
     def built(self) -> Availability:
@@ -165,9 +177,10 @@ class Devices(Keys):
     @model_validator(mode="after")
     def _names_differ(self) -> "Devices":
         names = self.names()
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"two kinds are called {twice!r}")
+        if (again := repeated(names)) is not None:
+            beyond = again - len(self.verifiers)
+            place = ("verifiers", again) if beyond < 0 else ("drafters", beyond)
+            raise Mistake(f"two kinds are called {names[again]!r}", *place)
         return self
 
     def names(self) -> list[str]:

@@ -1,5 +1,6 @@
 """What the keys of the file have in common: values with a range, files beside it, numbers that may be drawn."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,14 @@ class Keys(KnownKeys):
     """Keys of the file. Their descriptions are the texts behind them."""
 
     model_config = ConfigDict(strict=True, frozen=True, use_attribute_docstrings=True)
+
+
+class Mistake(ValueError):
+    """Keys do not go together. `at`: the path of the first that is at fault, from the object that is checked on."""
+
+    def __init__(self, message: str, *at: str | int) -> None:
+        super().__init__(message)
+        self.at = at
 
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -113,7 +122,7 @@ class EmpiricalNumber(Keys):
 
 def _check_bounds(least: float, most: float | None) -> None:
     if most is not None and least > most:
-        raise ValueError(f"min, {least:g}, is above max, {most:g}")
+        raise Mistake(f"min, {least:g}, is above max, {most:g}", "min")
 
 
 def _number(given: Any) -> Any:
@@ -128,6 +137,11 @@ _Forms = Annotated[
 ]
 Number = Annotated[_Forms, BeforeValidator(_number, json_schema_input_type=NonNegative | _Forms)]
 """A number, or the distribution that it is drawn from. `built(unit)` gives that distribution in units of `unit`."""
+
+
+def repeated(names: Sequence[str]) -> int | None:
+    """Where the first name stands that stood there before; None: they all differ."""
+    return next((at for at, name in enumerate(names) if name in names[:at]), None)
 
 
 def constant(value: float) -> ConstantNumber:

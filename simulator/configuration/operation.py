@@ -2,7 +2,7 @@
 
 from pydantic import Field, model_validator
 
-from simulator.configuration.keys import Count, Keys, NonNegative, Number, Positive
+from simulator.configuration.keys import Count, Keys, Mistake, NonNegative, Number, Positive
 
 
 class Slo(Keys):
@@ -59,7 +59,7 @@ class Autoscaling(Keys):
     @model_validator(mode="after")
     def _ascend(self) -> "Autoscaling":
         if self.least > self.most:
-            raise ValueError(f"least, {self.least}, is above most, {self.most}")
+            raise Mistake(f"least, {self.least}, is above most, {self.most}", "least")
         return self
 
 

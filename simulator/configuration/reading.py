@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from simulator.configuration.configuration import Configuration
-from simulator.configuration.keys import FOLDER
+from simulator.configuration.keys import FOLDER, Mistake
 from simulator.configuration.overrides import SET, OverrideError, override
 from specpair.command_line import known_keys
 from specpair.command_line.suggestion import advice
@@ -64,12 +64,20 @@ def parse(text: str, name: str, folder: Path, overrides: Sequence[str] = ()) -> 
         return Configuration.model_validate(given, context={FOLDER: folder})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        path, mark = _place(node, first["loc"])
-        if first["type"] == known_keys.UNKNOWN_KEY:
-            mark = _place(node, [*first["loc"], first["ctx"]["key"]])[1]
+        path, _ = _place(node, first["loc"])
+        mark = _place(node, [*first["loc"], *_at_fault(first)])[1]
         line = mark.name if mark.name.startswith(SET) else f"{name}, line {mark.line + 1}"
         where = f"{line}: " + (f"{path}: " if path else "")
         raise BadConfiguration(where + _complaint(first)) from None
+
+
+def _at_fault(error: ErrorDetails) -> Sequence[str | int]:
+    """The path of the key at fault, from the place of the error on."""
+    context: Mapping[str, Any] = error.get("ctx", {})
+    if error["type"] == known_keys.UNKNOWN_KEY:
+        return [context["key"]]
+    complaint = context.get("error")
+    return complaint.at if isinstance(complaint, Mistake) else ()
 
 
 def _place(node: Any, location: Sequence[str | int]) -> tuple[str, Any]:

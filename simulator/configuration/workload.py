@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from simulator.configuration.keys import Count, File, Keys, Name, Number, Positive, constant
+from simulator.configuration.keys import Count, File, Keys, Mistake, Name, Number, Positive, constant, repeated
 from simulator.configuration.operation import Slo
 from simulator.workload import arrivals
 from simulator.workload.conversation import Workload
@@ -69,15 +69,15 @@ class _Drawn(Texts):
     @model_validator(mode="after")
     def _is_complete(self) -> "_Drawn":
         names = [each.name for each in self.tenants]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"two tenants are called {twice!r}")
-        for each in self.all_tenants():
+        if (again := repeated(names)) is not None:
+            raise Mistake(f"two tenants are called {names[again]!r}", "tenants", again)
+        for number, each in enumerate(self.all_tenants()):
             given = [name for name in _LENGTHS if getattr(each, name) is not None]
             if given not in (["prompt_tokens", "output_tokens"], ["lengths_path"]):
                 whose = f"the tenant {each.name!r}" if self.tenants else "the workload"
                 has = " and ".join(given) or "no lengths"
-                raise ValueError(f"{whose} has {has}: give prompt_tokens and output_tokens, or lengths_path")
+                told = f"{whose} has {has}: give prompt_tokens and output_tokens, or lengths_path"
+                raise Mistake(told, *(("tenants", number) if self.tenants else given[:1]))
         return self
 
     def all_tenants(self) -> list[Tenant]:

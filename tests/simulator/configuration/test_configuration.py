@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from simulator import command_line
 from simulator.configuration.configuration import Configuration
-from simulator.configuration.connections import LINKS, TOPOLOGIES, between
+from simulator.configuration.connections import ALL, LINKS, TOPOLOGIES, Connection, between
 from simulator.configuration.example import example, schema
-from simulator.configuration.keys import Keys
+from simulator.configuration.keys import FOLDER, Keys
 from simulator.configuration.reading import BadConfiguration, parse, read
 from simulator.costs.catalogue import roofline
 from simulator.running.setting import setting_of
@@ -174,6 +174,27 @@ def test_a_mistake_is_named_with_its_line() -> None:
         parse(text, "f", ROOT)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "at", "message"),
+    [
+        ("burn_in_ms: 5000", "burn_in_ms: 60000", "burn_in_ms", "burn_in_ms, 60000, leaves nothing"),
+        ("mode: remote", "mode: fused", "- name: big", "needs the key draft"),
+        ("drafters: phone", "drafters: fone", "drafters: fone", "connections: drafters: no kind 'fone'"),
+        ("name: phone", "name: laptop", "- name: laptop", "two kinds are called 'laptop'"),
+        ("slots: 16", "reads_only: true", "reads_only: true", "prefill and reads_only"),
+        ("name: code, share", "name: chat, share", "name: chat, share: 1", "two tenants are called 'chat'"),
+        ("      agreement: 0.7", "      agreement: 0.7\n      model: m", "      model: m", "has model and cost"),
+    ],
+)
+def test_a_mistake_between_keys_is_named_with_the_line_of_the_one_at_fault(
+    before: str, after: str, at: str, message: str
+) -> None:
+    text = example().replace(before, after, 1)
+    line = [number for number, each in enumerate(text.splitlines(), 1) if at in each and each.lstrip()[0] != "#"]
+    with pytest.raises(BadConfiguration, match=rf"^f, line {line[-1]}: .*{message}"):
+        parse(text, "f", ROOT)
+
+
 @given(st.sampled_from([name for name in Configuration.model_fields if len(name) > 3]), st.integers(0, 20))
 def test_a_key_with_a_letter_missing_is_refused_with_the_one_that_it_means(key: str, at: int) -> None:
     misspelt = key[: at % len(key)] + key[at % len(key) + 1 :]
@@ -258,6 +279,23 @@ def test_a_topology_says_how_far_kinds_are_from_each_other(topology: str, links:
 def test_connections_differ_from_the_topology() -> None:
     found = parse("topology: wan\n" + example().replace("- drafters: phone", "- drafters: laptop"), "f", ROOT)
     assert found.connection("laptop", "big").rtt_ms == 60 and found.connection("phone", "big").link == "wan"
+
+
+def test_an_entry_without_a_link_replaces_values_of_what_counts_without_it() -> None:
+    text = SMALL + "  arrival: poisson\n  rate_rps: 1\n" + DRAWN + "topology: wan\nconnections:\n"
+    found = parse(text + "  - {loss: 0}\n  - {rtt_ms: 9}\n", "f", ROOT).connection(ALL, "big").built()
+    assert found == LINKS["wan"]._replace(loss=0, rtt_ms=9)
+    anew = parse(text + "  - {loss: 0}\n  - {link: metro, rtt_ms: 9}\n", "f", ROOT).connection(ALL, "big").built()
+    assert anew == LINKS["metro"]._replace(rtt_ms=9)
+
+
+def test_recorded_delays_and_stated_ones_replace_each_other(tmp_path: Path) -> None:
+    (tmp_path / "ping.txt").write_text("40\n60\n")
+    recorded = Connection(link="wan", rtt_ms=9).over(Connection(link="metro"))
+    by_file = Connection.model_validate({"delays_path": "ping.txt"}, context={FOLDER: tmp_path}).over(recorded)
+    assert by_file.recorded() is not None and by_file.built() == LINKS["wan"]
+    stated = Connection(jitter_ms=3).over(by_file)
+    assert stated.recorded() is None and stated.built() == LINKS["wan"]._replace(jitter_ms=3)
 
 
 def test_recorded_delays_are_read_with_the_file(tmp_path: Path) -> None:
