@@ -30,6 +30,17 @@ def available_bytes() -> int:
     return min([_free_of_the_machine(), *_free_of_the_container()])
 
 
+def total_bytes() -> int:
+    """Bytes of memory of the machine, whatever a container may use of it."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor's name, as the system tells it, else its architecture. `cpuinfo`: the system's file about it."""
+    named = (line.partition(":") for line in _lines(cpuinfo) if line.startswith("model name"))
+    return next((name.strip() for _, _, name in named), "") or platform.processor() or platform.machine()
+
+
 def cache_folder(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> Path | None:
     """The folder where our programs cache; None for a user without a home. `home`: replaces the user's home folder."""
     named = environment.get("XDG_CACHE_HOME") or (environment.get("LOCALAPPDATA") if sys.platform == "win32" else None)
@@ -44,7 +55,7 @@ def _free_of_the_machine() -> int:
     for line in _lines(Path("/proc/meminfo")):
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # no procfs: macOS and others
+    return total_bytes()  # no procfs: macOS and others
 
 
 def _free_of_the_container() -> list[int]:

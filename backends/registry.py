@@ -20,7 +20,7 @@ _MODULES = {
     "scripted": "backends.scripted",
 }
 
-_EXTRAS = {"llama_cpp": "llama", "torch": "torch", "mlx": "mlx"}  # of pyproject.toml, with the packages of an engine
+EXTRA_OF = {"llama_cpp": "llama", "torch": "torch", "mlx": "mlx"}  # of pyproject.toml, with the packages of an engine
 
 # Engines that compile a model into programs, some of them on some devices only. Their modules have a
 # `compiles(options)` and a `programs_folder(options)`, too.
@@ -100,8 +100,8 @@ def _module(name: str) -> ModuleType:
     try:
         return import_module(_MODULES[name])
     except ModuleNotFoundError as error:
-        if name not in _EXTRAS:
+        if name not in EXTRA_OF:
             raise
         raise ModelLoadError(
-            f"the {name} backend needs {error.name}, which is not installed: {installing(_EXTRAS[name])}"
+            f"the {name} backend needs {error.name}, which is not installed: {installing(EXTRA_OF[name])}"
         ) from error

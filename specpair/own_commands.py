@@ -7,8 +7,9 @@ from specpair.command_line.completion.accepted import Parsers
 from specpair.command_line.manual import command as manual
 from specpair.command_line.parser import OneOf, Parser
 from specpair.http_service.keys import key_command
+from specpair.programs import PROGRAMS, parser_of
 
-COMMANDS = ("router", "completion", "man")
+COMMANDS = (*PROGRAMS, "completion", "man")
 
 
 def parser() -> Parser:
@@ -16,8 +17,9 @@ def parser() -> Parser:
     made = Parser(
         "specpair",
         usage="COMMAND [FLAGS]",
-        description="Programs that belong to neither end. The two ends are 'verifier' and 'drafter'.",
-        examples=("specpair router --help",),
+        description="Programs that belong to neither end: 'router' is one address in front of several verifiers, "
+        "'doctor' says what this machine can do for a pair. The two ends are 'verifier' and 'drafter'.",
+        examples=("specpair router --help", "specpair doctor --verifier http://bigbox:8000"),
     )
     made.add_argument("command", choices=OneOf(COMMANDS), metavar="COMMAND", help=", ".join(COMMANDS))
     return made
@@ -33,6 +35,7 @@ PARSERS: Parsers = {
     "specpair": parser,
     "specpair router": _router_parser,
     "specpair router key": lambda: key_command.parser("specpair router"),
+    "specpair doctor": lambda: parser_of("doctor"),
     "specpair completion": lambda: completion.parser("specpair"),
     "specpair man": lambda: manual.parser("specpair"),
 }

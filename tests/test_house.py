@@ -64,6 +64,7 @@ FLOORS = {
     ],
     "drafter_client": [
         ["cli"],
+        ["doctor"],
         [
             "bench/report",
             "bench/push",

@@ -167,9 +167,13 @@ def try_model(model: Path, extra: bool) -> None:
             backend.extend([Entry(0, start, list(range(2, 2 + width)), 0)])
 
 
-def repair_command() -> str:
-    """The command that compiles llama.cpp for this processor, with a workaround for a bug of GCC 12."""
-    flags = "CFLAGS=-fno-dse CXXFLAGS=-fno-dse CMAKE_ARGS=-DLLAVA_BUILD=OFF"
+def repair_command(option: str = "") -> str:
+    """The command that compiles llama.cpp for this machine, with a workaround for a bug of GCC 12.
+
+    `option`: a further one for CMake.
+    """
+    given = f"'-DLLAVA_BUILD=OFF {option}'" if option else "-DLLAVA_BUILD=OFF"
+    flags = f"CFLAGS=-fno-dse CXXFLAGS=-fno-dse CMAKE_ARGS={given}"
     options = "--force-reinstall --no-deps --no-cache-dir --no-binary llama-cpp-python"
     return f"{flags} {sys.executable} -m pip install {options} llama-cpp-python=={_version()}"
 

@@ -10,7 +10,7 @@ from specpair.drafters.base import Drafter
 from specpair.drafters.lookup import NAME as LOOKUP
 from specpair.drafters.pass_times import PassTimes
 from specpair.protocol.service_responses import ModelInfo
-from specpair.speculation.policy.mode_estimate import PRIOR_LOOKUP, PRIOR_PREDICTION, PairLatencies
+from specpair.speculation.policy.mode_estimate import PRIOR_LOOKUP, PRIOR_PREDICTION, PairLatencies, RateEstimate
 from specpair.speculation.policy.mode_measurement import ModeMeasurement
 from specpair.speculation.policy.mode_selector import ModeSelector, links_differ
 
@@ -148,6 +148,12 @@ class ModeSelection:
                 self._changed = 0
                 self._links = [*self._links, (self._selector.link, *self._known())][-_LINKS:]
                 self._selector.begin(round_trip, *self._recalled(round_trip))
+
+    @property
+    def rates(self) -> dict[Mode, RateEstimate]:
+        """The tokens per second to expect of each mode."""
+        with self._lock:
+            return {Mode(mode): self._selector.expected(mode) for mode in self._selector.modes}
 
     def why(self) -> str:
         """The measured or expected tokens per second of each mode, in words, for the readout."""

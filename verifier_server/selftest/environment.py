@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from backends.machine import available_bytes, cores
+from backends.machine import available_bytes, cores, processor
 from specpair.command_line import version as distribution
 from verifier_server.selftest.secrets import names_secret
 
@@ -40,8 +40,7 @@ def environment() -> Iterator[str]:
     yield f"specpair {distribution.installed()}{_revision()}, Python {platform.python_version()} ({sys.executable})"
     system = _first("/etc/os-release", r'PRETTY_NAME="?([^"]*)')
     yield f"{platform.platform()}, {system or 'no os-release'}"
-    processor = _first("/proc/cpuinfo", r"model name\s*:\s*(.*)") or platform.processor() or platform.machine()
-    yield f"{processor}, {cores()} cores"
+    yield f"{processor()}, {cores()} cores"
     memory = _first("/proc/meminfo", r"MemTotal:\s*(\d+)")
     total = "" if memory is None else f" of {int(memory) / 2**20:.1f}"
     yield f"{available_bytes() / 2**30:.1f}{total} GiB of memory available"

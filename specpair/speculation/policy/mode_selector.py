@@ -77,6 +77,10 @@ class ModeSelector:
         measurement = self._measurement(best)
         return best if len(self.modes) == 1 or (measurement.is_turn and not measurement.remembered) else None
 
+    def expected(self, mode: str) -> RateEstimate:
+        """The tokens per second to expect of one of the modes, corrected by what was measured."""
+        return self._estimates[mode]
+
     def next(self, left: int, mode: str | None = None, written: int = 0, unread: int = 0) -> str:
         """The mode for the next stretch of a text that may have `left` more tokens.
 
