@@ -1,8 +1,8 @@
 """What DSD-Sim has found, repeated and explained: steps, routers over unlike verifiers, and the draft length.
 
 `steps`: throughput over the number of drafters, 1 to 100, with a batching window of 10 ms and drafts of 4. `routers`:
-three and nine unlike verifiers. `lengths`: fixed and adaptive draft lengths. Chance has fixed seeds: the figures are
-the same on each run.
+three and nine unlike verifiers. `lengths`: fixed and adaptive draft lengths. Intervals are of 95 %, by runs that differ
+in chance alone. Chance has fixed seeds: the figures are the same on each run.
 
 python -m benchmarks.simulator_findings [--parts steps routers lengths] [--seconds 20] [--output 200] [--save]
 """
@@ -37,7 +37,8 @@ def main() -> None:
 def _plot(path: Any, found: dict[str, Any]) -> None:
     with plot(path, columns=3) as ((over, policies, lengths_axes),):
         for name, points in found["steps"].items():
-            over.plot(*zip(*points, strict=True), label=name, marker=".")
+            at, tokens = zip(*points, strict=True)
+            over.errorbar(at, [each.mean for each in tokens], [each.half for each in tokens], label=name, marker=".")
         over.set(title="Accepted tokens/s over drafters", xlabel="drafters")
         over.legend(fontsize=6)
         rates = found["routers"]["three, one text a pass"]
