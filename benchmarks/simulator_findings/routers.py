@@ -43,12 +43,12 @@ def routers(report: Report, seconds: float) -> dict[str, dict[str, float]]:
             )
         found[name] = {}
         for policy in _NAMES:
-            rate, p95, shares = _runs(policy, rates, batches, seconds / 4 if batches else seconds)
+            rate, p95, shares = _runs(policy, rates, batches, seconds / 4 if batches else 2 * seconds)
             found[name][policy] = rate.mean
             said = " ".join(f"{each:.2f}" for each in shares)
             report.line(f"  {policy:17} {_said(rate, p95)}, shares {said}")
         if not batches:
-            rate, p95, _ = _runs("wjsq2", rates, batches, seconds, weighted=False)
+            rate, p95, _ = _runs("wjsq2", rates, batches, 2 * seconds, weighted=False)
             report.line(f"  {'wjsq2, no weights':17} {_said(rate, p95)}")
     return found
 
