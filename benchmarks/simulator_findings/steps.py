@@ -63,7 +63,8 @@ def steps(report: Report, seconds: float) -> dict[str, list[tuple[int, Interval]
         report.line(f"  {drafters:8}   " + "   ".join(told))
     report.line(
         "",
-        "drafters from which batches are full: by the formula; with lost jobs, the mean of runs with its interval; stuck",
+        "drafters from which batches are full: by the formula; with lost jobs, the mean of runs with its interval; "
+        "stuck",
         "drafters of nine tenths of the formula's number",
     )
     for name, case in (

@@ -135,13 +135,24 @@ def geometric(mean: float, rng: random.Random) -> int:
     return 1 + int(math.log(1.0 - rng.random()) / math.log(1.0 - 1.0 / mean))
 
 
+def together(
+    clients: int, kind: VerifierKind, device: DeviceKind, *, output: int, agreement: float, seed: int = 0
+) -> list[Record]:
+    """The records of `clients` that begin texts of `output` tokens at the same moment."""
+    law = constant(agreement)
+    server = replace(kind, draft_agreement=law)
+    setting = FleetSetting({"server": server}, (replace(device, agreement=law),), Hash, seed=seed)
+    return ended(setting, (Conversation(str(number), 0.0, (Turn(1, output),)) for number in range(clients)))
+
+
+def rates(records: Sequence[Record]) -> list[float]:
+    """Tokens per second of each of the texts that begin together, until the first ends."""
+    end = min(each.end for each in records)
+    return [sum(at <= end for at in each.times) / end for each in records]
+
+
 def client_rates(
     clients: int, kind: VerifierKind, device: DeviceKind, *, output: int, agreement: float, seed: int = 0
 ) -> list[float]:
     """Tokens per second of each of `clients` that write texts of `output` tokens at once, until the first ends."""
-    law = constant(agreement)
-    server = replace(kind, draft_agreement=law)
-    setting = FleetSetting({"server": server}, (replace(device, agreement=law),), Hash, seed=seed)
-    records = ended(setting, (Conversation(str(number), 0.0, (Turn(1, output),)) for number in range(clients)))
-    end = min(each.end for each in records)
-    return [sum(at <= end for at in each.times) / end for each in records]
+    return rates(together(clients, kind, device, output=output, agreement=agreement, seed=seed))
