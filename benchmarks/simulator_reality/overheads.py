@@ -1,6 +1,7 @@
 """What the programs themselves take, beside the passes and the link, and where it stands in a configuration.
 
-The values are those of `python -m benchmarks.simulator_reality --overheads` on the machine that the results name. It
+The values are those that `python -m benchmarks.simulator_reality --overheads` found on the idle machine; what it finds
+elsewhere is shown beside them, and is not taken over. It
 looks at the rounds of one drafter that is always right, and of users of the target alone, beside the simulation that
 knows no overheads. The values are added to the keys of what they lengthen, in ms that are not multiplied.
 """
