@@ -21,7 +21,7 @@ from specpair.counted import counted
 from specpair.fairness import retry_after
 from specpair.http_service.turnover import Turnover
 from specpair.protocol.errors import Overloaded, RateLimited
-from verifier_server.engine.sequence_state import SILENCE
+from verifier_server.engine.arrivals import SILENCE
 from verifier_server.sessions import Session
 
 LINGER = 2.0  # seconds for which the scheduler continues a session without requests

@@ -18,7 +18,7 @@ from specpair.http_service.keys.access import Caller
 from specpair.protocol.errors import Overloaded
 from specpair.speculation.acceptance.token_details import TokenDetails
 from specpair.speculation.text_options import TextSpec
-from verifier_server.engine.sequence_state import SILENCE
+from verifier_server.engine.arrivals import SILENCE
 from verifier_server.session_admission import LINGER
 from verifier_server.session_table import SessionTable
 from verifier_server.sessions import Session

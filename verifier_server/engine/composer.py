@@ -16,10 +16,11 @@ from specpair.engines.errors import BackendError
 from specpair.protocol.errors import InvalidRequest
 from specpair.speculation.acceptance.strategies import DRAFTER_INVARIANT
 from specpair.speculation.draft import NO_DRAFT, Draft
+from verifier_server.engine.arrivals import SILENCE
 from verifier_server.engine.pass_time import PassTime
 from verifier_server.engine.queue import Queue
 from verifier_server.engine.requests import Request
-from verifier_server.engine.sequence_state import SILENCE, SequenceState
+from verifier_server.engine.sequence_state import SequenceState
 from verifier_server.engine.slots import Slot, SlotPool
 from verifier_server.sessions import Session
 
@@ -251,8 +252,10 @@ class Composer:
         and so at most twice as much is lost as with foresight.
         """
         sequence, slot = self._queue[owner], self._slots[owner]
-        if sequence.requests or self._kept_at is None or slot.passes >= _TURN:
-            return not sequence.requests
+        if sequence.requests:
+            return False
+        if self._kept_at is None or slot.passes >= _TURN:
+            return True
         return sequence.due_by + min(self._pass_time.at(slot.held), SILENCE) < self._kept_at
 
     def _turn_is_over(self, owner: Session) -> bool:

@@ -9,7 +9,6 @@ from verifier_server.engine.requests import Request
 from verifier_server.sessions import Session
 
 LEAD = 64  # tokens by which self-continuation may be ahead of the highest position that the client has sent
-SILENCE = 2.0  # seconds without a request after which a session's client counts as gone
 
 
 class SequenceState:

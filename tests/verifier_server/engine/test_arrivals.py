@@ -2,6 +2,7 @@
 
 import pytest
 
+from specpair.speculation.policy.rejection_policy import NOT_SOON
 from verifier_server.engine.arrivals import ArrivalEstimator
 
 
@@ -61,7 +62,28 @@ def test_measured_and_stated_gaps_are_not_mixed() -> None:
     arrivals.answered(100.0, 0.125)
     assert (arrivals.soonest, arrivals.latest) == (100.125, 100.125)
     arrivals.answered(101.0, None)
-    assert (arrivals.soonest, arrivals.latest) == (None, None)
+    assert (arrivals.soonest, arrivals.latest) == (101.5, 101.5)
+
+
+def test_that_nothing_should_wait_is_no_measure_of_a_gap() -> None:
+    arrivals, now = ArrivalEstimator(), 0.0
+    for stated, gap in [(NOT_SOON, 0.1), (NOT_SOON, 0.1), (0.02, 0.03), (NOT_SOON, 0.1), (0.02, 0.03), (NOT_SOON, 0.1)]:
+        arrivals.answered(now, stated)
+        assert stated is not NOT_SOON or arrivals.soonest is None, "nothing waits for it"
+        now += gap
+        arrivals.arrived(now)
+    arrivals.answered(now, 0.02)
+    assert arrivals.soonest == pytest.approx(now + 0.02)
+    assert arrivals.latest == pytest.approx(now + 0.03)
+    arrivals.answered(now, NOT_SOON)
+    assert arrivals.soonest is None
+    assert arrivals.latest == pytest.approx(now + 0.1)
+
+
+def test_a_client_that_says_only_not_to_wait_has_no_latest_arrival() -> None:
+    arrivals = ArrivalEstimator()
+    arrivals.answered(5.0, NOT_SOON)
+    assert (arrivals.soonest, arrivals.latest) == (None, None), "and its slot is not kept until NOT_SOON is over"
 
 
 def test_nothing_is_due_while_a_request_waits_or_after_the_end() -> None:

@@ -10,9 +10,10 @@ from specpair.engines.backend import Entry, Logits
 from specpair.engines.errors import EngineFailure
 from tests.verifier_server.engine.bench import Bench, plain
 from tests.verifier_server.engine.virtual import World, fed, linear
+from verifier_server.engine.arrivals import SILENCE
 from verifier_server.engine.composer import BatchPlan
 from verifier_server.engine.requests import Answer
-from verifier_server.engine.sequence_state import LEAD, SILENCE
+from verifier_server.engine.sequence_state import LEAD
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=3)
