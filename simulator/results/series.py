@@ -1,5 +1,6 @@
-"""How figures went over simulated time, in a fixed number of equal parts of it."""
+"""How figures went over simulated time, in equal parts of it."""
 
+import math
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
@@ -8,7 +9,14 @@ from simulator.results.histogram import Histogram
 from simulator.results.nodes import Node
 from simulator.results.requests import Decision, share
 
-PARTS = 60
+_MOST = 60  # parts
+_LEAST_SECONDS = 2.0  # of a part: shorter ones have so few tokens and requests that their figures are noise
+_FEWEST = 12  # parts, however short the run is
+
+
+def parts_of(seconds: float) -> int:
+    """In how many parts a run of so many simulated seconds is shown."""
+    return min(max(math.floor(seconds / _LEAST_SECONDS), _FEWEST), _MOST)
 
 
 @dataclass(slots=True)
@@ -25,15 +33,15 @@ class Series:
     """Figures of each part of the simulated time, the burn-in included."""
 
     def __init__(self, seconds: float) -> None:
-        self._width = seconds / PARTS
-        self._parts = [_Part() for _ in range(PARTS)]
+        self._parts = [_Part() for _ in range(parts_of(seconds))]
+        self._width = seconds / len(self._parts)
 
     def record(self, record: Record, decision: Decision | None) -> None:
         """Count a request. Each figure counts where it became known: at the end, many requests are under way."""
-        times, begin = record.times, 0
+        times, begin, last = record.times, 0, len(self._parts) - 1
         while begin < len(times):
             number = self._number(times[begin])
-            end = bisect_left(times, (number + 1) * self._width, begin + 1) if number < PARTS - 1 else len(times)
+            end = bisect_left(times, (number + 1) * self._width, begin + 1) if number < last else len(times)
             self._parts[number].tokens += end - begin
             begin = end
         if times:
@@ -50,7 +58,7 @@ class Series:
         self._parts[self._number(at)].nodes.add(step)
 
     def _number(self, at: float) -> int:
-        return min(int(at / self._width), PARTS - 1)
+        return min(int(at / self._width), len(self._parts) - 1)
 
     def values(self, end: float) -> dict[str, list[float]]:
         """For each of the measures here, a value of each part; not a number, where there is none.

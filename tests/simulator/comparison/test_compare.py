@@ -14,22 +14,11 @@ from simulator.comparison.page import page
 from simulator.configuration.reading import parse
 from simulator.results.measures import MEASURES
 from simulator.results.replications import Replication
-from simulator.results.series import PARTS
+from simulator.results.series import parts_of
 from simulator.results.summary import Summary
+from tests.simulator.small_fleet import SMALL_FLEET
 
-FLEET = """\
-sim_time_ms: 300
-seed: 1
-replications: 2
-mode: lockstep
-gamma: 4
-devices:
-  verifiers:
-    - {name: big, cost: {law: linear, decode_ms: 5}}
-  drafters:
-    - {name: laptop, count: 3, cost: {law: linear, decode_ms: 1}, agreement: 0.8}
-workload: {arrival: deterministic, rate_rps: 20, prompt_tokens: 8, output_tokens: 6}
-"""
+FLEET = SMALL_FLEET + "seed: 1\nreplications: 2\n"
 CONFIGURATION = parse(FLEET, "fleet.yaml", Path()).model_dump(mode="json")
 OVER_TIME = ("throughput_tps", "ttft_p95_ms", "tpot_p95_ms", "queue_depth")
 
@@ -44,7 +33,7 @@ def run(name: str, throughput: list[float], seed: int = 0, **measures: float) ->
             {},
             {},
             {},
-            {key: [each] * PARTS for key in OVER_TIME},
+            {key: [each] * parts_of(0.3) for key in OVER_TIME},
         )
         for number, each in enumerate(throughput)
     )

@@ -11,6 +11,7 @@ from simulator.fleet.observer import Sample
 from simulator.fleet.record import Record, Status
 from simulator.results.gathered import Gathered
 from simulator.results.measures import MEASURES
+from simulator.results.series import parts_of
 from tests.paths import ROOT
 
 FILE = """
@@ -71,7 +72,7 @@ def test_the_burn_in_is_left_out() -> None:
     assert values["throughput_tps"] == 2 / 50, "tokens count that came behind it"
     assert values["requests_rps"] == 1 / 50
     assert values["whole"] == 0 and values["slo_attainment"] == 0, "a bound was broken at 10.1 s"
-    assert found.series()["throughput_tps"][9:11] == [2.0, 2.0]
+    assert found.series()["throughput_tps"][4:6] == [1.0, 1.0]
 
 
 def test_bounds_count_for_what_is_whole_and_for_what_has_broken_them() -> None:
@@ -91,7 +92,7 @@ def test_bounds_count_for_what_is_whole_and_for_what_has_broken_them() -> None:
 
 
 def test_series_have_no_edge_where_requests_are_under_way() -> None:
-    """Each request takes 5 s and every second one is too late: that is so in each second, and in the last ones, too."""
+    """Each request takes 5 s and every second one is too late: that is so at all times, and in the last ones, too."""
     found = gathered(FILE.replace("ttft_ms: 500, tpot_ms: 200", "latency_ms: 5500"))
     for number in range(1200):
         sent, seconds = number / 20, (5.0, 6.0)[number % 2]
@@ -99,10 +100,14 @@ def test_series_have_no_edge_where_requests_are_under_way() -> None:
         times = [sent + 1.0, sent + seconds] if there else [sent + 1.0] if sent <= 59.0 else []
         found.record(a_record(sent, times, status=Status.WHOLE if there else Status.UNFINISHED))
     series = found.series()
-    assert series["slo_attainment"][6:] == pytest.approx([0.5] * 54, abs=0.03)
-    assert series["ttft_p95_ms"][6:] == pytest.approx([1000.0] * 54, rel=2e-3)
-    assert series["tpot_p95_ms"][7:] == pytest.approx([5000.0] * 53, rel=2e-3)
+    assert series["slo_attainment"][3:] == pytest.approx([0.5] * 27, abs=0.03)
+    assert series["ttft_p95_ms"][3:] == pytest.approx([1000.0] * 27, rel=2e-3)
+    assert series["tpot_p95_ms"][4:] == pytest.approx([5000.0] * 26, rel=2e-3)
     assert found.measures()["slo_attainment"] == pytest.approx(0.5, abs=0.01)
+
+
+def test_short_runs_have_fewer_parts_and_none_has_very_short_ones() -> None:
+    assert [parts_of(seconds) for seconds in (0.3, 10, 40, 60, 600)] == [12, 12, 20, 30, 60]
 
 
 def test_without_bounds_there_is_no_attainment() -> None:

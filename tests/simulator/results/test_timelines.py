@@ -75,6 +75,16 @@ def test_many_requests_leave_few_behind() -> None:
     assert sum(len(value) for value in vars(choice).values() if isinstance(value, list | dict)) < 40
 
 
+def test_timelines_are_the_same_in_parquet_as_in_csv(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    [one] = replicated(parse(FILE.replace("MODE", "remote"), "fleet.yaml", tmp_path), folder=tmp_path)
+    table = parquet.read_table(tmp_path / "timelines-1.parquet")
+    assert table.column_names == [*TIMELINES] and len(table) == sum(len(each.spans) for each in one.timelines) > 10
+    with (tmp_path / "timelines-1.csv").open(encoding="utf-8", newline="") as file:
+        rows = [*csv.DictReader(file)]
+    assert [{name: str(value) for name, value in row.items()} for row in table.to_pylist()] == rows
+
+
 @pytest.mark.parametrize("mode", ["target", "fused", "lockstep", "remote", "auto"])
 def test_each_mode_has_its_timelines_in_a_file_and_on_the_page(mode: str, tmp_path: Path) -> None:
     configuration = parse(FILE.replace("MODE", mode), "fleet.yaml", tmp_path)

@@ -24,19 +24,8 @@ from simulator.search.pareto import is_on_front, rows, state, table
 from simulator.search.search_file import read_search
 from simulator.search.space import BadSearch, Candidate, Space, candidates, parse_vary
 from simulator.search.terminal_plot import plotted
+from tests.simulator.small_fleet import SMALL_FLEET as FLEET
 
-FLEET = """\
-sim_time_ms: 300
-mode: lockstep
-gamma: 4
-devices:
-  verifiers:
-    - {name: big, cost: {law: linear, decode_ms: 5}}
-  drafters:
-    - {name: laptop, count: 3, cost: {law: linear, decode_ms: 1}, agreement: 0.8}
-workload: {arrival: deterministic, rate_rps: 20, prompt_tokens: 8, output_tokens: 6}
-slo: {ttft_ms: 100}
-"""
 COUNT = "devices.drafters[laptop].count"
 NO_MATTER = parse(FLEET, "fleet.yaml", Path())
 GOALS = Goals.of(["throughput_tps", "ttft_p95_ms"])
