@@ -102,12 +102,17 @@ class ScriptedBackend(Backend):
             time.sleep(self.script.seconds_per_pass)
         results = []
         for slot, start, tokens, logits_from in batch:
-            held = self.held[slot]
-            del held[start:]
-            held.extend(tokens)
+            held = self._fed(slot, start, tokens)
             rows = [self.logits_after(held[: start + i + 1]) for i in range(logits_from, len(tokens))]
             results.append(np.stack(rows) if rows else np.empty((0, self.vocabulary.size), dtype=np.float32))
         return results
+
+    def _fed(self, slot: int, start: int, tokens: Sequence[int]) -> list[int]:
+        """What a slot holds, once these tokens are in it from `start` on."""
+        held = self.held[slot]
+        del held[start:]
+        held.extend(tokens)
+        return held
 
     def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[Rows]:
         def taken(rows: Logits, size: int | None, temperature: float, below: int) -> Rows:

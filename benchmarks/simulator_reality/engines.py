@@ -57,9 +57,7 @@ class AgreeingModel(ScriptedBackend):
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         rows = []
         for slot, start, tokens, logits_from in batch:
-            held = self.held[slot]
-            del held[start:]
-            held.extend(tokens)
+            held = self._fed(slot, start, tokens)
             ends = range(start + logits_from + 1, len(held) + 1)
             rows.append(np.stack([self._behind(held[:end]) for end in ends]) if ends else self._none)
         return rows

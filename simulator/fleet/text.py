@@ -32,9 +32,7 @@ class RuleTarget(ScriptedBackend):
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         rows = []
         for slot, start, tokens, logits_from in batch:
-            held = self.held[slot]
-            del held[start:]
-            held.extend(tokens)
+            held = self._fed(slot, start, tokens)
             at = range(start + logits_from, len(held))
             rows.append(_ROWS[[next_token(held[i - 1], held[i]) for i in at]])
         return rows
