@@ -10,6 +10,7 @@ from simulator.costs.catalogue import model, roofline
 from simulator.costs.cost import PassCost
 from simulator.costs.dimensions import bytes_of
 from simulator.costs.linear import LinearCost
+from simulator.costs.roofline import Roofline
 from simulator.costs.tables import read_table
 from simulator.costs.vidur import read_vidur
 
@@ -109,6 +110,11 @@ class Costly(Keys):
             return None
         own = [] if self.catalogue_path is None else [self.catalogue_path]
         return bytes_of(self.cache) * model(self.model, *own).model.cached_values
+
+    def held_tokens(self) -> int | None:
+        """Tokens of KV cache that the device's memory holds beside the weights; None where it is not named."""
+        cost = None if self.device is None else self.pass_cost()
+        return cost.cache_tokens() if isinstance(cost, Roofline) else None
 
     def pass_cost(self) -> PassCost:
         """What a pass takes. Raises BadCost for a file that is none of a cost."""

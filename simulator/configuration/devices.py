@@ -24,7 +24,10 @@ from simulator.virtual.agreement import ByPosition, read_profile, shipped_profil
 from simulator.virtual.stretches import Stretches
 from simulator.workload.availability import Always, Availability
 from simulator.workload.availability import ComesAndGoes as OnOff
+from specpair.engines.load_options import LEAST_BATCH, LoadOptions
 from verifier_server.options import MOST_DRAFT_SLOTS, VerifierOptions
+
+_CONTEXT = 32_768  # tokens of a text, at most, where neither the file nor a device's memory says otherwise
 
 
 class Kind(Costly):
@@ -124,14 +127,44 @@ class Verifiers(Kind):
     """texts that it can take in relation to others, for routers that weigh"""
     prefill_chunk: Count = 128
     """tokens of prompts in a pass, at most, while other texts are active"""
+    batch_tokens: Annotated[int, Field(ge=LEAST_BATCH)] = LoadOptions().batch_tokens
+    """tokens of a pass, over all texts, at most"""
     max_queue: Count = VerifierOptions.max_queue
     """requests that may wait; a drafter whose request is sent away comes again after as long as it is told"""
-    context: Count = 32_768
-    """tokens of a text, its prompt included, at most"""
+    context: Count | None = None
+    """tokens of a text, its prompt included, at most; null: 32,768, or as many as a `device` has memory for"""
+    shared_cache: bool = False
+    """whether texts share one KV cache, as with vLLM, so that `slots` texts of `context` tokens need not fit at once;
+    that it may be full is not simulated"""
     reads_only: bool = False
     """whether they read prompts for the others and take no texts; `prefill` says how the KV cache moves"""
     draft: DraftModel | None = None
     """its own draft model, which the mode fused needs"""
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Verifiers":
+        held = self.held_tokens()
+        if held is None:
+            return self
+        texts, context = 1 if self.shared_cache else self.slots, self.context or 1
+        if texts * context > held:
+            told = f"{self.name}: beside the weights, {self.device} holds {held:,} tokens of KV cache, and "
+            if self.shared_cache:
+                raise Mistake(f"{told}context asks for {context:,}: give a smaller context", "context")
+            raise Mistake(
+                f"{told}slots x context asks for {texts:,} x {context:,}: give a context of at most "
+                f"{held // texts:,}, at most {held // context:,} slots, or smaller numbers of cache or weights; or say "
+                "shared_cache: true, if texts share one",
+                "slots" if self.context is None else "context",
+            )
+        return self
+
+    def longest(self) -> int:
+        """Tokens of a text, at most."""
+        held = self.held_tokens()
+        if self.context is not None or held is None:
+            return self.context or _CONTEXT
+        return min(_CONTEXT, held if self.shared_cache else held // self.slots)
 
 
 class ComesAndGoes(Keys):

@@ -5,7 +5,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from simulator.configuration.keys import Count, File, Keys, Mistake, Name, Number, Positive, constant, repeated
+from simulator.configuration.keys import (
+    Count,
+    File,
+    Keys,
+    Mistake,
+    Name,
+    NonNegative,
+    Number,
+    Positive,
+    constant,
+    repeated,
+)
 from simulator.configuration.operation import Slo
 from simulator.workload import arrivals
 from simulator.workload.conversation import Workload
@@ -163,10 +174,13 @@ class ClosedArrivals(_Drawn):
     users: Count
     """how many"""
     pause_ms: Number = constant(0)
-    """from a user's conversation to the next"""
+    """before each of a user's conversations, the first one, too"""
+    ramp_ms: NonNegative = 0.0
+    """in which the users begin, one after the other in equal distances; 0: all at once"""
 
     def built(self) -> Closed:
-        return Closed(self.users, [each.built() for each in self.all_tenants()], self.pause_ms.built(MS))
+        tenants = [each.built() for each in self.all_tenants()]
+        return Closed(self.users, tenants, self.pause_ms.built(MS), self.ramp_ms * MS)
 
 
 class TraceArrivals(Keys):

@@ -54,7 +54,7 @@ class Node:
         drafts = None
         if kind.draft_cost is not None:
             drafts = DraftEngine(self._loop, kind.draft_cost, kind.draft_slots, run=run)
-        backend = RuleTarget(slots=kind.slots, context_length=kind.context)
+        backend = RuleTarget(slots=kind.slots, context_length=kind.context, max_batch_tokens=kind.batch_tokens)
         verifier = Verifier(
             self._loop,
             backend,

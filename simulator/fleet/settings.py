@@ -13,6 +13,7 @@ from simulator.workload.availability import Always, Availability
 from simulator.workload.distributions import Distribution
 from specpair.balancing.named import DEFAULT, KNOWN, LOOK_EVERY
 from specpair.balancing.policies import Policy
+from specpair.engines.load_options import LoadOptions
 from verifier_server.engine.arrivals import LONGEST
 from verifier_server.options import MOST_DRAFT_SLOTS, VerifierOptions
 
@@ -65,6 +66,7 @@ class VerifierKind:
     draft_shares_device: bool = False  # whether its passes and the target's slow each other down
     breakdowns: tuple[Breakdowns, ...] = ()
     reads_only: bool = False  # whether it reads prompts for others, and takes no texts: see `FleetSetting.prefill`
+    batch_tokens: int = LoadOptions().batch_tokens  # in a pass, at most, over all texts
     max_queue: int = VerifierOptions.max_queue  # requests that may wait; more are sent away, and come again
     session_ttl: float = VerifierOptions.session_ttl  # until an idle session is forgotten
     name: str = ""  # tells the kind from the others

@@ -65,9 +65,10 @@ def _verifier(kind: Verifiers, configuration: Configuration) -> VerifierKind:
         kind.pass_cost(),
         kind.slots,
         kind.weight,
-        kind.context,
+        kind.longest(),
         prefill_chunk=kind.prefill_chunk,
         batching_window=configuration.batching_window,
+        batch_tokens=kind.batch_tokens,
         max_queue=kind.max_queue,
         reads_only=kind.reads_only,
         breakdowns=tuple(

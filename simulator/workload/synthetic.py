@@ -4,7 +4,7 @@ users."""
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 
 from simulator.workload.arrivals import Arrivals
 from simulator.workload.conversation import Conversation
@@ -29,14 +29,17 @@ class Open:
 class Closed:
     """`users` have one conversation after the other.
 
-    All conversations may start at 0: who runs them begins `users` of them, and another as one ends.
+    Who runs them begins `users` of them, and another as one ends, which may start at 0.
 
-    `pause`: seconds before the first turn of each, after the end of the user's conversation before.
+    `pause`: seconds before the first turn of each, after its start or the end of the user's conversation before.
+    `ramp`: seconds in which the users begin, one after the other in equal distances; 0: all at once.
     """
 
     users: int
     tenants: Sequence[Tenant]
     pause: Distribution = ZERO
+    ramp: float = 0.0
 
     def conversations(self, rng: random.Random) -> Iterator[Conversation]:
-        return deal(self.tenants, repeat(0.0), streams(rng)("conversations"), self.pause)
+        begins = (self.ramp * number / self.users for number in range(self.users))
+        return deal(self.tenants, chain(begins, repeat(0.0)), streams(rng)("conversations"), self.pause)

@@ -10,6 +10,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 COMPILATION = ("compile_widths", "compile_spans", "compile_workers", "compile_cache")  # options, see LoadOptions
 THREADS_AT_MOST = 1024  # several thousand threads crash GCC's OpenMP, which llama.cpp uses
 MOST_SLOTS = 256  # slots of one engine: llama.cpp's limit
+LEAST_BATCH = 8  # the least that the most tokens of a forward pass may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class LoadOptions:
         group="engine",
     )
     batch_tokens: int = option(
-        512, "tokens in one forward pass, over all sessions", ge=8, group="engine", only="verifier"
+        512, "tokens in one forward pass, over all sessions", ge=LEAST_BATCH, group="engine", only="verifier"
     )
     flash_attention: bool = option(True, "use flash attention", group="engine", only="verifier")
     deterministic: bool = option(

@@ -330,6 +330,22 @@ def test_a_device_by_name_has_the_cost_of_the_catalogue() -> None:
         parse(text.replace("h100-sxm-x4", "h100-sx"), "f.yaml", ROOT)
 
 
+def test_slots_and_contexts_that_no_memory_holds_are_refused() -> None:
+    text = SMALL + "  arrival: poisson\n  rate_rps: 1\n" + DRAWN
+
+    def read(more: str) -> Configuration:
+        return parse(text.replace("cost: {law: linear, decode_ms: 25}", NAMED + more), "f.yaml", ROOT)
+
+    held = roofline("llama-3.1-70b", "h100-sxm-x4", weights="fp8").cache_tokens()
+    with pytest.raises(BadConfiguration, match=rf"line 5: .*slots x context asks for 99 x 30,000: .* {held // 99:,}, "):
+        read(", slots: 99, context: 30000")
+    with pytest.raises(BadConfiguration, match="give a smaller context"):
+        read(f", shared_cache: true, context: {held + 1}")
+    assert read(f", slots: 2, context: {held // 2}").devices.verifiers[0].longest() == held // 2
+    assert setting_of(read(", slots: 99"), 0).verifiers["big-1"].context == held // 99
+    assert read(", slots: 99, shared_cache: true").devices.verifiers[0].longest() == 32_768
+
+
 def test_init_writes_the_example_once_and_check_names_a_mistake(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

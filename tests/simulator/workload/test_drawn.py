@@ -156,6 +156,11 @@ def test_users_of_a_closed_loop_pause_before_each_conversation() -> None:
     assert {tuple(turn.think for turn in each.turns) for each in found} == {(20.0, 5.0)}
 
 
+def test_users_of_a_closed_loop_begin_one_after_the_other_within_the_ramp() -> None:
+    found = firsts(Closed(4, [Tenant(Independent(Constant(1), Constant(1)))], ramp=10.0), 6)
+    assert [each.start for each in found] == [0.0, 2.5, 5.0, 7.5, 0.0, 0.0], "a later one begins as another ends"
+
+
 def test_a_device_is_there_for_its_share_of_the_time() -> None:
     periods = list(islice(ComesAndGoes(Exponential(30.0), Exponential(10.0), 1.0).periods(random.Random("a")), 5000))
     assert all(start < end for start, end in periods)
