@@ -27,6 +27,7 @@ from specpair.http_service.observability.metrics import ServiceMetrics
 from specpair.http_service.openapi import operation
 from specpair.http_service.origins import Origins
 from specpair.http_service.replies.failures import Failures
+from specpair.http_service.replies.static_files import StaticFiles
 from specpair.http_service.shutdown import stop_signals
 from specpair.http_service.trailing_slash import TrailingSlash
 from specpair.openai_api.endpoints import Endpoints
@@ -132,10 +133,12 @@ def create_app(
     operation.add_to(app, operations.MESSAGE_OPERATIONS, MessageEndpoints(source, endpoints))
     operation.add_to(app, operations.TOKEN_OPERATIONS, TokenEndpoints(source, endpoints.prompts))
     operation.add_to(app, operations.STATE, StateEndpoints(passed, counted.registry, condition, health, metrics_open))
+    page = StaticFiles("drafter_client.serve", "page")
+    page.add_to(app)
     Failures("drafter", form_of).add_to(app)
     app.add_middleware(HeadRequests)
     app.add_middleware(TrailingSlash)
-    app.add_layers(passed, origins, hosts or Hosts(), counted, operations.SERVICE.paths, access_log)
+    app.add_layers(passed, origins, hosts or Hosts(), counted, [*operations.SERVICE.paths, *page.paths], access_log)
     return app
 
 

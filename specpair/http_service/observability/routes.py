@@ -24,7 +24,7 @@ class Routes:
 
     def of(self, path: str) -> str:
         """The route of `path`, which may end with a slash; `OTHER` if it has none."""
-        path = path.removesuffix("/")
+        path = path.removesuffix("/") or "/"
         exact = self._exact.get(path)
         if exact is not None:
             return exact
