@@ -1,0 +1,34 @@
+// One answer: asks for it, and takes in its chunks.
+
+import { Failure, stream } from "./api.js";
+import { messages } from "./export.js";
+import { members } from "./settings.js";
+
+// Fills `answer` (`{content, thoughts}`) with the answer to `chat`, and calls `grown` after each part of it and in
+// silence. A model without a chat template continues the conversation's text instead. Raises Failure and AbortError.
+export async function fill(answer, chat, signal, grown) {
+  const asked = { ...chat, messages: chat.messages.filter((each) => each !== answer) };
+  const body = members(chat.settings);
+  try {
+    await take(answer, stream("v1/chat/completions", { ...body, messages: messages(asked) }, signal), grown);
+  } catch (error) {
+    if (!(error instanceof Failure) || error.code !== "no_chat_template") throw error;
+    answer.continued = true;
+    const prompt = messages(asked).map((each) => each.content).join("");
+    await take(answer, stream("v1/completions", { ...body, prompt }, signal), grown);
+  }
+}
+
+async function take(answer, chunks, grown) {
+  for await (const chunk of chunks) {
+    if (chunk.comment !== undefined) grown(chunk.comment.trim());
+    const choice = chunk.choices?.[0];
+    if (choice !== undefined) {
+      answer.content += choice.delta?.content ?? choice.text ?? "";
+      if (choice.delta?.reasoning_content) answer.thoughts = (answer.thoughts ?? "") + choice.delta.reasoning_content;
+      if (choice.finish_reason) answer.ended = choice.finish_reason;
+      grown("");
+    }
+    if (chunk.timings) answer.timings = chunk.timings;
+  }
+}

@@ -1,0 +1,73 @@
+// A message on the page.
+
+import { make, visible } from "./dom.js";
+import { MarkdownView } from "./markdown.js";
+
+const NAMES = { user: "You", assistant: "The target" };
+
+// The view of one message. `edit`: called with the new text of a message of the user's.
+export class MessageView {
+  constructor(message, edit) {
+    this.message = message;
+    this.thoughts = make("div", { className: "thoughts", dir: "auto" });
+    this.text = make("div", { className: message.role === "user" ? "plain" : "text", dir: "auto" });
+    this.markdown = message.role === "user" ? null : new MarkdownView(this.text);
+    this.foot = make("p", { className: "tools" });
+    this.node = make("article", { className: message.role, "aria-label": NAMES[message.role] });
+    this.node.append(make("h2", {}, NAMES[message.role]), this.thoughts, this.text, this.foot);
+    if (edit) this.foot.append(this.editButton(edit));
+    this.drawn = 0; // the frame that is due
+    this.draw();
+  }
+
+  // Whether the answer is being written: a screen reader waits for its end.
+  set busy(value) {
+    this.node.setAttribute("aria-busy", String(value));
+  }
+
+  // Draw with the next frame, however many parts come until then.
+  grow() {
+    if (this.drawn) return;
+    this.drawn = requestAnimationFrame(() => this.draw());
+  }
+
+  draw() {
+    cancelAnimationFrame(this.drawn);
+    this.drawn = 0;
+    const { content, thoughts, problem, ended, timings, continued } = this.message;
+    if (this.markdown === null) this.text.replaceChildren(...visible(content));
+    else if (continued) {
+      this.text.className = "plain";
+      this.text.replaceChildren(...visible(content));
+    } else this.markdown.update(content);
+    this.thoughts.replaceChildren(...(thoughts ? ["thoughts: ", ...visible(thoughts)] : []));
+    if (this.message.role === "user") return;
+    const notes = [];
+    if (continued) notes.push("This model has no chat template: it continues the text.");
+    if (ended === "length") notes.push("Cut by a limit: see Max tokens.");
+    if (timings?.predicted_per_second) notes.push(`${timings.predicted_per_second.toFixed(1)} tokens/s`);
+    if (timings?.draft_n) notes.push(`${timings.draft_n_accepted} of ${timings.draft_n} draft tokens accepted`);
+    const shown = notes.map((each) => make("span", {}, each));
+    if (problem) shown.push(make("strong", { className: "problem" }, ...visible(problem)));
+    this.foot.replaceChildren(...shown);
+  }
+
+  editButton(edit) {
+    const button = make("button", { type: "button" }, "Edit");
+    button.addEventListener("click", () => {
+      const field = make("textarea", { value: this.message.content, rows: 3, "aria-label": "Edited message", dir: "auto" });
+      const ask = make("button", { type: "button" }, "Ask again");
+      const leave = make("button", { type: "button" }, "Leave as it was");
+      ask.addEventListener("click", () => edit(field.value));
+      leave.addEventListener("click", () => {
+        this.text.replaceChildren(...visible(this.message.content));
+        this.foot.replaceChildren(button);
+        button.focus();
+      });
+      this.text.replaceChildren(field);
+      this.foot.replaceChildren(ask, leave);
+      field.focus();
+    });
+    return button;
+  }
+}
