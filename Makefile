@@ -4,6 +4,7 @@
 #                   properties with many examples
 # make docs    the documentation as a site, in build/site
 # make test-torch   installs PyTorch, and runs the tests that need it; make test-mlx, the same for MLX
+# make test-browser  installs Playwright, and runs the page of `drafter serve` in Chromium, which has to be there
 # make test-tnx     runs the neuron_legacy backend on the library's source, interpreted: TNX_SRC names it (CONTRIBUTING.md)
 # make test-real    real models in every mode, both ends: REAL_MODELS names their folder (CONTRIBUTING.md)
 # make test-sglang  our side of SGLang's interface, on its source: SGLANG_SRC names it (CONTRIBUTING.md)
@@ -13,7 +14,7 @@
 # make coverage     the branches of specpair/speculation that its tests take: at least 95 %
 # make dist    builds the sdist and the wheel, installs the wheel elsewhere and compares its text with this checkout's
 
-.PHONY: setup demo test test-slow test-torch test-mlx test-tnx test-vllm test-sglang test-ray test-deploy test-real lint coverage dist docs
+.PHONY: setup demo test test-slow test-torch test-mlx test-browser test-tnx test-vllm test-sglang test-ray test-deploy test-real lint coverage dist docs
 
 # Tests start many processes and collect many files: to compile the modules anew in each takes a tenth of the time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -41,6 +42,11 @@ test-mlx:
 	@scripts/setup requirements/dev.txt
 	@scripts/setup requirements/mlx.txt
 	@.venv/bin/python -m pytest --engine mlx
+
+test-browser:
+	@scripts/setup requirements/dev.txt
+	@.venv/bin/pip install --quiet --disable-pip-version-check -r requirements/browser.txt
+	@.venv/bin/python -m pytest --engine browser tests/drafter_client/serve
 
 test-tnx:
 	@test -d "$(TNX_SRC)/transformers_neuronx" || \

@@ -34,7 +34,7 @@ export function show(root, settings, changed) {
   const mode = make("select", { id: "mode" }, ...MODES.map(([value, text]) => make("option", { value }, text)));
   mode.value = settings.mode ?? "";
   mode.addEventListener("change", () => take("mode", mode.value));
-  const secret = make("input", { id: "key", type: "password", autocomplete: "off", value: key() });
+  const secret = make("input", { id: "key", autocomplete: "off", spellcheck: false, value: key() });
   secret.addEventListener("change", () => {
     setKey(secret.value.trim());
     changed();

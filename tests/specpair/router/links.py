@@ -8,10 +8,15 @@ from socketserver import BaseRequestHandler, ThreadingTCPServer
 from urllib.parse import urlsplit
 
 
+class _Server(ThreadingTCPServer):
+    allow_reuse_address = True
+
+
 class Link:
     """Carries connections to the node at `to`, until it is cut."""
 
-    def __init__(self, to: str) -> None:
+    def __init__(self, to: str, port: int = 0) -> None:
+        """`port`: its own, such as that of a link that was cut; 0: any."""
         target = urlsplit(to).hostname, urlsplit(to).port
         self._open: list[socket.socket] = []
         link = self
@@ -25,7 +30,7 @@ class Link:
                     _carry(self.request, node)
                     back.join()
 
-        self._server = ThreadingTCPServer(("127.0.0.1", 0), Joined)
+        self._server = _Server(("127.0.0.1", port), Joined)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
@@ -41,8 +46,8 @@ class Link:
 
 
 @contextmanager
-def link(to: str) -> Iterator[Link]:
-    made = Link(to)
+def link(to: str, port: int = 0) -> Iterator[Link]:
+    made = Link(to, port)
     try:
         yield made
     finally:

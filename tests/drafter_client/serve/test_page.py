@@ -1,0 +1,259 @@
+"""The page of `drafter serve` in a real browser, Chromium without a window, driven by Playwright."""
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from drafter_client import DraftModel, Options, Pair
+from drafter_client.serve.app import create_app
+from specpair.engines.backend import Logits
+from tests.specpair.openai_api.conftest import served
+from tests.specpair.openai_api.parrot import Parrot, parrot_alone
+from tests.specpair.router.links import link
+
+pytestmark = pytest.mark.engine("browser")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+SECONDS = 60  # of patience with a busy machine
+HELD = "#HELD#"  # behind it, the target waits until the test lets it go on
+COMPLETE = "The answer is complete."
+
+HOSTILE = (
+    "<script>window.broken = 1</script><img src=x onerror='window.broken = 2'> [a](javascript:window.broken=3) "
+    "[b](data:text/html,x) ![c](https://example.invalid/c.png) \x1b[31mred\x1b[0m \u202egnp.exe\u202c \x07"
+)
+MARKDOWN = """# Title
+
+Some **bold**, *leaning* and `a < b` code, 2 * 3 * 4, snake_case_name.
+
+- one
+- two
+  - deeper
+
+3. third
+
+| a | b |
+|---|---|
+| 1 | 2 \\| 3 |
+
+> said
+
+```python
+def f(x):
+    \"\"\"Long
+    string.\"\"\"
+    return "text"  # why
+```
+[there](https://example.org/path) and ~~gone~~"""
+
+
+class Held(Parrot):
+    """A parrot that can be made to wait in the middle of an answer."""
+
+    def __init__(self) -> None:
+        super().__init__(context=16384)
+        self.go_on = threading.Event()
+
+    def logits_after(self, tokens: Sequence[int]) -> Logits:
+        answered = bytes(token for token in tokens if token < 256).rpartition(b"<assistant>")[2]
+        if answered.endswith(HELD.encode()):
+            assert self.go_on.wait(SECONDS), "the test did not let it go on"
+        return super().logits_after(tokens)
+
+
+@pytest.fixture(scope="module")
+def parrot() -> Held:
+    return Held()
+
+
+@pytest.fixture(scope="module")
+def url(parrot: Held) -> Iterator[str]:
+    """The address of a `drafter serve`."""
+    with parrot_alone(parrot) as verifier:
+        pair = Pair(verifier, DraftModel(Path("2"), "scripted"), texts=4)
+        with served(create_app(pair, Options(), texts=4, queue=16)) as address:
+            yield address
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.fail("no Chromium is installed: `apt-get install chromium`")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser: Any, url: str) -> Iterator[Any]:
+    """The page, in a browser that has nothing of another test. The test fails for anything on the console."""
+    context = browser.new_context()
+    context.set_default_timeout(1000 * SECONDS)
+    opened = context.new_page()
+    complaints = list[str]()
+    opened.complaints = complaints
+    opened.on("console", lambda message: complaints.append(message.text))
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.goto(url)
+    yield opened
+    context.close()
+    assert complaints == []
+
+
+def ask(page: Any, text: str) -> None:
+    page.fill("#input", text)
+    page.press("#input", "Enter")
+
+
+def answered(page: Any, status: str = COMPLETE) -> Any:
+    """The last answer, when the status line says `status`."""
+    page.get_by_role("status").filter(has_text=status).wait_for()
+    return page.locator("article.assistant").last
+
+
+def test_a_chat_with_markdown(page: Any) -> None:
+    ask(page, MARKDOWN)
+    answer = answered(page)
+    assert answer.get_attribute("aria-busy") == "false"
+    text = answer.locator(".text")
+    assert text.locator("h3").inner_text() == "Title"
+    assert [each.inner_text() for each in text.locator("strong, em, del").all()] == ["bold", "leaning", "gone"]
+    assert text.locator(":not(pre) > code").inner_text() == "a < b"
+    assert "2 * 3 * 4, snake_case_name." in text.inner_text()
+    assert text.locator("ul ul li").inner_text() == "deeper" and text.locator("ol").get_attribute("start") == "3"
+    assert [each.inner_text() for each in text.locator("td").all()] == ["1", "2 | 3"]
+    assert text.locator("blockquote").inner_text() == "said"
+    assert text.locator("pre").inner_text().rstrip() == MARKDOWN.partition("python\n")[2].partition("\n```")[0]
+    assert [each.inner_text() for each in text.locator("pre .k").all()] == ["def", "return"]
+    assert text.locator("pre .c").inner_text() == "# why"
+    assert text.locator("a").get_attribute("rel") == "noopener noreferrer nofollow"
+    assert text.locator("a + small").inner_text() == "(example.org)"
+    assert "draft tokens accepted" in answer.inner_text() or "tokens/s" in answer.inner_text()
+
+
+def test_a_hostile_text_stays_text(page: Any) -> None:
+    ask(page, HOSTILE)
+    answer = answered(page)
+    for shown in (answer.locator(".text"), page.locator("article.user .plain")):
+        assert shown.locator("script, img").count() == 0
+        assert shown.locator(".escaped").all_inner_texts() == [
+            *("U+001B", "U+001B", "U+202E", "U+202C", "U+0007"),
+        ]
+        assert "<script>window.broken = 1</script>" in shown.inner_text()
+    assert [each.get_attribute("href") for each in answer.locator("a").all()] == ["https://example.invalid/c.png"]
+    assert page.locator("nav script, nav img").count() == 0
+    isolated = answer.locator(".text p").evaluate("node => getComputedStyle(node).unicodeBidi")
+    assert isolated == "isolate"
+    assert page.evaluate("window.broken") is None
+
+
+def test_an_answer_is_stopped_and_asked_for_again(page: Any, parrot: Held) -> None:
+    parrot.go_on.clear()
+    ask(page, f"before {HELD} behind")
+    page.locator("article.assistant").filter(has_text=HELD).wait_for()
+    page.keyboard.press("Escape")
+    answer = answered(page, "Stopped.")
+    assert answer.locator(".text").inner_text() == f"before {HELD}"
+    parrot.go_on.set()
+    page.get_by_role("button", name="Retry").click()
+    assert answered(page).locator(".text").inner_text() == f"before {HELD} behind"
+    assert page.locator("article").count() == 2
+
+
+def test_a_message_is_edited_and_conversations_are_kept_and_exported(page: Any, tmp_path: Path) -> None:
+    ask(page, "one")
+    answered(page)
+    page.get_by_role("button", name="Edit").click()
+    page.get_by_role("textbox", name="Edited message").fill("two")
+    page.get_by_role("button", name="Ask again").click()
+    page.locator("article.assistant").filter(has_text="two").wait_for()
+    answered(page)
+    page.get_by_text("System prompt, sampling").click()
+    page.get_by_label("System prompt", exact=True).fill("Be brief")
+    page.get_by_label("Temperature").fill("0.5")
+    page.get_by_role("button", name="New conversation").focus()  # the field changes when it is left
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export JSON").click()
+    saved = json.loads(Path(download.value.path()).read_text(encoding="utf-8"))
+    assert saved == {
+        "messages": [
+            {"role": "system", "content": "Be brief"},
+            {"role": "user", "content": "two"},
+            {"role": "assistant", "content": "two"},
+        ]
+    }
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export Markdown").click()
+    assert "## assistant\n\ntwo\n" in Path(download.value.path()).read_text(encoding="utf-8")
+    page.get_by_role("button", name="New conversation").click()
+    assert page.locator("article").count() == 0
+    page.reload()
+    page.get_by_role("button", name="two", exact=True).click()
+    assert page.locator("article .text").inner_text() == "two"
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Delete: two").click()
+    assert page.locator("article").count() == page.locator("nav li").count() == 0
+
+
+def test_the_drafter_goes_away_in_the_middle_and_comes_back(page: Any, parrot: Held, url: str) -> None:
+    with link(url) as away:
+        page.goto(away.url)
+        parrot.go_on.clear()
+        ask(page, f"before {HELD} behind")
+        page.locator("article.assistant").filter(has_text=HELD).wait_for()
+    answer = answered(page, "The connection to the drafter broke off.")
+    assert answer.locator(".text").inner_text() == f"before {HELD}"
+    assert "Retry asks again" in answer.inner_text()
+    parrot.go_on.set()
+    ask(page, "again")
+    answered(page, "The drafter cannot be reached.")
+    assert all("net::ERR_" in each for each in page.complaints), page.complaints
+    page.complaints.clear()
+    with link(url, urlsplit(away.url).port or 0):
+        page.get_by_role("button", name="Retry").click()
+        assert answered(page).locator(".text").inner_text() == "again"
+
+
+def test_images_are_refused_in_words(page: Any) -> None:
+    page.evaluate("""() => {
+        const files = new DataTransfer();
+        files.items.add(new File(["x"], "x.png", { type: "image/png" }));
+        document.dispatchEvent(new DragEvent("drop", { dataTransfer: files, bubbles: true, cancelable: true }));
+    }""")
+    answered(page, "Images and other files are not taken")
+
+
+def test_it_is_used_with_the_keyboard_alone_and_on_a_narrow_screen(page: Any) -> None:
+    page.set_viewport_size({"width": 360, "height": 640})
+    assert page.evaluate("document.activeElement.id") == "input"
+    page.keyboard.type("typed")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("below")
+    page.keyboard.press("Enter")
+    assert answered(page).locator(".text").inner_text() == "typed\nbelow"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Send"
+    page.get_by_role("button", name="Conversations").press("Enter")
+    assert page.get_by_role("button", name="New conversation").is_visible()
+    page.keyboard.press("Escape")
+    assert page.get_by_role("button", name="New conversation").is_hidden()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_colours_follow_the_system_until_they_are_chosen(page: Any) -> None:
+    colour = "getComputedStyle(document.body).backgroundColor"
+    page.emulate_media(color_scheme="dark")
+    dark = page.evaluate(colour)
+    page.emulate_media(color_scheme="light")
+    assert page.evaluate(colour) == "rgb(255, 255, 255)" != dark
+    page.get_by_role("button", name="Switch to dark colours").click()
+    assert page.evaluate(colour) == dark

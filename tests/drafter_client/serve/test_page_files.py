@@ -1,0 +1,74 @@
+"""The files of the page of `drafter serve`: what is served, and under which headers. No browser is needed."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from drafter_client import DraftModel, Options, Pair
+from drafter_client.serve.app import create_app
+from specpair.http_service.keys.access import DRAFTER, Access
+from specpair.http_service.keys.accounts import Accounts
+from specpair.http_service.keys.gate import Gate
+from specpair.http_service.keys.key_store import KeyStore
+from tests.drafter_client.support import serving
+from tests.paths import ROOT
+from tests.specpair.openai_api.conftest import served
+
+FILES = sorted((ROOT / "drafter_client" / "serve" / "page").iterdir())
+HEAVIEST = 300_000  # bytes of the page with all of its files
+
+
+@pytest.fixture(scope="module")
+def http() -> Iterator[httpx.Client]:
+    """A client of a service that wants a key, which is not sent."""
+    gate = Gate(Access(KeyStore("s3cret"), names=DRAFTER), Accounts())
+    with serving() as verifier:
+        pair = Pair(verifier.url, DraftModel(Path("1"), "scripted"))
+        app = create_app(pair, Options(), texts=1, queue=1, gate=gate)
+        with served(app) as url, httpx.Client(base_url=url, trust_env=False, timeout=20) as client:
+            yield client
+
+
+def test_the_page_needs_no_key_and_runs_nothing_from_elsewhere(http: httpx.Client) -> None:
+    page = http.get("/")
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    policy = page.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';") and "unsafe" not in policy
+    assert page.headers["x-content-type-options"] == "nosniff"
+    assert http.get("/v1/models").status_code == 401
+
+
+def test_all_that_the_page_names_is_there(http: httpx.Client) -> None:
+    named = set(re.findall(r'(?:href|src)="(page/[\w.]+)"', http.get("/").text))
+    for path in FILES:
+        named |= {f"page/{name}" for name in re.findall(r'from "\./([\w.]+)"', path.read_text(encoding="utf-8"))}
+    assert named == {f"page/{path.name}" for path in FILES} - {"page/index.html"}
+    assert {http.get(f"/{name}").status_code for name in named} == {200}
+    missing = http.get("/page/none.js")
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
+
+
+def test_what_a_browser_has_is_not_sent_again(http: httpx.Client) -> None:
+    first = http.get("/page/main.js")
+    assert first.headers["content-encoding"] == "gzip" and len(first.text) > int(first.headers["content-length"])
+    again = http.get("/page/main.js", headers={"If-None-Match": f'"other", W/{first.headers["etag"]}'})
+    assert (again.status_code, again.content) == (304, b"")
+    plain = http.get("/page/main.js", headers={"Accept-Encoding": "gzip;q=0"})
+    assert "content-encoding" not in plain.headers and plain.text == first.text
+    assert http.head("/").status_code == 200
+
+
+def test_it_weighs_little() -> None:
+    assert sum(path.stat().st_size for path in FILES) < HEAVIEST
+
+
+def test_no_text_is_read_as_html() -> None:
+    banned = re.compile(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc|https?://\w"
+    )
+    for path in FILES:
+        if path.suffix != ".svg":
+            assert banned.findall(path.read_text(encoding="utf-8")) == [], path.name
